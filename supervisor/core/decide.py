@@ -1,0 +1,217 @@
+"""decide(crew, events, now) -> (crew, commands): everything that changes a task's fate is in this file.
+
+Events of an epoch that is not the task's live attempt are stale and change nothing: they come from a crash, a race or a late
+writer. A task's dependents are looked at when it reaches a final state, never by polling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from supervisor.core.crew import (
+    AdmissionChanged,
+    Attempt,
+    CancelAsked,
+    Collect,
+    Command,
+    Crew,
+    Event,
+    Finish,
+    MarkRunning,
+    RetryAsked,
+    Revive,
+    Secured,
+    SetState,
+    Start,
+    Started,
+    Stop,
+    Submitted,
+    Task,
+    TreeGone,
+)
+from supervisor.core.scheduler import pick
+from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, backoff_s, task_after
+
+TIMEOUT_BACKSTOP_S = 30.0
+"""The runner keeps the deadline itself, since the daemon may be dead. This long after it, a live attempt's runner is taken to be
+stuck (stopped by a signal, for example) and the daemon stops the tree."""
+
+
+def decide(crew: Crew, events: Iterable[Event], now: float) -> tuple[Crew, list[Command]]:
+    """Fold `events` into the crew, then look at deadlines and at what can start. `now` is monotonic seconds.
+
+    Returns the new crew and the commands in the order in which they must be committed. Raises nothing: what cannot be is ignored as
+    stale, and what a person asks in vain is refused before it becomes an event.
+    """
+    board = _Board(crew, now)
+    for event in events:
+        board.apply(event)
+    board.enforce_deadlines()
+    board.start_ready()
+    board.forget_finished()
+    return board.crew(), board.commands
+
+
+class _Board:
+    """The working copy of one call: mutable inside `decide`, never seen outside."""
+
+    def __init__(self, crew: Crew, now: float) -> None:
+        self._crew = crew
+        self.tasks = dict(crew.tasks)
+        self.now = now
+        self.commands: list[Command] = []
+        self._dependents: dict[str, list[str]] | None = None
+
+    def crew(self) -> Crew:
+        return replace(self._crew, tasks=self.tasks)
+
+    def forget_finished(self) -> None:
+        """Drop the final tasks that no unfinished task comes after: a night's history stays in the ledger, not in memory."""
+        if not any(isinstance(command, Finish | SetState) and command.state in FINAL for command in self.commands):
+            return
+        needed = {need for task in self.tasks.values() if task.state not in FINAL for need in task.after}
+        self.tasks = {name: task for name, task in self.tasks.items() if task.state not in FINAL or name in needed}
+
+    def apply(self, event: Event) -> None:
+        match event:
+            case Submitted(tasks):
+                self._submitted(tasks)
+            case Started(task, epoch):
+                self._with_attempt(task, epoch, self._started)
+            case TreeGone(task, epoch, end, cause):
+                self._with_attempt(task, epoch, lambda found, attempt: self._tree_gone(found, attempt, end, cause))
+            case Secured(task, epoch, end, cause):
+                self._with_attempt(task, epoch, lambda found, attempt: self._secured(found, attempt, end, cause))
+            case CancelAsked(task):
+                self._cancel(task)
+            case RetryAsked(task):
+                self._retry(task)
+            case AdmissionChanged(admitting):
+                self._crew = replace(self._crew, admitting=admitting)
+            case _:
+                assert_never(event)
+
+    # Tasks and what they come after ----------------------------------------------------------------------------------------------
+
+    def _submitted(self, tasks: tuple[Task, ...]) -> None:
+        self._dependents = None
+        for task in tasks:
+            self.tasks.setdefault(task.id, task)
+        for task in tasks:
+            self._unblock(task.id)
+
+    def _unblock(self, task_id: str) -> None:
+        """Move a waiting task on if everything that it comes after has ended."""
+        task = self.tasks[task_id]
+        if task.state is not TaskState.WAITING:
+            return
+        needs = [self.tasks[need] for need in task.after if need in self.tasks]
+        lost_hope = next((need for need in needs if need.state in FINAL and need.state is not TaskState.DONE), None)
+        if lost_hope is not None:
+            self._set_state(task, "blocked for ever", f"{lost_hope.id} is {lost_hope.state}")
+        elif all(need.state is TaskState.DONE for need in needs):
+            self._set_state(task, "unblocked", "")
+
+    def _set_state(self, task: Task, event: str, reason: str) -> None:
+        state = task_after(task.state, event)
+        self.tasks[task.id] = replace(task, state=state)
+        self.commands.append(SetState(task.id, state, reason))
+        self._settle_dependents(task.id)
+
+    def _settle_dependents(self, task_id: str) -> None:
+        if self.tasks[task_id].state in FINAL:
+            for dependent in self._dependents_of(task_id):
+                self._unblock(dependent)
+
+    def _dependents_of(self, task_id: str) -> list[str]:
+        if self._dependents is None:
+            self._dependents = {}
+            for task in self.tasks.values():
+                for need in task.after:
+                    self._dependents.setdefault(need, []).append(task.id)
+        return self._dependents.get(task_id, [])
+
+    # Attempts --------------------------------------------------------------------------------------------------------------------
+
+    def _with_attempt(self, task_id: str, epoch: int, act: Callable[[Task, Attempt], None]) -> None:
+        task = self.tasks.get(task_id)
+        if task is not None and task.attempt is not None and task.attempt.epoch == epoch:
+            act(task, task.attempt)
+
+    def _move(self, task: Task, attempt: Attempt, event: str, stop_why: str | None = None) -> None:
+        state = attempt_after(attempt.state, event)
+        moved = replace(attempt, state=state, since=self.now, stop_why=attempt.stop_why if stop_why is None else stop_why)
+        self.tasks[task.id] = replace(task, attempt=moved)
+
+    def _started(self, task: Task, attempt: Attempt) -> None:
+        if attempt.state is AttemptState.LAUNCHING:
+            self._move(task, attempt, "started")
+            self.commands.append(MarkRunning(task.id, attempt.epoch))
+
+    def _tree_gone(self, task: Task, attempt: Attempt, end: End, cause: str) -> None:
+        if attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING, AttemptState.STOPPING):
+            self._move(task, attempt, "tree gone")
+            self.commands.append(Collect(task.id, attempt.epoch, end, cause))
+
+    def _secured(self, task: Task, attempt: Attempt, end: End, cause: str) -> None:
+        if attempt.state is not AttemptState.COLLECTING:
+            return
+        failures = task.failures + (end in (End.FAILED, End.TIMEOUT))
+        losses = task.losses + (end is End.LOST)
+        state = task_after(task.state, after_end(end, failures=failures, losses=losses, retries=task.retries))
+        delay = backoff_s(losses if end is End.LOST else failures) if state is TaskState.READY else 0.0
+        self.tasks[task.id] = replace(
+            task,
+            state=state,
+            failures=failures,
+            losses=losses,
+            not_before=self.now + delay if delay else 0.0,
+            cause=f"{end}: {cause}" if cause else str(end),
+            attempt=None,
+        )
+        self.commands.append(Finish(task.id, attempt.epoch, end, cause, state, delay))
+        self._settle_dependents(task.id)
+
+    # People ----------------------------------------------------------------------------------------------------------------------
+
+    def _cancel(self, task_id: str) -> None:
+        task = self.tasks.get(task_id)
+        if task is None or task.state in FINAL:
+            return
+        if task.attempt is None:
+            self._set_state(task, "cancel", "cancelled before it started" if not task.epoch else "cancelled")
+        elif task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING):
+            self._stop(task, task.attempt, "cancelled")
+
+    def _retry(self, task_id: str) -> None:
+        task = self.tasks.get(task_id)
+        if task is None or task.state not in FINAL:
+            return
+        cause = f"retry asked; was {task.state}"
+        state = task_after(task.state, "retry")
+        self.tasks[task_id] = replace(task, state=state, failures=0, losses=0, not_before=0.0, cause=cause)
+        self.commands.append(Revive(task_id, cause))
+        self._unblock(task_id)
+
+    def _stop(self, task: Task, attempt: Attempt, why: str) -> None:
+        self._move(task, attempt, "stop", why)
+        self.commands.append(Stop(task.id, attempt.epoch, why))
+
+    # Time ------------------------------------------------------------------------------------------------------------------------
+
+    def enforce_deadlines(self) -> None:
+        for task in list(self.tasks.values()):
+            attempt = task.attempt
+            if attempt is None or attempt.state is not AttemptState.RUNNING or not task.timeout_s:
+                continue
+            if self.now - attempt.since > task.timeout_s + TIMEOUT_BACKSTOP_S:
+                self._stop(task, attempt, "timeout")
+
+    def start_ready(self) -> None:
+        for task in pick(self.crew(), self.now):
+            epoch = task.epoch + 1
+            attempt = Attempt(epoch, AttemptState.LAUNCHING, self.now)
+            self.tasks[task.id] = replace(task, state=task_after(task.state, "start"), epoch=epoch, attempt=attempt)
+            self.commands.append(Start(task.id, epoch, task.cause))

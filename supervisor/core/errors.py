@@ -1,0 +1,188 @@
+"""Every error a person can meet, as one tree.
+
+    NightcrewError            exit 1
+    ├── UsageError            2    the command line is off
+    ├── ConfigError           3    a plan, project or user file is off: file:line and key
+    ├── NotFound              4    no such task, run, session or result
+    ├── NotRunning            5    no supervisor answers
+    ├── Refused               6    it would lose or endanger something, so it was not done
+    │   ├── Tampered               an agent changed what only nightcrew may change
+    │   └── StaleEpoch             a newer attempt owns the task: the late writer changes nothing
+    ├── NeedsHuman            8    only a person can decide
+    ├── TimedOut              124  a wait ran out
+    └── HostError             2    a tool or the machine does not do what we need
+        ├── ToolMissing            tmux or git absent or too old
+        ├── ToolFailed             tmux, git or the kernel answered with an error
+        ├── DiskFull               no space left where we must write
+        └── LedgerError            the ledger is damaged, newer, or not writable
+
+Exit codes 0, 7 (budget or breaker) and 130 (interrupted) have no class here: 0 is no error, 7 comes with the gateway, 130 is
+click's own `Abort`.
+
+Every error says five things, and `line()` puts them on one line: what failed, on which object, why, what was kept, and the
+next command. `what` is the only one that must be given.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NightcrewError(Exception):
+    """Base of the tree.
+
+    `what` failed; `on` is the object (an id or a path); `why`; `kept` says what is safe; `hint` is the next command.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, on: str = "", why: str = "", kept: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.on = on
+        self.why = why
+        self.kept = kept
+        self.hint = hint
+
+    def line(self) -> str:
+        """The whole error on one line, with control characters and line breaks made harmless."""
+        text = self.what
+        if self.on:
+            text += f" {self.on}"
+        if self.why:
+            text += f": {self.why}"
+        if self.kept:
+            text += f"; kept: {self.kept}"
+        if self.hint:
+            text += f"; next: {self.hint}"
+        return one_line(text)
+
+    def __str__(self) -> str:
+        return self.line()
+
+    def to_wire(self) -> dict[str, str]:
+        """The shape that crosses a socket; `from_wire` rebuilds the same class."""
+        return {
+            "error": type(self).__name__,
+            "what": self.what,
+            "on": self.on,
+            "why": self.why,
+            "kept": self.kept,
+            "hint": self.hint,
+        }
+
+
+class UsageError(NightcrewError):
+    """The command line is off: the person typed something we cannot act on."""
+
+    exit_code = 2
+
+
+class ConfigError(NightcrewError):
+    """A file a person wrote is off; `on` is `file:line`."""
+
+    exit_code = 3
+
+
+class NotFound(NightcrewError):
+    """Nothing has that name."""
+
+    exit_code = 4
+
+
+class NotRunning(NightcrewError):
+    """No supervisor answers on the socket."""
+
+    exit_code = 5
+
+
+class Refused(NightcrewError):
+    """We could, but it would lose or endanger something."""
+
+    exit_code = 6
+
+
+class Tampered(Refused):
+    """A file that only nightcrew writes was changed by somebody else."""
+
+
+class StaleEpoch(Refused):
+    """The writer belongs to an attempt that is no longer the task's newest."""
+
+
+class NeedsHuman(NightcrewError):
+    """Only a person can decide this."""
+
+    exit_code = 8
+
+
+class TimedOut(NightcrewError):
+    """A wait ran out before its condition came true."""
+
+    exit_code = 124
+
+
+class HostError(NightcrewError):
+    """A tool or the machine does not do what we need."""
+
+    exit_code = 2
+
+
+class ToolMissing(HostError):
+    """A program we need is absent or too old."""
+
+
+class ToolFailed(HostError):
+    """A program we called answered with an error, or not in time."""
+
+    exit_code = 1
+
+
+class DiskFull(HostError):
+    """No space is left where we must write."""
+
+    exit_code = 1
+
+
+class LedgerError(HostError):
+    """The ledger cannot be used as it is; it is never replaced by an empty one."""
+
+    exit_code = 1
+
+
+_WIRE: dict[str, type[NightcrewError]] = {
+    cls.__name__: cls
+    for cls in (
+        NightcrewError, UsageError, ConfigError, NotFound, NotRunning, Refused, Tampered, StaleEpoch, NeedsHuman,
+        TimedOut, HostError, ToolMissing, ToolFailed, DiskFull, LedgerError,
+    )
+}  # fmt: skip
+
+
+def from_wire(shape: dict[str, str]) -> NightcrewError:
+    """Rebuild an error that `to_wire` wrote; a name this version does not know becomes the base class."""
+    cls = _WIRE.get(shape.get("error", ""), NightcrewError)
+    return cls(
+        shape.get("what", "the supervisor reported an error"),
+        on=shape.get("on", ""),
+        why=shape.get("why", ""),
+        kept=shape.get("kept", ""),
+        hint=shape.get("hint", ""),
+    )
+
+
+def one_line(text: str) -> str:
+    """`text` with every control character, line break and direction override shown as an escape, so that it cannot drive a terminal."""
+    return "".join(_shown(char) for char in text)
+
+
+_BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u061c")
+
+
+def _shown(char: str) -> str:
+    code = ord(char)
+    if code < 0x20 or 0x7F <= code < 0xA0:
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\x{code:02x}")
+    if char in _BIDI or char in "\u2028\u2029" or 0xD800 <= code <= 0xDFFF:
+        return f"\\u{code:04x}"
+    return char

@@ -1,0 +1,40 @@
+"""Names that nightcrew makes: run ids and slugs. User text never becomes a tmux, git or file name."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection
+
+
+RUN_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"
+"""No 0/o, 1/l/i, u: a run id is read aloud and typed."""
+
+MAX_SLUG = 26
+"""`<run:9>_<slug>_<epoch:<=10>` then stays within tmux names of 48 characters."""
+
+RESERVED_SESSIONS = frozenset({"supervisor", "_control"})
+
+
+def run_id(month: int, day: int, draw: int) -> str:
+    """`MMDD-xxxx`: sorts by day within a year, and 30^4 values a day. `draw` is any non-negative random integer."""
+    letters = []
+    for _ in range(4):
+        draw, index = divmod(draw, len(RUN_ALPHABET))
+        letters.append(RUN_ALPHABET[index])
+    return f"{month:02d}{day:02d}-{''.join(letters)}"
+
+
+def slug(text: str, taken: Collection[str]) -> str:
+    """A name of `[a-z0-9_-]`, 1 to MAX_SLUG characters, that starts with a letter or digit and is not in `taken`.
+
+    `a.b`, `a:b` and `A b` all want `a-b`; the first gets it and the others `a-b-2`, `a-b-3`.
+    """
+    plain = unicodedata.normalize("NFKD", text[:200]).encode("ascii", "ignore").decode().lower()
+    stem = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:MAX_SLUG].rstrip("-_") or "task"
+    name, count = stem, 1
+    while name in taken:
+        count += 1
+        suffix = f"-{count}"
+        name = stem[: MAX_SLUG - len(suffix)].rstrip("-_") + suffix
+    return name

@@ -1,0 +1,66 @@
+"""What an attempt's traces say: pure, and the same at a restart as in every tick.
+
+The caller must gather the traces in this order: life first (sessions, panes, the runner against the process table), the exit record
+last. In any other order an attempt can finish between the two looks and be taken for lost, and then it would run twice; that was
+measured in a prototype (5 processes for 4 tasks). So the record, being read last, wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from supervisor.core.records import Exit
+from supervisor.core.states import End
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Looked at first. `pane` and `runner` are what is there now, not what was once written."""
+
+    pane: bool
+    """A pane of this attempt exists and its process has not exited."""
+    runner: bool
+    """started.json names a process that is still the same process and not a zombie."""
+    started: bool
+    """started.json exists: the agent may have run, however briefly."""
+
+
+class Verdict(Enum):
+    """What the traces mean."""
+
+    RECORDED = "it ended, and the runner wrote how"
+    LIVE = "it runs: adopt it, needing no slot"
+    LOST = "neither record nor life, though it began"
+    NEVER_STARTED = "no runner ever owned this epoch: it may start"
+
+
+def verdict(life: Life, record: Exit | None) -> Verdict:
+    """Judge one attempt whose ledger row has no end."""
+    if record is not None:
+        return Verdict.RECORDED
+    if life.runner or life.pane:
+        return Verdict.LIVE
+    return Verdict.LOST if life.started else Verdict.NEVER_STARTED
+
+
+def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
+    """How an attempt with an exit record ended, and why in a few words.
+
+    `stop_why` is the reason the ledger holds for a stop that we asked for (empty when we asked for none): it decides, because the
+    signal that the agent then died of was ours. `server_died` tells a closed session (a person's doing: final) from a dead
+    tmux server (nobody's: re-run).
+    """
+    if stop_why == "timeout" or record.why == "timeout":
+        return End.TIMEOUT, f"stopped after {record.duration_s:.0f} s"
+    if stop_why:
+        return End.CANCELLED, stop_why
+    if record.why == "hangup":
+        return (End.LOST, "the tmux server died") if server_died else (End.CANCELLED, "its session was closed by hand")
+    if record.why == "stopped":
+        return End.LOST, "its runner was told to stop from outside"
+    if record.why == "exec":
+        return End.FAILED, f"could not start: {record.detail}"
+    if record.signal is not None:
+        return End.FAILED, f"killed by signal {record.signal}"
+    return (End.DONE, "") if record.code == 0 else (End.FAILED, f"exit code {record.code}")
