@@ -6,7 +6,6 @@ import re
 import unicodedata
 from collections.abc import Collection
 
-
 RUN_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"
 """No 0/o, 1/l/i, u: a run id is read aloud and typed."""
 

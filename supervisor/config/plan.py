@@ -1,0 +1,204 @@
+"""The plan file: `nightcrew run plan.toml`.
+
+    title = "nightly chores"          # optional
+    base = "main"                     # optional: where worktrees start; default HEAD
+
+    [defaults]                        # optional: any task key but id, title, after and what to run
+    timeout = "30m"
+
+    [[tasks]]
+    id = "lint"
+    command = "ruff check ."
+    after = ["format"]
+
+Every key is described in docs/plan.md. Only keys that are implemented are accepted.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import re
+import shlex
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from supervisor.config.locate import line_of
+from supervisor.config.reading import Duration, Strict, nearest, parse, read_text
+from supervisor.core.crew import TaskClass
+from supervisor.core.errors import ConfigError
+from supervisor.core.spec import RunSpec, TaskSpec
+
+MAX_TASKS = 20_000
+MAX_PROMPT = 1_000_000
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+Scalar = str | int | float | bool
+
+
+class Shared(Strict):
+    """Keys that `[defaults]` may give for every task."""
+
+    kind: str = "shell"
+    params: dict[str, Scalar] = Field(default_factory=dict)
+    priority: Annotated[int, Field(ge=0, le=100)] = 50
+    task_class: Annotated[Literal["interactive", "normal", "batch"], Field(alias="class")] = "normal"
+    timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
+    retries: Annotated[int, Field(ge=0, le=100)] = 0
+    cores: Annotated[int, Field(ge=1, le=4096)] | list[Annotated[int, Field(ge=0, le=4095)]] | None = None
+
+    @field_validator("params")
+    @classmethod
+    def _params(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
+        for name, text in value.items():
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"{name!r} cannot be the name of an environment variable")
+            if name.startswith("NIGHTCREW_"):
+                raise ValueError(f"{name}: names that begin with NIGHTCREW_ are nightcrew's own")
+            if "\0" in str(text):
+                raise ValueError(f"{name} holds a NUL character, which no environment can carry")
+        return value
+
+
+class TaskModel(Shared):
+    """One `[[tasks]]` table."""
+
+    id: str | None = None
+    title: str | None = None
+    command: str | list[str] | None = None
+    prompt: str | None = None
+    prompt_file: str | None = None
+    after: list[str] = Field(default_factory=list)
+
+    @field_validator("id")
+    @classmethod
+    def _id(cls, value: str | None) -> str | None:
+        if value is not None and not _ID.fullmatch(value):
+            raise ValueError(
+                "an id has 1 to 64 letters, digits, '.', '_' or '-' and starts with a letter or digit (any text may be the title)"
+            )
+        return value
+
+    @field_validator("command")
+    @classmethod
+    def _command(cls, value: str | list[str] | None) -> str | list[str] | None:
+        if value is not None and (not value or not "".join(value).strip()):
+            raise ValueError("a command must not be empty")
+        if value is not None and any("\0" in part for part in value):
+            raise ValueError("a command cannot hold a NUL character")
+        return value
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> TaskModel:
+        if self.prompt is not None and self.prompt_file is not None:
+            raise ValueError("give prompt or prompt_file, not both")
+        return self
+
+
+class PlanModel(Strict):
+    """The whole file."""
+
+    title: str | None = None
+    base: str = "HEAD"
+    defaults: Shared = Field(default_factory=Shared)
+    tasks: Annotated[list[TaskModel], Field(min_length=1, max_length=MAX_TASKS)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spread_defaults(cls, shape: Any) -> Any:
+        """Give each task what `[defaults]` says and it does not."""
+        if not isinstance(shape, dict) or not isinstance(shape.get("defaults"), dict) or not isinstance(shape.get("tasks"), list):
+            return shape
+        try:
+            Shared.model_validate(shape["defaults"])
+        except ValidationError:
+            return shape  # the field `defaults` then fails by itself, and the error names its own line
+        tasks = [{**shape["defaults"], **task} if isinstance(task, dict) else task for task in shape["tasks"]]
+        return {**shape, "tasks": tasks}
+
+
+def load(path: Path, kinds: Collection[str]) -> RunSpec:
+    """Read and check a plan file. `kinds` are the names of agent kinds that exist.
+
+    Raises ConfigError with `file:line`, the key, and what is allowed or nearest.
+    """
+    text = read_text(path)
+    model = parse(text, PlanModel, str(path))
+    names = _names(model)
+    tasks = tuple(_task(model, index, names, path, text, kinds) for index in range(len(model.tasks)))
+    _no_cycle(tasks, text, path)
+    return RunSpec(title=model.title if model.title is not None else path.stem, tasks=tasks, base=model.base)
+
+
+def single(command: tuple[str, ...], *, name: str, title: str, **values: Any) -> RunSpec:
+    """The plan of one task, as `nightcrew add` makes it. `values` are TaskSpec fields."""
+    argv = ("/bin/sh", "-c", command[0]) if len(command) == 1 else command
+    return RunSpec(title=title, tasks=(TaskSpec(name=name, title=title, argv=argv, **values),))
+
+
+def _names(model: PlanModel) -> list[str]:
+    return [task.id if task.id is not None else f"task-{index + 1}" for index, task in enumerate(model.tasks)]
+
+
+def _task(model: PlanModel, index: int, names: list[str], path: Path, text: str, kinds: Collection[str]) -> TaskSpec:
+    task = model.tasks[index]
+
+    def wrong(key: str, why: str, what: str = "bad value") -> ConfigError:
+        return ConfigError(what, on=f"{path}:{line_of(text, ['tasks', index, key])} tasks.{key}", why=why)
+
+    if names.index(names[index]) != index:
+        raise wrong("id", f"{names[index]!r} is already the id of another task")
+    if task.kind not in kinds:
+        raise wrong("kind", f"{task.kind!r} is not a kind of agent; {nearest(task.kind, list(kinds))}")
+    if task.command is None:
+        raise wrong("command", f"a task of kind {task.kind} needs a command", "missing key")
+    for need in task.after:
+        if need not in names:
+            raise wrong("after", f"no task has the id {need!r}; {nearest(need, names)}")
+    argv = ("/bin/sh", "-c", task.command) if isinstance(task.command, str) else tuple(task.command)
+    return TaskSpec(
+        name=names[index],
+        title=task.title if task.title is not None else names[index],
+        kind=task.kind,
+        argv=argv,
+        params={name: _text(value) for name, value in task.params.items()},
+        prompt=_prompt(task, path, wrong),
+        after=tuple(dict.fromkeys(task.after)),
+        priority=task.priority,
+        task_class=TaskClass(task.task_class),
+        timeout_s=task.timeout or 0.0,
+        retries=task.retries,
+        cores=tuple(task.cores) if isinstance(task.cores, list) else task.cores or 0,
+    )
+
+
+def _prompt(task: TaskModel, path: Path, wrong: Any) -> str | None:
+    if task.prompt_file is None:
+        return task.prompt
+    file = path.parent / task.prompt_file
+    try:
+        return read_text(file)
+    except ConfigError as error:
+        raise wrong("prompt_file", f"{file}: {error.why}") from None
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _no_cycle(tasks: tuple[TaskSpec, ...], text: str, path: Path) -> None:
+    try:
+        graphlib.TopologicalSorter({task.name: task.after for task in tasks}).prepare()
+    except graphlib.CycleError as error:
+        ring = [str(name) for name in reversed(error.args[1])]
+        index = next(number for number, task in enumerate(tasks) if task.name == ring[0])
+        on = f"{path}:{line_of(text, ['tasks', index, 'after'])} tasks.after"
+        raise ConfigError("bad value", on=on, why=f"the tasks wait for each other: {' -> '.join(ring)}") from None
+
+
+def shown_command(argv: tuple[str, ...]) -> str:
+    """A command as a person would type it."""
+    return argv[2] if argv[:2] == ("/bin/sh", "-c") and len(argv) == 3 else shlex.join(argv)

@@ -1,0 +1,142 @@
+"""Reading one TOML file into one pydantic model, with errors a person can act on."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from supervisor.config.locate import line_of
+from supervisor.core.errors import ConfigError
+
+MAX_BYTES = 1_000_000
+"""A plan of 10,000 tasks with prompts in files fits; a 50 MB file is a mistake and is refused before it is parsed."""
+
+
+class Strict(BaseModel):
+    """Base of every file model: unknown keys are errors, numbers must be finite, and types are not guessed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_text(path: Path) -> str:
+    """The file as text. Raises ConfigError when it cannot be read, is too large, is not UTF-8 or has no content."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError("cannot read", on=str(path), why="there is no such file", hint="check the path") from None
+    except OSError as error:
+        raise ConfigError("cannot read", on=str(path), why=error.strerror or str(error)) from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError("cannot read", on=str(path), why=f"it is larger than {MAX_BYTES} bytes", hint="put long prompts into prompt_file")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise ConfigError("cannot read", on=f"{path}:{line}", why="it is not UTF-8 text", hint="save it as UTF-8") from None
+    if not text.strip():
+        raise ConfigError("cannot read", on=str(path), why="it is empty")
+    return text.replace("\r\n", "\n")
+
+
+def parse(text: str, model: type[M], name: str) -> M:
+    """`text` as `model`. Raises ConfigError that names `name:line`, the key, what is allowed and the nearest known name."""
+    try:
+        shape = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("cannot read", on=f"{name}:{_toml_line(str(error), text)}", why=f"not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError("cannot read", on=name, why="tables or arrays are nested too deeply") from None
+    try:
+        return model.model_validate(shape)
+    except ValidationError as error:
+        raise _explain(error, text, model, name) from None
+
+
+def duration(value: Any) -> Any:
+    """Seconds from `90`, `"90s"`, `"5m"`, `"2h"` or `"1d"`."""
+    if isinstance(value, str):
+        number, unit = value.strip()[:-1], value.strip()[-1:]
+        seconds = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(unit)
+        if seconds is None or not _is_number(number):
+            raise ValueError('a duration is a number of seconds or text such as "90s", "5m", "2h", "1d"')
+        return float(number) * seconds
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def size(value: Any) -> Any:
+    """Bytes from `1024` or text such as `"64MiB"`, `"2GB"`, `"500k"`."""
+    if isinstance(value, str):
+        units = {"": 1, "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9}
+        units |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "b": 1, "t": 10**12, "tb": 10**12}
+        text = value.strip().lower()
+        number = text.rstrip("kmgtib ")
+        factor = units.get(text[len(number) :].strip())
+        if factor is None or not _is_number(number):
+            raise ValueError('a size is a number of bytes or text such as "64MiB" or "2GB"')
+        return int(float(number) * factor)
+    return value
+
+
+Duration = Annotated[float, BeforeValidator(duration)]
+Size = Annotated[int, BeforeValidator(size)]
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """`did you mean X?` or the known names."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+_UNION_BRANCH = re.compile(r"(function-|list\[|tuple\[|constrained-)|(str|int|float|bool)$")
+"""Parts that pydantic adds to a location to say which member of a union it tried: no key of a file."""
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit() and text.isascii()
+
+
+def _toml_line(message: str, text: str) -> int:
+    _, found, rest = message.partition("(at line ")
+    return int(rest.split(",")[0]) if found else text.count("\n") + 1
+
+
+def _explain(error: ValidationError, text: str, model: type[BaseModel], name: str) -> ConfigError:
+    first = error.errors(include_url=False)[0]
+    path = [part for part in first["loc"] if isinstance(part, int) or not _UNION_BRANCH.match(part)]
+    keys = [part for part in path if isinstance(part, str)]
+    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    on = f"{name}:{line_of(text, path)}"
+    if first["type"] == "extra_forbidden":
+        return ConfigError("unknown key", on=f"{on} {keys[-1]}", why=nearest(keys[-1], _known(model, path[:-1])) + more)
+    if first["type"] == "missing":
+        return ConfigError("missing key", on=f"{on} {keys[-1]}", why="it must be given" + more)
+    message = first["msg"].removeprefix("Value error, ")
+    shown = repr(first["input"])
+    return ConfigError("bad value", on=f"{on} {'.'.join(keys)}", why=f"{message}, not {shown[:80]}" + more)
+
+
+def _known(model: type[BaseModel], path: list[str | int]) -> list[str]:
+    """The key names allowed at `path` inside `model`."""
+    here: Any = model
+    for part in path:
+        if isinstance(part, str) and isinstance(here, type) and issubclass(here, BaseModel):
+            field = next((item for name, item in here.model_fields.items() if (item.alias or name) == part), None)
+            here = _inner_model(field.annotation) if field else None
+    if isinstance(here, type) and issubclass(here, BaseModel):
+        return [item.alias or name for name, item in here.model_fields.items()]
+    return []
+
+
+def _inner_model(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in getattr(annotation, "__args__", ()) if (found := _inner_model(part))), None)

@@ -1,0 +1,68 @@
+"""The user's settings: `$XDG_CONFIG_HOME/nightcrew/config.toml`. Every key is optional; docs/settings.md describes each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from supervisor.config.reading import Duration, Size, Strict, parse, read_text
+from supervisor.core.spec import Settings
+
+_FIELD = Settings()
+
+
+class LimitsModel(Strict):
+    """`[limits]`: what each agent may use."""
+
+    log_max: Annotated[Size, Field(ge=4096)] = _FIELD.log_max
+    memory_max: Annotated[Size, Field(ge=0)] = _FIELD.memory_max
+    file_max: Annotated[Size, Field(ge=0)] = _FIELD.file_max
+    open_files: Annotated[int, Field(ge=0)] = _FIELD.open_files
+    disk_free_min: Annotated[Size, Field(ge=0)] = _FIELD.disk_free_min
+
+
+class CoresModel(Strict):
+    """`[cores]`: how agents share the processors."""
+
+    reserve: Annotated[int, Field(ge=0)] | None = None
+
+
+class UserModel(Strict):
+    """The whole file."""
+
+    slots: Annotated[int, Field(ge=1, le=1000)] | None = None
+    grace: Annotated[Duration, Field(ge=0, le=600)] = _FIELD.grace_s
+    nice: Annotated[int, Field(ge=0, le=19)] = _FIELD.nice
+    pass_env: list[str] = Field(default_factory=list)
+    limits: LimitsModel = Field(default_factory=LimitsModel)
+    cores: CoresModel = Field(default_factory=CoresModel)
+
+
+def path() -> Path:
+    """Where the file is, whether or not it exists. `NIGHTCREW_CONFIG` overrides."""
+    if override := os.environ.get("NIGHTCREW_CONFIG"):
+        return Path(override)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nightcrew" / "config.toml"
+
+
+def load(file: Path, usable_cores: int) -> Settings:
+    """The settings; a missing file means the defaults. By default there are two slots a core, at least four.
+
+    Raises ConfigError as every file does.
+    """
+    model = parse(read_text(file), UserModel, str(file)) if file.exists() else UserModel()
+    return Settings(
+        slots=model.slots if model.slots is not None else max(4, 2 * usable_cores),
+        grace_s=model.grace,
+        nice=model.nice,
+        log_max=model.limits.log_max,
+        memory_max=model.limits.memory_max,
+        file_max=model.limits.file_max,
+        open_files=model.limits.open_files,
+        disk_free_min=model.limits.disk_free_min,
+        cores_reserve=model.cores.reserve,
+        pass_env=tuple(model.pass_env),
+    )

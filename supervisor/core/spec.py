@@ -1,0 +1,104 @@
+"""What to run: tasks and runs as a plan file describes them, checked and free of file syntax. They are stored in the ledger as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from supervisor.core.crew import TaskClass
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task of a plan. Fields are named as the plan's keys are."""
+
+    name: str
+    """The plan's `id`: unique within the plan, used by `after` and on the command line."""
+    title: str
+    """Any text; shown verbatim (control characters escaped), never executed and never a name."""
+    kind: str
+    argv: tuple[str, ...]
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the agent."""
+    prompt: str | None = None
+    after: tuple[str, ...] = ()
+    """Names of tasks of the same plan that must be done first."""
+    priority: int = 50
+    task_class: TaskClass = TaskClass.NORMAL
+    timeout_s: float = 0.0
+    retries: int = 0
+    cores: tuple[int, ...] | int = 0
+    """CPU numbers to pin to, or how many to be given; 0 leaves it to the settings."""
+
+    def to_json(self) -> str:
+        """The form stored in the ledger."""
+        return json.dumps(asdict(self), ensure_ascii=True, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskSpec:
+        """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
+        shape: dict[str, Any] = json.loads(text)
+        known = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
+        cores = known.get("cores", 0)
+        return cls(
+            **{
+                **known,
+                "argv": tuple(known.get("argv", ())),
+                "after": tuple(known.get("after", ())),
+                "task_class": TaskClass(known.get("task_class", "normal")),
+                "cores": tuple(cores) if isinstance(cores, list) else cores,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One plan, ready to submit."""
+
+    title: str
+    tasks: tuple[TaskSpec, ...]
+    base: str = "HEAD"
+    """Revision that every worktree of the run starts from; resolved to one commit when the run is submitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A run together with everything the daemon must know of where it was typed."""
+
+    key: str
+    """Idempotency key: the same key twice is one run."""
+    project: str
+    root: str
+    common_dir: str
+    base_oid: str
+    spec: RunSpec
+    env: Mapping[str, str]
+    """The allow-listed environment of the shell that submitted it: its PATH, HOME and language are the agents'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The user's settings, each with its default. `config.toml` keys have these names."""
+
+    slots: int = 4
+    """Attempts alive at once."""
+    grace_s: float = 5.0
+    """Between TERM and KILL."""
+    nice: int = 5
+    """Niceness of agents, so that the shell and the supervisor stay quick."""
+    log_max: int = 64 * 2**20
+    """Bytes kept of each output stream of an attempt."""
+    memory_max: int = 0
+    """Address space of each process of an agent, bytes; 0 is no limit."""
+    file_max: int = 20 * 2**30
+    """Largest file an agent may write, bytes; 0 is no limit."""
+    open_files: int = 0
+    """Open files of each process of an agent; 0 leaves the system's limit."""
+    disk_free_min: int = 512 * 2**20
+    """Below this much free space under the state directory nothing new starts."""
+    cores_reserve: int | None = None
+    """Cores kept from agents; None means one from 4 cores on and none below."""
+    pass_env: tuple[str, ...] = ()
+    """Names of further variables of the submitting shell that agents may see."""

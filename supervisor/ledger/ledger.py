@@ -1,0 +1,342 @@
+"""Everything the daemon writes: submissions, and the commands of `decide`, each fenced by its epoch.
+
+A batch of commands is one transaction: what a decision said is on disk whole or not at all, and it is on disk before any of it is
+acted upon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+from supervisor.core.crew import Attempt, Collect, Command, Finish, MarkRunning, Revive, SetState, Start, Stop, Task
+from supervisor.core.errors import StaleEpoch
+from supervisor.core.names import slug
+from supervisor.core.records import attempt_name
+from supervisor.core.spec import Submission, TaskSpec
+from supervisor.core.states import FINAL, AttemptState, TaskState
+from supervisor.ledger import store
+
+_UNFINISHED = tuple(state for state in TaskState if state not in FINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """What the ledger holds of one attempt that is not released. Paths are None until they are known."""
+
+    task: str
+    epoch: int
+    state: AttemptState
+    cause: str
+    stop_why: str
+    end: str | None
+    end_cause: str
+    created: float
+    started: float | None
+    worktree: str | None
+    admin_dir: str | None
+    branch: str | None
+    base_oid: str | None
+    session_id: str | None
+    pane_id: str | None
+    server_pid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRow:
+    """What a launch needs to know of a task."""
+
+    spec: TaskSpec
+    run: str
+    base_oid: str
+    root: str
+    common_dir: str
+    project: str
+    env: Mapping[str, str]
+    created: float
+
+
+class Ledger:
+    """The writer's door. Not thread safe: it belongs to one thread of one process."""
+
+    def __init__(self, path: Path, wall: Callable[[], float], *, create: bool = True) -> None:
+        """Raises LedgerError as `store.connect` does. `wall` gives seconds since 1970."""
+        self._path = path
+        self._wall = wall
+        self._db = store.connect(path, create=create)
+
+    def close(self) -> None:
+        """Give the file back; idempotent."""
+        self._db.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with store.transaction(self._db, self._path):
+            yield
+
+    # Submissions -----------------------------------------------------------------------------------------------------------------
+
+    def submit(self, submission: Submission, run: str) -> tuple[str, bool]:
+        """Commit a run and all its tasks. Returns (run id, whether it is new): the same key twice gives the first run's id."""
+        with self._writing():
+            found = self._db.execute("SELECT id FROM run WHERE key = ?", (submission.key,)).fetchone()
+            if found is not None:
+                return str(found["id"]), False
+            now = self._wall()
+            self._db.execute(
+                "INSERT INTO project VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET root = excluded.root",
+                (submission.project, submission.root, submission.common_dir, now),
+            )
+            spec, env = submission.spec, json.dumps(dict(submission.env))
+            self._db.execute(
+                "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (run, submission.key, submission.project, spec.title, spec.base, submission.base_oid, env, now),
+            )
+            self._insert_tasks(submission, run, now)
+            self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
+        return run, True
+
+    def _insert_tasks(self, submission: Submission, run: str, now: float) -> None:
+        slugs: dict[str, str] = {}
+        taken: set[str] = set()
+        for task in submission.spec.tasks:
+            slugs[task.name] = slug(task.name, taken)
+            taken.add(slugs[task.name])
+        self._db.executemany(
+            "INSERT INTO task (id, run, project, name, title, spec, state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (f"{run}/{slugs[task.name]}", run, submission.project, task.name, task.title, task.to_json(), TaskState.WAITING, now)
+                for task in submission.spec.tasks
+            ],
+        )
+        self._db.executemany(
+            "INSERT INTO dependency VALUES (?, ?)",
+            [(f"{run}/{slugs[task.name]}", f"{run}/{slugs[need]}") for task in submission.spec.tasks for need in task.after],
+        )
+
+    def run_exists(self, run: str) -> bool:
+        """Whether a run id is taken."""
+        return self._db.execute("SELECT 1 FROM run WHERE id = ?", (run,)).fetchone() is not None
+
+    # The crew, read back -----------------------------------------------------------------------------------------------------------
+
+    def unfinished(self, now: float) -> tuple[Task, ...]:
+        """Every unfinished task and every task that one of them comes after, as the scheduler sees them.
+
+        `now` is monotonic. A backoff is carried over as what is left of it by the wall clock, clamped to the longest backoff there
+        is, so that a changed clock cannot hold a task for ever.
+        """
+        marks = ",".join("?" * len(_UNFINISHED))
+        rows = self._db.execute(
+            f"""SELECT * FROM task WHERE state IN ({marks})
+                UNION SELECT needed.* FROM task needed JOIN dependency d ON d.needs = needed.id
+                JOIN task open ON open.id = d.task WHERE open.state IN ({marks}) ORDER BY ord""",  # noqa: S608 - only "?" is inserted
+            _UNFINISHED * 2,
+        ).fetchall()
+        return self._tasks(rows, now)
+
+    def tasks_of_run(self, run: str, now: float) -> tuple[Task, ...]:
+        """The tasks of one run, in order."""
+        return self._tasks(self._db.execute("SELECT * FROM task WHERE run = ? ORDER BY ord", (run,)).fetchall(), now)
+
+    def task(self, task: str, now: float) -> Task:
+        """One task. Raises KeyError when there is none."""
+        rows = self._db.execute("SELECT * FROM task WHERE id = ?", (task,)).fetchall()
+        if not rows:
+            raise KeyError(task)
+        return self._tasks(rows, now)[0]
+
+    def revivable(self, task: str) -> list[str]:
+        """`task` and every skipped task that waits for it, directly or not, needed ones first."""
+        rows = self._db.execute(
+            """WITH RECURSIVE below (id) AS (
+                   SELECT ? UNION SELECT d.task FROM dependency d JOIN below b ON d.needs = b.id
+                   JOIN task t ON t.id = d.task WHERE t.state = 'skipped')
+               SELECT t.id FROM below b JOIN task t ON t.id = b.id ORDER BY t.ord""",
+            (task,),
+        )
+        found = [str(row["id"]) for row in rows]
+        return [task, *(name for name in found if name != task)]
+
+    def _tasks(self, rows: list[sqlite3.Row], now: float) -> tuple[Task, ...]:
+        wall = self._wall()
+        return tuple(self._task(row, now, wall) for row in rows)
+
+    def _task(self, row: sqlite3.Row, now: float, wall: float) -> Task:
+        spec = TaskSpec.from_json(row["spec"])
+        needs = self._db.execute("SELECT needs FROM dependency WHERE task = ?", (row["id"],))
+        left = min(max(0.0, row["not_before"] - wall), 300.0)
+        return Task(
+            id=row["id"],
+            order=row["ord"],
+            priority=spec.priority,
+            task_class=spec.task_class,
+            after=frozenset(str(need["needs"]) for need in needs),
+            timeout_s=spec.timeout_s,
+            retries=spec.retries,
+            state=TaskState(row["state"]),
+            epoch=row["epoch"],
+            failures=row["failures"],
+            losses=row["losses"],
+            not_before=now + left if left else 0.0,
+            cause=row["reason"] if row["epoch"] else "",
+            attempt=self._open_attempt(row["id"], row["epoch"], now),
+        )
+
+    def _open_attempt(self, task: str, epoch: int, now: float) -> Attempt | None:
+        row = self._db.execute("SELECT state, stop_why FROM attempt WHERE task = ? AND epoch = ? AND end IS NULL", (task, epoch)).fetchone()
+        return None if row is None else Attempt(epoch, AttemptState(row["state"]), now, row["stop_why"])
+
+    def unreleased(self) -> list[AttemptRow]:
+        """Every attempt of which a process, a session or an unwritten result may be left."""
+        names = ", ".join(AttemptRow.__dataclass_fields__)
+        rows = self._db.execute(f"SELECT {names} FROM attempt WHERE state <> 'released'")  # noqa: S608 - our own column names
+        return [AttemptRow(**{**dict(row), "state": AttemptState(row["state"])}) for row in rows]
+
+    def attempt(self, task: str, epoch: int) -> AttemptRow | None:
+        """One attempt, released or not."""
+        names = ", ".join(AttemptRow.__dataclass_fields__)
+        row = self._db.execute(f"SELECT {names} FROM attempt WHERE task = ? AND epoch = ?", (task, epoch)).fetchone()  # noqa: S608 - as above
+        return None if row is None else AttemptRow(**{**dict(row), "state": AttemptState(row["state"])})
+
+    def launch_row(self, task: str) -> LaunchRow:
+        """What to launch. Raises KeyError when there is no such task."""
+        row = self._db.execute(
+            """SELECT t.spec, t.run, r.base_oid, p.root, p.common_dir, p.id AS project, r.env, r.created
+               FROM task t JOIN run r ON r.id = t.run JOIN project p ON p.id = t.project WHERE t.id = ?""",
+            (task,),
+        ).fetchone()
+        if row is None:
+            raise KeyError(task)
+        return LaunchRow(
+            TaskSpec.from_json(row["spec"]),
+            row["run"],
+            row["base_oid"],
+            row["root"],
+            row["common_dir"],
+            row["project"],
+            json.loads(row["env"]),
+            row["created"],
+        )
+
+    # Commands ------------------------------------------------------------------------------------------------------------------------
+
+    def commit(self, commands: Iterable[Command]) -> None:
+        """Write what a decision says, all of it or nothing.
+
+        Raises StaleEpoch when a command belongs to an attempt that is no longer the task's newest, or that already has an end; then
+        nothing of the batch was written. That cannot happen to one daemon alone; it is the fence against a second one.
+        """
+        batch = list(commands)
+        if not batch:
+            return
+        with self._writing():
+            for command in batch:
+                self._write(command)
+
+    def _write(self, command: Command) -> None:
+        match command:
+            case Start(task, epoch, cause):
+                self._start(task, epoch, cause)
+            case MarkRunning(task, epoch):
+                self._step(task, epoch, AttemptState.RUNNING, "started = ?", (self._wall(),))
+            case Stop(task, epoch, why):
+                self._step(task, epoch, AttemptState.STOPPING, "stop_why = ?", (why,))
+                self._journal(task, epoch, "stopping", {"why": why})
+            case Collect(task, epoch, end, cause):
+                self._step(task, epoch, AttemptState.COLLECTING, "end_cause = ?", (cause,))
+                self._journal(task, epoch, "tree gone", {"end": end, "cause": cause})
+            case Finish():
+                self._finish(command)
+            case SetState(task, state, reason):
+                self._db.execute("UPDATE task SET state = ?, reason = ?, changed = ? WHERE id = ?", (state, reason, self._wall(), task))
+                self._journal(task, None, state, {"reason": reason} if reason else {})
+            case Revive(task, cause):
+                self._db.execute(
+                    "UPDATE task SET state = 'waiting', reason = ?, failures = 0, losses = 0, not_before = 0, changed = ? WHERE id = ?",
+                    (cause, self._wall(), task),
+                )
+                self._journal(task, None, "retry", {"cause": cause})
+            case _:
+                assert_never(command)
+
+    def _start(self, task: str, epoch: int, cause: str) -> None:
+        moved = self._db.execute(
+            "UPDATE task SET state = 'running', epoch = ?, reason = '', changed = ? WHERE id = ? AND epoch = ? AND state = 'ready'",
+            (epoch, self._wall(), task, epoch - 1),
+        )
+        self._fence(moved.rowcount, task, epoch)
+        self._db.execute(
+            "INSERT INTO attempt (task, epoch, state, cause, created) VALUES (?, ?, 'launching', ?, ?)", (task, epoch, cause, self._wall())
+        )
+        self._journal(task, epoch, "start", {"cause": cause} if cause else {})
+
+    def _step(self, task: str, epoch: int, state: AttemptState, also: str, values: tuple[object, ...]) -> None:
+        moved = self._db.execute(
+            f"""UPDATE attempt SET state = ?, {also} WHERE task = ? AND epoch = ? AND end IS NULL
+                AND epoch = (SELECT epoch FROM task WHERE id = attempt.task)""",  # noqa: S608 - `also` is one of three literals
+            (state, *values, task, epoch),
+        )
+        self._fence(moved.rowcount, task, epoch)
+
+    def _finish(self, done: Finish) -> None:
+        now = self._wall()
+        moved = self._db.execute(
+            "UPDATE attempt SET state = 'ended', end = ?, end_cause = ?, ended = ? WHERE task = ? AND epoch = ? AND end IS NULL",
+            (done.end, done.cause, now, done.task, done.epoch),
+        )
+        self._fence(moved.rowcount, done.task, done.epoch)
+        moved = self._db.execute(
+            """UPDATE task SET state = ?, reason = ?, not_before = ?, changed = ?,
+               failures = failures + ?, losses = losses + ? WHERE id = ? AND epoch = ? AND state = 'running'""",
+            (
+                done.state,
+                f"{done.end}: {done.cause}" if done.cause else str(done.end),
+                now + done.delay_s if done.delay_s else 0.0,
+                now,
+                done.end in ("failed", "timeout"),
+                done.end == "lost",
+                done.task,
+                done.epoch,
+            ),
+        )
+        self._fence(moved.rowcount, done.task, done.epoch)
+        self._journal(done.task, done.epoch, f"end {done.end}", {"cause": done.cause, "task": done.state})
+
+    def _fence(self, rowcount: int, task: str, epoch: int) -> None:
+        if rowcount != 1:
+            raise StaleEpoch("nothing written for", on=attempt_name(task, epoch), why="a newer attempt owns the task, or it already ended")
+
+    # Facts that no decision depends on ------------------------------------------------------------------------------------------------
+
+    def note(self, task: str, epoch: int, **facts: str | int | float | None) -> None:
+        """Record what became known of an attempt (column names as keywords). Not fenced: these are facts, not states."""
+        unknown = facts.keys() - {
+            "worktree", "admin_dir", "branch", "base_oid", "session_id", "pane_id", "server_pid", "rescue_oid", "result", "removed",
+        }  # fmt: skip
+        if unknown:
+            raise ValueError(f"no such fact: {sorted(unknown)}")
+        names = ", ".join(f"{name} = ?" for name in facts)
+        with self._writing():
+            self._db.execute(f"UPDATE attempt SET {names} WHERE task = ? AND epoch = ?", (*facts.values(), task, epoch))  # noqa: S608 - checked above
+
+    def release(self, task: str, epoch: int) -> None:
+        """The session of an ended attempt is gone. Idempotent."""
+        with self._writing():
+            self._db.execute("UPDATE attempt SET state = 'released' WHERE task = ? AND epoch = ? AND end IS NOT NULL", (task, epoch))
+
+    def journal(self, task: str | None, epoch: int | None, event: str, data: Mapping[str, object] | None = None) -> None:
+        """Append one line of history."""
+        with self._writing():
+            self._journal(task, epoch, event, data or {})
+
+    def _journal(self, task: str | None, epoch: int | None, event: str, data: Mapping[str, object]) -> None:
+        self._db.execute(
+            "INSERT INTO journal (at, task, epoch, event, data) VALUES (?, ?, ?, ?, ?)",
+            (self._wall(), task, epoch, event, json.dumps(data)),
+        )

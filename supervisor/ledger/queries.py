@@ -1,0 +1,207 @@
+"""What people ask of the ledger: read-only, standard library only, quick over a long history.
+
+Every function takes the connection that `store.connect_readonly` gives.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.states import FINAL, TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """One task with its newest attempt, as `status` shows it. Times are wall-clock seconds, None when they did not happen."""
+
+    id: str
+    run: str
+    name: str
+    title: str
+    project: str
+    state: TaskState
+    reason: str
+    priority: int
+    task_class: str
+    epoch: int
+    retries_used: int
+    submitted: float
+    changed: float
+    created: float | None
+    started: float | None
+    ended: float | None
+    attempt_state: str | None
+    end: str | None
+    end_cause: str | None
+    branch: str | None
+    worktree: str | None
+    base_oid: str | None
+    session_id: str | None
+    pane_id: str | None
+    result: dict[str, Any] | None
+
+    @property
+    def final(self) -> bool:
+        """Whether it will not change by itself any more."""
+        return self.state in FINAL
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run and how many of its tasks are in which state."""
+
+    id: str
+    title: str
+    project: str
+    root: str
+    base: str
+    base_oid: str
+    created: float
+    counts: dict[str, int]
+
+
+_TASK = """
+    SELECT t.id, t.run, t.name, t.title, t.project, t.state, t.reason, json_extract(t.spec, '$.priority') AS priority,
+           json_extract(t.spec, '$.task_class') AS task_class, t.epoch, t.failures AS retries_used, r.created AS submitted, t.changed,
+           a.created, a.started, a.ended, a.state AS attempt_state, a.end, a.end_cause, a.branch, a.worktree, r.base_oid,
+           a.session_id, a.pane_id, a.result
+    FROM task t JOIN run r ON r.id = t.run LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
+"""
+
+
+def unfinished(db: sqlite3.Connection, project: str | None = None) -> list[TaskView]:
+    """Every unfinished task of a project, or of all."""
+    # The state list is spelled out so that SQLite uses the partial index; a parameter would not match it.
+    where = "WHERE t.state IN ('waiting', 'ready', 'running', 'paused', 'parked')"
+    if project is None:
+        return _views(db, f"{_TASK} {where} ORDER BY t.ord", ())
+    return _views(db, f"{_TASK} {where} AND t.project = ? ORDER BY t.ord", (project,))
+
+
+def of_run(db: sqlite3.Connection, run: str) -> list[TaskView]:
+    """The tasks of one run, in the plan's order."""
+    return _views(db, f"{_TASK} WHERE t.run = ? ORDER BY t.ord", (run,))
+
+
+def one(db: sqlite3.Connection, task: str) -> TaskView:
+    """One task by its full id. Raises NotFound."""
+    found = _views(db, f"{_TASK} WHERE t.id = ?", (task,))
+    if not found:
+        raise NotFound("no task", on=task, hint="nightcrew status --all")
+    return found[0]
+
+
+def runs(db: sqlite3.Connection, limit: int, project: str | None = None) -> list[RunView]:
+    """The newest runs, newest first."""
+    where = "" if project is None else "WHERE r.project = ?"
+    rows = db.execute(
+        f"SELECT r.*, p.root FROM run r JOIN project p ON p.id = r.project {where} ORDER BY r.rowid DESC LIMIT ?",  # noqa: S608 - literals
+        (limit,) if project is None else (project, limit),
+    ).fetchall()
+    return [_run(db, row) for row in rows]
+
+
+def run(db: sqlite3.Connection, run_id: str) -> RunView:
+    """One run by its full id. Raises NotFound."""
+    row = db.execute("SELECT r.*, p.root FROM run r JOIN project p ON p.id = r.project WHERE r.id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFound("no run", on=run_id, hint="nightcrew status --all")
+    return _run(db, row)
+
+
+def match_tasks(db: sqlite3.Connection, name: str) -> list[str]:
+    """The full ids that `name` may mean: a full id, a run's id (all its tasks), a task's name in the newest run that has it, or a
+    unique prefix of any of these. Raises NotFound, and UsageError that lists what an ambiguous prefix could mean."""
+    if not name:
+        raise UsageError("an empty name means no task", hint="nightcrew status")
+    for sql, value in _EXACT:
+        found = [str(row[0]) for row in db.execute(sql, (value(name),))]
+        if found:
+            return found
+    return _by_prefix(db, name)
+
+
+def match_task(db: sqlite3.Connection, name: str) -> str:
+    """The one task that `name` means; as `match_tasks`, but a run's id is only enough when the run has one task."""
+    found = match_tasks(db, name)
+    if len(found) > 1:
+        raise UsageError("more than one task is meant by", on=name, why=_some(found), hint="give the task's name too, as RUN/NAME")
+    return found[0]
+
+
+def _text(name: str) -> str:
+    return name
+
+
+_EXACT: Sequence[tuple[str, Any]] = (
+    ("SELECT id FROM task WHERE id = ?", _text),
+    ("SELECT id FROM task WHERE run = ? ORDER BY ord", _text),
+    ("SELECT id FROM task WHERE name = ? ORDER BY ord DESC LIMIT 1", _text),
+)
+
+
+def _by_prefix(db: sqlite3.Connection, name: str) -> list[str]:
+    like = name.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+    found_runs = [str(row[0]) for row in db.execute("SELECT id FROM run WHERE id LIKE ? ESCAPE '\\' LIMIT 9", (like,))]
+    if len(found_runs) == 1:
+        return [view.id for view in of_run(db, found_runs[0])]
+    ids = [str(row[0]) for row in db.execute("SELECT id FROM task WHERE id LIKE ? ESCAPE '\\' ORDER BY ord DESC LIMIT 9", (like,))]
+    if not ids and not found_runs:
+        newest = "SELECT id FROM task WHERE run = (SELECT run FROM task WHERE name LIKE ?1 ESCAPE '\\' ORDER BY ord DESC LIMIT 1)"
+        ids = [str(row[0]) for row in db.execute(f"{newest} AND name LIKE ?1 ESCAPE '\\' LIMIT 9", (like,))]
+    if len(ids) == 1:
+        return ids
+    if ids or found_runs:
+        raise UsageError("more than one thing begins with", on=name, why=_some(found_runs or ids), hint="give more of it")
+    raise NotFound("no task or run is called", on=name, hint="nightcrew status --all")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+
+
+def attempts(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
+    """Every attempt of a task, oldest first, as plain columns."""
+    return [dict(row) for row in db.execute("SELECT * FROM attempt WHERE task = ? ORDER BY epoch", (task,))]
+
+
+def worktrees(db: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Every attempt whose worktree nightcrew has not removed, with its task's state."""
+    rows = db.execute(
+        """SELECT a.task, a.epoch, a.state, a.worktree, a.admin_dir, a.branch, a.base_oid, a.created, t.state AS task_state,
+                  t.epoch AS newest, t.project, p.root, p.common_dir
+           FROM attempt a JOIN task t ON t.id = a.task JOIN project p ON p.id = t.project
+           WHERE a.worktree IS NOT NULL AND a.removed IS NULL ORDER BY t.ord, a.epoch"""
+    )
+    return [dict(row) for row in rows]
+
+
+def journal(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
+    """The history of one task, oldest first."""
+    return [
+        dict(row) | {"data": json.loads(row["data"])} for row in db.execute("SELECT * FROM journal WHERE task = ? ORDER BY seq", (task,))
+    ]
+
+
+def _views(db: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> list[TaskView]:
+    return [_view(row) for row in db.execute(sql, values)]
+
+
+def _view(row: sqlite3.Row) -> TaskView:
+    shape = dict(row)
+    shape["state"] = TaskState(shape["state"])
+    shape["result"] = json.loads(shape["result"]) if shape["result"] else None
+    return TaskView(**shape)
+
+
+def _run(db: sqlite3.Connection, row: sqlite3.Row) -> RunView:
+    counts = {
+        str(state): int(number)
+        for state, number in db.execute("SELECT state, count(*) FROM task WHERE run = ? GROUP BY state", (row["id"],))
+    }
+    return RunView(row["id"], row["title"], row["project"], row["root"], row["base"], row["base_oid"], row["created"], counts)
