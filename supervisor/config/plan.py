@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import graphlib
 import re
-import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,7 +27,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from supervisor.config.locate import line_of
 from supervisor.config.reading import Duration, Strict, nearest, parse, read_text
 from supervisor.core.crew import TaskClass
-from supervisor.core.errors import ConfigError
+from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.spec import RunSpec, TaskSpec
 
 MAX_TASKS = 20_000
@@ -133,10 +132,22 @@ def load(path: Path, kinds: Collection[str]) -> RunSpec:
     return RunSpec(title=model.title if model.title is not None else path.stem, tasks=tasks, base=model.base)
 
 
-def single(command: tuple[str, ...], *, name: str, title: str, **values: Any) -> RunSpec:
-    """The plan of one task, as `nightcrew add` makes it. `values` are TaskSpec fields."""
-    argv = ("/bin/sh", "-c", command[0]) if len(command) == 1 else command
-    return RunSpec(title=title, tasks=(TaskSpec(name=name, title=title, argv=argv, **values),))
+def single(words: tuple[str, ...], kinds: Collection[str], options: Mapping[str, Any]) -> RunSpec:
+    """The run of one task, as `nightcrew add` makes it. `options` are the command's, named as there; None means not given.
+
+    Raises UsageError for whatever a plan would refuse too.
+    """
+    given = {("class" if key == "task_class" else key): value for key, value in options.items() if value is not None and key != "name"}
+    command: str | list[str] = words[0] if len(words) == 1 else list(words)
+    try:
+        task = TaskModel.model_validate({**given, "id": options["name"], "command": command})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError("bad value", on=str(first["loc"][0]), why=first["msg"].removeprefix("Value error, ")) from None
+    if task.kind not in kinds:
+        raise UsageError("bad value", on="--kind", why=f"{task.kind!r} is not a kind of agent; {nearest(task.kind, list(kinds))}")
+    title = task.title if task.title is not None else " ".join(words)
+    return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, task.prompt),))
 
 
 def _names(model: PlanModel) -> list[str]:
@@ -158,14 +169,19 @@ def _task(model: PlanModel, index: int, names: list[str], path: Path, text: str,
     for need in task.after:
         if need not in names:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, names)}")
-    argv = ("/bin/sh", "-c", task.command) if isinstance(task.command, str) else tuple(task.command)
+    name = names[index]
+    return _spec(task, name, task.title if task.title is not None else name, _prompt(task, path, wrong))
+
+
+def _spec(task: TaskModel, name: str, title: str, prompt: str | None) -> TaskSpec:
+    command = task.command or ""
     return TaskSpec(
-        name=names[index],
-        title=task.title if task.title is not None else names[index],
+        name=name,
+        title=title,
         kind=task.kind,
-        argv=argv,
-        params={name: _text(value) for name, value in task.params.items()},
-        prompt=_prompt(task, path, wrong),
+        argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
+        params={key: _text(value) for key, value in task.params.items()},
+        prompt=prompt,
         after=tuple(dict.fromkeys(task.after)),
         priority=task.priority,
         task_class=TaskClass(task.task_class),
@@ -197,8 +213,3 @@ def _no_cycle(tasks: tuple[TaskSpec, ...], text: str, path: Path) -> None:
         index = next(number for number, task in enumerate(tasks) if task.name == ring[0])
         on = f"{path}:{line_of(text, ['tasks', index, 'after'])} tasks.after"
         raise ConfigError("bad value", on=on, why=f"the tasks wait for each other: {' -> '.join(ring)}") from None
-
-
-def shown_command(argv: tuple[str, ...]) -> str:
-    """A command as a person would type it."""
-    return argv[2] if argv[:2] == ("/bin/sh", "-c") and len(argv) == 3 else shlex.join(argv)

@@ -1,0 +1,1 @@
+"""The one process that supervises the crew: the loop, its doors wired, recovery, and one handler a verb."""

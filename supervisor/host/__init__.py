@@ -1,0 +1,1 @@
+"""Doors to the operating system, one a file."""

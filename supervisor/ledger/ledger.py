@@ -35,6 +35,7 @@ class AttemptRow:
     cause: str
     stop_why: str
     end: str | None
+    judged: str | None
     end_cause: str
     created: float
     started: float | None
@@ -249,7 +250,7 @@ class Ledger:
                 self._step(task, epoch, AttemptState.STOPPING, "stop_why = ?", (why,))
                 self._journal(task, epoch, "stopping", {"why": why})
             case Collect(task, epoch, end, cause):
-                self._step(task, epoch, AttemptState.COLLECTING, "end_cause = ?", (cause,))
+                self._step(task, epoch, AttemptState.COLLECTING, "judged = ?, end_cause = ?", (end, cause))
                 self._journal(task, epoch, "tree gone", {"end": end, "cause": cause})
             case Finish():
                 self._finish(command)

@@ -55,6 +55,7 @@ CREATE TABLE attempt (
     started    REAL,
     ended      REAL,
     end        TEXT,                        -- core.states.End, set exactly once
+    judged     TEXT,                        -- the end it will have, once its work is secured
     end_cause  TEXT NOT NULL DEFAULT '',
     worktree   TEXT,
     admin_dir  TEXT,

@@ -1,0 +1,1 @@
+"""One agent: how to run it and how to read it."""

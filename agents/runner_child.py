@@ -1,0 +1,174 @@
+"""The last steps before the agent's own code runs: fork, put every limit in place, exec.
+
+Everything here happens in the child, so the agent can never run without its limits, and nothing of the runner's (signal
+dispositions, handles, environment) reaches it.
+"""
+
+# ruff: noqa: SIM105
+# (contextlib costs several ms, see agents/runner.py)
+
+import _ctypes
+import os
+import resource
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import NoReturn
+
+    from agents.runner_records import Spec
+else:
+    import _signal as signal
+
+_RLIMIT_LOCKS = 10  # Linux keeps and inherits it but enforces nothing by it, so it can carry the attempt's mark
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class StartError(Exception):
+    """The agent never ran. `status` is what a shell would exit with: 127 for a command that is not there, else 126."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def adopt_orphans() -> None:
+    """Make every orphan below this process its child. Linux only: elsewhere orphans that left the tree are lost."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def start(spec: "Spec", streams: dict[int, int]) -> int:
+    """Start the agent and return its pid once its own code runs. `streams` maps its handles (1, 2) to ours.
+
+    Raises StartError with the kernel's words when any step fails; there is then no child left.
+    """
+    parent = os.getpid()
+    report, told = os.pipe()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # until the child has dropped our handlers
+    pid = os.fork()
+    if pid == 0:
+        _become_agent(spec, streams, parent, told)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.close(told)
+    try:
+        error = os.read(report, 4096)  # empty when exec closed the other end
+    finally:
+        os.close(report)
+    if error:
+        os.waitpid(pid, 0)
+        status, _, detail = error.decode("utf-8", "replace").partition(" ")
+        raise StartError(int(status), detail)
+    return pid
+
+
+def _become_agent(spec: "Spec", streams: dict[int, int], parent: int, told: int) -> "NoReturn":
+    step = "process group"
+    try:
+        _take_terminal()
+        step = "signals"
+        _reset_signals()
+        _die_with(parent)
+        step = "stdin"
+        _connect(spec, streams, told)
+        step = f"working directory {os.fsdecode(spec.cwd)}"
+        os.chdir(spec.cwd)
+        environment = _environment(spec)
+        commands = _candidates(spec.argv[0], environment.get(b"PATH", b""))
+        step = "limits"
+        _limit(spec)
+        step = os.fsdecode(spec.argv[0])
+        _exec(commands, spec.argv, environment)
+    except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the runner's own frames
+        status = 127 if isinstance(error, FileNotFoundError) and step == os.fsdecode(spec.argv[0]) else 126
+        words = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        os.write(told, f"{status} {step}: {words}".encode("utf-8", "replace")[:1000])
+    os._exit(127)
+
+
+def _take_terminal() -> None:
+    """Lead a process group of our own and, on a terminal, be its foreground group, so that Ctrl-C reaches the agent."""
+    os.setpgid(0, 0)
+    try:
+        os.tcsetpgrp(0, os.getpgrp())  # every signal is blocked here, SIGTTOU too
+    except OSError:
+        pass  # no terminal, or not ours
+
+
+def _reset_signals() -> None:
+    """Ignored signals survive exec, and Python ignores two by itself."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill the agent when the runner is killed: nobody would record it or hold it to its deadline any more."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(127)
+
+
+def _connect(spec: "Spec", streams: dict[int, int], told: int) -> None:
+    if spec.headless:
+        os.dup2(os.open(spec.stdin or b"/dev/null", os.O_RDONLY), 0)
+    for handle, ours in streams.items():
+        os.dup2(ours, handle)
+    os.closerange(3, told)
+    os.closerange(told + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _environment(spec: "Spec") -> dict[bytes, bytes]:
+    """Exactly the spec's, plus the name of the terminal that the pane is."""
+    environment = dict(spec.env)
+    if b"TERM" in os.environb:
+        environment[b"TERM"] = os.environb[b"TERM"]
+    return environment
+
+
+def _limit(spec: "Spec") -> None:
+    """Last of all, because a small address space could keep this very code from running."""
+    if spec.mark and sys.platform == "linux":
+        try:
+            resource.setrlimit(_RLIMIT_LOCKS, (spec.mark, spec.mark))
+        except (OSError, ValueError):
+            pass  # inside an attempt with a lower mark: the environment tag and the outer mark still find the tree
+    if spec.nice:
+        os.nice(spec.nice)
+    if spec.cores and sys.platform == "linux":
+        os.sched_setaffinity(0, spec.cores)
+    for name, value in [*spec.rlimits, ("CORE", 0)]:
+        number = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(number)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # a limit that is already tighter stays
+        resource.setrlimit(number, (value, value))
+
+
+def _candidates(command: bytes, path: bytes) -> list[bytes]:
+    if b"/" in command:
+        return [command]
+    return [directory + b"/" + command for directory in path.split(b":") if directory]
+
+
+def _exec(commands: list[bytes], argv: list[bytes], environment: dict[bytes, bytes]) -> "NoReturn":
+    """Try each place of the PATH in turn. A file that is there but cannot run is the better story than one that is not there."""
+    failure: OSError = FileNotFoundError(2, "no such command on the PATH that the agent gets")
+    for command in commands:
+        try:
+            os.execve(command, argv, environment)  # noqa: S606 - no shell is the point
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if len(commands) == 1:
+                failure = error
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform != "linux":
+        return
+    # By the C module: `ctypes` costs 2.5 ms more. A failing prctl (before Linux 3.4) leaves the tag and the mark to find orphans.
+    _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (option, value, 0, 0, 0))  # type: ignore[arg-type] # None: this very program

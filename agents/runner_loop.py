@@ -1,0 +1,209 @@
+"""One attempt from fork to record: the loop that waits, passes output on, and stops the tree.
+
+One `poll` serves everything: signals arrive as bytes in a pipe (so none is lost between two looks), output arrives as data,
+and time is the poll's time-out. Whoever waits for something, the stopping included, waits by `turn`, so output keeps flowing
+while a tree is being stopped.
+"""
+
+import os
+import select
+import time
+
+from agents.runner_child import StartError, adopt_orphans, start
+from agents.runner_output import Log, Pane
+from supervisor.host.procfs import descendants, halt, look, table, tagged
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+
+    from agents.runner_records import Spec
+    from supervisor.host.procfs import Seen
+else:
+    import _signal as signal
+
+_TAG = b"NIGHTCREW_TAG="  # supervisor.core.records.TAG_VARIABLE; a test holds the two together
+_LEFTOVER_GRACE_S = 0.5  # between TERM and KILL for what an agent left running when it ended by itself
+_CHUNK = 65536  # a pipe's capacity
+_DRAIN_READS = 64  # 4 MiB: more than any pipe holds (1 MiB), so only a survivor that cannot be killed reaches it
+_PANE_TICK_S = 0.02
+_PANE_LAST_S = 0.2
+_REASONS: dict[int, str] = {signal.SIGTERM: "stopped", signal.SIGINT: "stopped", signal.SIGHUP: "hangup"}
+
+
+class Attempt:
+    """The agent, its tree and its output. Construct it before the epoch is claimed: from then on no signal is lost."""
+
+    def __init__(self, spec: "Spec") -> None:
+        self._spec = spec
+        self._wall = time.time()
+        self._began = time.monotonic()
+        self._wake = _signals_as_bytes()
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
+        self._logs: dict[str, Log] = {}
+        self._sources: dict[int, Log] = {}
+        self._pane = Pane(1 if spec.headless else -1, self._began)
+        self._born = me.ticks if (me := look(os.getpid())) else 0
+        self._agent = -1
+        self._status: int | None = None
+        self._asked = ""
+        self._cpu_s = 0.0
+        self._reaped = 0
+        self._survivors: list[int] = []
+
+    def run(self) -> tuple[int, dict[str, object]]:
+        """Run the agent to its end and stop all it left behind; the status to exit with, and the shape of `exit.json`."""
+        adopt_orphans()
+        try:
+            self._start()
+        except StartError as error:
+            self._close_logs()
+            return error.status, self._record("exec", error.detail)
+        why = self._wait()
+        self._stop_tree(_LEFTOVER_GRACE_S if why == "exit" else self._spec.grace_s)
+        self._drain()
+        self._close_logs()
+        code = 128 + signal.SIGKILL if self._status is None else os.waitstatus_to_exitcode(self._status)
+        return code if code >= 0 else 128 - code, self._record(why, "")
+
+    def _start(self) -> None:
+        streams: dict[int, int] = {}
+        if self._spec.headless:
+            for handle, name in ((1, "stdout"), (2, "stderr")):
+                source, streams[handle] = os.pipe()
+                os.set_blocking(source, False)
+                self._logs[name] = self._sources[source] = Log(f"{name}.log", self._spec.log_max)
+                self._poll.register(source, select.POLLIN)
+        try:
+            self._agent = start(self._spec, streams)
+        finally:
+            for theirs in streams.values():
+                os.close(theirs)
+
+    def _wait(self) -> str:
+        """Until the agent ends, or somebody or the deadline asks for its end: which of them. A stopped agent (Ctrl-Z) has not ended."""
+        while self._status is None and not self._asked:
+            left = self._began + self._spec.timeout_s - time.monotonic() if self._spec.timeout_s > 0 else None
+            if left is not None and left <= 0:
+                return "timeout"
+            self._turn(left)
+        return self._asked or "exit"
+
+    def _stop_tree(self, grace_s: float) -> None:
+        """Nobody of the tree outlives its agent: first what is below us (no orphan can leave, we are its subreaper), then whatever
+        else carries the tag: a build server or `at` can start processes with an environment that it was handed."""
+        below = halt(self._living, self._pause, time.monotonic, grace_s)
+        strays = halt(self._strays, self._pause, time.monotonic, _LEFTOVER_GRACE_S)
+        self._survivors = sorted({seen.pid for seen in [*below.survivors, *strays.survivors]})
+
+    def _living(self) -> "list[Seen]":
+        return descendants(os.getpid()) if self._reap() else []
+
+    def _strays(self) -> "list[Seen]":
+        younger = (seen for seen in table().values() if seen.ticks >= self._born)  # the rest is the bulk of a busy machine
+        return tagged(_TAG + self._spec.tag, self._spec.mark, younger)
+
+    def _pause(self, seconds: float) -> None:
+        """Let `seconds` pass, or less when a process of the tree ends."""
+        until = time.monotonic() + seconds
+        before = self._reaped
+        while self._reaped == before and (left := until - time.monotonic()) > 0:
+            self._turn(left)
+
+    def _turn(self, seconds: float | None) -> None:
+        """Serve whatever happens first within `seconds` (None: however long it takes)."""
+        if self._pane.waiting:
+            seconds = _PANE_TICK_S if seconds is None else min(seconds, _PANE_TICK_S)
+        for handle, _ in self._poll.poll(None if seconds is None else seconds * 1000):
+            if handle == self._wake:
+                self._take_signals()
+            else:
+                self._take_output(handle)
+        self._pane.flush(time.monotonic())
+
+    def _take_signals(self) -> None:
+        numbers = os.read(self._wake, 512)
+        self._reap()
+        for number in numbers:
+            if number in _REASONS and not self._asked:
+                self._asked = _REASONS[number]
+
+    def _reap(self) -> bool:
+        """Collect every process that ended; False when there is no child left, not even a running one."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self._reaped += 1
+            self._cpu_s += usage.ru_utime + usage.ru_stime
+            if pid == self._agent:
+                self._status = status
+
+    def _take_output(self, source: int) -> bool:
+        """Pass one piece on; False when there is none now."""
+        try:
+            data = os.read(source, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._poll.unregister(source)
+            del self._sources[source]
+            os.close(source)
+            return False
+        self._sources[source].add(data)
+        self._pane.show(data)
+        return True
+
+    def _drain(self) -> None:
+        """What the tree had written before it ended still lies in the pipes."""
+        for source in list(self._sources):
+            for _ in range(_DRAIN_READS):
+                if not self._take_output(source):
+                    break
+        until = time.monotonic() + _PANE_LAST_S
+        while self._pane.waiting and time.monotonic() < until:
+            self._pane.flush(time.monotonic())
+            time.sleep(_PANE_TICK_S / 4)
+
+    def _close_logs(self) -> None:
+        for log in self._logs.values():
+            log.close()
+
+    def _record(self, why: str, detail: str) -> dict[str, object]:
+        code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
+        return {
+            "schema": 1,
+            "task": self._spec.task,
+            "epoch": self._spec.epoch,
+            "code": code if code is not None and code >= 0 else None,
+            "signal": -code if code is not None and code < 0 else None,
+            "why": why,
+            "detail": detail,
+            "started": self._wall,
+            "ended": time.time(),
+            "duration_s": time.monotonic() - self._began,
+            "cpu_s": self._cpu_s,
+            "truncated": {name: log.lost for name, log in self._logs.items() if log.lost},
+            "survivors": self._survivors[:100],
+        }
+
+
+def _signals_as_bytes() -> int:
+    """From now on TERM, INT, HUP and CHLD arrive as bytes at the returned handle, and no terminal can stop us."""
+    wake, bell = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(bell, False)
+    signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
+    for number in (*_REASONS, signal.SIGCHLD):
+        signal.signal(number, _arrived)
+    for number in (signal.SIGTTOU, signal.SIGTTIN, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    return wake
+
+
+def _arrived(number: int, frame: object) -> None:
+    """The byte in the pipe is the message; a handler must exist for it to be written."""

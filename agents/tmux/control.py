@@ -1,0 +1,180 @@
+"""One `tmux -C` client, kept open: a command costs a write and a read instead of a process.
+
+The protocol: each command of a line answers with a block `%begin TIME NUMBER FLAGS` … `%end` or `%error` with the same
+three numbers; notifications stand between blocks. After every line we send a second one that prints a number nobody else
+knows. Everything before that mark is the reply, so a screen full of forged `%end` lines cannot shift it: of several
+matching ends the last one is the real one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.tmux.process import kill_group, open_group
+from supervisor.core.errors import ToolFailed
+
+LINE_MAX = 2**20
+"""Bytes of one command line. tmux's limit of 16 kB is for the arguments of a process and does not hold here; parsing 1 MB was
+measured to keep the server from everybody else for 0.4 s."""
+
+_BEGIN = re.compile(rb"%begin (\d+ \d+ 1)")  # flag 1: an answer to us; 0: the client's own start, hooks
+_CHUNK = 65536
+
+
+class ClientLost(ToolFailed):
+    """The client ended before it answered; whether tmux ran the command is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one command printed, or the error it ended with."""
+
+    ok: bool
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def parse_blocks(lines: Sequence[bytes]) -> list[Block]:
+    """The answers among `lines`, in order; all other lines are notifications and are skipped."""
+    blocks: list[Block] = []
+    at = 0
+    while at < len(lines):
+        begin = _BEGIN.fullmatch(lines[at])
+        end = _last_end(lines, at, begin[1]) if begin else None
+        if end is not None:
+            body = tuple(line.decode("utf-8", "replace") for line in lines[at + 1 : end])
+            blocks.append(Block(ok=lines[end].startswith(b"%end"), lines=body))
+            at = end
+        at += 1
+    return blocks
+
+
+def _last_end(lines: Sequence[bytes], begin: int, key: bytes) -> int | None:
+    ends = (b"%end " + key, b"%error " + key)
+    return next((at for at in range(len(lines) - 1, begin, -1) if lines[at] in ends), None)
+
+
+class ControlClient:
+    """Thread-safe: one request at a time. Starts its process at the first request and again after it was lost.
+
+    The process has a process group of its own, its pipes are not inherited by other programs. Use it in the process that
+    made it, not in a fork.
+    """
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], deadline_s: float) -> None:
+        self._argv = list(argv)
+        self._env = dict(env)
+        self._deadline_s = deadline_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._secret = secrets.token_hex(8)
+        self._numbers = itertools.count()
+
+    def request(self, line: str, *, once: bool = False) -> list[Block]:
+        """Run one command line and return a block for each command that ran. When the client is lost the line is sent again to a
+        new one, so tmux may run it twice; `once` forbids that.
+
+        Raises ToolFailed when the deadline passes (the client's process group is killed; the next request starts a new
+        one) or when the line is too long; ClientLost when the client cannot reach the server; ToolMissing without tmux.
+        """
+        ends_at = time.monotonic() + self._deadline_s
+        data = line.encode("utf-8", "surrogateescape")
+        if len(data) > LINE_MAX:
+            raise ToolFailed("tmux command is too long", why=f"{len(data)} bytes, at most {LINE_MAX}", hint="pass long text by file")
+        if not self._lock.acquire(timeout=self._deadline_s):
+            raise self._late("another call still waits for an answer")
+        try:
+            return self._request(data, ends_at, once=once)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End the client process, if there is one. Idempotent; a later request starts a new one."""
+        with self._lock:
+            self._drop()
+
+    def _request(self, line: bytes, ends_at: float, *, once: bool) -> list[Block]:
+        """A client from an earlier call may have ended since then, with its server or alone: that is worth a new client."""
+        kept = self._process is not None and not once
+        try:
+            return self._exchange(line, ends_at)
+        except ClientLost:
+            if not kept:  # one that was made just now would only be lost again
+                raise
+            return self._exchange(line, ends_at)
+
+    def _exchange(self, line: bytes, ends_at: float) -> list[Block]:
+        mark = f"{self._secret}-{next(self._numbers)}".encode()
+        try:
+            process = self._process = self._process or open_group(self._argv, self._env)
+            reply = self._transfer(process, line + b"\ndisplay-message -p " + mark + b"\n", b"\n" + mark + b"\n%end ", ends_at)
+        except BaseException:  # also KeyboardInterrupt: half an answer in the pipe would be taken for the next one
+            self._drop()
+            raise
+        return parse_blocks(reply.split(b"\n")[:-1])  # the last line is the %begin of the mark's own block
+
+    def _transfer(self, process: subprocess.Popen[bytes], data: bytes, mark: bytes, ends_at: float) -> bytes:
+        """Write `data` and return what comes back before `mark`."""
+        assert process.stdin is not None  # noqa: S101  # open_group makes both pipes
+        assert process.stdout is not None  # noqa: S101
+        stdin, stdout = process.stdin.fileno(), process.stdout.fileno()
+        poller = select.poll()
+        poller.register(stdout, select.POLLIN)
+        poller.register(stdin, select.POLLOUT)
+        received = bytearray()
+        while True:
+            ready = dict(poller.poll(max(0.0, ends_at - time.monotonic()) * 1000))
+            if not ready:
+                raise self._late(f"no answer within {self._deadline_s:g} s")
+            if stdin in ready:
+                data = _write_some(stdin, data)
+                if not data:
+                    poller.unregister(stdin)
+            if stdout in ready:
+                unseen = max(0, len(received) - len(mark))
+                received += _read_some(stdout, received)
+                at = received.find(mark, unseen)
+                if at >= 0:
+                    return bytes(received[:at])
+
+    def _late(self, why: str) -> ToolFailed:
+        return ToolFailed("tmux did not answer", on=self._argv[0], why=why, kept="the server and every session", hint="nightcrew doctor")
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            kill_group(process)
+
+
+def _write_some(fd: int, data: bytes) -> bytes:
+    """What is left to write. A closed pipe leaves nothing: the reason is on the client's output, still to be read."""
+    try:
+        return data[os.write(fd, data[:_CHUNK]) :]
+    except BlockingIOError:
+        return data
+    except BrokenPipeError:
+        return b""
+
+
+def _read_some(fd: int, before: bytearray) -> bytes:
+    chunk = os.read(fd, _CHUNK)
+    if not chunk:
+        raise ClientLost("tmux client ended", why=_last_words(before))
+    return chunk
+
+
+def _last_words(received: bytearray) -> str:
+    words = [line for line in received.decode("utf-8", "replace").splitlines() if line and not line.startswith("%")]
+    return words[-1] if words else "it said nothing"

@@ -1,0 +1,45 @@
+"""Text on its way into tmux: one function for each place where tmux would read it as more than text.
+
+quote          tmux's command parser (quotes, `;`, `$NAME`, `~`, escapes)
+escape_format  arguments that tmux expands (names, `-c`): `#{…}`, `#(…)` which runs a shell, `#S`
+plain_text     text typed into a program: nothing that drives a terminal or ends a bracketed paste
+"""
+
+from __future__ import annotations
+
+import re
+
+_SPECIAL = re.compile(r'[\x01-\x1f\x7f"\\$~]')
+_HASHES = re.compile(r"#+(?![#\[])")
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def quote(text: str) -> str:
+    """One word of tmux's command language that tmux reads back as exactly `text`, on one line.
+
+    Raises ValueError for NUL, which no tmux argument can hold.
+    """
+    if "\0" in text:
+        raise ValueError("tmux arguments cannot hold a NUL character")
+    return '"' + _SPECIAL.sub(lambda found: f"\\{ord(found[0]):03o}", text) + '"'
+
+
+def command_line(*commands: tuple[str, ...]) -> str:
+    """Commands that tmux runs in order, as one line; the first that fails ends the line."""
+    return " ; ".join(" ".join(quote(word) for word in command) for command in commands)
+
+
+def escape_format(text: str) -> str:
+    """`text` so that tmux's format expansion gives it back unchanged and runs nothing.
+
+    A run of `#` before `[` is a style mark: tmux copies it as it is, so it must not be doubled.
+    """
+    return _HASHES.sub(lambda run: run[0] * 2, text)
+
+
+def plain_text(text: str) -> str:
+    """`text` with line ends as `\\n` and without control characters (tab stays), direction overrides and lone surrogates.
+
+    The paste of a text that holds `ESC [201~` would end there, and the rest would be typed as keys.
+    """
+    return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

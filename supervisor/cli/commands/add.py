@@ -1,0 +1,43 @@
+"""`nightcrew add COMMAND...`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from supervisor.cli import common, follow
+from supervisor.core.crew import TaskClass
+from supervisor.host.paths import home
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("words", nargs=-1, required=True, metavar="COMMAND...", type=click.UNPROCESSED)
+@click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The repository to work on (default: here).")
+@click.option("--base", help="Where the worktree starts (default: HEAD).")
+@click.option("--id", "name", default="task", show_default=True, help="Its name, for the other verbs.")
+@click.option("--title", help="Any text (default: the command).")
+@click.option("--kind", default="shell", show_default=True, help="shell: works by itself. terminal: owns the pane; attach and type.")
+@click.option("-p", "--priority", type=click.IntRange(0, 100), default=50, show_default=True)
+@click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), default="normal", show_default=True)
+@click.option("--timeout", help='Stop it after this long: "90s", "30m", "2h".')
+@click.option("--retries", type=click.IntRange(0, 100), default=0, show_default=True)
+@click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end.")
+@click.option("--key", help="Idempotency key: the same key twice is one task.")
+@common.json_option
+def command(
+    words: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None, **options: str | int | None
+) -> int:
+    """Run one command as a task, in a worktree of its own. One word is given to the shell, several are run as they are.
+
+    \b
+    nightcrew add 'make test && make lint'
+    nightcrew add --id fix --kind terminal claude
+    nightcrew add --timeout 30m -- ./nightly.sh --all
+    """
+    from supervisor.daemon import submit
+
+    spec = submit.single(words, options)
+    submission, notes = submit.from_spec(spec, repo, base, key, os.environ)
+    return follow.submit_and_follow(home(), submission, notes, detach=not following, as_json=as_json)

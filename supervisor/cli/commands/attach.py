@@ -1,0 +1,40 @@
+"""`nightcrew attach`."""
+
+from __future__ import annotations
+
+import click
+
+from supervisor.cli import common
+from supervisor.core.errors import NotFound
+from supervisor.core.states import TaskState
+from supervisor.host.paths import home
+from supervisor.ledger import queries
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=common.complete_task)
+def command(name: str | None) -> int:
+    """Look into an agent's pane, live; type into it when it is of kind terminal. Detach with Ctrl-b d: the agent goes on.
+
+    Without NAME: the agent that has run longest. `nightcrew attach supervisor` shows the supervisor.
+    """
+    from supervisor.daemon import sessions
+
+    where = home()
+    if name == "supervisor":
+        return sessions.attach_supervisor(where)
+    db = common.ledger(where)
+    if name is None:
+        running = [view for view in queries.unfinished(db) if view.state is TaskState.RUNNING]
+        if not running:
+            raise NotFound("no agent is running", hint="nightcrew status")
+        view = running[0]
+    else:
+        view = queries.one(db, queries.match_task(db, name))
+    if view.state is not TaskState.RUNNING:
+        why = f"it is {view.state}" + (f" ({view.reason})" if view.reason else "")
+        raise NotFound("no live pane of", on=view.id, why=why, hint=f"nightcrew logs {view.id}" if view.epoch else "nightcrew status")
+    code = sessions.attach(where, view.id, view.epoch)
+    after = queries.one(db, view.id)
+    common.say(f"{view.id} is {after.state}" + (f" ({after.reason})" if after.final and after.reason else ""))
+    return code

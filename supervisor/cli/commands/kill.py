@@ -1,0 +1,46 @@
+"""`nightcrew kill`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from supervisor.cli import common
+from supervisor.core.errors import TimedOut, UsageError
+from supervisor.host.paths import home
+from supervisor.ledger import queries
+
+WAIT_S = 30.0
+
+
+@click.command()
+@click.argument("names", nargs=-1, shell_complete=common.complete_task)
+@click.option("-a", "--all", "everything", is_flag=True, help="Every unfinished task.")
+@common.json_option
+def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
+    """End tasks or runs: those that run are stopped with everything that they started, those that wait never start.
+
+    Their work so far is kept: committed to their branch, or under a rescue ref.
+    """
+    from supervisor.daemon import protocol, start
+
+    if bool(names) == everything:
+        raise UsageError("say what to end", why="give names, or --all", hint="nightcrew status")
+    where = home()
+    db = common.ledger(where)
+    wanted = [view.id for view in queries.unfinished(db)] if everything else common.tasks_named(where, names)
+    start.ensure_running(where, common.settings_file(), common.say)
+    answer = protocol.call(where.daemon_socket, "kill", {"tasks": wanted})
+    deadline = time.monotonic() + WAIT_S
+    while not all(queries.one(db, task).final for task in answer["asked"]):
+        if time.monotonic() > deadline:
+            raise TimedOut("still stopping", on=f"after {WAIT_S:.0f} s", hint="nightcrew status")
+        time.sleep(0.05)
+    for task in answer["ended_before"]:
+        common.say(f"{task} had ended already: {queries.one(db, task).state}")
+    if as_json:
+        common.print_json(ended=answer["asked"], ended_before=answer["ended_before"])
+    else:
+        for task in answer["asked"]:
+            click.echo(task)

@@ -1,0 +1,128 @@
+"""`nightcrew status`."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from typing import Any
+
+import click
+
+from supervisor.cli import common
+from supervisor.core.errors import UsageError, one_line
+from supervisor.daemon import lock
+from supervisor.faces import status as text
+from supervisor.faces import tasks_json
+from supervisor.host.paths import Home, home
+from supervisor.ledger import queries
+
+RECENT = 5
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=common.complete_task)
+@click.option("-w", "--watch", is_flag=True, help="Redraw every second until Ctrl-C.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Every run, not only what is unfinished and the newest.")
+@common.json_option
+def command(name: str | None, watch: bool, everything: bool, as_json: bool) -> None:
+    """Show what every agent does: state, age, and its last line or why it ended. With NAME: one task or one run.
+
+    \b
+    nightcrew status
+    nightcrew status 1121-k3f9
+    nightcrew status lint --json
+    """
+    where = home()
+    if watch:
+        if as_json:
+            raise UsageError("--watch and --json do not go together", hint="nightcrew status --json")
+        _watch(where, name)
+    db = common.ledger(where) if where.ledger.exists() else None
+    if as_json:
+        _print_json(where, db, name, everything)
+    else:
+        _print_text(where, db, name, everything)
+
+
+def _views(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.RunView], list[queries.TaskView]]:
+    if name is not None:
+        views = [queries.one(db, task) for task in queries.match_tasks(db, name)]
+        return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
+    runs = queries.runs(db, 1_000_000 if everything else RECENT)
+    views = queries.unfinished(db)
+    if not everything and not views and runs:
+        views = queries.of_run(db, runs[0].id)
+    elif not everything and runs:
+        known = {view.id for view in views}
+        views += [view for view in queries.of_run(db, runs[0].id) if view.id not in known]
+    return runs, views
+
+
+def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
+    runs, views = _views(db, name, everything) if db is not None else ([], [])
+    pid = lock.holder(where.lock)
+    shape: dict[str, Any] = {"supervisor": {"running": pid is not None, "pid": pid, "home": os.fspath(where.root)}}
+    shape["runs"] = [tasks_json.run(run) for run in runs]
+    shape["tasks"] = [tasks_json.task(view) for view in views]
+    if db is not None and name is not None and len(views) == 1:
+        shape["journal"] = queries.journal(db, views[0].id)
+    common.print_json(**shape)
+
+
+def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
+    pid = lock.holder(where.lock)
+    if db is None:
+        common.say("nothing was ever run here; next: nightcrew run PLAN")
+        return
+    runs, views = _views(db, name, everything)
+    if pid is None and any(not view.final for view in views):
+        common.say("no supervisor is running; agents that live go on, nothing new starts; next: nightcrew up -d")
+    now = time.time()
+    for view in text.by_urgency(views):
+        detail = text.detail(view, where.root)
+        click.echo(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
+    if name is not None and len(views) == 1:
+        _print_task(where, db, views[0])
+    elif everything:
+        for run in runs:
+            counts = ", ".join(f"{number} {state}" for state, number in run.counts.items())
+            click.echo(f"run {run.id}  {one_line(run.title)}  {counts}")
+    elif not views:
+        common.say("nothing to do; next: nightcrew run PLAN")
+
+
+def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> None:
+    click.echo(f"  title     {one_line(view.title)}")
+    if view.branch:
+        click.echo(f"  branch    {view.branch}")
+        click.echo(f"  worktree  {view.worktree}")
+    if view.epoch:
+        click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
+    for entry in queries.journal(db, view.id):
+        facts = "  ".join(f"{key}: {value}" for key, value in entry["data"].items() if value)
+        epoch = f":{entry['epoch']}" if entry["epoch"] else ""
+        click.echo(f"  {text.clock(entry['at'])}  {entry['event']}{epoch}  {one_line(facts)}".rstrip())
+
+
+def _watch(where: Home, name: str | None) -> None:
+    from supervisor.cli import live
+
+    while True:
+        db = common.ledger(where)
+        now = time.time()
+        if name is None:
+            frame = live.frame(where, db, [], now)
+        else:
+            _, views = _views(db, name, everything=False)
+            columns = common.width() - 1
+            lines = [
+                text.line(view, now, width=columns, color=common.use_color(), detail=text.detail(view, where.root))
+                for view in text.by_urgency(views)
+            ]
+            frame = "\x1b[K\n".join(lines) + "\x1b[K\n"
+        db.close()
+        sys.stdout.write(f"\x1b[H{frame}\x1b[J")
+        sys.stdout.flush()
+        time.sleep(1.0)

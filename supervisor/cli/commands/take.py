@@ -1,0 +1,34 @@
+"""`nightcrew take`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from supervisor.cli import common
+from supervisor.host.paths import home
+
+
+@click.command()
+@click.argument("name", shell_complete=common.complete_task)
+@click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The checkout to merge into (default: here).")
+@click.option("--print", "only_print", is_flag=True, help="Print the git commands instead of running them.")
+@common.json_option
+def command(name: str, repo: Path, only_print: bool, as_json: bool) -> None:
+    """Merge a task's result into the branch that is checked out here.
+
+    Refuses, with nothing changed, when the checkout is dirty or the merge would conflict. Where your repository uses filters or hooks
+    (LFS, for example) it prints the commands instead, because nightcrew runs git without them.
+    """
+    from supervisor.daemon import results
+
+    where = home()
+    taken = results.take(common.ledger(where), common.task_named(where, name), repo, os.environ, only_print=only_print)
+    if as_json:
+        common.print_json(task=taken.task, merged=taken.merged, commit=taken.commit, commands=list(taken.commands))
+        return
+    for line in taken.commands:
+        click.echo(line)
+    common.say(taken.sentence)

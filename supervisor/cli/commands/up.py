@@ -1,0 +1,34 @@
+"""`nightcrew up`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from supervisor.cli import common
+from supervisor.host.paths import Home, home
+
+
+@click.command()
+@click.option("-d", "--detach", is_flag=True, help="In the background: a session 'supervisor' of our own tmux server.")
+@click.option("--home", "root", type=click.Path(path_type=Path), help="State directory (default: NIGHTCREW_HOME or the user's).")
+@click.option("--config", "config", type=click.Path(path_type=Path), help="Settings file (default: the user's config.toml).")
+def command(detach: bool, root: Path | None, config: Path | None) -> None:
+    """Start the supervisor. It adopts every agent that is still alive, in this terminal or with -d in the background.
+
+    In a terminal the first Ctrl-C drains and leaves, a second one leaves at once; agents go on in both cases.
+    """
+    where = Home(root.absolute()) if root else home()
+    file = config or common.settings_file()
+    if detach:
+        from supervisor.daemon import start
+
+        answer = start.ensure_running(where, file, common.say)
+        common.say(f"the supervisor runs (pid {answer['pid']}); nightcrew attach supervisor")
+        return
+    from supervisor.cli.live import LiveView
+    from supervisor.daemon import wiring
+
+    view = LiveView(where)
+    wiring.serve(where, file, view.refresh)

@@ -1,0 +1,42 @@
+"""`nightcrew wait`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from supervisor.cli import common
+from supervisor.core.errors import TimedOut
+from supervisor.core.states import TaskState
+from supervisor.faces import tasks_json
+from supervisor.host.paths import home
+from supervisor.ledger import queries
+
+LOOK_S = 0.1
+
+
+@click.command()
+@click.argument("names", nargs=-1, shell_complete=common.complete_task)
+@click.option("--any", "first", is_flag=True, help="Until one of them has ended, not all.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after this long, with exit code 124.")
+@common.json_option
+def command(names: tuple[str, ...], first: bool, timeout: float | None, as_json: bool) -> int:
+    """Wait until tasks or runs have ended; without NAMES, until nothing is unfinished. Exit code 1 when one did not end well."""
+    where = home()
+    db = common.ledger(where)
+    wanted = common.tasks_named(where, names) if names else [view.id for view in queries.unfinished(db)]
+    deadline = None if timeout is None else time.monotonic() + timeout
+    enough = any if first else all
+    while True:
+        views = [queries.one(db, task) for task in wanted]
+        if not views or enough(view.final for view in views):
+            break
+        if deadline is not None and time.monotonic() >= deadline:
+            left = sum(not view.final for view in views)
+            raise TimedOut("still unfinished", on=f"{left} of {len(views)} tasks", kept="they go on", hint="nightcrew status")
+        time.sleep(LOOK_S)
+    ended = [view for view in views if view.final]
+    if as_json:
+        common.print_json(tasks=[tasks_json.task(view) for view in ended])
+    return 0 if all(view.state is TaskState.DONE for view in ended) else 1

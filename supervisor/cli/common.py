@@ -1,0 +1,78 @@
+"""What several verbs share: where the state is, how names and output are handled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from supervisor.core.errors import NotFound
+from supervisor.host.paths import Home, home
+from supervisor.ledger import queries, store
+
+
+def say(text: str) -> None:
+    """Talk, on stderr: stdout is for data."""
+    click.echo(f"nightcrew: {text}", err=True)
+
+
+def print_json(**shape: Any) -> None:
+    """One object with `"schema": 1`."""
+    click.echo(json.dumps({"schema": 1, **shape}, indent=2))
+
+
+def use_color() -> bool:
+    """Whether stdout may be coloured: a terminal, no NO_COLOR, not TERM=dumb; FORCE_COLOR overrides."""
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width() -> int:
+    """Columns of the terminal; wide when there is none, so that nothing is cut from a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+
+
+def ledger(where: Home) -> sqlite3.Connection:
+    """The ledger for looking. Raises NotFound when nothing was ever run here."""
+    if not where.ledger.exists():
+        raise NotFound("no tasks", on=str(where.root), why="nothing was ever run here", hint="nightcrew run PLAN")
+    return store.connect_readonly(where.ledger)
+
+
+def tasks_named(where: Home, names: tuple[str, ...]) -> list[str]:
+    """Full task ids, in order and once each."""
+    db = ledger(where)
+    return list(dict.fromkeys(task for name in names for task in queries.match_tasks(db, name)))
+
+
+def task_named(where: Home, name: str) -> queries.TaskView:
+    """The one task that a name means."""
+    db = ledger(where)
+    return queries.one(db, queries.match_task(db, name))
+
+
+def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
+    """Shell completion: ids and names of recent tasks."""
+    where = home()
+    if not where.ledger.exists():
+        return []
+    rows = store.connect_readonly(where.ledger).execute("SELECT id, name, run FROM task ORDER BY ord DESC LIMIT 500").fetchall()
+    words = dict.fromkeys(str(word) for row in rows for word in (row["name"], row["id"], row["run"]))
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def settings_file() -> Path:
+    """The user's configuration file, whether or not it exists."""
+    from supervisor.daemon.submit import settings_path
+
+    return settings_path()
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -1,0 +1,62 @@
+"""The supervisor's own pane: a line for each agent, redrawn when something changed, and the latest alerts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+import time
+from typing import Protocol
+
+from supervisor.cli import common
+from supervisor.core.errors import LedgerError, one_line
+from supervisor.faces import status
+from supervisor.host.paths import Home
+from supervisor.ledger import queries, store
+
+
+class _Shown(Protocol):
+    alerts: list[str]
+
+
+class LiveView:
+    """Draws on stdout while it is a terminal."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._db: sqlite3.Connection | None = None
+        self._drawn_at = 0.0
+
+    def refresh(self, loop: _Shown) -> None:
+        """Draw again, at most once a second."""
+        now = time.time()
+        if abs(now - self._drawn_at) < 0.9 or not sys.stdout.isatty():
+            return
+        self._drawn_at = now
+        try:
+            self._db = self._db or store.connect_readonly(self._home.ledger)
+            text = frame(self._home, self._db, loop.alerts, now)
+        except LedgerError as error:
+            text = error.line()
+        try:
+            sys.stdout.write(f"\x1b[H{text}\x1b[J")
+            sys.stdout.flush()
+        except OSError:
+            # The terminal went away; the signal that says so decides what happens, not a failed line.
+            return
+
+
+def frame(home: Home, db: sqlite3.Connection, alerts: list[str], now: float) -> str:
+    """One screen: a heading, the most urgent tasks that fit, what was left out, and the latest alerts."""
+    columns, rows = shutil.get_terminal_size()
+    views = status.by_urgency(queries.unfinished(db))
+    heading = f"nightcrew {os.fspath(home.root)}  {status.clock(now)}  {status.tally(views) or 'nothing to do'}"
+    room = max(1, rows - 3 - len(alerts[-3:]))
+    lines = [
+        status.line(view, now, width=columns - 1, color=common.use_color(), detail=status.detail(view, home.root)) for view in views[:room]
+    ]
+    if len(views) > room:
+        lines.append(f"  … and {len(views) - room} more: nightcrew status")
+    lines += [f"! {one_line(alert)}"[: columns - 1] for alert in alerts[-3:]]
+    return "\x1b[K\n".join([heading[: columns - 1], "", *lines]) + "\x1b[K\n"

@@ -1,0 +1,19 @@
+"""Which variables reach an agent: an allow-list, since everything else (loader, language, git, tmux and cloud variables) can change
+what runs or leak a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "COLORTERM", "NO_COLOR"})
+"""TERM is the pane's own and TMPDIR is private to the attempt, so neither is here."""
+
+
+def allowed(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str, str]:
+    """The part of `environ` that agents may see: ALLOWED, every LC_*, and the names a person listed in `pass_env`."""
+    return {name: text for name, text in environ.items() if name in ALLOWED or name.startswith("LC_") or name in extra}
+
+
+def for_agent(base: Mapping[str, str], params: Mapping[str, str], own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The whole environment of one attempt, sorted: `own` (NIGHTCREW_*, TMPDIR) over the task's `params` over `base`."""
+    return tuple(sorted({**base, **params, **own}.items()))

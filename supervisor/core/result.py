@@ -1,0 +1,83 @@
+"""`result.json`, schema 1: what one attempt came to, for people and programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from supervisor.core.records import SCHEMA, Exit
+from supervisor.core.states import End
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the attempt left in git. `tip` is the newest commit that holds all of it."""
+
+    branch: str | None
+    tip: str | None
+    commits: int
+    files: int
+    plus: int
+    minus: int
+    rescue: str | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Wall-clock seconds since 1970."""
+
+    queued: float
+    spawned: float
+    ended: float
+
+
+def build(*, task: str, epoch: int, end: End, cause: str, record: Exit | None, times: Times, work: Work, output: Any) -> dict[str, Any]:
+    """The result as a JSON object. What nobody measured is null."""
+    started = record.started if record else None
+    ended = record.ended if record else times.ended
+    return {
+        "schema": SCHEMA,
+        "task": task,
+        "epoch": epoch,
+        "end": str(end),
+        "cause": cause,
+        "exit": {"code": record.code if record else None, "signal": record.signal if record else None},
+        "queued": rfc3339(times.queued),
+        "started": rfc3339(started),
+        "ended": rfc3339(ended),
+        "waits": {"queue_s": round(max(0.0, times.spawned - times.queued), 3), "tokens_s": None, "human_s": None},
+        "cpu_s": round(record.cpu_s, 3) if record else None,
+        "spawn_to_done_ms": round(max(0.0, ended - times.spawned) * 1000),
+        "tokens": {"input": None, "output": None, "cache_read": None, "cache_write": None},
+        "cost_usd": None,
+        "branch": work.branch,
+        "tip": work.tip,
+        "rescue": work.rescue,
+        "commits": work.commits,
+        "diff": {"files": work.files, "plus": work.plus, "minus": work.minus},
+        "truncated": dict(record.truncated) if record else {},
+        "notes": list(work.notes),
+        "output": output,
+    }
+
+
+def rfc3339(seconds: float | None) -> str | None:
+    """UTC with milliseconds, or None."""
+    if not seconds:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def last_json_object(tail: bytes) -> Any:
+    """The last line of an agent's stdout that is a JSON object, or None. `tail` may begin inside a line."""
+    for line in reversed(tail.splitlines()):
+        text = line.strip()
+        if text.startswith(b"{") and text.endswith(b"}"):
+            try:
+                return json.loads(text)
+            except ValueError:
+                continue
+    return None

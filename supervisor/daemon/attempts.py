@@ -1,0 +1,327 @@
+"""What is done to one attempt, step by step, through the doors: prepare, spawn, look, stop, collect, release.
+
+Everything here runs in worker threads and may be repeated: each step finds out what an interrupted one left and goes on from there.
+Nothing here touches the ledger; results are handed back.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import agents
+from agents.kinds import kinds
+from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
+from supervisor.core import environment as variables
+from supervisor.core import records, recovery, result
+from supervisor.core.errors import NightcrewError
+from supervisor.core.records import Exit, LaunchSpec, Started
+from supervisor.core.recovery import Life, Verdict
+from supervisor.core.spec import Settings
+from supervisor.core.states import End
+from supervisor.host import cores, files, limits, processes
+from supervisor.host.clock import Clock
+from supervisor.host.failpoint import failpoint
+from supervisor.host.paths import Home
+from supervisor.ledger.ledger import AttemptRow, LaunchRow
+from worktrees import environments, rescue
+from worktrees.environments import Environment
+from worktrees.git import Git
+from worktrees.repository import Repository, discover
+
+Key = tuple[str, int]
+TAIL = 64 * 1024
+HOME_OPTION, ATTEMPT_OPTION = "home", "attempt"
+
+
+class Seen(Enum):
+    """What a look at one attempt found."""
+
+    STARTING = "a pane is there, the runner has not written started.json"
+    LIVE = "the runner lives"
+    ENDED = "the runner wrote how it ended"
+    GONE = "neither record nor life"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The worktree of an attempt."""
+
+    environment: Environment
+
+    def facts(self) -> dict[str, str]:
+        """What the ledger keeps of it."""
+        made = self.environment
+        return {"worktree": str(made.path), "admin_dir": str(made.admin_dir), "branch": made.branch, "base_oid": made.base}
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """Where an attempt runs."""
+
+    session_id: str
+    pane_id: str
+    server_pid: int
+
+
+class Attempts:
+    """The doors of one supervisor, and the steps through them. Methods are safe to call from several threads."""
+
+    def __init__(self, home: Home, settings: Settings, tmux: Tmux, git: Git, clock: Clock) -> None:
+        self._home = home
+        self._settings = settings
+        self._tmux = tmux
+        self._git = git
+        self._clock = clock
+        self._tag_home = records.tag(str(home.root), "", 0).partition(":")[0]
+        self._started: dict[Key, Started] = {}
+        self._repositories: dict[str, Repository] = {}
+
+    # Launch --------------------------------------------------------------------------------------------------------------------------
+
+    def prepare(self, task: str, epoch: int, launch: LaunchRow) -> Prepared:
+        """Its worktree at the run's base commit. Raises Refused when the branch belongs to somebody else, ToolFailed or DiskFull."""
+        made = environments.create(self._repository(launch), task, epoch, launch.base_oid, self._home.worktrees / launch.project)
+        failpoint("launch.environment")
+        return Prepared(made)
+
+    def spawn(self, task: str, epoch: int, launch: LaunchRow, prepared: Prepared) -> Spawned | None:
+        """Its session, whose pane runs the runner. None when a session of that name is there already: then it is this attempt's own,
+        made before a crash, and a look will find it."""
+        directory = self._home.attempt(task, epoch)
+        self._write_records(directory, task, epoch, launch, prepared)
+        failpoint("launch.spec")
+        runner = Path(agents.__file__).parent / "runner.py"
+        tags = {HOME_OPTION: self._tag_home, ATTEMPT_OPTION: records.attempt_name(task, epoch)}
+        server = self._tmux.ensure_server()
+        try:
+            pane = self._tmux.spawn(
+                records.session_name(task, epoch),
+                [sys.executable, "-I", "-S", str(runner), str(directory)],
+                prepared.environment.path,
+                tags,
+            )
+        except SessionExists:
+            return None
+        failpoint("launch.spawned")
+        return Spawned(pane.session_id, pane.pane_id, server)
+
+    def _repository(self, launch: LaunchRow) -> Repository:
+        """Looked at once: what a launch needs of it (where its common directory is) does not change while the supervisor runs."""
+        if launch.root not in self._repositories:
+            self._repositories[launch.root] = discover(self._git, Path(launch.root))
+        return self._repositories[launch.root]
+
+    def _write_records(self, directory: Path, task: str, epoch: int, launch: LaunchRow, prepared: Prepared) -> None:
+        spec = launch.spec
+        for folder in (directory, directory / "out", directory / "tmp"):
+            files.private_dir(folder)
+        own = {
+            "NIGHTCREW_TASK": task,
+            "NIGHTCREW_EPOCH": str(epoch),
+            "NIGHTCREW_RUN": launch.run,
+            "NIGHTCREW_OUT": str(directory / "out"),
+            "TMPDIR": str(directory / "tmp"),
+            records.TAG_VARIABLE: self._tag(task, epoch),
+        }
+        if spec.prompt is not None:
+            files.atomic_write(directory / "prompt.md", spec.prompt.encode())
+            own["NIGHTCREW_PROMPT_FILE"] = str(directory / "prompt.md")
+        launch_spec = LaunchSpec(
+            task=task,
+            epoch=epoch,
+            tag=self._tag(task, epoch),
+            argv=spec.argv,
+            cwd=str(prepared.environment.path),
+            env=variables.for_agent(launch.env, spec.params, own),
+            mode=kinds()[spec.kind].mode,
+            timeout_s=spec.timeout_s,
+            grace_s=self._settings.grace_s,
+            log_max=self._settings.log_max,
+            nice=self._settings.nice,
+            cores=cores.choose(spec.cores, self._settings.cores_reserve, cores.usable()),
+            rlimits=limits.rlimits(self._settings),
+            mark=records.mark(self._tag(task, epoch)),
+            hint_socket=str(self._home.hint_socket),
+        )
+        files.atomic_write(directory / "launch.spec", records.write_spec(launch_spec))
+
+    def _tag(self, task: str, epoch: int) -> str:
+        return records.tag(str(self._home.root), task, epoch)
+
+    # Look ----------------------------------------------------------------------------------------------------------------------------
+
+    def look(self, keys: Iterable[Key]) -> dict[Key, Seen]:
+        """What is there of each attempt now: life first, the record last. Raises ToolFailed when tmux cannot be asked."""
+        panes = self._panes()
+        return {key: self._seen(key, panes.get(key)) for key in keys}
+
+    def recover(self, rows: Iterable[AttemptRow]) -> dict[Key, Seen | None]:
+        """As `look`, for every attempt that the ledger holds; None for one that never started. Sessions of ours that belong to no
+        such attempt are closed."""
+        self._tmux.ensure_server()
+        panes = self._panes()
+        found: dict[Key, Seen | None] = {}
+        for row in rows:
+            key = (row.task, row.epoch)
+            verdict = self._verdict(key, panes.get(key))[0]
+            found[key] = None if verdict is Verdict.NEVER_STARTED else self._as_seen(key, verdict)
+        for key in panes.keys() - found.keys():
+            self._tmux.kill_session(panes[key].session_id)
+        return found
+
+    def _panes(self) -> dict[Key, PaneView]:
+        """The pane that each attempt's runner was given. Panes that a person split off carry no pane tag and are left out."""
+        try:
+            panes = self._tmux.panes()
+        except ServerGone:
+            return {}  # a look that succeeded: no server, so no pane
+        found: dict[Key, PaneView] = {}
+        for pane in panes:
+            task, _, epoch = pane.tags.get(ATTEMPT_OPTION, "").rpartition(":")
+            if pane.tags.get(HOME_OPTION) == self._tag_home and epoch.isdigit():
+                found[(task, int(epoch))] = pane
+        return found
+
+    def _seen(self, key: Key, pane: PaneView | None) -> Seen:
+        return self._as_seen(key, self._verdict(key, pane)[0])
+
+    def _as_seen(self, key: Key, verdict: Verdict) -> Seen:
+        match verdict:
+            case Verdict.RECORDED:
+                record = self._record(key)
+                return Seen.ENDED if record is not None and not record.survivors else Seen.GONE
+            case Verdict.LIVE:
+                return Seen.LIVE if key in self._started else Seen.STARTING
+            case Verdict.LOST | Verdict.NEVER_STARTED:
+                return Seen.GONE
+
+    def _verdict(self, key: Key, pane: PaneView | None) -> tuple[Verdict, Exit | None]:
+        started = self._read_started(key)
+        life = Life(
+            pane=pane is not None and not pane.dead,
+            runner=started is not None and processes.alive(started.identity),
+            started=started is not None,
+        )
+        record = self._record(key) if not (life.pane and life.runner) else None
+        return recovery.verdict(life, record), record
+
+    def _read_started(self, key: Key) -> Started | None:
+        if key not in self._started:
+            text = self._text(key, "started.json")
+            started = records.parse_started(text) if text is not None else None
+            if started is not None:
+                self._started[key] = started
+        return self._started.get(key)
+
+    def _record(self, key: Key) -> Exit | None:
+        text = self._text(key, "exit.json")
+        return records.parse_exit(text) if text is not None else None
+
+    def _text(self, key: Key, name: str) -> str | None:
+        try:
+            return (self._home.attempt(*key) / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    # End -----------------------------------------------------------------------------------------------------------------------------
+
+    def stop(self, task: str, epoch: int) -> processes.StopReport:
+        """Freeze, TERM, KILL the whole tree, and look again that nobody survived."""
+        started = self._read_started((task, epoch))
+        runner = started.identity if started is not None else None
+        return processes.stop(self._tag(task, epoch), runner, self._settings.grace_s)
+
+    def judged(self, row: AttemptRow) -> tuple[End, str]:
+        """How it ended and why, once no life is left."""
+        record = self._record((row.task, row.epoch))
+        if record is not None:
+            return recovery.judge(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
+        if row.stop_why:
+            return (End.TIMEOUT if row.stop_why == "timeout" else End.CANCELLED), row.stop_why
+        return End.LOST, "its runner died" if (row.task, row.epoch) in self._started else "its runner never began"
+
+    def collect(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
+        """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`)."""
+        key = (row.task, row.epoch)
+        directory = self._home.attempt(*key)
+        files.private_dir(directory)
+        self._save_screen(row, directory)
+        work = self._secure(row, launch, end)
+        failpoint("finish.secured")
+        shape = result.build(
+            task=row.task,
+            epoch=row.epoch,
+            end=end,
+            cause=cause,
+            record=self._record(key),
+            times=result.Times(queued=launch.created, spawned=row.created, ended=self._clock.wall()),
+            work=work,
+            output=result.last_json_object(_tail(directory / "stdout.log")),
+        )
+        text = json.dumps(shape, indent=2)
+        files.atomic_write(directory / "result.json", text.encode() + b"\n")
+        failpoint("finish.result")
+        return {"result": json.dumps(shape), "rescue_oid": work.rescue}
+
+    def _secure(self, row: AttemptRow, launch: LaunchRow, end: End) -> result.Work:
+        if row.worktree is None or row.admin_dir is None or row.branch is None or row.base_oid is None:
+            return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
+        repository = self._repository(launch)
+        made = Environment(repository, row.task, row.epoch, Path(row.worktree), Path(row.admin_dir), row.branch, row.base_oid)
+        secured = rescue.secure(made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)})
+        environments.release(made)
+        return result.Work(
+            branch=row.branch,
+            tip=secured.tip,
+            commits=secured.commits,
+            files=secured.files,
+            plus=secured.plus,
+            minus=secured.minus,
+            rescue=secured.rescue,
+            notes=secured.notes,
+        )
+
+    def _save_screen(self, row: AttemptRow, directory: Path) -> None:
+        """The pane as a person last saw it. A screen that is gone is no reason to hold a result back."""
+        pane = next((pane for key, pane in self._panes_or_none().items() if key == (row.task, row.epoch)), None)
+        if pane is None:
+            return
+        try:
+            files.atomic_write(directory / "screen.txt", self._tmux.capture(pane.pane_id).encode("utf-8", "surrogateescape"))
+        except NightcrewError as error:
+            files.atomic_write(directory / "screen.txt", f"not captured: {error.line()}\n".encode())
+
+    def _panes_or_none(self) -> dict[Key, PaneView]:
+        try:
+            return self._panes()
+        except NightcrewError:
+            return {}
+
+    def release(self, task: str, epoch: int) -> None:
+        """Close its session, if there still is one, and forget it."""
+        pane = self._panes().get((task, epoch))
+        if pane is not None:
+            self._tmux.kill_session(pane.session_id)
+        self._started.pop((task, epoch), None)
+
+    # Host ----------------------------------------------------------------------------------------------------------------------------
+
+    def disk_free(self) -> int:
+        """Free bytes where the state lies."""
+        return files.free_bytes(self._home.root)
+
+
+def _tail(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - TAIL))
+            return file.read()
+    except FileNotFoundError:
+        return b""

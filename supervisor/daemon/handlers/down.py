@@ -1,0 +1,14 @@
+"""Leave. Agents go on; the next supervisor adopts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor.daemon.loop import Loop
+from supervisor.host.paths import Home
+
+
+async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+    """`now`: do not wait for launches and finishes under way."""
+    loop.stop(now=bool(args.get("now")))
+    return {"live": sum(task.attempt is not None for task in loop.crew.tasks.values())}

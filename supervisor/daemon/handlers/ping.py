@@ -1,0 +1,15 @@
+"""Is somebody there, and who?"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from supervisor import __version__
+from supervisor.daemon.loop import Loop
+from supervisor.host.paths import Home
+
+
+async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+    """pid, version, slots and the latest alerts."""
+    return {"pid": os.getpid(), "version": __version__, "slots": loop.settings.slots, "alerts": loop.alerts, "ready": loop.ready}

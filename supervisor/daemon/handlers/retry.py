@@ -1,0 +1,42 @@
+"""Run finished tasks again, from the base commit, with a higher epoch; what was skipped because of them waits again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor.core.crew import Event, RetryAsked, Submitted
+from supervisor.core.errors import NotFound, Refused
+from supervisor.core.states import FINAL, TaskState
+from supervisor.daemon.loop import Loop
+from supervisor.host.paths import Home
+
+
+async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+    """`tasks`: full ids. Returns every task that waits again. Refused when one has not ended, or comes after one that cannot be done."""
+    asked = list(dict.fromkeys(str(name) for name in args["tasks"]))
+    now = loop.clock.monotonic()
+    revived: list[str] = []
+    events: list[Event] = []
+    for name in asked:
+        _check(loop, name, set(asked))
+        for again in loop.ledger.revivable(name):
+            task = loop.ledger.task(again, now)
+            events.append(Submitted((task, *(loop.ledger.task(need, now) for need in sorted(task.after)))))
+            if again not in revived:
+                revived.append(again)
+    # All are known before the first is judged: each looks at what it comes after.
+    loop.feed(*events, *(RetryAsked(name) for name in revived))
+    return {"revived": revived}
+
+
+def _check(loop: Loop, name: str, asked: set[str]) -> None:
+    try:
+        task = loop.ledger.task(name, 0.0)
+    except KeyError:
+        raise NotFound("no task", on=name, hint="nightcrew status --all") from None
+    if task.state not in FINAL:
+        raise Refused("cannot retry", on=name, why=f"it is {task.state}", hint=f"nightcrew kill {name}, or wait for it")
+    for need in sorted(task.after - asked):
+        state = loop.ledger.task(need, 0.0).state
+        if state in FINAL and state is not TaskState.DONE:
+            raise Refused("cannot retry", on=name, why=f"it comes after {need}, which is {state}", hint=f"nightcrew retry {need}")

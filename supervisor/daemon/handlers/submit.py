@@ -1,0 +1,45 @@
+"""Take a run into the ledger. `run` and `add` both end here; when it answers, every task is on disk."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from supervisor.core import names
+from supervisor.core.crew import Submitted
+from supervisor.core.spec import RunSpec, Submission, TaskSpec
+from supervisor.daemon.loop import Loop
+from supervisor.host.failpoint import failpoint
+from supervisor.host.paths import Home
+
+
+def to_wire(submission: Submission) -> dict[str, Any]:
+    """The shape that `handle` takes."""
+    spec = submission.spec
+    run = {"title": spec.title, "base": spec.base, "tasks": [task.to_json() for task in spec.tasks]}
+    return {**asdict(submission), "spec": run, "env": dict(submission.env)}
+
+
+async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+    """Returns the run's id, its tasks' ids, and whether it is new: the same key twice is one run."""
+    run = dict(args["spec"])
+    tasks = tuple(TaskSpec.from_json(text) for text in run["tasks"])
+    spec = RunSpec(title=str(run["title"]), base=str(run["base"]), tasks=tasks)
+    submission = Submission(**{**args, "spec": spec})
+    run_id, new = loop.ledger.submit(submission, _fresh_id(loop))
+    failpoint("submit.committed")
+    crew = loop.ledger.tasks_of_run(run_id, loop.clock.monotonic())
+    if new:
+        # Offered, not fed: the run is acknowledged by its own commit, whatever becomes of the next one.
+        loop.events([Submitted(crew)])
+    return {"run": run_id, "new": new, "tasks": [task.id for task in crew]}
+
+
+def _fresh_id(loop: Loop) -> str:
+    today = datetime.fromtimestamp(loop.clock.wall()).astimezone()
+    while True:
+        run = names.run_id(today.month, today.day, secrets.randbelow(len(names.RUN_ALPHABET) ** 4))
+        if not loop.ledger.run_exists(run):
+            return run

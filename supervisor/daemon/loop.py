@@ -1,0 +1,334 @@
+"""The loop: observe, decide, act, wait. Everything it knows can be read again from the ledger and the machine, so it may die at any
+moment; everything it does to the outside is done by jobs in threads, so a hung tmux or git never stops it.
+
+Rules:
+1. A decision is committed before it is acted upon; a failed commit leaves the crew as it was and the events are offered again.
+2. One job a time for one attempt. While an attempt has a job, observation leaves it alone: the job knows better.
+3. A look that failed is no evidence. Only a look that succeeded and saw nothing says that nothing is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, assert_never
+
+from supervisor.core.crew import (
+    AdmissionChanged,
+    Collect,
+    Command,
+    Crew,
+    Event,
+    Finish,
+    MarkRunning,
+    Revive,
+    Secured,
+    SetState,
+    Start,
+    Started,
+    Stop,
+    Submitted,
+    TreeGone,
+)
+from supervisor.core.decide import decide
+from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, Refused
+from supervisor.core.records import attempt_name
+from supervisor.core.scheduler import wakes_at
+from supervisor.core.spec import Settings
+from supervisor.core.states import AttemptState, End
+from supervisor.daemon.attempts import Attempts, Seen
+from supervisor.host.clock import Clock
+from supervisor.host.failpoint import failpoint
+from supervisor.ledger.ledger import AttemptRow, Ledger
+
+TICK_S = 1.0
+"""How often the truth is looked at when no hint came. A dead agent is seen at the latest after this."""
+SETTLE_S = 0.02
+"""Hints that come together are looked at together: 200 agents that end at once cost a few looks, not 200."""
+DRAIN_S = 30.0
+
+Key = tuple[str, int]
+
+
+class Loop:
+    """One supervisor's life. Build it with `wiring.build`, run it with `run`."""
+
+    def __init__(self, ledger: Ledger, attempts: Attempts, settings: Settings, clock: Clock) -> None:
+        self.ledger = ledger
+        self.attempts = attempts
+        self.settings = settings
+        self.clock = clock
+        self.crew = Crew(slots=settings.slots)
+        self.stopping = False
+        self.ready = False
+        """Recovery is over: every attempt of the ledger is adopted, or has the job that it needs."""
+        self.alerts: list[str] = []
+        self.after_step: Callable[[], None] = lambda: None
+        self.on_hangup: Callable[[], bool] = lambda: False
+        self._pending: list[Event] = []
+        self._jobs: dict[Key, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._drain_s = DRAIN_S
+        # Launches are bound by git and the disk: more than a few at once only wait for one another. Stops mostly sleep.
+        self._launchers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="launch")
+        self._stoppers = ThreadPoolExecutor(max_workers=32, thread_name_prefix="stop")
+
+    # The loop ------------------------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Recover, then step until told to stop; then let the jobs under way finish. Agents go on without us."""
+        await self._recover()
+        self.ready = True
+        while not self.stopping:
+            await self._step()
+            await self._wait()
+        await self._drain()
+
+    async def _step(self) -> None:
+        self._watch_disk()
+        await self._observe()
+        self._offer()
+        self.after_step()
+
+    async def _wait(self) -> None:
+        timeout = TICK_S
+        if (soonest := wakes_at(self.crew.tasks.values())) is not None:
+            timeout = min(timeout, max(SETTLE_S, soonest - self.clock.monotonic()))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout)
+            await asyncio.sleep(SETTLE_S)
+        self._wake.clear()
+
+    def wake(self) -> None:
+        """Step soon: a hint arrived, a job ended, or a person asked."""
+        self._wake.set()
+
+    def stop(self, *, now: bool = False) -> None:
+        """Leave after this step; `now` does not wait for jobs under way. For signal handlers and `down`."""
+        self.stopping = True
+        self._drain_s = 0.0 if now else DRAIN_S
+        self.wake()
+
+    def hangup(self) -> None:
+        """The terminal is gone. When the tmux server took it along, `on_hangup` finds another place to talk to and work goes on."""
+        if not self.on_hangup():
+            self.stop()
+
+    async def _drain(self) -> None:
+        """Give the launches and finishes under way their time, then leave; what is cut off is found by recovery."""
+        self._pending.append(AdmissionChanged(False))
+        deadline = self.clock.monotonic() + self._drain_s
+        while self._jobs and (left := deadline - self.clock.monotonic()) > 0:
+            await asyncio.wait(self._jobs.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)
+            self._offer()
+        self._launchers.shutdown(wait=False, cancel_futures=True)
+        self._stoppers.shutdown(wait=False, cancel_futures=True)
+
+    # Decide ----------------------------------------------------------------------------------------------------------------------------
+
+    def feed(self, *events: Event) -> list[Command]:
+        """Decide on these events, commit, act. Raises what the commit raises, and then nothing has changed."""
+        crew, commands = decide(self.crew, events, self.clock.monotonic())
+        self.ledger.commit(commands)
+        self.crew = crew
+        for command in commands:
+            self._act(command)
+        return commands
+
+    def _offer(self) -> None:
+        """Feed what was observed; keep it for the next step when the disk or the ledger refuses."""
+        events, self._pending = self._pending, []
+        try:
+            self.feed(*events)
+        except (DiskFull, LedgerError, Refused) as error:
+            self._pending = events + self._pending
+            self.alert(error.line())
+
+    def alert(self, text: str) -> None:
+        """Say something a person should see, once while it stays the same."""
+        if text not in self.alerts[-3:]:
+            self.alerts.append(text)
+            del self.alerts[:-20]
+            print(f"nightcrew: {text}", file=sys.stderr, flush=True)
+
+    # Act -------------------------------------------------------------------------------------------------------------------------------
+
+    def _act(self, command: Command) -> None:
+        match command:
+            case Start(task, epoch, _):
+                failpoint("launch.committed")
+                self._begin((task, epoch), self._launch(task, epoch))
+            case Stop(task, epoch, why):
+                failpoint("stop.committed")
+                self._begin((task, epoch), self._stop(task, epoch, why))
+            case Collect(task, epoch, end, cause):
+                failpoint("finish.collect-committed")
+                self._begin((task, epoch), self._collect(task, epoch, end, cause))
+            case Finish(task, epoch):
+                failpoint("finish.committed")
+                self._begin((task, epoch), self._release(task, epoch))
+            case MarkRunning() | SetState() | Revive():
+                pass
+            case _:
+                assert_never(command)
+
+    def _begin(self, key: Key, job: Coroutine[Any, Any, None]) -> None:
+        """Run a job for an attempt after the one that it may still have."""
+        before = self._jobs.get(key)
+        task = asyncio.get_running_loop().create_task(self._guarded(key, job, before))
+        self._jobs[key] = task
+
+    async def _guarded(self, key: Key, job: Coroutine[Any, Any, None], before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await job
+        except NightcrewError as error:
+            self.alert(f"{attempt_name(*key)}: {error.line()}")
+        finally:
+            if self._jobs.get(key) is asyncio.current_task():
+                del self._jobs[key]
+            self.wake()
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
+
+    async def _launch(self, task: str, epoch: int) -> None:
+        row = self.ledger.launch_row(task)
+        try:
+            environment = await self._in(self._launchers, self.attempts.prepare, task, epoch, row)
+            self.ledger.note(task, epoch, **environment.facts())
+            failpoint("launch.noted")
+            pane = await self._in(self._launchers, self.attempts.spawn, task, epoch, row, environment)
+        except NightcrewError as error:
+            # A refusal is about this task and will be the same next time; anything else is the machine's doing and is re-run.
+            end = End.FAILED if isinstance(error, Refused) else End.LOST
+            self._pending.append(TreeGone(task, epoch, end, f"could not start: {error.line()}"))
+            return
+        if pane is not None:
+            self.ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
+
+    async def _stop(self, task: str, epoch: int, why: str) -> None:
+        report = await self._in(self._stoppers, self.attempts.stop, task, epoch)
+        failpoint("stop.stopped")
+        if report.survivors:
+            self.alert(f"{attempt_name(task, epoch)}: {len(report.survivors)} processes survived the stop: {list(report.survivors)}")
+        row = self.ledger.attempt(task, epoch)
+        if row is not None:
+            end, cause = self.attempts.judged(replace(row, stop_why=why))
+            self._pending.append(TreeGone(task, epoch, end, cause))
+
+    async def _collect(self, task: str, epoch: int, end: End, cause: str) -> None:
+        row = self.ledger.attempt(task, epoch)
+        launch = self.ledger.launch_row(task)
+        if row is None:
+            return
+        try:
+            facts = await self._in(self._launchers, self.attempts.collect, row, launch, end, cause)
+        except NightcrewError as error:
+            # The work stays where it is; saying so is better than holding the task, and its slot, for ever.
+            self.alert(f"{attempt_name(task, epoch)}: {error.line()}")
+            facts = {}
+            cause = f"{cause}; not secured: {error.line()}" if cause else f"not secured: {error.line()}"
+            end = End.FAILED if end is End.DONE else end
+        if facts:
+            self.ledger.note(task, epoch, **facts)
+        failpoint("finish.noted")
+        self._pending.append(Secured(task, epoch, end, cause))
+
+    async def _release(self, task: str, epoch: int) -> None:
+        await self._in(self._launchers, self.attempts.release, task, epoch)
+        failpoint("finish.session-killed")
+        self.ledger.release(task, epoch)
+
+    # Observe ---------------------------------------------------------------------------------------------------------------------------
+
+    def _watch_disk(self) -> None:
+        enough = self.attempts.disk_free() >= self.settings.disk_free_min
+        if enough != self.crew.admitting:
+            if not enough:
+                self.alert("nothing new starts: less free disk than disk_free_min; running agents go on")
+            self._pending.append(AdmissionChanged(enough))
+
+    async def _observe(self) -> None:
+        watched = [
+            (task.id, task.attempt.epoch)
+            for task in self.crew.tasks.values()
+            if task.attempt is not None
+            and task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING)
+            and (task.id, task.attempt.epoch) not in self._jobs
+        ]
+        if not watched:
+            return
+        try:
+            seen = await self._in(self._stoppers, self.attempts.look, watched)
+        except NightcrewError as error:
+            self.alert(error.line())
+            return
+        for key, what in seen.items():
+            self._interpret(key, what)
+
+    def _interpret(self, key: Key, what: Seen) -> None:
+        task = self.crew.tasks.get(key[0])
+        if key in self._jobs or task is None or task.attempt is None or task.attempt.epoch != key[1]:
+            return
+        match what:
+            case Seen.STARTING | Seen.LIVE:
+                if what is Seen.LIVE and task.attempt.state is AttemptState.LAUNCHING:
+                    self._pending.append(Started(*key))
+            case Seen.ENDED | Seen.GONE:
+                self._begin(key, self._gone(key, swept=what is Seen.ENDED))
+            case _:
+                assert_never(what)
+
+    async def _gone(self, key: Key, *, swept: bool) -> None:
+        """No life is left. Unless the runner said that it swept its tree itself, do it for it; then say how the attempt ended."""
+        failpoint("finish.tree-gone")
+        if not swept:
+            await self._stop(*key, "")
+            return
+        row = self.ledger.attempt(*key)
+        if row is not None:
+            self._pending.append(TreeGone(*key, *self.attempts.judged(row)))
+
+    # Recover ---------------------------------------------------------------------------------------------------------------------------
+
+    async def _recover(self) -> None:
+        """Read the ledger and give every attempt that has no end, or whose session may be left, the job that it needs next."""
+        rows = self.ledger.unreleased()
+        while True:
+            try:
+                seen = await self._in(self._stoppers, self.attempts.recover, rows)
+                break
+            except NightcrewError as error:
+                # Without a look nothing may be called lost; tmux gets another chance.
+                self.alert(error.line())
+                if self.stopping:
+                    return
+                await asyncio.sleep(TICK_S)
+        live = {(row.task, row.epoch): row for row in rows}
+        for key, row in live.items():
+            self._resume(key, row, seen[key])
+        self.feed(Submitted(self.ledger.unfinished(self.clock.monotonic())))
+
+    def _resume(self, key: Key, row: AttemptRow, what: Seen | None) -> None:
+        if row.state is AttemptState.ENDED:
+            self._begin(key, self._release(*key))
+        elif row.state is AttemptState.COLLECTING:
+            self._begin(key, self._collect(*key, End(row.judged or End.LOST), row.end_cause))
+        elif row.state is AttemptState.STOPPING:
+            self._begin(key, self._stop(*key, row.stop_why))
+        elif what is None:
+            self._begin(key, self._launch(*key))
+        elif what in (Seen.ENDED, Seen.GONE):
+            self._begin(key, self._gone(key, swept=what is Seen.ENDED))
+
+    def events(self, events: Iterable[Event]) -> None:
+        """Offer events at the next step."""
+        self._pending.extend(events)
+        self.wake()

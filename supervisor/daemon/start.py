@@ -1,0 +1,91 @@
+"""Making sure that a supervisor runs: in a session of our own tmux server, where a person can attach to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agents.tmux import SessionExists, Tmux
+from supervisor.core.errors import NightcrewError, NotRunning, TimedOut
+from supervisor.daemon import lock, protocol
+from supervisor.host import files
+from supervisor.host.paths import Home
+
+SESSION = "supervisor"
+START_S = 30.0
+
+
+def ensure_running(home: Home, settings_file: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """The running supervisor's `ping`; starts one when there is none, and says so.
+
+    Raises what kept it from starting, in its own words, and TimedOut when it does not answer in 30 s.
+    """
+    try:
+        return protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
+    except NotRunning:
+        pass
+    files.private_dir(home.root)
+    files.private_dir(home.run_dir)
+    if lock.holder(home.lock) is None:
+        say("starting the supervisor (nightcrew attach supervisor to watch it)")
+    with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
+        _spawn(tmux, home, settings_file)
+        return _await_ready(tmux, home)
+
+
+def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> None:
+    tmux.ensure_server()
+    for pane in tmux.panes():
+        if pane.session_name == SESSION and pane.dead:
+            tmux.kill_session(pane.session_id)
+    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "up", "--home", str(home.root), "--config", str(settings_file)]
+    with contextlib.suppress(SessionExists):  # somebody else starts it at this moment: wait for theirs
+        tmux.spawn(SESSION, argv, home.root, {"own": SESSION})
+
+
+def _await_ready(tmux: Tmux, home: Home) -> dict[str, Any]:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(NotRunning):
+            answer = protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
+            if answer["ready"]:
+                return answer
+        pane = next((pane for pane in tmux.panes() if pane.session_name == SESSION), None)
+        if pane is not None and pane.dead:
+            words = [line for line in tmux.capture(pane.pane_id).splitlines() if line.strip()]
+            tmux.kill_session(pane.session_id)
+            raise NightcrewError("the supervisor did not start", why=words[-1].removeprefix("nightcrew: ") if words else "it said nothing")
+        time.sleep(0.02)
+    raise TimedOut("the supervisor did not become ready", on=f"in {START_S:.0f} s", kept="the ledger", hint="nightcrew attach supervisor")
+
+
+def stop_server_when_empty(home: Home) -> None:
+    """After `down`: end our tmux server unless an agent still lives in it."""
+    with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
+        if tmux.server_pid() is None:
+            return
+        if not any(pane.tags.get("attempt") for pane in tmux.panes()):
+            tmux.kill_server()
+
+
+def wait_until_gone(home: Home, pid: int, timeout_s: float) -> bool:
+    """Whether the supervisor `pid` gave its lock back in time."""
+    deadline = time.monotonic() + timeout_s
+    while lock.holder(home.lock) == pid:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def redirect_to_log(home: Home) -> None:
+    """Talk to the log from now on: the terminal is gone."""
+    fd = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for stream in (1, 2):
+        os.dup2(fd, stream)
+    os.close(fd)

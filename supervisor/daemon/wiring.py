@@ -1,0 +1,91 @@
+"""The only place that builds the supervisor's objects."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from agents.tmux import Tmux
+from supervisor.config import user
+from supervisor.daemon.attempts import Attempts
+from supervisor.daemon.lock import DaemonLock
+from supervisor.daemon.loop import Loop
+from supervisor.daemon.server import Server
+from supervisor.host import cores, files
+from supervisor.host.clock import SystemClock
+from supervisor.host.paths import Home
+from supervisor.ledger.ledger import Ledger
+from worktrees.git import Git
+
+
+def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = lambda _: None) -> None:
+    """Be the supervisor until told to stop by `down` or a signal. Blocks.
+
+    Raises Refused when another supervisor runs, LedgerError when the ledger cannot be used, ConfigError, ToolMissing; in each case
+    nothing was started and nothing was changed.
+    """
+    os.umask(0o077)
+    files.private_dir(home.root)
+    files.private_dir(home.run_dir)
+    settings = user.load(settings_file, len(cores.usable()))
+    lock = DaemonLock(home.lock)
+    clock = SystemClock()
+    try:
+        with contextlib.closing(Ledger(home.ledger, clock.wall)) as ledger, contextlib.closing(Tmux(home.tmux_socket)) as tmux:
+            tmux.ensure_server()
+            for folder in (home.worktrees, home.locks, home.root / "runs"):
+                files.private_dir(folder)
+            loop = Loop(ledger, Attempts(home, settings, tmux, Git(home.root / "git"), clock), settings, clock)
+            loop.after_step = lambda: after_step(loop)
+            asyncio.run(_serve(loop, home))
+    finally:
+        lock.close()
+
+
+async def _serve(loop: Loop, home: Home) -> None:
+    _drain_on_signals(loop)
+    with _hints(loop, home.hint_socket):
+        async with Server(loop, home):
+            await loop.run()
+
+
+def _drain_on_signals(loop: Loop) -> None:
+    """The first signal drains, a second one leaves at once: what is under way is found again by recovery."""
+
+    def asked() -> None:
+        if loop.stopping:
+            os._exit(130)
+        loop.stop()
+
+    events = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        events.add_signal_handler(number, asked)
+    events.add_signal_handler(signal.SIGHUP, loop.hangup)
+
+
+@contextlib.contextmanager
+def _hints(loop: Loop, path: Path) -> Iterator[None]:
+    """Wake the loop for each datagram. What it says is not read: looking is the only truth."""
+    path.unlink(missing_ok=True)
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    events = asyncio.get_running_loop()
+
+    def heard() -> None:
+        with contextlib.suppress(BlockingIOError):
+            while receiver.recv(256):
+                pass
+        loop.wake()
+
+    try:
+        receiver.bind(str(path))
+        events.add_reader(receiver.fileno(), heard)
+        yield
+    finally:
+        events.remove_reader(receiver.fileno())
+        receiver.close()
+        path.unlink(missing_ok=True)

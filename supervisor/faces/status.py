@@ -1,0 +1,103 @@
+"""The crew in lines of text, one a task; used by `status`, `up` and `run`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from supervisor.core.errors import one_line
+from supervisor.core.states import TaskState
+from supervisor.ledger.queries import TaskView
+
+SIGNS = {
+    TaskState.WAITING: ("·", "2"),
+    TaskState.READY: ("○", "36"),
+    TaskState.RUNNING: ("●", "32"),
+    TaskState.PAUSED: ("‖", "33"),
+    TaskState.PARKED: ("‖", "33"),
+    TaskState.DONE: ("✓", "32"),
+    TaskState.FAILED: ("✗", "31"),
+    TaskState.CANCELLED: ("−", "33"),
+    TaskState.EXPIRED: ("−", "33"),
+    TaskState.SKIPPED: ("−", "2"),
+    TaskState.QUARANTINED: ("!", "31"),
+}
+"""A shape and a colour for each state: the shape alone is enough where there is no colour."""
+
+_ORDER = (TaskState.RUNNING, TaskState.QUARANTINED, TaskState.FAILED, TaskState.PARKED, TaskState.PAUSED)
+
+
+def line(view: TaskView, now: float, *, width: int, color: bool, detail: str = "") -> str:
+    """`● running   1121-k3f9/lint   12s   title   detail`, cut to `width` columns."""
+    sign, code = SIGNS[view.state]
+    state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
+    head = f"{sign} {state:<11} {view.id:<28} {age(seconds(view, now)):>7}  "
+    title = one_line(view.title)
+    text = title if not detail or detail == title else (f"{title}  {one_line(detail)}" if title != view.name else one_line(detail))
+    shown = _cut(head + text, width)
+    return f"\x1b[{code}m{shown[:13]}\x1b[0m{shown[13:]}" if color else shown
+
+
+def seconds(view: TaskView, now: float) -> float | None:
+    """How long the newest attempt has run or ran; None when there was none."""
+    start = view.created
+    return None if start is None else (view.ended or now) - start
+
+
+def age(value: float | None) -> str:
+    """`7s`, `3m20s`, `2h05m`, `4d03h`, or a dash."""
+    if value is None:
+        return "-"
+    whole = max(0, int(value))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def tally(views: Iterable[TaskView]) -> str:
+    """`3 running, 2 waiting, 5 done`."""
+    counts: dict[TaskState, int] = {}
+    for view in views:
+        counts[view.state] = counts.get(view.state, 0) + 1
+    return ", ".join(f"{number} {state}" for state, number in sorted(counts.items(), key=lambda item: list(TaskState).index(item[0])))
+
+
+def by_urgency(views: Iterable[TaskView]) -> list[TaskView]:
+    """Running first, then what went wrong, then the rest in order."""
+    return sorted(views, key=lambda view: _ORDER.index(view.state) if view.state in _ORDER else len(_ORDER))
+
+
+def detail(view: TaskView, root: Path) -> str:
+    """What is worth saying beside the title: why it ended or waits, or the last line that it printed."""
+    if view.state is TaskState.RUNNING:
+        return last_line(root / "runs" / view.id / str(view.epoch) / "stdout.log")
+    if view.state is TaskState.DONE:
+        commits = (view.result or {}).get("commits")
+        return f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
+    return view.reason
+
+
+def last_line(path: Path) -> str:
+    """The last non-empty line of a log, or nothing."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 2048))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((text.strip() for text in reversed(lines) if text.strip()), "")
+
+
+def clock(at: float) -> str:
+    """Local wall time of a day, for people."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(1, width - 1)] + "…"

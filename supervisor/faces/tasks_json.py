@@ -1,0 +1,46 @@
+"""Tasks and runs as the JSON that `--json` prints, schema 1: times are RFC 3339 UTC, what is unknown is null."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor.core.result import rfc3339
+from supervisor.ledger.queries import RunView, TaskView
+
+
+def task(view: TaskView) -> dict[str, Any]:
+    """One task with its newest attempt."""
+    return {
+        "id": view.id,
+        "run": view.run,
+        "name": view.name,
+        "title": view.title,
+        "project": view.project,
+        "state": str(view.state),
+        "reason": view.reason,
+        "class": view.task_class,
+        "priority": view.priority,
+        "epoch": view.epoch,
+        "submitted": rfc3339(view.submitted),
+        "started": rfc3339(view.started or view.created),
+        "ended": rfc3339(view.ended),
+        "end": view.end,
+        "cause": view.end_cause or "",
+        "branch": view.branch,
+        "worktree": view.worktree,
+        "result": view.result,
+    }
+
+
+def run(view: RunView) -> dict[str, Any]:
+    """One run and its tasks' states."""
+    return {
+        "id": view.id,
+        "title": view.title,
+        "project": view.project,
+        "root": view.root,
+        "base": view.base,
+        "base_oid": view.base_oid,
+        "submitted": rfc3339(view.created),
+        "counts": view.counts,
+    }

@@ -1,0 +1,36 @@
+"""Whether our packages are our own: `supervisor` and `agents` are import names of other distributions as well.
+
+nightcrew lives in an environment of its own, so a clash means that something got in: a `.pth` file, or the process manager
+`supervisor` or `openai-agents` installed beside it. Half of each would run, so the command line asks here first.
+`nightcrew.py` looks after the two cases in which this file cannot be reached: PYTHONPATH, and a foreign `supervisor`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from supervisor.core.errors import HostError
+
+PACKAGES = ("supervisor", "agents", "worktrees")
+_OTHERS = ("supervisor-*.dist-info", "openai_agents-*.dist-info")
+
+
+def check_packages() -> None:
+    """Do nothing when each of our packages comes from one directory and is alone there. Imports none of them.
+
+    Raises HostError that names the path in the way and what to do about it.
+    """
+    home = Path(__file__).resolve().parents[2]
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        origin = spec.origin if spec else None
+        if origin is None or Path(origin).resolve() != home / name / "__init__.py":
+            raise _clash(origin or name, f"Python takes the package {name} from there and not from {home}")
+    for stranger in (path for pattern in _OTHERS for path in home.glob(pattern)):
+        raise _clash(str(stranger), "that distribution puts its files over nightcrew's")
+
+
+def _clash(path: str, why: str) -> HostError:
+    hint = "install nightcrew in an environment of its own (uv tool install, pipx, make setup)"
+    return HostError("cannot start", on=path, why=why, kept="nothing was started", hint=hint)

@@ -1,0 +1,80 @@
+"""Where everything lies. Standard library only: `status` and completion import this."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_SOCKET_PATH = 100
+"""A UNIX socket's path holds 107 bytes on Linux and 103 on macOS; tmux adds nothing, our longest name is `daemon.sock`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state directory of one user, `$XDG_STATE_HOME/nightcrew` or `NIGHTCREW_HOME`."""
+
+    root: Path
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger's file."""
+        return self.root / "ledger.db"
+
+    @property
+    def log(self) -> Path:
+        """What the daemon says while no terminal listens."""
+        return self.root / "daemon.log"
+
+    @property
+    def worktrees(self) -> Path:
+        """Under it one directory a project."""
+        return self.root / "worktrees"
+
+    @property
+    def locks(self) -> Path:
+        """Lock files, one a repository."""
+        return self.root / "locks"
+
+    @property
+    def run_dir(self) -> Path:
+        """Sockets and the daemon's lock; under the system's temporary directory when the state's path is too long for a socket."""
+        near = self.root / "run"
+        if len(os.fsencode(near / "daemon.sock")) <= MAX_SOCKET_PATH:
+            return near
+        name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"nightcrew-{os.getuid()}-{name}"
+
+    @property
+    def tmux_socket(self) -> Path:
+        """The private tmux server's socket."""
+        return self.run_dir / "tmux.sock"
+
+    @property
+    def daemon_socket(self) -> Path:
+        """Where the daemon answers the command line."""
+        return self.run_dir / "daemon.sock"
+
+    @property
+    def hint_socket(self) -> Path:
+        """Datagrams `task:epoch` from runners whose attempt ended."""
+        return self.run_dir / "hints.sock"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one daemon; contains its pid."""
+        return self.run_dir / "daemon.lock"
+
+    def attempt(self, task: str, epoch: int) -> Path:
+        """`runs/<run>/<slug>/<epoch>`: the records of one attempt."""
+        return self.root / "runs" / task / str(epoch)
+
+
+def home() -> Home:
+    """The state directory that the environment names."""
+    if override := os.environ.get("NIGHTCREW_HOME"):
+        return Home(Path(override).absolute())
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Home(Path(base).absolute() / "nightcrew")

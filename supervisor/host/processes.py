@@ -1,0 +1,179 @@
+"""The daemon's door to processes: who they are, whether they live, and stopping what belongs to an attempt.
+
+A process is named by `Identity` (pid, kernel start ticks, boot), never by a pid alone and never by its name. Nothing is ever
+signalled that is not the given runner, one of its descendants, or a carrier of the attempt's tag or mark.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from supervisor.core.records import TAG_VARIABLE, Identity, mark
+from supervisor.host import procfs
+
+_RUNNER_EXTRA_S = 3.0  # beyond its grace, for the runner to KILL, drain and write its record
+_POLL_S = 0.02
+
+
+@cache
+def boot_id() -> str:
+    """This boot of this machine; empty where the kernel does not say."""
+    return procfs.boot_id()
+
+
+def identity(pid: int) -> Identity | None:
+    """Who has `pid` now; None when nobody runs under it (a zombie runs nothing)."""
+    seen = procfs.look(pid)
+    return None if seen is None or seen.dead else _identity(seen)
+
+
+def alive(who: Identity) -> bool:
+    """Whether this very process still runs. A zombie, a newer owner of the pid and an earlier boot are all False."""
+    return who.boot_id == boot_id() and procfs.lives(_seen(who))
+
+
+def send(who: Identity, number: signal.Signals) -> bool:
+    """Signal this very process; False when it is gone or not ours to signal."""
+    return who.boot_id == boot_id() and procfs.send(_seen(who), number)
+
+
+def tagged(tag: str) -> list[Identity]:
+    """Every living process that inherited `tag` in its environment or its mark in RLIMIT_LOCKS, without this one."""
+    return _identities(_carriers(tag, procfs.table().values()))
+
+
+def tree(root: Identity) -> list[Identity]:
+    """The living descendants of `root`, without itself; empty when it is dead (its orphans are found by `tagged`)."""
+    return _identities(procfs.descendants(root.pid)) if alive(root) else []
+
+
+@dataclass(frozen=True, slots=True)
+class StopReport:
+    asked: int
+    """Processes that belonged to the attempt when the stop began, without the runner."""
+    killed: int
+    """Those that this call had to KILL, the runner included; what the runner killed is in its own record."""
+    survivors: tuple[Identity, ...]
+    """Who still lives after everything: normally nobody. Processes of another user (sudo) and ones stuck in the kernel."""
+
+
+def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
+    """End an attempt: everything with `tag`, the runner and all below them. Blocks for at most about 2 x `grace_s` + 15 seconds.
+
+    A living runner is asked by TERM and left to stop its tree and write `exit.json` first. Only when it is dead, or has not ended
+    within `grace_s` + 3, this freezes, TERMs and KILLs itself, the runner last. Either way a new look verifies that nobody is left.
+    """
+    if not tag:
+        raise ValueError("an empty tag would match nothing or everything")
+    asked = len(_members(tag, runner))
+    if runner is not None and send(runner, signal.SIGTERM):
+        send(runner, signal.SIGCONT)
+        _await_end(runner, grace_s + _RUNNER_EXTRA_S)
+    rest = procfs.halt(lambda: _members(tag, runner), time.sleep, time.monotonic, grace_s)
+    killed = rest.killed
+    if runner is not None and send(runner, signal.SIGKILL):
+        killed += 1
+        _await_end(runner, _RUNNER_EXTRA_S)
+        rest = procfs.halt(lambda: _members(tag, None), time.sleep, time.monotonic, 0.0)
+        killed += rest.killed
+    survivors = _identities(rest.survivors)
+    if runner is not None and alive(runner):
+        survivors.append(runner)
+    return StopReport(asked, killed, tuple(survivors))
+
+
+def _members(tag: str, runner: Identity | None) -> list[procfs.Seen]:
+    """Everything of an attempt that lives, without its runner and without us."""
+    everyone = procfs.table()
+    found = _carriers(tag, everyone.values())
+    roots = {seen.pid for seen in found}
+    if runner is not None and alive(runner):
+        roots.add(runner.pid)
+    every = {seen.key: seen for seen in [*found, *procfs.below(roots, everyone).values()] if not seen.dead}
+    us = (os.getpid(), runner.pid if runner is not None else -1)
+    return [seen for seen in every.values() if seen.pid not in us]
+
+
+def _carriers(tag: str, everyone: Iterable[procfs.Seen]) -> list[procfs.Seen]:
+    entry = f"{TAG_VARIABLE}={tag}".encode("utf-8", "surrogateescape")
+    return procfs.tagged(entry, mark(tag), everyone)
+
+
+def _await_end(who: Identity, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while alive(who) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def inside(path: Path) -> list[Identity]:
+    """Living processes, without this one, whose working directory or an open file lies in `path`: reasons not to remove it.
+
+    Processes of other users cannot be looked into and are left out, unless we are root.
+    """
+    base = os.path.realpath(path)
+    found = (pid for pid in procfs.table() if pid != os.getpid() and any(_within(used, base) for used in _used_paths(pid)))
+    return [who for who in map(identity, found) if who is not None]
+
+
+def _within(path: str, base: str) -> bool:
+    return path == base or path.startswith(base.rstrip("/") + "/")
+
+
+def _used_paths(pid: int) -> Iterator[str]:
+    """The paths a process holds, as far as we may see; a removed file still shows where it was, with ` (deleted)` after it."""
+    for link in (Path(f"/proc/{pid}/cwd"), *_open_files(pid)):
+        try:
+            yield str(link.readlink()).removesuffix(" (deleted)")
+        except OSError:  # it ended, closed the file, or is not ours to look into
+            continue
+
+
+def _open_files(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    cpu_s: float
+    """User and system seconds since each process started."""
+    rss: int
+    """Bytes of resident memory; pages shared between the processes count once for each."""
+
+
+def usage(identities: Iterable[Identity]) -> Usage:
+    """What these processes use together; those that have ended meanwhile count nothing."""
+    cpu_s, rss = 0.0, 0
+    for who in identities:
+        try:
+            process = psutil.Process(who.pid)
+            with process.oneshot():
+                times, memory = process.cpu_times(), process.memory_info()
+        except psutil.Error:
+            continue
+        if alive(who):  # asked after reading, so that the figures are not those of a later owner of the pid
+            cpu_s += times.user + times.system
+            rss += memory.rss
+    return Usage(cpu_s, rss)
+
+
+def _identity(seen: procfs.Seen) -> Identity:
+    return Identity(seen.pid, seen.ticks, boot_id())
+
+
+def _identities(found: Iterable[procfs.Seen]) -> list[Identity]:
+    return [_identity(seen) for seen in found]
+
+
+def _seen(who: Identity) -> procfs.Seen:
+    return procfs.Seen(who.pid, 0, "?", who.ticks, 0)

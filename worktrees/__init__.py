@@ -1,0 +1,1 @@
+"""Each attempt its own git worktree: created, opened, rescued, merged, removed."""

@@ -1,0 +1,286 @@
+"""The only door to git: every verb runs through one `Git`, hardened, with a deadline, by GitPython's `Git.execute`.
+
+GitPython's repository objects are never used: its `is_dirty`, `untracked_files` and `index.commit` were measured to run an
+agent's fsmonitor and hooks. What is used is the part that starts git and owns its process.
+
+Nothing a repository or an agent configured is executed by any verb, see `hardening`. Paths are absolute and text from people
+follows `--end-of-options`. Names of files are bytes on the wire; in arguments they are `os.fsdecode` text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolMissing
+from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
+
+if TYPE_CHECKING:
+    from git.cmd import Git as Starter
+
+QUICK_S = 60.0
+"""Deadline of a verb that reads or moves refs."""
+BULK_S = 1800.0
+"""Deadline of a verb that reads or writes every file of a tree."""
+LOCK_S = 300.0
+_FULL = ("No space left on device", "Disk quota exceeded")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a verb works. All paths are absolute; git never searches for a repository itself."""
+
+    git_dir: Path
+    common_dir: Path
+    work_tree: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What git said. `out` is exactly its bytes; `err` is text for people."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        """`out` without its last line break, as text that `os.fsencode` turns back into the same bytes."""
+        return os.fsdecode(self.out.removesuffix(b"\n"))
+
+
+class Git:
+    """The door. One object per process; every method may be called from several threads at once.
+
+    Creating it removes every `GIT_*` variable from this process's `os.environ`, for good: GitPython starts git from a copy of it.
+    `state` is a directory of ours (0700); locks and the filtered personal configuration are kept there.
+    Raises ToolMissing when git is absent or older than 2.38, ToolFailed when the person's own git configuration is broken.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state = state.absolute()
+        for folder in (self._state, self._state / "locks"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in [name for name in os.environ if name.startswith("GIT_")]:
+            del os.environ[name]
+        os.environ["GIT_PYTHON_REFRESH"] = "quiet"  # importing must not fail without git: that is ours to say, below
+        from git.cmd import Git as Starter  # imported late: importing it starts git, with the environment just cleaned
+
+        self._starter: Starter = Starter()
+        self.version = self._read_version()
+        self._personal = self._write_personal()
+        self._known: dict[Path, tuple[object, dict[str, str]]] = {}
+        self._locks: dict[Path, threading.Lock] = {}
+
+    def run(
+        self,
+        place: Place,
+        *argv: str,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        accept: tuple[int, ...] = (0,),
+        deadline_s: float = QUICK_S,
+    ) -> Answer:
+        """Run one verb at `place`. Raises ToolFailed (exit status not in `accept`, or `deadline_s` passed) or DiskFull."""
+        where = {"GIT_DIR": str(place.git_dir)}
+        if place.work_tree is not None:
+            where["GIT_WORK_TREE"] = str(place.work_tree)
+        pairs = {**HARDENED, **self._overrides(place)}
+        full = {**self._personal, **as_environment(pairs), **where, **(env or {})}
+        directory = place.work_tree or place.common_dir
+        answer = self._start(directory, argv, full, stdin, deadline_s)
+        if answer.code not in accept:
+            raise failure(argv[0], str(directory), answer)
+        return answer
+
+    def ask(self, directory: Path, *argv: str) -> Answer:
+        """Run a verb that executes nothing (`rev-parse`, `config`, `var`) where git searches for the repository itself.
+
+        The person's own configuration applies, so git's answer on ownership (`safe.directory`) and identity is theirs.
+        Never raises for git's exit status; raises ToolFailed past the deadline.
+        """
+        env = {**as_environment(HARDENED), "GIT_CONFIG_NOSYSTEM": "0"}
+        return self._start(directory, argv, env, b"", QUICK_S)
+
+    @contextlib.contextmanager
+    def lock(self, common_dir: Path) -> Iterator[None]:
+        """Hold the one lock of a repository, against threads and other processes. Raises TimedOut; it never goes on without."""
+        deadline = time.monotonic() + LOCK_S
+        with contextlib.ExitStack() as stack:
+            mine = self._locks.setdefault(common_dir, threading.Lock())
+            if not mine.acquire(timeout=LOCK_S):
+                raise _lock_timeout(common_dir)
+            stack.callback(mine.release)
+            name = hashlib.sha256(os.fsencode(common_dir)).hexdigest()[:12]
+            file = stack.enter_context((self._state / "locks" / f"git-{name}").open("a"))
+            while not _flock(file.fileno()):
+                if time.monotonic() > deadline:
+                    raise _lock_timeout(common_dir)
+                time.sleep(0.005)  # only another process is waited for here
+            yield
+
+    def scratch(self) -> Path:
+        """A directory of ours for temporary files."""
+        return self._state
+
+    def _start(self, directory: Path, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, deadline_s: float) -> Answer:
+        # `-C`, not GitPython's working directory: that one falls back to our own when the directory is gone.
+        command = ["git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
+        handle = self._starter.execute(
+            command,
+            istream=subprocess.PIPE if stdin else None,
+            as_process=True,
+            env={**ENVIRONMENT, **env},
+            start_new_session=True,
+        )
+        process = handle.proc
+        if process is None:  # GitPython types it optional; it is set until the handle is collected
+            raise ToolFailed(f"git {argv[0]} did not start", on=str(directory))
+        try:
+            out, err = process.communicate(stdin or None, timeout=deadline_s)
+        except subprocess.TimeoutExpired as late:
+            _end(process)
+            raise ToolFailed(
+                f"git {argv[0]} was stopped", on=str(directory), why=f"no answer in {deadline_s:g} s", hint="look at the disk, then retry"
+            ) from late
+        return Answer(process.returncode, out, err.decode("utf-8", "replace"))
+
+    def _overrides(self, place: Place) -> dict[str, str]:
+        """Cached by the stat of the configuration files; a configuration with includes is read every time."""
+        signature = (_signature(place.common_dir / "config"), _signature(place.git_dir / "config.worktree"))
+        known = self._known.get(place.common_dir)
+        if known is not None and known[0] == signature:
+            return known[1]
+        env = {**self._personal, **as_environment(HARDENED), "GIT_DIR": str(place.git_dir)}
+        argv = ("config", "--list", "--show-scope", "--name-only", "-z")
+        answer = self._start(place.common_dir, argv, env, b"", QUICK_S)
+        if answer.code != 0:
+            raise failure("config", str(place.git_dir), answer)
+        fields = answer.text.split("\0")
+        names = {name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope != "command"}
+        pairs = overrides(sorted(names))
+        if not has_includes(names):
+            self._known[place.common_dir] = (signature, pairs)
+        return pairs
+
+    def _read_version(self) -> tuple[int, ...]:
+        needs = ".".join(map(str, MINIMUM))
+        hint = f"install git {needs} or newer"
+        try:
+            answer = self._start(self._state, ("version",), {}, b"", QUICK_S)
+        except ToolFailed:
+            raise
+        except Exception as error:
+            if type(error).__name__ not in {"GitCommandNotFound", "PermissionError"}:  # its class comes with the late import
+                raise
+            raise ToolMissing("git is not installed", why=f"nightcrew needs git {needs} or newer on PATH", hint=hint) from error
+        version = parse_version(answer.text)
+        if version < MINIMUM:
+            raise ToolMissing("git is too old", on=answer.text, why=f"nightcrew needs {needs} or newer", hint=hint)
+        return version
+
+    def _write_personal(self) -> dict[str, str]:
+        """Write the filtered personal configuration; the variables that make it the only global one."""
+        env = {"GIT_CONFIG_NOSYSTEM": "0", "GIT_CEILING_DIRECTORIES": str(self._state.parent)}
+        answer = self._start(self._state, ("config", "--list", "-z"), env, b"", QUICK_S)
+        if answer.code != 0:
+            raise failure("config", "your git configuration", answer)
+        file = self._state / "gitconfig"
+        with wrap_os_errors(file):
+            write_atomically(file, os.fsencode(personal_config(os.fsdecode(answer.out))))
+        return {"GIT_CONFIG_GLOBAL": str(file)}
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """`git version 2.39.5 (Apple Git-154)` as (2, 39, 5); unknown text as ()."""
+    words = text.split()
+    numbers = words[2].split(".") if len(words) > 2 else []
+    return tuple(int(number) for number in numbers if number.isdigit())
+
+
+def failure(verb: str, on: str, answer: Answer) -> NightcrewError:
+    """git's failure as an error of ours: DiskFull when it says so, else ToolFailed with git's own last words."""
+    if any(words in answer.err for words in _FULL):
+        return DiskFull(f"git {verb} ran out of space", on=on, why=last_words(answer.err), hint="free some space, then retry")
+    return ToolFailed(f"git {verb} failed", on=on, why=last_words(answer.err) or f"exit status {answer.code}")
+
+
+def last_words(err: str) -> str:
+    """The line of git's stderr that says why: the last one marked as an error, else the last one."""
+    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    marked = [line for line in lines if line.startswith(("fatal:", "error:"))]
+    return (marked or lines or [""])[-1]
+
+
+def write_atomically(file: Path, data: bytes) -> None:
+    """Replace `file` (0600) by rename: a reader sees the old bytes or the new, never a part. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def open_plain(file: Path) -> IO[bytes]:
+    """Open for reading a file that an agent could have replaced: never through a symbolic link, never waiting on a pipe.
+
+    Raises OSError, also when it is not a regular file.
+    """
+    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(file))
+    return os.fdopen(handle, "rb")
+
+
+@contextlib.contextmanager
+def wrap_os_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError of the body into DiskFull or HostError on `path`."""
+    try:
+        yield
+    except OSError as error:
+        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else HostError
+        raise kind("cannot write", on=str(path), why=error.strerror or str(error), hint=f"ls -ld {path.parent}") from error
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+
+
+def _flock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lock_timeout(common_dir: Path) -> TimedOut:
+    return TimedOut("the repository stayed locked", on=str(common_dir), why=f"another nightcrew held it for {LOCK_S:g} s", hint="retry")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill git and its children: it leads a process group of its own, and it is not reaped yet, so the id is still its."""
+    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=5)

@@ -1,0 +1,147 @@
+"""What makes git deaf to whatever a repository or an agent configured. Pure tables and functions; `git.py` applies them.
+
+Three layers, each in git's command scope, which beats every file:
+
+1. `HARDENED` switches off the keys that always have the same name (hooks, fsmonitor, signing, transports ...).
+2. `overrides` switches off the keys that carry a name somebody chose (`filter.<name>.clean`): their names come from
+   `git config --list`, which executes nothing.
+3. `ENVIRONMENT` closes the doors that are variables, and allows no transport at all: no verb here talks to a network.
+
+They travel as `GIT_CONFIG_COUNT`/`KEY_n`/`VALUE_n`, not as `-c`: git cuts `-c filter.a=b.clean=` at the first `=`, so a
+filter called `a=b` would have stayed armed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+MINIMUM = (2, 38)
+"""The first git with `merge-tree --write-tree`."""
+
+HARDENED: Mapping[str, str] = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.pager": "cat",
+    "core.editor": "false",
+    "sequence.editor": "false",
+    "core.sshCommand": "false",
+    "core.gitProxy": "false",
+    "core.askPass": "",
+    "core.alternateRefsCommand": "",
+    "uploadpack.packObjectsHook": "",
+    "credential.helper": "",
+    "protocol.allow": "never",
+    "protocol.ext.allow": "never",
+    "protocol.file.allow": "never",
+    "gpg.program": "false",
+    "commit.gpgSign": "false",
+    "tag.gpgSign": "false",
+    "log.showSignature": "false",
+    "merge.verifySignatures": "false",
+    "merge.autoStash": "false",
+    "submodule.recurse": "false",
+    "status.submoduleSummary": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "rerere.enabled": "false",
+    "core.untrackedCache": "false",  # a cache an agent wrote could hide its files from a rescue
+    "core.splitIndex": "false",  # our temporary index must be one whole file
+    "core.safecrlf": "false",  # `true` would make a rescue fail on mixed line ends
+    "core.quotePath": "true",
+    "color.ui": "false",
+    "i18n.commitEncoding": "UTF-8",
+    "branch.autoSetupMerge": "false",
+    "worktree.guessRemote": "false",
+    "worktree.useRelativePaths": "false",  # `open_env` compares the links with the absolute form
+}
+
+ENVIRONMENT: Mapping[str, str] = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_ALLOW_PROTOCOL": "",  # set but empty: no transport is allowed, a partial clone's lazy fetch included
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",  # a replaced object could make lost commits look merged
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "false",
+    "SSH_ASKPASS": "false",
+    "GIT_SSH_COMMAND": "false",
+    "GIT_EDITOR": "false",
+    "GIT_SEQUENCE_EDITOR": "false",
+    "GIT_PAGER": "cat",
+    "PAGER": "cat",
+    "EDITOR": "false",
+    "VISUAL": "false",
+}
+
+SAFE_PERSONAL = frozenset({"core.autocrlf", "core.eol", "core.excludesfile", "core.attributesfile"})
+"""The only keys of the person's own git configuration that our verbs see: data that says how files are stored or ignored."""
+
+_NAMED: Mapping[tuple[str, str], str] = {
+    ("filter", "clean"): "",
+    ("filter", "smudge"): "",
+    ("filter", "process"): "",
+    ("filter", "required"): "false",
+    ("merge", "driver"): "false",  # a file with a driver of its own then counts as a conflict
+    ("diff", "command"): "false",
+    ("diff", "textconv"): "false",
+    ("gpg", "program"): "false",
+    ("gpg", "defaultkeycommand"): "false",
+    ("hook", "command"): "true",
+    ("hook", "enabled"): "false",
+    ("credential", "helper"): "",
+    ("remote", "vcs"): "",
+    ("remote", "uploadpack"): "false",
+    ("remote", "receivepack"): "false",
+    ("submodule", "update"): "none",
+    ("tar", "command"): "false",
+    ("trailer", "command"): "false",
+    ("trailer", "cmd"): "false",
+    ("browser", "cmd"): "false",
+    ("man", "cmd"): "false",
+    ("difftool", "cmd"): "false",
+    ("mergetool", "cmd"): "false",
+}
+_WHOLE_SECTIONS: Mapping[str, str] = {"alias": "", "pager": "false"}
+
+
+def overrides(names: Iterable[str]) -> dict[str, str]:
+    """For each key in `names` whose value git might run: the same key with a value that runs nothing."""
+    return {name: value for name in names if (value := _harmless(name)) is not None}
+
+
+def _harmless(name: str) -> str | None:
+    section, _, rest = name.partition(".")
+    section = section.lower()
+    if section in _WHOLE_SECTIONS:
+        return _WHOLE_SECTIONS[section]
+    if "." not in rest:
+        return None
+    return _NAMED.get((section, rest.rpartition(".")[2].lower()))
+
+
+def has_includes(names: Iterable[str]) -> bool:
+    """Whether a configuration pulls in other files, which may appear or change without any sign in the file itself."""
+    return any(name.partition(".")[0].lower() in {"include", "includeif"} for name in names)
+
+
+def as_environment(pairs: Mapping[str, str]) -> dict[str, str]:
+    """`pairs` in the form that puts them into git's command scope."""
+    shape = {"GIT_CONFIG_COUNT": str(len(pairs))}
+    for index, (key, value) in enumerate(pairs.items()):
+        shape[f"GIT_CONFIG_KEY_{index}"] = key
+        shape[f"GIT_CONFIG_VALUE_{index}"] = value
+    return shape
+
+
+def personal_config(listing: str) -> str:
+    """The text of a git configuration file that holds only the `SAFE_PERSONAL` keys of `git config --list -z` output."""
+    lines = []
+    for entry in listing.split("\0"):
+        key, _, value = entry.partition("\n")
+        if key in SAFE_PERSONAL:
+            section, _, name = key.partition(".")
+            quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            lines.append(f'[{section}]\n\t{name} = "{quoted}"\n')
+    return "".join(lines)

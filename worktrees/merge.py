@@ -1,0 +1,194 @@
+"""Bringing a finished branch into the person's checkout, and showing it.
+
+The merge is computed beside the checkout, so a conflict is known before anything is touched; what is left is a fast-forward,
+which git does as one guarded step. Where a hardened git would skip something the repository relies on (filters such as Git
+LFS, hooks, signed commits), nothing is merged: the person gets the commands.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core.errors import NotFound, Refused, ToolFailed
+from worktrees.changes import observe
+from worktrees.git import BULK_S
+from worktrees.repository import Repository, operation
+
+_MERGE_HOOKS = (
+    "pre-merge-commit",
+    "prepare-commit-msg",
+    "commit-msg",
+    "pre-commit",
+    "post-commit",
+    "post-merge",
+    "post-checkout",
+    "post-index-change",
+    "reference-transaction",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What merging `tip` into `head` would do. Nothing is touched by asking."""
+
+    head: str
+    tip: str
+    tree: str
+    """The merged tree; with conflicts it holds the marked files."""
+    conflicts: tuple[str, ...]
+    fast_forward: bool
+    """The checkout has nothing that the branch does not have."""
+    up_to_date: bool
+    """The branch has nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The checkout now stands on `commit`."""
+
+    commit: str
+    fast_forward: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """Not merged: `why`, and the exact shell commands that do it with everything the repository relies on."""
+
+    why: str
+    commands: tuple[str, ...]
+
+
+def preview(repo: Repository, branch: str) -> Preview:
+    """What `take` would do now. Raises NotFound when there is no such branch."""
+    git, place = repo.git, repo.checkout
+    tip = git.run(repo.store, "rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/heads/{branch}^{{commit}}", accept=(0, 1, 128))
+    if tip.code != 0:
+        raise NotFound("no such branch", on=branch)
+    head = git.run(place, "rev-parse", "--verify", "HEAD^{commit}").text
+    base = git.run(place, "merge-base", head, tip.text, accept=(0, 1)).text
+    flags = ("--write-tree", "--name-only", "-z", "--no-messages")
+    answer = git.run(place, "merge-tree", *flags, head, tip.text, accept=(0, 1), deadline_s=BULK_S)
+    tree, *names = answer.text.split("\0")
+    conflicts = tuple(name for name in names if name) if answer.code else ()
+    return Preview(head, tip.text, tree, conflicts, fast_forward=base == head, up_to_date=base == tip.text)
+
+
+def take(repo: Repository, branch: str, message: str = "") -> Merged | ByHand:
+    """Merge `branch` into the branch the person has checked out.
+
+    Raises Refused, with the checkout untouched, when it is dirty, detached, in the middle of something, or would conflict;
+    NotFound when there is no such branch; ToolFailed when git could not write.
+    """
+    with repo.git.lock(repo.common_dir):
+        plan = preview(repo, branch)
+        if plan.up_to_date:
+            return Merged(plan.head, fast_forward=True)
+        current = _ready_checkout(repo, branch)
+        bypassed = _bypassed(repo, plan)
+        if bypassed:
+            return ByHand(bypassed, (f"git -C {_quoted(repo)} merge {shlex.quote(branch)}",))
+        _refuse_dirty(repo)
+        if plan.conflicts:
+            raise _conflicts(repo, branch, plan)
+        commit = plan.tip if plan.fast_forward else _merge_commit(repo, plan, message or f"Merge branch '{branch}' into {current}")
+        return Merged(_advance(repo, commit), plan.fast_forward)
+
+
+def diff(repo: Repository, base: str, tip: str, *, stat: bool = False) -> str:
+    """The change from commit `base` to `tip` as git prints it. Write it out with `errors="surrogateescape"` to get git's very bytes."""
+    flags = (
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        *(("--stat",) if stat else ("--binary",)),
+    )
+    return os.fsdecode(repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S).out)
+
+
+def _ready_checkout(repo: Repository, branch: str) -> str:
+    """Short name of the branch the person is on. Raises Refused when a merge there would not be what they mean."""
+    doing = operation(repo.git_dir)
+    if doing:
+        raise _refused(repo, f"a {doing} is in progress", f"git -C {_quoted(repo)} status")
+    head = repo.git.run(repo.checkout, "symbolic-ref", "-q", "HEAD", accept=(0, 1))
+    if head.code:
+        raise _refused(repo, "HEAD is detached", f"git -C {_quoted(repo)} switch BRANCH")
+    current = head.text.removeprefix("refs/heads/")
+    if current == branch:
+        raise _refused(repo, f"{branch} itself is checked out there", f"git -C {_quoted(repo)} switch BRANCH")
+    return current
+
+
+def _refuse_dirty(repo: Repository) -> None:
+    """Untracked files are no hindrance: git itself refuses to overwrite one."""
+    changes = observe(repo.git, repo.checkout)
+    paths = [path.decode("utf-8", "backslashreplace") for path in (*changes.tracked, *changes.deleted)]
+    if paths:
+        more = f" and {len(paths) - 10} more" if len(paths) > 10 else ""
+        raise _refused(repo, f"uncommitted changes: {', '.join(paths[:10])}{more}", f"git -C {_quoted(repo)} stash")
+
+
+def _bypassed(repo: Repository, plan: Preview) -> str:
+    """What a merge by us would skip here, or "": named for the person."""
+    paths = repo.git.run(repo.store, "diff", "--name-only", "-z", "--no-renames", plan.head, plan.tip, deadline_s=BULK_S).out
+    rows = repo.git.run(repo.checkout, "check-attr", "-z", "--stdin", "filter", "merge", stdin=paths).text.split("\0") if paths else []
+    used = sorted({f"{name}={value}" for name, value in zip(rows[1::3], rows[2::3], strict=False) if _names_a_driver(name, value)})
+    if used:
+        return f"files use {', '.join(used)}, which nightcrew does not run"
+    hooks = [name for name in _MERGE_HOOKS if os.access(_hooks_dir(repo) / name, os.X_OK)]
+    if hooks:
+        return f"the repository has hooks that nightcrew does not run: {', '.join(hooks)}"
+    if not plan.fast_forward and repo.git.ask(repo.root, "config", "--type=bool", "--get", "commit.gpgSign").text == "true":
+        return "your commits are signed, and nightcrew does not sign"
+    return ""
+
+
+def _names_a_driver(name: str, value: str) -> bool:
+    built_in = {"unspecified", "set", "unset", *(("text", "binary", "union") if name == "merge" else ())}
+    return value not in built_in
+
+
+def _hooks_dir(repo: Repository) -> Path:
+    answer = repo.git.ask(repo.root, "rev-parse", "--git-path", "hooks")
+    return repo.root / answer.text
+
+
+def _merge_commit(repo: Repository, plan: Preview, message: str) -> str:
+    """The merge as the person would commit it: their identity, their branch as the first parent."""
+    identity: dict[str, str] = {}
+    for role in ("AUTHOR", "COMMITTER"):
+        answer = repo.git.ask(repo.root, "var", f"GIT_{role}_IDENT")
+        if answer.code:
+            hint = 'git config --global user.name "Your Name"; git config --global user.email you@example.com'
+            raise _refused(repo, "git does not know who you are", hint)
+        who, _, mail = answer.text.rpartition("> ")[0].rpartition(" <")
+        identity |= {f"GIT_{role}_NAME": who, f"GIT_{role}_EMAIL": mail}
+    argv = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, "-F", "-")
+    return repo.git.run(repo.store, *argv, stdin=message.encode("utf-8", "replace") + b"\n", env=identity).text
+
+
+def _advance(repo: Repository, commit: str) -> str:
+    try:
+        repo.git.run(repo.checkout, "merge", "--ff-only", "--no-stat", "--quiet", commit, deadline_s=BULK_S)
+    except ToolFailed as error:
+        raise _refused(repo, error.why, f"git -C {_quoted(repo)} status") from error
+    return commit
+
+
+def _conflicts(repo: Repository, branch: str, plan: Preview) -> Refused:
+    more = f" and {len(plan.conflicts) - 10} more" if len(plan.conflicts) > 10 else ""
+    listed = ", ".join(plan.conflicts[:10]) + more
+    return _refused(repo, f"it would conflict in {listed}", f"git -C {_quoted(repo)} merge {shlex.quote(branch)}")
+
+
+def _refused(repo: Repository, why: str, hint: str) -> Refused:
+    return Refused("nothing was merged", on=str(repo.root), why=why, kept="your checkout as it was", hint=hint)
+
+
+def _quoted(repo: Repository) -> str:
+    return shlex.quote(str(repo.root))

@@ -1,0 +1,187 @@
+"""Removing a worktree: only when nothing could be lost, and never by our own hands.
+
+`inspect` names every reason to keep it; "could not look" is one. `remove` acts on that, first making everything reachable
+from the rescue ref, and leaves the removal itself to `git worktree remove`, which has guards of its own. There is no fallback:
+when git cannot remove a directory, it stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from supervisor.core.errors import HostError, NotFound, Refused, Tampered
+from worktrees.changes import Changes, observe
+from worktrees.environments import Environment, check_admin, is_locked, open_env
+from worktrees.git import BULK_S
+from worktrees.merged import unmerged
+from worktrees.rescue import Secured, snapshot
+
+SHOWN = 10
+"""Paths listed in one reason."""
+
+
+class Why(StrEnum):
+    """Why a worktree is kept."""
+
+    MISSING = "missing"
+    FOREIGN = "not ours"
+    UNKNOWN = "could not be inspected"
+    LOCKED = "locked"
+    ALIVE = "processes inside"
+    DIRTY = "uncommitted changes"
+    UNTRACKED = "untracked files"
+    IGNORED = "ignored files"
+    NESTED = "repositories inside"
+    UNMERGED = "commits not on any other branch"
+
+
+HARD = frozenset({Why.MISSING, Why.FOREIGN, Why.UNKNOWN, Why.LOCKED, Why.ALIVE})
+"""Reasons that no `discard` overrides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """`detail` is one line for people; `paths` holds at most `SHOWN` of `count`."""
+
+    why: Why
+    detail: str = ""
+    paths: tuple[str, ...] = ()
+    count: int = 0
+
+    def __str__(self) -> str:
+        more = self.count - len(self.paths)
+        listed = ", ".join(self.paths) + (f" and {more} more" if more > 0 else "")
+        return ": ".join(part for part in (self.why.value, self.detail, listed) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """It stays; every reason that was found."""
+
+    reasons: tuple[Reason, ...]
+
+    @property
+    def hard(self) -> bool:
+        return any(reason.why in HARD for reason in self.reasons)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """Nothing would be lost. `head` is the commit that was looked at."""
+
+    head: str
+
+
+Alive = Callable[[Path], Sequence[int]]
+"""Ids of the live processes that work inside a directory."""
+
+
+def inspect(env: Environment, is_alive: Alive) -> Keep | Removable:
+    """Whether `remove` may act. Looks only; raises nothing that a worktree's state can cause."""
+    hard = _hard_reasons(env, is_alive)
+    if hard:
+        return Keep(tuple(hard))
+    try:
+        changes = observe(env.repo.git, env.place, ignored=True)
+        reasons = [*_file_reasons(changes), *_commit_reasons(env, changes.head)]
+    except HostError as error:
+        return Keep((Reason(Why.UNKNOWN, error.line()),))
+    if reasons or changes.head is None:
+        return Keep(tuple(reasons) or (Reason(Why.UNKNOWN, "HEAD has no commit"),))
+    return Removable(changes.head)
+
+
+def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secured:
+    """Remove the worktree, and the work branch when this worktree had it. Returns what was secured first.
+
+    Raises Refused for every reason to keep it; what a person may throw away (`discard=True`: files, unmerged commits) is
+    reachable from the rescue ref even then. Ignored files are the exception: they are listed, and gone with `discard`.
+    """
+    with env.repo.git.lock(env.repo.common_dir):
+        verdict = inspect(env, is_alive)
+        if isinstance(verdict, Keep) and verdict.hard:
+            raise _refused(env, verdict)
+        secured = snapshot(env, f"nightcrew: {env.name} as it was before removal")
+        if isinstance(verdict, Keep) and not discard:
+            raise _refused(env, verdict, f"all but ignored files, also on {env.rescue_ref}")
+        _refuse_newcomers(env, is_alive)
+        force = ("--force",) if isinstance(verdict, Keep) else ()
+        env.repo.git.run(env.repo.store, "worktree", "remove", *force, str(env.path), deadline_s=BULK_S)
+        _delete_branch(env, secured.tip)
+    return secured
+
+
+def forget(env: Environment) -> Secured:
+    """Drop git's record of a worktree whose directory somebody removed; its branch stays, its commits stay reachable.
+
+    Raises Refused when the directory exists or a person locked it, Tampered or NotFound as `open_env`.
+    """
+    with env.repo.git.lock(env.repo.common_dir):
+        check_admin(env)
+        if os.path.lexists(env.path) or is_locked(env):
+            raise Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
+        secured = snapshot(env, f"nightcrew: {env.name} after its directory was removed")
+        env.repo.git.run(env.repo.store, "worktree", "remove", str(env.path))
+    return secured
+
+
+def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
+    try:
+        open_env(env)
+    except NotFound as error:
+        return [Reason(Why.MISSING, error.line())]
+    except Tampered as error:
+        return [Reason(Why.FOREIGN, error.line())]
+    pids = is_alive(env.path)
+    reasons = [Reason(Why.ALIVE, " ".join(map(str, pids)))] if pids else []
+    if is_locked(env):
+        reasons.append(Reason(Why.LOCKED, "an attempt or a person holds it"))
+    return reasons
+
+
+def _file_reasons(changes: Changes) -> list[Reason]:
+    groups = {
+        Why.DIRTY: (*changes.tracked, *changes.deleted, *changes.hidden),
+        Why.UNTRACKED: changes.untracked,
+        Why.IGNORED: changes.ignored,
+        Why.NESTED: changes.nested,
+    }
+    found = [Reason(why, paths=_shown(paths), count=len(paths)) for why, paths in groups.items() if paths]
+    return found + [Reason(Why.UNKNOWN, warning) for warning in changes.warnings]
+
+
+def _commit_reasons(env: Environment, head: str | None) -> list[Reason]:
+    count = unmerged(env.repo, head, env.branch) if head else 0
+    return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []
+
+
+def _shown(paths: Sequence[bytes]) -> tuple[str, ...]:
+    return tuple(path.decode("utf-8", "backslashreplace") for path in sorted(paths)[:SHOWN])
+
+
+def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is") -> Refused:
+    soft = not verdict.hard
+    hint = "merge the branch, or discard the rest with clean --force" if soft else ""
+    return Refused("the worktree is not removed", on=str(env.path), why=str(verdict), kept=kept, hint=hint)
+
+
+def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
+    """Securing took time: a process that came meanwhile keeps the worktree."""
+    hard = _hard_reasons(env, is_alive)
+    if hard:
+        raise _refused(env, Keep(tuple(hard)))
+
+
+def _delete_branch(env: Environment, tip: str) -> None:
+    """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
+    git, store = env.repo.git, env.repo.store
+    answer = git.run(store, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
+    if answer == f"{tip} ":
+        git.run(store, "update-ref", "-d", env.branch_ref, tip)

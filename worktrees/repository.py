@@ -1,0 +1,185 @@
+"""A person's repository, as found: where it is, what it stands on, and what about it deserves a warning."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
+from worktrees.git import Git, Place, last_words
+
+_OPERATIONS = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "BISECT_LOG": "bisect",
+}
+_ATTRIBUTES_MAX = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A snapshot of a repository that can hold worktrees; every path is absolute and real."""
+
+    git: Git = field(repr=False, compare=False)
+    root: Path
+    """The checkout the person works in."""
+    git_dir: Path
+    """Of that checkout; differs from `common_dir` when it is itself a linked worktree."""
+    common_dir: Path
+    project: str
+    """12 hex digits, the same for every worktree of the repository."""
+    head: str
+    branch: str | None
+    """Short name, or None when HEAD is detached."""
+    notes: tuple[str, ...] = ()
+    """One line each, for the person: what works differently here."""
+
+    @property
+    def checkout(self) -> Place:
+        return Place(self.git_dir, self.common_dir, self.root)
+
+    @property
+    def store(self) -> Place:
+        """Refs and objects alone."""
+        return Place(self.common_dir, self.common_dir)
+
+
+def discover(git: Git, path: Path) -> Repository:
+    """The repository that holds `path`. Raises NotFound or Refused, each with the command that mends it."""
+    here = path.absolute()
+    if not here.is_dir():
+        raise NotFound("no such directory", on=str(here), hint="name a directory inside a git repository")
+    answer = git.ask(here, "rev-parse", "--is-bare-repository", "--is-inside-work-tree", "--is-shallow-repository")
+    if answer.code != 0:
+        raise _not_usable(here, answer.err)
+    bare, inside, shallow = (word == "true" for word in answer.text.split())
+    git_dir = Path(os.path.realpath(_ask(git, here, "--absolute-git-dir")))
+    if bare or not inside:
+        raise _no_checkout(here, git_dir, bare)
+    common = Path(os.path.realpath(here / _ask(git, here, "--git-common-dir")))
+    root = Path(os.path.realpath(_ask(git, here, "--show-toplevel")))
+    place = Place(git_dir, common, root)
+    return Repository(
+        git=git,
+        root=root,
+        git_dir=git_dir,
+        common_dir=common,
+        project=hashlib.sha256(os.fsencode(common)).hexdigest()[:12],
+        head=_head(git, place),
+        branch=current_branch(git, place),
+        notes=_notes(git, place, shallow),
+    )
+
+
+def resolve(repo: Repository, rev: str) -> str:
+    """The commit that `rev`, typed by a person, names. Raises NotFound; no text can become an option or a search."""
+    bad = not rev or rev[0] in "-^:" or any(mark in rev for mark in ("@{", "..", ":")) or not rev.isprintable()
+    answer = None if bad else _verify(repo.git, repo.checkout, f"{rev}^{{commit}}")
+    if answer is None:
+        why = "only names of branches, tags and commits are taken here" if bad else "it names no commit of this repository"
+        raise NotFound("no such commit", on=rev, why=why, hint=f"git -C {shlex.quote(str(repo.root))} log --oneline --all")
+    return answer
+
+
+def current_branch(git: Git, place: Place) -> str | None:
+    """Short name of the branch that HEAD is on, or None when it is detached."""
+    answer = git.run(place, "symbolic-ref", "-q", "HEAD", accept=(0, 1))
+    return answer.text.removeprefix("refs/heads/") if answer.code == 0 else None
+
+
+def operation(git_dir: Path) -> str | None:
+    """What a checkout is in the middle of: `rebase`, `merge` ..., or None."""
+    return next((name for mark, name in _OPERATIONS.items() if (git_dir / mark).exists()), None)
+
+
+def _ask(git: Git, here: Path, what: str) -> str:
+    answer = git.ask(here, "rev-parse", what)
+    if answer.code != 0:
+        raise _not_usable(here, answer.err)
+    return answer.text
+
+
+def _verify(git: Git, place: Place, rev: str) -> str | None:
+    answer = git.run(place, "rev-parse", "--verify", "--quiet", "--end-of-options", rev, accept=(0, 1, 128))
+    return answer.text if answer.code == 0 else None
+
+
+def _head(git: Git, place: Place) -> str:
+    head = _verify(git, place, "HEAD^{commit}")
+    if head is not None:
+        return head
+    where = shlex.quote(str(place.work_tree))
+    if _verify(git, place, "HEAD") is None and current_branch(git, place) is not None:
+        raise Refused(
+            "the repository has no commit on its current branch",
+            on=str(place.work_tree),
+            why="an agent's worktree starts from a commit",
+            hint=f"git -C {where} commit --allow-empty -m start",
+        )
+    raise Refused("HEAD names no readable commit", on=str(place.work_tree), hint=f"git -C {where} fsck")
+
+
+def _not_usable(here: Path, err: str) -> NightcrewError:
+    where, why = shlex.quote(str(here)), last_words(err)
+    if "dubious ownership" in err:
+        owner = re.search(r"in repository at '(.*)'", err)
+        safe = shlex.quote(owner.group(1) if owner else str(here))
+        return Refused(
+            "git does not trust this repository",
+            on=str(here),
+            why="it belongs to another user",
+            hint=f"git config --global --add safe.directory {safe}",
+        )
+    if "not a git repository" in err:
+        hint = f"git -C {where} init && git -C {where} add -A && git -C {where} commit -m start"
+        return NotFound("not a git repository", on=str(here), why=why, hint=hint)
+    return ToolFailed("git cannot read the repository", on=str(here), why=why, hint=f"git -C {where} status")
+
+
+def _no_checkout(here: Path, git_dir: Path, bare: bool) -> Refused:
+    parent = shlex.quote(str(git_dir.parent))
+    if bare and git_dir.name == ".git" and (git_dir / "index").exists():
+        return Refused(
+            "the repository says it is bare, yet it has a checkout",
+            on=str(git_dir.parent),
+            why="core.bare=true was written into its shared configuration",
+            hint=f"git config --file {shlex.quote(str(git_dir / 'config'))} core.bare false",
+        )
+    if bare:
+        hint = f"git clone {shlex.quote(str(git_dir))} DIRECTORY, then work there"
+        return Refused("a bare repository has no checkout to work from", on=str(here), hint=hint)
+    return Refused("this is the inside of a .git directory", on=str(here), hint=f"cd {parent}")
+
+
+def _notes(git: Git, place: Place, shallow: bool) -> tuple[str, ...]:
+    root = place.work_tree or place.common_dir
+    names = git.run(place, "config", "--list", "--local", "--name-only", "-z").text.lower().split("\0")
+    doing = operation(place.git_dir)
+    found = {
+        "shallow clone: old history is not here, merges may lack their base (git fetch --unshallow)": shallow,
+        "partial clone: files that were never fetched cannot be checked out": any(name.endswith(".promisor") for name in names),
+        "submodules stay empty in agents' worktrees": (root / ".gitmodules").exists(),
+        "content filters (such as Git LFS) are not run: agents see files as git stores them": _filtered(root, place.common_dir),
+        "sparse checkout: agents' worktrees may hold the same part of the tree": "core.sparsecheckout" in names,
+        f"a {doing} is in progress in your checkout: agents start from the commit it stands on": doing is not None,
+        "HEAD is detached: name a base, or agents start from this commit": current_branch(git, place) is None,
+    }
+    return tuple(note for note, holds in found.items() if holds)
+
+
+def _filtered(root: Path, common: Path) -> bool:
+    return any(b"filter=" in _head_of(file) for file in (root / ".gitattributes", common / "info" / "attributes"))
+
+
+def _head_of(file: Path) -> bytes:
+    if file.is_symlink() or not file.is_file():
+        return b""
+    with file.open("rb") as data:
+        return data.read(_ATTRIBUTES_MAX)

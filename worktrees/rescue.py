@@ -1,0 +1,303 @@
+"""Nothing an agent leaves behind is lost: every non-ignored file and every commit becomes reachable from a ref.
+
+Leftover files go onto the work branch when HEAD is on it. What has no place there goes to the attempt's rescue ref: work on a
+detached HEAD or on another branch, commits that only HEAD's reflog remembers (amended, reset, rebased away), files inside
+nested repositories. The commit is built by plumbing in a temporary index, so locks, hooks, merges in progress and signing of
+the worktree do not matter. Symbolic links are stored as links: nothing outside the worktree is ever read.
+
+The steps in order: objects are written, then refs move by compare-and-swap, then the worktree's index follows. A crash
+between any two loses nothing, and calling again finishes the work.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from supervisor.core.errors import NightcrewError, ToolFailed
+from worktrees.changes import Changes, observe
+from worktrees.environments import Environment, check_admin
+from worktrees.git import BULK_S, Git, Place, open_plain, wrap_os_errors
+
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "nightcrew",
+    "GIT_AUTHOR_EMAIL": "nightcrew@localhost",
+    "GIT_COMMITTER_NAME": "nightcrew",
+    "GIT_COMMITTER_EMAIL": "nightcrew@localhost",
+}
+_REFLOG_MAX = 4 * 2**20
+_STATE_FILES = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
+                "rebase-merge/orig-head", "rebase-merge/onto", "rebase-merge/stopped-sha", "rebase-apply/orig-head")  # fmt: skip
+_OID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """What an attempt left, all of it reachable from `tip` or `rescue`."""
+
+    tip: str
+    """Commit of the work branch; the base when the agent deleted the branch."""
+    commits: int
+    """From the base to `tip`."""
+    files: int
+    plus: int
+    minus: int
+    rescue: str | None
+    """Commit of the attempt's rescue ref, or None when it has none."""
+    notes: tuple[str, ...] = ()
+    """One line each: what is unusual and where it was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """A worktree as found: through its own HEAD and index, or, when those are unusable, through the repository's store."""
+
+    place: Place
+    index: Path
+    """A temporary copy; every verb of the rescue writes here."""
+    changes: Changes
+    own: bool
+    """HEAD and index are the worktree's own."""
+
+
+def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = None, *, always: bool = False) -> Secured:
+    """Make everything the attempt left reachable; call it when the attempt's processes have ended. Safe to call again.
+
+    `message` and `trailers` are those of commits made for leftover work. `always` creates the rescue ref in any case.
+    Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
+    """
+    return _secure(env, _full_message(message, trailers or {}), onto_branch=True, always=always)
+
+
+def snapshot(env: Environment, message: str) -> Secured:
+    """As `secure(..., always=True)`, but the branch, the index and the worktree stay as they are: only the rescue ref moves."""
+    return _secure(env, _full_message(message, {}), onto_branch=False, always=True)
+
+
+def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
+    notes: list[str] = []
+    with wrap_os_errors(env.repo.git.scratch()), tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew.") as scratch:
+        tip, rescue = _refs(env)
+        scene = _look(env, Path(scratch), tip or env.base, notes)
+        commit = _Committer(env.repo.git, scene, message)
+        tree = commit.tree(notes) if scene.changes.files else None
+        on_branch = scene.own and scene.changes.branch == env.branch_ref and tip is not None and tip == scene.changes.head
+        if tree and on_branch and onto_branch and tip:
+            tip = _advance(env, scene, tip, commit.make(tree, [tip]))
+            tree = None
+        elif tree and not on_branch:
+            notes.append(f"HEAD was not on {env.branch}: leftover work is on {env.rescue_ref}")
+        rescue = _rescue(env, commit, _Left(tip, rescue, tree, on_branch, always), notes)
+    return _counted(env, tip or env.base, rescue, (*notes, *scene.changes.warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What remains to be kept after the work branch got its share."""
+
+    tip: str | None
+    rescue: str | None
+    tree: str | None
+    on_branch: bool
+    always: bool
+
+
+def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str]) -> str | None:
+    """Move the rescue ref so that it reaches everything that is left. Returns its commit, None when it is not needed."""
+    git, scene = env.repo.git, commit.scene
+    stand = (left.tip if left.on_branch else scene.changes.head) or left.tip or env.base
+    strays = _strays(env, None if left.on_branch else stand, notes)
+    tree = commit.with_nested(left.tree, stand, scene.changes.nested, notes)
+    if not (left.always or strays or tree):
+        return left.rescue
+    if left.rescue is not None and not strays and _contains(git, env, left.rescue, stand) and tree in (None, commit.tree_of(left.rescue)):
+        return left.rescue
+    if tree is not None:
+        new = commit.make(tree, [stand, *strays])
+    elif len(strays) > 1:
+        new = commit.make(commit.tree_of(stand), [stand, *strays])
+    else:
+        new = strays[0] if strays else stand
+    if left.rescue is not None and not _contains(git, env, new, left.rescue):
+        new = commit.make(commit.tree_of(new), [new, left.rescue])
+    git.run(env.repo.store, "update-ref", "-m", "nightcrew: rescue", env.rescue_ref, new, left.rescue or "")
+    return new
+
+
+class _Committer:
+    """Writes trees and commits out of one scene."""
+
+    def __init__(self, git: Git, scene: _Scene, message: bytes) -> None:
+        self.git = git
+        self.scene = scene
+        self._message = message
+
+    def tree(self, notes: list[str]) -> str | None:
+        """Tree of the worktree's files as they are now; None when it is that of HEAD."""
+        seen = self.scene.changes
+        # Hidden files are taken out and put back: only so does git look at them again.
+        self._drop((*seen.deleted, *seen.hidden))
+        self._add((*seen.tracked, *seen.untracked, *seen.hidden), self.scene.place, self.scene.index, notes)
+        tree = self._index("write-tree", "--missing-ok")
+        return None if seen.head is not None and tree == self.tree_of(seen.head) else tree
+
+    def tree_of(self, commit: str) -> str:
+        return self.git.run(self.scene.place, "rev-parse", "--verify", f"{commit}^{{tree}}").text
+
+    def make(self, tree: str, parents: Iterable[str]) -> str:
+        """A commit by the fixed identity, never signed, with each parent once."""
+        flags = [flag for parent in dict.fromkeys(parents) for flag in ("-p", parent)]
+        return self.git.run(self.scene.place, "commit-tree", tree, *flags, "-F", "-", stdin=self._message, env=IDENTITY).text
+
+    def with_nested(self, tree: str | None, stand: str, nested: Sequence[bytes], notes: list[str]) -> str | None:
+        """`tree`, or that of `stand`, plus the files of nested repositories, which git itself would leave out."""
+        if not nested:
+            return tree
+        self._index("read-tree", tree or self.tree_of(stand))
+        for path in nested:
+            self._drop([path])
+            self._graft(path, notes)
+        return self._index("write-tree", "--missing-ok")
+
+    def _graft(self, path: bytes, notes: list[str]) -> None:
+        """Store the files below `path` as if it were an ordinary directory; its own `.git` is neither read nor kept."""
+        top = self.scene.place.work_tree or self.scene.place.common_dir
+        place = Place(self.scene.place.git_dir, self.scene.place.common_dir, top / os.fsdecode(path))
+        index = self.scene.index.with_name("nested")
+        index.unlink(missing_ok=True)
+        env = {"GIT_INDEX_FILE": str(index)}
+        found = self.git.run(place, "ls-files", "-z", "--others", "--exclude-standard", env=env, deadline_s=BULK_S).out
+        files = [name for name in found.split(b"\0") if name]
+        self._add([name for name in files if not name.endswith(b"/")], place, index, notes)
+        tree = self.git.run(place, "write-tree", "--missing-ok", env=env).text
+        self._index("read-tree", f"--prefix={os.fsdecode(path)}/", tree)
+        notes.append(f"{_shown(path)} is a repository of its own: its files are on the rescue ref, its history is not")
+        for deeper in files:
+            if deeper.endswith(b"/"):
+                self._graft(path + b"/" + deeper.rstrip(b"/"), notes)
+
+    def _add(self, paths: Sequence[bytes], place: Place, index: Path, notes: list[str]) -> None:
+        """Put `paths` as they are on disk into `index`. When git refuses, halves find the file: it is noted, the rest is kept."""
+        if not paths:
+            return
+        argv = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+        try:
+            self.git.run(place, *argv, stdin=_joined(paths), env={"GIT_INDEX_FILE": str(index)}, deadline_s=BULK_S)
+        except ToolFailed as error:
+            if len(paths) == 1:
+                notes.append(f"{_shown(paths[0])} could not be stored: {error.why}")
+                return
+            middle = len(paths) // 2
+            self._add(paths[:middle], place, index, notes)
+            self._add(paths[middle:], place, index, notes)
+
+    def _drop(self, paths: Sequence[bytes]) -> None:
+        if paths:
+            self._index("update-index", "-z", "--force-remove", "--stdin", stdin=_joined(paths))
+
+    def _index(self, *argv: str, stdin: bytes = b"") -> str:
+        env = {"GIT_INDEX_FILE": str(self.scene.index)}
+        return self.git.run(self.scene.place, *argv, stdin=stdin, env=env, deadline_s=BULK_S).text
+
+
+def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene:
+    """See the worktree through its own HEAD and index; when those are gone or rewired, through the repository alone."""
+    git, index = env.repo.git, scratch / "index"
+    try:
+        check_admin(env)
+        if (env.path / ".git").is_dir():
+            notes.append("the agent put a repository of its own in place of the worktree: only its files were kept, not its history")
+        with open_plain(env.admin_dir / "index") as source, index.open("xb") as copy:
+            shutil.copyfileobj(source, copy)
+        return _Scene(env.place, index, observe(git, env.place), own=True)
+    except (NightcrewError, OSError) as error:
+        why = error.line() if isinstance(error, NightcrewError) else str(error)
+    notes.append(f"HEAD or index of the worktree could not be used, so its files were compared with the branch: {why}")
+    place = Place(env.repo.common_dir, env.repo.common_dir, env.path)
+    index.unlink(missing_ok=True)
+    git.run(env.repo.store, "read-tree", tip, env={"GIT_INDEX_FILE": str(index)})
+    if not env.path.is_dir():
+        return _Scene(env.repo.store, index, Changes(head=tip, branch=None), own=False)
+    seen = observe(git, place, index=index)
+    return _Scene(place, index, replace(seen, head=tip, branch=None), own=False)
+
+
+def _scratch(env: Environment) -> Path:
+    """On the disk of the worktree's own index, so that the temporary one can replace it by rename."""
+    return env.admin_dir if env.admin_dir.is_dir() else env.repo.git.scratch()
+
+
+def _refs(env: Environment) -> tuple[str | None, str | None]:
+    """Commits of the work branch and of the rescue ref."""
+    answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(refname) %(objectname)", env.branch_ref, env.rescue_ref)
+    found = dict(line.split(" ") for line in answer.text.splitlines())
+    return found.get(env.branch_ref), found.get(env.rescue_ref)
+
+
+def _advance(env: Environment, scene: _Scene, old: str, new: str) -> str:
+    """Move the work branch to `new`, then the worktree's index, so that `git status` there is clean."""
+    env.repo.git.run(env.repo.store, "update-ref", "-m", "nightcrew: leftover work", env.branch_ref, new, old)
+    scene.index.replace(env.admin_dir / "index")
+    return new
+
+
+def _strays(env: Environment, head: str | None, notes: list[str]) -> list[str]:
+    """Commits that the worktree remembers and no ref reaches: `head` first, of the others only those no other one reaches."""
+    candidates = {os.fsdecode(oid) for name in _STATE_FILES for oid in _OID.findall(_read_state(env.admin_dir / name))}
+    candidates |= {head} if head else set()
+    candidates -= {env.base, "0" * 40, "0" * 64}
+    if not candidates:
+        return []
+    argv = ("--ignore-missing", "--topo-order", "--parents", "--stdin", "--not", "--branches", "--tags", "--remotes")
+    known = "--glob=refs/nightcrew"
+    try:
+        answer = env.repo.git.run(env.repo.store, "rev-list", *argv, known, stdin="\n".join(sorted(candidates)).encode() + b"\n")
+    except ToolFailed as error:
+        notes.append(f"commits that only the worktree's reflog remembers could not be read: {error.why}")
+        return [head] if head else []
+    lost = [line.split() for line in answer.text.splitlines()]
+    inner = {parent for _, *parents in lost for parent in parents}
+    return sorted((oid for oid, *_ in lost if oid not in inner), key=lambda oid: oid != head)
+
+
+def _read_state(file: Path) -> bytes:
+    try:
+        with open_plain(file) as data:
+            return data.read(_REFLOG_MAX)
+    except OSError:
+        return b""
+
+
+def _contains(git: Git, env: Environment, new: str, old: str) -> bool:
+    return new == old or git.run(env.repo.store, "merge-base", "--is-ancestor", old, new, accept=(0, 1)).code == 0
+
+
+def _counted(env: Environment, tip: str, rescue: str | None, notes: tuple[str, ...]) -> Secured:
+    if tip == env.base:
+        return Secured(tip, 0, 0, 0, 0, rescue, notes)
+    git, store = env.repo.git, env.repo.store
+    commits = int(git.run(store, "rev-list", "--count", f"{env.base}..{tip}").text)
+    flags = ("-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
+    rows = git.run(store, "diff-tree", *flags, env.base, tip, deadline_s=BULK_S).out.split(b"\0")
+    counts = [row.split(b"\t")[:2] for row in rows if row]
+    plus, minus = (sum(int(row[side]) for row in counts if row[side] != b"-") for side in (0, 1))
+    return Secured(tip, commits, len(counts), plus, minus, rescue, notes)
+
+
+def _full_message(message: str, trailers: Mapping[str, str]) -> bytes:
+    lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]
+    text = "\n\n".join(part for part in (message.strip(), "\n".join(lines)) if part) + "\n"
+    return text.replace("\0", "").encode("utf-8", "replace")
+
+
+def _joined(paths: Iterable[bytes]) -> bytes:
+    return b"".join(path + b"\0" for path in paths)
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")
