@@ -11,7 +11,7 @@ import time
 
 from agents.runner_child import StartError, adopt_orphans, start
 from agents.runner_output import Log, Pane
-from supervisor.host.procfs import descendants, halt, look, table, tagged
+from supervisor.host.procfs import below, descendants, halt, look, table, tagged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,12 +93,15 @@ class Attempt:
     def _stop_tree(self, grace_s: float) -> None:
         """Nobody of the tree outlives its agent: first what is below us (no orphan can leave, we are its subreaper), then whatever
         else carries the tag: a build server or `at` can start processes with an environment that it was handed."""
-        below = halt(self._living, self._pause, time.monotonic, grace_s)
+        ours = halt(self._living, self._pause, time.monotonic, grace_s)
         strays = halt(self._strays, self._pause, time.monotonic, _LEFTOVER_GRACE_S)
-        self._survivors = sorted({seen.pid for seen in [*below.survivors, *strays.survivors]})
+        self._survivors = sorted({seen.pid for seen in [*ours.survivors, *strays.survivors]})
 
     def _living(self) -> "list[Seen]":
-        return descendants(os.getpid()) if self._reap() else []
+        """What is below us. While the kernel says that we have a child, an empty look was a race with an exit: then read everything."""
+        if not self._reap():
+            return []
+        return descendants(os.getpid()) or [seen for seen in below([os.getpid()], table()).values() if not seen.dead]
 
     def _strays(self) -> "list[Seen]":
         younger = (seen for seen in table().values() if seen.ticks >= self._born)  # the rest is the bulk of a busy machine

@@ -36,6 +36,7 @@ QUICK_S = 60.0
 BULK_S = 1800.0
 """Deadline of a verb that reads or writes every file of a tree."""
 LOCK_S = 300.0
+_HARDLY_ANY = 2**20
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 
@@ -213,9 +214,18 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 def failure(verb: str, on: str, answer: Answer) -> NightcrewError:
     """git's failure as an error of ours: DiskFull when it says so, else ToolFailed with git's own last words."""
-    if any(words in answer.err for words in _FULL):
+    if any(words in answer.err for words in _FULL) or ("unable to write" in answer.err and _is_full(on)):
         return DiskFull(f"git {verb} ran out of space", on=on, why=last_words(answer.err), hint="free some space, then retry")
     return ToolFailed(f"git {verb} failed", on=on, why=last_words(answer.err) or f"exit status {answer.code}")
+
+
+def _is_full(path: str) -> bool:
+    """git says only "unable to write file" when it populates a full disk, so the disk is asked."""
+    try:
+        room = os.statvfs(path)
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize < _HARDLY_ANY or (room.f_files > 0 and room.f_favail == 0)
 
 
 def last_words(err: str) -> str:

@@ -26,6 +26,9 @@ LINE_MAX = 2**20
 """Bytes of one command line. tmux's limit of 16 kB is for the arguments of a process and does not hold here; parsing 1 MB was
 measured to keep the server from everybody else for 0.4 s."""
 
+READY = "ready"
+"""What the client's own arguments print last. A command sent before that may meet a client without a session and fail."""
+
 _BEGIN = re.compile(rb"%begin (\d+ \d+ 1)")  # flag 1: an answer to us; 0: the client's own start, hooks
 _CHUNK = 65536
 
@@ -118,21 +121,28 @@ class ControlClient:
     def _exchange(self, line: bytes, ends_at: float) -> list[Block]:
         mark = f"{self._secret}-{next(self._numbers)}".encode()
         try:
-            process = self._process = self._process or open_group(self._argv, self._env)
-            reply = self._transfer(process, line + b"\ndisplay-message -p " + mark + b"\n", b"\n" + mark + b"\n%end ", ends_at)
+            process = self._process = self._process or self._open(ends_at)
+            reply = self._transfer(process, line + b"\ndisplay-message -p " + mark + b"\n", mark, ends_at)
         except BaseException:  # also KeyboardInterrupt: half an answer in the pipe would be taken for the next one
             self._drop()
             raise
-        return parse_blocks(reply.split(b"\n")[:-1])  # the last line is the %begin of the mark's own block
+        return parse_blocks(reply.split(b"\n"))
+
+    def _open(self, ends_at: float) -> subprocess.Popen[bytes]:
+        process = self._process = open_group(self._argv, self._env)
+        self._transfer(process, b"", READY.encode(), ends_at)
+        return process
 
     def _transfer(self, process: subprocess.Popen[bytes], data: bytes, mark: bytes, ends_at: float) -> bytes:
-        """Write `data` and return what comes back before `mark`."""
+        """Write `data` and return the lines that come back before the block that prints `mark`."""
         assert process.stdin is not None  # noqa: S101  # open_group makes both pipes
         assert process.stdout is not None  # noqa: S101
         stdin, stdout = process.stdin.fileno(), process.stdout.fileno()
         poller = select.poll()
         poller.register(stdout, select.POLLIN)
-        poller.register(stdin, select.POLLOUT)
+        if data:
+            poller.register(stdin, select.POLLOUT)
+        mark = b"\n" + mark + b"\n%end "
         received = bytearray()
         while True:
             ready = dict(poller.poll(max(0.0, ends_at - time.monotonic()) * 1000))
@@ -147,7 +157,7 @@ class ControlClient:
                 received += _read_some(stdout, received)
                 at = received.find(mark, unseen)
                 if at >= 0:
-                    return bytes(received[:at])
+                    return bytes(received[: received.rfind(b"\n", 0, at) + 1])  # without the %begin of the mark
 
     def _late(self, why: str) -> ToolFailed:
         return ToolFailed("tmux did not answer", on=self._argv[0], why=why, kept="the server and every session", hint="nightcrew doctor")

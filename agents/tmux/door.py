@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from agents.tmux import process, views
-from agents.tmux.control import Block, ClientLost, ControlClient
+from agents.tmux.control import READY, Block, ClientLost, ControlClient
 from agents.tmux.people import SessionTree, attach_argv, read_tree
 from agents.tmux.quoting import command_line, escape_format, plain_text
 from agents.tmux.views import PaneView
@@ -208,7 +208,8 @@ class Tmux:
     def _client_argv(self) -> tuple[str, ...]:
         """Attach to our session, made when missing; `-N` never starts a server, for only `START` gives one its settings."""
         attach = ("new-session", "-A", "-s", CONTROL_SESSION, "-n", "nightcrew", "-f", "no-output,ignore-size", "--", "env", "true")
-        return self._argv("-N", "-C", *attach, ";", "set-option", "-t", f"={CONTROL_SESSION}:", "@nightcrew_control", "1")
+        tag = ("set-option", "-t", f"={CONTROL_SESSION}:", "@nightcrew_control", "1")
+        return self._argv("-N", "-C", *attach, ";", *tag, ";", "display-message", "-p", READY)
 
 
 def _passing(said: str) -> bool:

@@ -32,6 +32,8 @@ class PaneView:
     attached: int
     """Terminals that show the session, our control client's among them in its own session."""
     dead: bool
+    """Its program has ended, and how is known. tmux's own `pane_dead` is true a moment earlier, or for long when a program that
+    still runs has closed its terminal."""
     exit_status: int | None
     """None while it runs and when a signal ended it."""
     exit_signal: int | None
@@ -79,7 +81,7 @@ def _parse(row: str) -> PaneView | None:
         pane_id=pane_id,
         pid=int(pid),
         attached=int(attached),
-        dead=dead == "1",
+        dead=dead == "1" and bool(status or signal_name),
         exit_status=int(status) if status else None,
         exit_signal=_signal(signal_name),
         control=control == "1",

@@ -274,7 +274,9 @@ class Attempts:
             return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
         repository = self._repository(launch)
         made = Environment(repository, row.task, row.epoch, Path(row.worktree), Path(row.admin_dir), row.branch, row.base_oid)
-        secured = rescue.secure(made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)})
+        secured = rescue.secure(
+            made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=True
+        )
         environments.release(made)
         return result.Work(
             branch=row.branch,

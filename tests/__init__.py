@@ -1,0 +1,1 @@
+"""Tests mirror the rooms; tests/faults breaks things on purpose and then runs the checker."""

@@ -1,0 +1,96 @@
+"""A private tmux server for each test, and its end: by process id, then the socket is unlinked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from agents.tmux import Tmux
+from agents.tmux.process import server_pid
+
+
+class WaitUntil(Protocol):
+    def __call__(self, condition: Callable[[], object], what: str, seconds: float = 10.0) -> None: ...
+
+
+class AskTmux(Protocol):
+    def __call__(self, *words: str) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> WaitUntil:
+    """Poll a condition; fail with `what` when it does not come true in time."""
+    return _wait_until
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A directory whose path leaves room for a socket: `tmp_path` may not."""
+    yield from _short_dir()
+
+
+@pytest.fixture
+def socket(short_dir: Path) -> Iterator[Path]:
+    """Where a tmux server may listen; whatever listens there at the end is ended."""
+    path = short_dir / "tmux.sock"
+    yield path
+    _reap(path)
+
+
+@pytest.fixture
+def tmux(socket: Path) -> Iterator[Tmux]:
+    with Tmux(socket) as door:
+        yield door
+
+
+@pytest.fixture
+def ask_tmux(socket: Path) -> AskTmux:
+    """Run a tmux command by its own process, as a user would by hand, and return its stdout."""
+
+    def ask(*words: str) -> str:
+        return subprocess.run(["tmux", "-u", "-S", str(socket), *words], check=True, stdout=subprocess.PIPE, text=True, timeout=10).stdout
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def shared_tmux() -> Iterator[Tmux]:
+    """One server for all the examples of a property."""
+    directory = _short_dir()
+    path = next(directory) / "tmux.sock"
+    with Tmux(path) as door:
+        door.ensure_server()
+        yield door
+    _reap(path)
+    next(directory, None)
+
+
+def _short_dir() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="nc-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def _wait_until(condition: Callable[[], object], what: str, seconds: float = 10.0) -> None:
+    ends_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends_at, f"not within {seconds:g} s: {what}"
+        time.sleep(0.01)
+
+
+def _reap(path: Path) -> None:
+    pid = server_pid(path)
+    if pid is not None:
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGTERM)  # the server closes its panes, which hang up on their programs
+        _wait_until(lambda: server_pid(path) != pid, f"end of tmux server {pid}")
+    path.unlink(missing_ok=True)

@@ -1,0 +1,326 @@
+"""One attempt from claim to record, with the real runner as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from supervisor.core import records
+from tests.agents.runner.kit import ROOT, RUNNER, Attempt, Lab, running, until
+
+
+def seen_by_agent(attempt: Attempt) -> list[str]:
+    """Run it; the lines that the agent printed."""
+    assert attempt.run() == 0, attempt.read("stderr.log")
+    return attempt.read("stdout.log").decode().splitlines()
+
+
+def python(program: str) -> tuple[str, ...]:
+    return sys.executable, "-I", "-S", "-c", program
+
+
+def test_code_output_and_times_are_recorded(lab: Lab) -> None:
+    attempt = lab.attempt("sh", "-c", "printf 'out\\377\\nlast'; printf err >&2; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3")
+    assert attempt.run() == 3
+    record = attempt.record()
+    assert (record.code, record.signal, record.why, record.detail) == (3, None, "exit", "")
+    assert (record.task, record.epoch, record.truncated, record.survivors) == ("run/task", 1, {}, ())
+    assert 0 < record.duration_s < 60
+    assert 0 < record.cpu_s < 60
+    assert record.started <= record.ended
+    assert (attempt.read("stdout.log"), attempt.read("stderr.log")) == (b"out\xff\nlast", b"err")
+
+
+def test_started_names_the_runner_by_its_kernel_start(lab: Lab) -> None:
+    attempt = lab.attempt("sleep", "60")
+    runner = attempt.start()
+    started = until(attempt.started, "started.json")
+    ticks = int(Path(f"/proc/{runner.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert started.identity == records.Identity(runner.pid, ticks, boot)
+    assert (started.task, started.epoch) == ("run/task", 1)
+    assert attempt.exit() is None
+
+
+def test_a_signal_is_recorded_as_a_signal(lab: Lab) -> None:
+    attempt = lab.attempt("sh", "-c", "kill -SEGV $$")
+    assert attempt.run() == 128 + signal.SIGSEGV
+    assert (attempt.record().code, attempt.record().signal, attempt.record().why) == (None, signal.SIGSEGV, "exit")
+
+
+@pytest.mark.parametrize(
+    ("argv", "changes", "status", "words"),
+    [
+        (("no-such-agent",), {}, 127, "no-such-agent: no such command"),
+        (("./no-such-agent",), {}, 127, "./no-such-agent: No such file"),
+        (("/",), {}, 126, "Permission denied"),
+        (("true",), {"cwd": "/no/such/tree"}, 126, "working directory /no/such/tree: No such file"),
+        (("true",), {"stdin": "/no/such/prompt"}, 126, "stdin: No such file"),
+        (("true",), {"rlimits": (("NONSENSE", 1),)}, 126, "NONSENSE"),
+        (("true",), {"cores": (4000,)}, 126, "limits: Invalid argument"),
+    ],
+)
+def test_an_agent_that_cannot_start(lab: Lab, argv: tuple[str, ...], changes: dict[str, object], status: int, words: str) -> None:
+    attempt = lab.attempt(*argv, **changes)
+    assert attempt.run() == status
+    record = attempt.record()
+    assert (record.code, record.signal, record.why) == (None, None, "exec")
+    assert words in record.detail
+
+
+def test_the_command_is_looked_up_on_the_agents_own_path(lab: Lab) -> None:
+    (lab.folder / "tool").write_text("#!/bin/sh\necho mine\n")
+    (lab.folder / "tool").chmod(0o755)
+    assert seen_by_agent(lab.attempt("tool", env=(("PATH", f"/nowhere:{lab.folder}"),))) == ["mine"]
+
+
+def test_the_deadline_stops_the_tree(lab: Lab) -> None:
+    attempt = lab.attempt("sleep", "60", timeout_s=0.2)
+    assert attempt.run() == 128 + signal.SIGTERM
+    assert (attempt.record().why, attempt.record().signal) == ("timeout", signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(signal.SIGTERM, "stopped"), (signal.SIGINT, "stopped"), (signal.SIGHUP, "hangup")], ids=["TERM", "INT", "HUP"]
+)
+def test_a_signal_to_the_runner_stops_the_agent(lab: Lab, number: int, why: str) -> None:
+    attempt = lab.attempt("sh", "-c", "trap 'echo asked; exit 9' TERM; echo ready; while :; do sleep 0.05; done")
+    runner = attempt.start()
+    attempt.heard()
+    runner.send_signal(number)
+    assert runner.wait(30) == 9
+    assert (attempt.record().why, attempt.record().code) == (why, 9)
+    assert attempt.read("stdout.log") == b"ready\nasked\n"
+
+
+def test_an_agent_that_ignores_term_is_killed_after_the_grace(lab: Lab) -> None:
+    attempt = lab.attempt("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_s=0.2)
+    runner = attempt.start()
+    attempt.heard()
+    runner.terminate()
+    assert runner.wait(30) == 128 + signal.SIGKILL
+    assert (attempt.record().why, attempt.record().signal) == ("stopped", signal.SIGKILL)
+
+
+def test_a_stopped_agent_has_not_ended(lab: Lab) -> None:
+    attempt = lab.attempt("sh", "-c", "echo $$; kill -STOP $$; exit 4")
+    runner = attempt.start()
+    pid = int(attempt.heard())
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+    os.kill(runner.pid, signal.SIGCHLD)  # one more reason to look
+    assert runner.poll() is None
+    assert attempt.exit() is None
+    os.kill(pid, signal.SIGCONT)
+    assert runner.wait(30) == 4
+
+
+def test_a_second_runner_leaves_everything_as_it_is(lab: Lab) -> None:
+    attempt = lab.attempt("sh", "-c", "echo once")
+    assert attempt.run() == 0
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in attempt.directory.iterdir()}
+    assert attempt.run() == 75
+    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in attempt.directory.iterdir()} == before
+
+
+def test_of_many_runners_at_once_one_runs(lab: Lab) -> None:
+    attempt = lab.attempt("sh", "-c", "echo ran >> ran")
+    statuses = [runner.wait(60) for runner in [attempt.start() for _ in range(8)]]
+    assert sorted(statuses) == [0] + [75] * 7
+    assert (lab.folder / "ran").read_text() == "ran\n"
+
+
+def test_only_the_allow_list_arrives(lab: Lab) -> None:
+    """X16: the parent's environment is poisoned; nothing of it may reach the agent but the pane's TERM."""
+    poison = dict.fromkeys(("PYTHONPATH", "GIT_DIR", "BASH_ENV", "TMUX", "AWS_SECRET_ACCESS_KEY", "NIGHTCREW_TAG"), "poison")
+    attempt = lab.attempt("/usr/bin/env", "-0", env=(("PATH", "/usr/bin"), ("ODD", "a=b\nc\udcff"), ("TERM", "mine")))
+    assert attempt.run(poison | {"TERM": "the-panes"}) == 0
+    entries = sorted(attempt.read("stdout.log").rstrip(b"\0").split(b"\0"))
+    assert entries == [b"ODD=a=b\nc\xff", b"PATH=/usr/bin", b"TERM=the-panes"]
+
+
+def test_limits_are_in_place_before_the_agents_code(lab: Lab) -> None:
+    core = min(os.sched_getaffinity(0))
+    program = """
+import os, resource
+print(os.nice(0), sorted(os.sched_getaffinity(0)), os.getpgrp() == os.getpid())
+print(*(resource.getrlimit(number) for number in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, 10)))
+"""
+    limits = (("AS", 2**31), ("NOFILE", 77))
+    attempt = lab.attempt(*python(program), nice=7, cores=(core,), rlimits=limits)
+    mark = attempt.spec.mark
+    nice = min(os.nice(0) + 7, 19)
+    assert seen_by_agent(attempt) == [f"{nice} [{core}] True", f"({2**31}, {2**31}) (77, 77) (0, 0) ({mark}, {mark})"]
+
+
+def test_a_limit_never_loosens_one_that_is_there(lab: Lab) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    attempt = lab.attempt(*python("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[1])"), rlimits=(("NOFILE", hard + 1),))
+    assert seen_by_agent(attempt) == [str(hard)]
+
+
+def test_no_handle_and_no_signal_disposition_of_the_runner_reaches_the_agent(lab: Lab) -> None:
+    spare = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(spare, True)
+    try:
+        attempt = lab.attempt("sh", "-c", "ls /proc/$$/fd; grep -E 'Sig(Blk|Ign)' /proc/$$/status | cut -f 2")
+        runner = subprocess.Popen([*RUNNER, str(attempt.directory)], stdin=subprocess.DEVNULL, close_fds=False)
+        attempt.runners.append(runner)
+        assert runner.wait(30) == 0
+    finally:
+        os.close(spare)
+    *handles, blocked, ignored = attempt.read("stdout.log").decode().split()
+    assert handles == ["0", "1", "2"]
+    assert int(blocked, 16) == 0
+    assert int(ignored, 16) & ~(0b11 << 31) == 0  # 32 and 33 are the C library's own, nobody can set them
+
+
+def test_stdin_is_the_given_file_or_nothing(lab: Lab) -> None:
+    (lab.folder / "prompt").write_text("do it\n")
+    assert seen_by_agent(lab.attempt("cat", stdin=str(lab.folder / "prompt"))) == ["do it"]
+    assert seen_by_agent(lab.attempt("cat")) == []
+
+
+def test_a_flood_is_capped_and_marked(lab: Lab) -> None:
+    """L06 scaled down to 200 MB."""
+    total, limit = 200_000_000, 1_000_000
+    attempt = lab.attempt("sh", "-c", f"yes 0123456789 | head -c {total}; echo the end >&2", log_max=limit)
+    assert attempt.run() == 0
+    log = attempt.read("stdout.log")
+    left_out = attempt.record().truncated["stdout"]
+    marker = b"\n[nightcrew: truncated %d bytes]\n" % left_out
+    assert len(log) <= limit
+    assert log.count(marker) == 1
+    assert len(log) - len(marker) + left_out == total
+    assert log.startswith(b"0123456789\n0123456789\n")
+    assert len(log.partition(marker)[2]) == 64 * 1024
+    assert attempt.read("stderr.log") == b"the end\n"
+    assert "stderr" not in attempt.record().truncated
+
+
+def test_the_end_is_told_to_the_hint_socket(lab: Lab) -> None:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as post:
+        post.bind(f"{folder}/hint")
+        post.settimeout(30)
+        attempt = lab.attempt("true", hint_socket=f"{folder}/hint")
+        assert attempt.run() == 0
+        assert post.recv(100) == b"run/task:1"
+        assert attempt.exit() is not None
+
+
+def test_a_dead_hint_socket_is_no_error(lab: Lab) -> None:
+    assert lab.attempt("true", hint_socket="/no/such/socket").run() == 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"task=run/task\0", b"\xff\0"])
+def test_without_a_whole_spec_nothing_starts(lab: Lab, content: bytes | None) -> None:
+    attempt = lab.attempt("true")
+    (attempt.directory / "launch.spec").unlink()
+    if content is not None:
+        (attempt.directory / "launch.spec").write_bytes(content)
+    runner = attempt.start()
+    said = runner.communicate(timeout=30)[1]
+    assert runner.returncode == (66 if content is None else 65)
+    assert said.startswith(b"nightcrew: ")
+    assert said.count(b"\n") == 1
+    assert attempt.started() is None
+
+
+def test_where_the_records_cannot_be_written_nothing_starts(lab: Lab) -> None:
+    attempt = lab.attempt("sh", "-c", "echo ran > ran")
+    attempt.directory.chmod(0o500)
+    try:
+        if os.access(attempt.directory, os.W_OK):
+            pytest.skip("root writes everywhere")
+        assert attempt.run() == 74
+    finally:
+        attempt.directory.chmod(0o700)
+    assert not (lab.folder / "ran").exists()
+
+
+DIE = """
+import os, sys
+sys.path.append(sys.argv[1])
+from agents.runner import main
+name, count = sys.argv[2], int(sys.argv[3])
+real, calls = getattr(os, name), 0
+def deadly(*args, **kwargs):
+    global calls
+    calls += 1
+    if name == "fork" and calls == count:
+        pid = real()
+        if pid:
+            os.kill(os.getpid(), 9)
+        return pid
+    if calls == count:
+        os.kill(os.getpid(), 9)
+    return real(*args, **kwargs)
+setattr(os, name, deadly)
+sys.exit(main(sys.argv[4]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "count", "claimed"),
+    [
+        ("fsync", 1, False),
+        ("link", 1, False),
+        ("fsync", 2, True),
+        ("fork", 1, True),
+        ("wait4", 1, True),
+        ("ftruncate", 3, True),
+        ("rename", 1, True),
+    ],
+)
+def test_a_runner_killed_at_any_step_leaves_whole_records_or_none(lab: Lab, call: str, count: int, claimed: bool) -> None:
+    attempt = lab.attempt("sh", "-c", "echo $$ >> ran; exit 0")
+    argv = [sys.executable, "-I", "-S", "-c", DIE, str(ROOT), call, str(count), str(attempt.directory)]
+    runner = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    attempt.runners.append(runner)
+    assert runner.wait(30) == -signal.SIGKILL
+    assert (attempt.started() is not None) == claimed
+    assert (attempt.directory / "started.json").exists() == claimed
+    assert attempt.exit() is None
+    assert attempt.run() == (75 if claimed else 0)
+    ran = (lab.folder / "ran").read_text().split() if (lab.folder / "ran").exists() else []
+    assert len(ran) <= 1, "the epoch ran twice"
+    until(lambda: not any(running(int(pid)) for pid in ran), "the agent is gone")
+
+
+def test_an_agent_dies_with_its_runner(lab: Lab) -> None:
+    attempt = lab.attempt("sh", "-c", "echo $$; exec sleep 60")
+    runner = attempt.start()
+    pid = int(attempt.heard())
+    runner.kill()
+    until(lambda: not running(pid), "the agent is gone")
+
+
+def test_whenever_term_comes_a_claimed_epoch_gets_its_record(lab: Lab) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for _ in range(15):
+        attempt = lab.attempt("sleep", "60")
+        runner = attempt.start()
+        for _ in range(dice.randrange(4000)):
+            os.getppid()  # some microseconds, spread over the runner's start
+        runner.terminate()
+        runner.wait(30)
+        if attempt.started() is not None:
+            assert attempt.record().why == "stopped"
+
+
+def test_the_runner_imports_nothing_heavy() -> None:
+    """Its whole start may take 20 ms; each of these costs 3 to 20."""
+    program = f"import sys; sys.path.append({str(ROOT)!r}); import agents.runner; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    heavy = {"collections", "contextlib", "ctypes", "dataclasses", "enum", "json", "pathlib", "re", "signal", "subprocess", "typing"}
+    assert not heavy & set(done.stdout.split())

@@ -1,0 +1,125 @@
+"""What a person does: look at the tree, type into a pane, attach from anywhere."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.tmux import Pane, ServerGone, Tmux
+from supervisor.core.errors import NotFound, ToolFailed
+
+from .conftest import AskTmux, WaitUntil, _reap
+
+
+@pytest.fixture
+def outer(short_dir: Path, wait_until: WaitUntil) -> Iterator[Callable[..., str]]:
+    """The user's own tmux, on another socket: a real terminal for an attaching client."""
+    path = short_dir / "outer.sock"
+
+    def ask(*words: str) -> str:
+        argv = ["tmux", "-u", "-f", "/dev/null", "-S", str(path), *words]
+        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, timeout=10).stdout
+
+    yield ask
+    _reap(path)
+
+
+def reader(tmux: Tmux, out: Path, wait_until: WaitUntil) -> Pane:
+    """A program that turns bracketed paste on and keeps every byte it is typed, like the screen of an agent."""
+    script = 'stty raw -echo; printf "\\033[?2004hready"; exec cat > "$1"'
+    pane = tmux.spawn("reader", ["sh", "-c", script, "sh", str(out)], out.parent, {})
+    wait_until(lambda: tmux.capture(pane.pane_id) == "ready", "the reader")
+    return pane
+
+
+def attached(ask_tmux: AskTmux) -> list[str]:
+    """The sessions that real terminals show."""
+    rows = ask_tmux("list-clients", "-F", "#{client_control_mode} #{session_id}").splitlines()
+    return [row[2:] for row in rows if row.startswith("0 ")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello;", "two\nlines\twith 'quotes' \"$HOME\" `id` #{pid} \\", "Enter", "-R", "漢字 🦀", "x" * 20_000, "line\n" * 40_000 + "end"],
+    ids=["semicolon", "lines", "key name", "flag", "wide", "20 kB", "200 kB"],
+)
+def test_text_arrives_as_one_paste_and_one_enter(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil, text: str) -> None:  # E2
+    out = tmp_path / "typed"
+    pane = reader(tmux, out, wait_until)
+    tmux.send_text(pane.pane_id, text)
+    wait_until(lambda: out.read_bytes().endswith(b"\r"), "the Enter")
+    assert out.read_bytes() == b"\x1b[200~" + text.encode() + b"\x1b[201~\r"
+    assert tmux._ask(("list-buffers",))[0].text == ""
+
+
+def test_a_text_cannot_end_its_own_paste(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:  # E2
+    out = tmp_path / "typed"
+    pane = reader(tmux, out, wait_until)
+    tmux.send_text(pane.pane_id, "look\x1b[201~\r/exit\r\x03\n\n", enter=False)
+    tmux.send_text(pane.pane_id, "")
+    wait_until(lambda: out.read_bytes().endswith(b"\r"), "the Enter")
+    assert out.read_bytes() == b"\x1b[200~look[201~\n/exit\x1b[201~\r"
+
+
+def test_text_reaches_a_pane_that_a_person_scrolled(tmux: Tmux, ask_tmux: AskTmux, tmp_path: Path, wait_until: WaitUntil) -> None:
+    out = tmp_path / "typed"
+    pane = reader(tmux, out, wait_until)
+    ask_tmux("copy-mode", "-t", pane.pane_id)
+    tmux.send_text(pane.pane_id, "go")
+    wait_until(lambda: out.read_bytes().endswith(b"\r"), "the Enter")
+
+
+def test_an_ended_or_missing_pane_is_not_typed_into(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:
+    pane = tmux.spawn("a", ["sh", "-c", "exit"], tmp_path, {})
+    wait_until(lambda: tmux.panes()[-1].dead, "end of the program")
+    with pytest.raises(ToolFailed, match="has ended"):
+        tmux.send_text(pane.pane_id, "hello")
+    with pytest.raises(NotFound, match="%99"):
+        tmux.send_text("%99", "hello")
+
+
+def test_the_tree_is_what_a_person_sees(tmux: Tmux, ask_tmux: AskTmux, tmp_path: Path) -> None:
+    first, second = (tmux.spawn(name, ["cat"], tmp_path, {}) for name in ("b", "a"))
+    tmux.rename_window(first.pane_id, "running #S #[bold]\x1b")
+    ask_tmux("split-window", "-d", "-t", first.pane_id, "--", "sleep", "600")
+    control, one, two = tmux.tree()
+    assert (control.name, control.attached) == ("_control", 1)
+    assert (one.session_id, one.name, two.session_id, two.name) == (first.session_id, "b", second.session_id, "a")
+    (window,) = one.windows
+    assert window.name == "running #S #[bold]"
+    assert [(pane.command, pane.dead) for pane in window.panes] == [("cat", False), ("sleep", False)]
+    assert (window.panes[0].pane_id, window.panes[0].pid, two.windows[0].panes[0].size) == (first.pane_id, first.pid, "200x50")
+
+
+def test_the_tree_of_no_server_is_an_error(tmux: Tmux) -> None:
+    with pytest.raises(ServerGone):
+        tmux.tree()
+
+
+def test_attach_nests_in_the_users_tmux_and_switches_inside_ours(
+    tmux: Tmux, ask_tmux: AskTmux, outer: Callable[..., str], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    shell = tmux.spawn("shell", ["sh", "-i"], tmp_path, {})
+    other = tmux.spawn("other", ["cat"], tmp_path, {})
+    tmux.rename_window(shell.pane_id, "asks #(id) #[fg=red]you")
+    foreign = {"TMUX": f"{tmp_path}/outer.sock,1,0"}
+    outer("new-session", "-d", "-x", "150", "-y", "20", "--", *tmux.attach_argv(shell.session_id, foreign))
+    wait_until(lambda: attached(ask_tmux) == [shell.session_id], "the nested client")
+    wait_until(lambda: "nightcrew shell 0:asks #(id) #[fg=red]you" in outer("capture-pane", "-p"), "our status line")
+    assert [pane.attached for pane in tmux.panes() if pane.session_id == shell.session_id] == [1]
+    inside = f"{tmux._socket.parent}/../{tmux._socket.parent.name}/{tmux._socket.name},{tmux.server_pid()},0"
+    tmux.send_text(shell.pane_id, shlex.join(tmux.attach_argv(other.session_id, {"TMUX": inside})))
+    wait_until(lambda: attached(ask_tmux) == [other.session_id], "the switched client")
+    outer("send-keys", "C-b", "d")
+    wait_until(lambda: not attached(ask_tmux), "the detached client")
+    assert tmux.has(shell.session_id) and tmux.has(other.session_id)
+
+
+@pytest.mark.parametrize("environ", [{}, {"TMUX": ""}, {"TMUX": "/nowhere/default,12,0"}, {"TMUX": "odd"}])
+def test_attach_from_outside(tmux: Tmux, socket: Path, environ: dict[str, str]) -> None:
+    assert tmux.attach_argv("$3", environ) == ["tmux", "-u", "-S", os.fspath(socket), "attach-session", "-t", "$3"]

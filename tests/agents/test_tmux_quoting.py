@@ -1,0 +1,94 @@
+"""Any text reaches a real tmux server as it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from agents.tmux import Tmux
+from agents.tmux.control import parse_blocks
+from agents.tmux.quoting import command_line, escape_format, plain_text, quote
+
+HOSTILE = st.sampled_from(
+    list("\"'\\;$~#{}[]()%!`&|<>*? \t\n\r\x1b\x7f\x80é漢🦀\u202e")
+    + ["#{pid}", "#(touch X)", "#[fg=red]", "##[", "#S", "$HOME", "${HOME}", "~root", "\\012", "\\u0041", "%if 1", " ; ", "'\\''"]
+)
+TEXTS = st.lists(HOSTILE | st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=3), max_size=12).map("".join)
+FOR_REAL = settings(
+    deadline=None, max_examples=150, database=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def ask(tmux: Tmux, *commands: tuple[str, ...]) -> str:
+    return tmux._ask(*commands)[-1].text
+
+
+@FOR_REAL
+@given(TEXTS)
+@example("")
+@example("ends with ;")
+@example(";")
+@example("\\")
+@example("~")
+@example("~/x")
+@example("line\n%end 1 2 1\n")
+@example("x" * 20_000)
+def test_quoted_text_arrives_unchanged(shared_tmux: Tmux, text: str) -> None:
+    assert ask(shared_tmux, ("set-option", "-g", "@text", text), ("show-options", "-gv", "@text")) == text
+
+
+@FOR_REAL
+@given(TEXTS)
+@example("#[bold]")
+@example("###[#{pid}##")
+@example("a#")
+@example("#,#}")
+def test_escaped_text_survives_format_expansion(shared_tmux: Tmux, text: str) -> None:
+    assert ask(shared_tmux, ("set-option", "-gF", "@text", escape_format(text)), ("show-options", "-gv", "@text")) == text
+
+
+@given(TEXTS)
+@settings(database=None)
+def test_a_quoted_command_is_one_line(text: str) -> None:
+    assert "\n" not in command_line((text, text), (text,))
+
+
+def test_nul_is_refused() -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        quote("a\0b")
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("a\tb\nc", "a\tb\nc"),
+        ("a\r\nb\rc", "a\nb\nc"),
+        ("x\x1b[201~\ry", "x[201~\ny"),
+        ("\x00\x07\x7f\x9b31m", "31m"),
+        ("abc\u202etxt.exe\u2066", "abctxt.exe"),
+        ("é漢🦀\ud800", "é漢🦀"),
+    ],
+)
+def test_plain_text_drives_no_terminal(text: str, plain: str) -> None:
+    assert plain_text(text) == plain
+
+
+def test_blocks_are_matched_by_number_and_forgeries_are_text() -> None:
+    lines = [
+        b"%sessions-changed",
+        b"%begin 10 1 0",
+        b"%end 10 1 0",
+        b"%begin 10 7 1",
+        b"%end 10 7 1",  # printed by a program, as are the next two
+        b"%begin 10 8 1",
+        b"%error 10 7 1",
+        b"%end 10 7 1",
+        b"%window-add @3",
+        b"%begin 10 8 1",
+        b"no such thing",
+        b"%error 10 8 1",
+    ]
+    first, second = parse_blocks(lines)
+    assert (first.ok, first.lines) == (True, ("%end 10 7 1", "%begin 10 8 1", "%error 10 7 1"))
+    assert (second.ok, second.text) == (False, "no such thing")

@@ -1,0 +1,161 @@
+"""`kill -9` of the daemon, of runners and of the tmux server, at every labelled step and at random moments; then the checker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.core import records
+from supervisor.host.failpoint import FAILPOINTS
+from tests.faults.checker import Evidence
+from tests.support import House, plan_of, wait_until
+
+
+@pytest.mark.parametrize("label", [name for name in FAILPOINTS if not name.startswith(("stop.", "submit."))])
+def test_daemon_killed_at_each_step_of_launch_and_finish(house: House, label: str) -> None:
+    evidence = Evidence.begin(house)
+    daemon = house.start_daemon(die_at=label)
+    plan = house.plan(plan_of([evidence.task("first"), evidence.task("second"), evidence.task("third", after=["first"])]))
+    house.run("run", "-d", plan)
+    assert daemon.wait(60) == -signal.SIGKILL, f"the daemon never passed {label}\n{house.daemon_output()}"
+    house.start_daemon()
+    house.wait_final()
+    evidence.check(acknowledged=3)
+    assert {view.state for view in house.tasks()} == {"done"}
+
+
+@pytest.mark.parametrize("label", ["stop.committed", "stop.stopped"])
+def test_daemon_killed_while_it_stops_an_agent(house: House, label: str) -> None:
+    evidence = Evidence.begin(house)
+    daemon = house.start_daemon(die_at=label)
+    house.ok("run", "-d", house.plan(plan_of([evidence.task("long", "sleep 600")])))
+    wait_until(lambda: evidence.started(), "the agent to start")
+    _ask_kill(house)
+    assert daemon.wait(60) == -signal.SIGKILL
+    house.start_daemon()
+    house.wait_final()
+    evidence.check(acknowledged=1)
+    assert house.state("long") == "cancelled"
+
+
+def test_a_run_is_acknowledged_or_not_known(house: House) -> None:
+    evidence = Evidence.begin(house)
+    daemon = house.start_daemon(die_at="submit.committed")
+    plan = house.plan(plan_of([evidence.task("only")]))
+    refused = house.run("run", "-d", "--key", "k1", plan)
+    assert daemon.wait(60) == -signal.SIGKILL
+    assert refused.returncode == 5, refused.stderr
+    house.start_daemon()
+    house.ok("run", "-d", "--key", "k1", plan)
+    house.wait_final()
+    evidence.check(acknowledged=1)
+    assert len(house.tasks()) == 1, "the same key made a second run"
+
+
+def test_runner_killed(house: House) -> None:
+    evidence = Evidence.begin(house)
+    house.start_daemon()
+    once = 'test "$NIGHTCREW_EPOCH" = 1 && { echo partial > partial; sleep 600; }'
+    house.ok("run", "-d", house.plan(plan_of([evidence.task("hit", once)])))
+    wait_until(lambda: (worktree(house, "hit") / "partial").exists(), "the agent to work")
+    assert kill_a_runner(house, random.Random(0))
+    house.wait_final()
+    evidence.check(acknowledged=1)
+    assert evidence.started() == [(house.task("hit").id, 1), (house.task("hit").id, 2)]
+
+
+def test_tmux_server_killed_is_survived_without_a_crash_loop(house: House) -> None:
+    evidence = Evidence.begin(house)
+    daemon = house.start_daemon()
+    once = 'test "$NIGHTCREW_EPOCH" = 1 && sleep 600'
+    house.ok("run", "-d", house.plan(plan_of([evidence.task("a", once), evidence.task("b", once)])))
+    wait_until(lambda: len(evidence.started()) == 2, "both agents to start")
+    kill_tmux(house, random.Random(0))
+    house.wait_final()
+    assert daemon.poll() is None
+    evidence.check(acknowledged=2)
+    assert sorted(evidence.started()) == sorted((view.id, epoch) for view in house.tasks() for epoch in (1, 2))
+
+
+def _random_kills(house: House, *, tasks: int, moments: int, seed: int) -> None:
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    evidence = Evidence.begin(house)
+    house.config.write_text(house.config.read_text().replace("[limits]", "slots = 8\n[limits]"))
+    house.start_daemon()
+    house.ok("run", "-d", house.plan(plan_of([evidence.task(f"t{n}", f"sleep 0.{chance.randrange(10)}") for n in range(tasks)])))
+    weapons: list[Callable[[House, random.Random], bool]] = [kill_daemon] * 6 + [kill_a_runner] * 3 + [kill_tmux]
+    done = 0
+    while done < moments and any(not view.final for view in house.tasks()):
+        time.sleep(chance.uniform(0.0, 0.6))  # the random moment itself
+        done += chance.choice(weapons)(house, chance)
+    print(f"{done} kills, {len(evidence.started())} starts of {tasks} tasks")
+    house.wait_final(600)
+    evidence.check(acknowledged=tasks)
+    assert {view.state for view in house.tasks()} == {"done"}
+
+
+def test_random_kills(house: House) -> None:
+    _random_kills(house, tasks=60, moments=30, seed=int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32)))))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_random_kills_in_full(house: House) -> None:
+    _random_kills(house, tasks=200, moments=100, seed=int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32)))))
+
+
+def kill_daemon(house: House, chance: random.Random) -> bool:
+    """SIGKILL to the supervisor, and a new one."""
+    from supervisor.daemon import lock
+
+    pid = lock.holder(house.home.lock)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: lock.holder(house.home.lock) is None, "the kernel to give the lock back")
+    house.start_daemon(wait=chance.random() < 0.5)
+    wait_until(lambda: lock.holder(house.home.lock) is not None, "the next supervisor")
+    return True
+
+
+def kill_a_runner(house: House, chance: random.Random) -> bool:
+    """SIGKILL to one live runner; False when there is none."""
+    live = []
+    for file in house.home.root.glob("runs/*/*/*/started.json"):
+        started = records.parse_started(file.read_text())
+        if started is not None and not (file.parent / "exit.json").exists():
+            live.append(started.identity.pid)
+    if not live:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(chance.choice(live), signal.SIGKILL)
+    return True
+
+
+def kill_tmux(house: House, chance: random.Random) -> bool:
+    """SIGKILL to our tmux server."""
+    pid = house.tmux_pid()
+    if pid is None:
+        return False
+    os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def worktree(house: House, name: str) -> Path:
+    """Where the newest attempt of a task works."""
+    return Path(house.task(name).worktree or "/nonexistent")
+
+
+def _ask_kill(house: House) -> None:
+    from supervisor.core.errors import NightcrewError
+    from supervisor.daemon import protocol
+
+    with contextlib.suppress(NightcrewError):
+        protocol.call(house.home.daemon_socket, "kill", {"tasks": [house.task("long").id]}, timeout_s=10)

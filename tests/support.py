@@ -1,0 +1,228 @@
+"""What the tests share: a private house to live in, waiting for conditions, and a reaper for what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from agents.tmux import ServerGone, Tmux
+from supervisor.daemon import lock
+from supervisor.host import procfs
+from supervisor.host.paths import Home
+from supervisor.ledger import queries, store
+
+GIT_IDENTITY = {
+    "GIT_AUTHOR_NAME": "A. Developer",
+    "GIT_AUTHOR_EMAIL": "dev@example.invalid",
+    "GIT_COMMITTER_NAME": "A. Developer",
+    "GIT_COMMITTER_EMAIL": "dev@example.invalid",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+}
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0, every_s: float = 0.02) -> None:
+    """Poll until `condition` is true; fail naming `what`. The time limit only ends a test that is broken."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s in vain for: {what}"
+        time.sleep(every_s)
+
+
+def git(where: Path, *args: str) -> str:
+    """Plain git, as a person would run it."""
+    done = subprocess.run(["git", "-C", str(where), *args], env={**os.environ, **GIT_IDENTITY}, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
+    """A repository with one commit."""
+    path.mkdir(parents=True)
+    git(path, "init", "-q", "-b", "main")
+    for name, text in (files or {"README": "hello\n"}).items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", "first")
+    return path
+
+
+class House:
+    """One private supervisor: its state, a repository, the command line, and the daemon as a child of the test."""
+
+    def __init__(self, root: Path, repo: Path) -> None:
+        self.home = Home(root / "home")
+        self.repo = repo
+        self.config = root / "config.toml"
+        self.config.write_text('grace = "1s"\n[limits]\ndisk_free_min = 0\n')
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._log = root / "daemon.out"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What the commands see: no variable of the test's own supervisor or git leaks in."""
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("NIGHTCREW_", "GIT_", "TMUX"))}
+        return {**kept, "NIGHTCREW_HOME": str(self.home.root), "NIGHTCREW_CONFIG": str(self.config)}
+
+    def run(self, *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        """`nightcrew ARGS` in the repository."""
+        return subprocess.run(
+            [sys.executable, "-I", "-m", "supervisor.cli.main", *args],
+            cwd=cwd or self.repo,
+            env={**self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def ok(self, *args: str, **options: object) -> str:
+        """`run`, which must succeed; its stdout."""
+        done = self.run(*args, **options)  # type: ignore[arg-type]  # passed through
+        assert done.returncode == 0, f"nightcrew {' '.join(args)} -> {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.daemon_output()}"
+        return done.stdout
+
+    def start_daemon(self, *, die_at: str = "", wait: bool = True, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """The supervisor in the foreground, as this test's child."""
+        environment = {**self.env, **({"NIGHTCREW_DIE_AT": die_at} if die_at else {}), **(env or {})}
+        with self._log.open("ab") as log:
+            daemon = subprocess.Popen(
+                [sys.executable, "-I", "-m", "supervisor.cli.main", "up"],
+                cwd=self.repo,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._daemons.append(daemon)
+        if wait:
+            wait_until(lambda: daemon.poll() is not None or self.ready(), "the daemon to be ready")
+        return daemon
+
+    def ready(self) -> bool:
+        """Whether a supervisor answers and has recovered."""
+        from supervisor.core.errors import NightcrewError
+        from supervisor.daemon import protocol
+
+        try:
+            return bool(protocol.call(self.home.daemon_socket, "ping", {}, timeout_s=5)["ready"])
+        except (NightcrewError, OSError):
+            return False
+
+    def daemon_output(self) -> str:
+        """What the daemons of this house said."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def plan(self, text: str, name: str = "plan.toml") -> str:
+        """Write a plan file; its path."""
+        path = self.home.root.parent / name
+        path.write_text(text)
+        return str(path)
+
+    def tasks(self) -> list[queries.TaskView]:
+        """Every task that the ledger holds."""
+        db = store.connect_readonly(self.home.ledger)
+        try:
+            return [view for run in reversed(queries.runs(db, 1000)) for view in queries.of_run(db, run.id)]
+        finally:
+            db.close()
+
+    def task(self, name: str) -> queries.TaskView:
+        """The newest task of that name."""
+        return next(view for view in reversed(self.tasks()) if view.name == name)
+
+    def state(self, name: str) -> str:
+        """Its state, `none` before there is such a task."""
+        return next((str(view.state) for view in reversed(self.tasks()) if view.name == name), "none") if self.home.ledger.exists() else "none"
+
+    def wait_final(self, timeout_s: float = 90) -> None:
+        """Until every task has ended."""
+        wait_until(lambda: all(view.final for view in self.tasks()), "every task to end", timeout_s, every_s=0.1)
+
+    def tmux_pid(self) -> int | None:
+        """Our tmux server."""
+        with Tmux(self.home.tmux_socket) as tmux:
+            return tmux.server_pid()
+
+    def sessions(self) -> set[str]:
+        """Attempts that have a session now."""
+        with Tmux(self.home.tmux_socket) as tmux:
+            try:
+                return {pane.tags["attempt"] for pane in tmux.panes() if "attempt" in pane.tags}
+            except ServerGone:
+                return set()
+
+    def tagged(self) -> list[int]:
+        """Every process that carries this house's tag."""
+        return tagged_processes(self.home)
+
+    def reap(self) -> None:
+        """End, by id, whatever this house still has."""
+        for daemon in self._daemons:
+            _end(daemon.pid, daemon)
+        if (pid := lock.holder(self.home.lock)) is not None:
+            _end(pid)
+        if (pid := self.tmux_pid()) is not None:
+            _end(pid)
+        for left in self.tagged():
+            _end(left)
+
+
+def tagged_processes(home: Home) -> list[int]:
+    """Pids whose environment carries a tag of this home."""
+    from supervisor.core import records
+
+    prefix = f"{records.TAG_VARIABLE}={records.tag(str(home.root), '', 0).partition(':')[0]}:".encode()
+    return [pid for pid in _pids() if prefix in _environ(pid)]
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    if child is not None:
+        child.wait()
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
+    return any(seen.pid == pid for seen in procfs.everyone())
+
+
+def shell_task(name: str, command: str, **keys: object) -> str:
+    """One `[[tasks]]` table of a plan."""
+    lines = [f"{key} = {_toml(value)}" for key, value in {"id": name, "command": command, **keys}.items()]
+    return "[[tasks]]\n" + "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + " }"
+    # JSON's strings, numbers and lists are TOML's too, once DEL and lone surrogates are left out.
+    return json.dumps(value)
+
+
+def plan_of(tasks: Sequence[str]) -> str:
+    """A plan file of these tables."""
+    return "\n".join(tasks)

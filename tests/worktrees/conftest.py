@@ -1,0 +1,101 @@
+"""A world of one person: a home with a git identity, a state directory, repositories made by plain git."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from worktrees.environments import Environment, create
+from worktrees.git import Git
+from worktrees.repository import Repository, discover
+
+IDENTITY = '[user]\n\tname = Ada Person\n\temail = ada@example.com\n[init]\n\tdefaultBranch = main\n'
+
+
+@dataclass
+class World:
+    """Everything a test needs; `sh` is the person's (or the agent's) own plain git."""
+
+    git: Git
+    tmp: Path
+
+    @property
+    def root(self) -> Path:
+        return self.tmp / "state" / "work"
+
+    def sh(self, where: Path, *argv: str, ok: bool = True) -> str:
+        done = subprocess.run(["git", *argv], cwd=where, capture_output=True, check=False)
+        assert done.returncode == 0 or not ok, f"git {argv}: {os.fsdecode(done.stderr)}"
+        return os.fsdecode(done.stdout).removesuffix("\n")
+
+    def commit(self, where: Path, name: str = "file.txt", text: str = "one\n") -> str:
+        file = where / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        self.sh(where, "add", "-A")
+        self.sh(where, "commit", "-q", "-m", f"change {name}")
+        return self.sh(where, "rev-parse", "HEAD")
+
+    def make(self, name: str = "repo", files: int = 3) -> Path:
+        path = self.tmp / name
+        path.mkdir(parents=True)
+        self.sh(path, "init", "-q")
+        for number in range(files):
+            (path / f"f{number}.txt").write_text(f"{number}\n" * 5)
+        self.sh(path, "add", "-A")
+        self.sh(path, "commit", "-q", "-m", "start")
+        return path
+
+    def repo(self, name: str = "repo", files: int = 3) -> Repository:
+        return discover(self.git, self.make(name, files))
+
+    def env(self, repo: Repository, task: str = "r1/fix", epoch: int = 1, base: str = "") -> Environment:
+        return create(repo, task, epoch, base or repo.head, self.root)
+
+    def reachable(self, repo: Repository, oid: str) -> bool:
+        return bool(self.sh(repo.root, "for-each-ref", "--contains", oid))
+
+    def blobs(self, repo: Repository, rev: str) -> dict[str, str]:
+        """Path -> content (links: their target) of every file in a commit."""
+        names = self.sh(repo.root, "ls-tree", "-r", "-z", "--name-only", rev).split("\0")
+        return {name: self.sh(repo.root, "cat-file", "-p", f"{rev}:{name}") for name in names if name}
+
+    def leftovers(self, repo: Repository) -> list[str]:
+        """What a failed or removed worktree must not leave: branches, administration, directories."""
+        found = self.sh(repo.root, "for-each-ref", "--format=%(refname)", "refs/heads/nightcrew").split()
+        found += [str(path) for path in (repo.common_dir / "worktrees").glob("*")]
+        return found + [str(path) for path in self.root.rglob("*")]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text(IDENTITY)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    return World(Git(tmp_path / "state"), tmp_path)
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    def wait(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
+        end = time.monotonic() + deadline_s
+        while not condition():
+            assert time.monotonic() < end, "the condition never came true"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def nobody_alive() -> Callable[[Path], Sequence[int]]:
+    return lambda _path: ()

@@ -1,0 +1,204 @@
+"""S11, S14-S17: removed only when nothing could be lost, and never by our own hands."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from supervisor.core.errors import Refused
+from worktrees.environments import Environment, release
+from worktrees.removal import Keep, Removable, Why, forget, inspect, remove
+
+if TYPE_CHECKING:
+    from tests.worktrees.conftest import World
+
+Alive = Callable[[Path], Sequence[int]]
+
+
+@pytest.fixture
+def env(world: World) -> Environment:
+    env = world.env(world.repo())
+    release(env)
+    return env
+
+
+def reasons(env: Environment, alive: Alive) -> list[Why]:
+    verdict = inspect(env, alive)
+    return [reason.why for reason in verdict.reasons] if isinstance(verdict, Keep) else []
+
+
+def rescued(world: World, env: Environment) -> str:
+    return world.sh(env.repo.root, "rev-parse", env.rescue_ref)
+
+
+def test_clean_and_nothing_new_is_removed_with_its_branch(world: World, env: Environment, nobody_alive: Alive) -> None:
+    assert inspect(env, nobody_alive) == Removable(env.base)
+    secured = remove(env, nobody_alive)
+    assert secured.rescue == env.base == rescued(world, env)
+    assert not env.path.exists()
+    assert not env.admin_dir.exists()
+    assert world.sh(env.repo.root, "for-each-ref", "refs/heads/nightcrew") == ""
+
+
+def _dirty(path: Path) -> None:
+    (path / "f0.txt").write_text("changed")
+
+
+def _deleted(path: Path) -> None:
+    (path / "f0.txt").unlink()
+
+
+def _untracked(path: Path) -> None:
+    for number in range(30):
+        (path / f"new{number}.txt").write_text("x")
+
+
+def _ignored(path: Path) -> None:
+    (path.parent.parent.parent.parent / "repo" / ".git" / "info" / "exclude").write_text(".env\nnode_modules/\n")
+    (path / ".env").write_text("KEY")
+    (path / "node_modules").mkdir()
+    (path / "node_modules" / "x").write_text("x")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"), [(_dirty, Why.DIRTY), (_deleted, Why.DIRTY), (_untracked, Why.UNTRACKED), (_ignored, Why.IGNORED)]
+)
+def test_files_are_listed_and_kept(world: World, env: Environment, nobody_alive: Alive, spoil: Callable[[Path], None], why: Why) -> None:
+    spoil(env.path)
+    assert reasons(env, nobody_alive) == [why]
+    before = sorted(path.name for path in env.path.rglob("*"))
+    with pytest.raises(Refused) as caught:
+        remove(env, nobody_alive)
+    assert why.value in caught.value.why
+    assert caught.value.why.count(", ") <= 10
+    assert "clean --force" in caught.value.hint
+    assert sorted(path.name for path in env.path.rglob("*")) == before
+    assert rescued(world, env)
+    remove(env, nobody_alive, discard=True)
+    assert not env.path.exists()
+    if why is Why.UNTRACKED:
+        assert "new29.txt" in world.blobs(env.repo, env.rescue_ref)
+
+
+def test_unmerged_commits_are_kept_until_merged(world: World, env: Environment, nobody_alive: Alive) -> None:
+    world.commit(env.path, "a.txt")
+    tip = world.commit(env.path, "b.txt")
+    verdict = inspect(env, nobody_alive)
+    assert isinstance(verdict, Keep)
+    assert "2 of them" in str(verdict)
+    with pytest.raises(Refused):
+        remove(env, nobody_alive)
+    world.sh(env.repo.root, "merge", "-q", env.branch)
+    assert remove(env, nobody_alive).tip == tip
+
+
+@pytest.mark.parametrize("later", ["nothing", "other files", "the same lines"])
+@pytest.mark.parametrize("how", ["squash", "cherry-pick"])
+def test_squashed_and_cherry_picked_branches_count_as_merged(
+    world: World, env: Environment, nobody_alive: Alive, how: str, later: str
+) -> None:
+    world.commit(env.path, "f0.txt", "a\n")
+    world.commit(env.path, "f0.txt", "b\n")
+    main = env.repo.root
+    world.commit(main, "meanwhile.txt")
+    if how == "squash":
+        world.sh(main, "merge", "-q", "--squash", env.branch)
+        world.sh(main, "commit", "-q", "-m", "squashed")
+    else:
+        world.sh(main, "cherry-pick", f"{env.base}..{env.branch}")
+    if later != "nothing":
+        world.commit(main, "z.txt" if later == "other files" else "f0.txt", "later\n")
+    assert reasons(env, nobody_alive) == []
+    remove(env, nobody_alive)
+    assert not env.path.exists()
+
+
+def test_a_squash_that_was_reverted_is_kept_only_by_the_rescue_ref_and_a_partial_one_stays(
+    world: World, env: Environment, nobody_alive: Alive
+) -> None:
+    world.commit(env.path, "a.txt")
+    world.commit(env.path, "b.txt")
+    world.sh(env.repo.root, "cherry-pick", f"{env.branch}~1")
+    assert reasons(env, nobody_alive) == [Why.UNMERGED]
+
+
+def test_live_processes_locks_and_discard(world: World, env: Environment, nobody_alive: Alive) -> None:
+    with pytest.raises(Refused, match="4711"):
+        remove(env, lambda _path: (4711,), discard=True)
+    world.sh(env.repo.root, "worktree", "lock", str(env.path))
+    assert reasons(env, nobody_alive) == [Why.LOCKED]
+    with pytest.raises(Refused, match="locked"):
+        remove(env, nobody_alive, discard=True)
+    assert (env.path / "f0.txt").exists()
+
+
+def test_a_process_that_comes_while_the_work_is_being_secured(env: Environment) -> None:
+    answers = iter([(), (4712,)])
+    with pytest.raises(Refused, match="4712"):
+        remove(env, lambda _path: next(answers))
+    assert (env.path / "f0.txt").exists()
+
+
+def test_a_worktree_of_somebody_else_is_never_touched(world: World, env: Environment, nobody_alive: Alive) -> None:
+    shutil.rmtree(env.path)
+    world.sh(env.repo.root, "worktree", "prune")
+    world.sh(env.repo.root, "worktree", "add", "-q", "-b", "mine", str(env.path))
+    admin = next((env.repo.common_dir / "worktrees").iterdir())
+    admin.rename(admin.with_name("mine"))  # theirs, at our path, under another name
+    (env.path / ".git").write_text(f"gitdir: {admin.with_name('mine')}\n")
+    assert reasons(env, nobody_alive) == [Why.MISSING]
+    with pytest.raises(Refused):
+        remove(env, nobody_alive, discard=True)
+    assert (env.path / "f0.txt").exists()
+
+
+def test_tampered_links_keep_it(world: World, env: Environment, nobody_alive: Alive) -> None:
+    (env.path / ".git").write_text(f"gitdir: {env.repo.common_dir}\n")
+    assert reasons(env, nobody_alive) == [Why.FOREIGN]
+    with pytest.raises(Refused):
+        remove(env, nobody_alive, discard=True)
+    assert (env.repo.root / "f0.txt").exists()
+    assert (env.path / "f0.txt").exists()
+
+
+def test_what_cannot_be_inspected_is_kept(env: Environment, nobody_alive: Alive) -> None:
+    (env.admin_dir / "index").write_bytes(b"garbage")
+    assert reasons(env, nobody_alive) == [Why.UNKNOWN]
+    with pytest.raises(Refused):
+        remove(env, nobody_alive, discard=True)
+    assert env.path.is_dir()
+
+
+def test_repositories_inside_keep_it(world: World, env: Environment, nobody_alive: Alive) -> None:
+    world.sh(env.path, "init", "-q", "sub")
+    world.commit(env.path / "sub")
+    assert reasons(env, nobody_alive) == [Why.NESTED]
+    remove(env, nobody_alive, discard=True)
+    assert "sub/file.txt" in world.blobs(env.repo, env.rescue_ref)
+
+
+def test_removed_by_hand_only_that_entry_is_forgotten(world: World, env: Environment, nobody_alive: Alive) -> None:
+    other = world.env(env.repo, "r1/other")
+    world.sh(env.repo.root, "worktree", "add", "-q", "-b", "mine", str(world.tmp / "mine"))
+    commit = world.commit(env.path, "a.txt")
+    shutil.rmtree(env.path)
+    shutil.rmtree(world.tmp / "mine")  # a person's, on a disk that is not there now
+    assert reasons(env, nobody_alive) == [Why.MISSING]
+    forget(env)
+    assert not env.admin_dir.exists()
+    assert other.admin_dir.exists()
+    assert (env.repo.common_dir / "worktrees" / "mine").exists()
+    assert world.sh(env.repo.root, "rev-parse", env.branch) == commit
+    with pytest.raises(Refused):
+        forget(other)
+
+
+def test_the_branch_of_a_later_attempt_stays(world: World, env: Environment, nobody_alive: Alive) -> None:
+    later = world.env(env.repo, epoch=2)
+    remove(env, nobody_alive)
+    assert world.sh(later.path, "rev-parse", "HEAD") == env.base
+    assert world.sh(later.path, "status", "--porcelain") == ""
