@@ -4,10 +4,17 @@ The protocol: each command of a line answers with a block `%begin TIME NUMBER FL
 three numbers; notifications stand between blocks. After every line we send a second one that prints a number nobody else
 knows. Everything before that mark is the reply, so a screen full of forged `%end` lines cannot shift it: of several
 matching ends the last one is the real one.
+
+One turn at a time, for all nightcrew processes of a user: up to 3.6 a tmux server crashes, with every session in it, when it
+has news for control clients while another one is half connected (tmux pull request 4980; 3.3a did so in most of our
+trials with six clients at once). Our own commands are nearly all the news there is, so whoever sends one or starts a
+client holds a file lock.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import os
 import re
@@ -16,8 +23,9 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from agents.tmux.process import kill_group, open_group
 from supervisor.core.errors import ToolFailed
@@ -31,6 +39,7 @@ READY = "ready"
 
 _BEGIN = re.compile(rb"%begin (\d+ \d+ 1)")  # flag 1: an answer to us; 0: the client's own start, hooks
 _CHUNK = 65536
+_TURN_PAUSE_S = 0.002
 
 
 class ClientLost(ToolFailed):
@@ -57,7 +66,7 @@ def parse_blocks(lines: Sequence[bytes]) -> list[Block]:
         begin = _BEGIN.fullmatch(lines[at])
         end = _last_end(lines, at, begin[1]) if begin else None
         if end is not None:
-            body = tuple(line.decode("utf-8", "replace") for line in lines[at + 1 : end])
+            body = tuple(line.decode("utf-8", "surrogateescape") for line in lines[at + 1 : end])
             blocks.append(Block(ok=lines[end].startswith(b"%end"), lines=body))
             at = end
         at += 1
@@ -76,8 +85,10 @@ class ControlClient:
     made it, not in a fork.
     """
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], deadline_s: float) -> None:
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], turn: Path, deadline_s: float) -> None:
+        """`argv` attaches and prints `READY`; `turn` is the lock file that all clients of one server share."""
         self._argv = list(argv)
+        self._turn = turn
         self._env = dict(env)
         self._deadline_s = deadline_s
         self._lock = threading.Lock()
@@ -93,13 +104,14 @@ class ControlClient:
         one) or when the line is too long; ClientLost when the client cannot reach the server; ToolMissing without tmux.
         """
         ends_at = time.monotonic() + self._deadline_s
-        data = line.encode("utf-8", "surrogateescape")
+        data = line.encode()
         if len(data) > LINE_MAX:
             raise ToolFailed("tmux command is too long", why=f"{len(data)} bytes, at most {LINE_MAX}", hint="pass long text by file")
         if not self._lock.acquire(timeout=self._deadline_s):
             raise self._late("another call still waits for an answer")
         try:
-            return self._request(data, ends_at, once=once)
+            with self._our_turn(ends_at):
+                return self._request(data, ends_at, once=once)
         finally:
             self._lock.release()
 
@@ -107,6 +119,22 @@ class ControlClient:
         """End the client process, if there is one. Idempotent; a later request starts a new one."""
         with self._lock:
             self._drop()
+
+    @contextlib.contextmanager
+    def _our_turn(self, ends_at: float) -> Iterator[None]:
+        """The kernel frees the lock of a process that dies, however it dies."""
+        try:
+            fd = os.open(self._turn, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ClientLost("cannot reach tmux", on=str(self._turn), why=error.strerror or str(error)) from error
+        try:
+            while not _locked(fd):
+                if time.monotonic() > ends_at:
+                    raise self._late("another process still waits for an answer")
+                time.sleep(_TURN_PAUSE_S)
+            yield
+        finally:
+            os.close(fd)
 
     def _request(self, line: bytes, ends_at: float, *, once: bool) -> list[Block]:
         """A client from an earlier call may have ended since then, with its server or alone: that is worth a new client."""
@@ -166,6 +194,14 @@ class ControlClient:
         process, self._process = self._process, None
         if process is not None:
             kill_group(process)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _write_some(fd: int, data: bytes) -> bytes:

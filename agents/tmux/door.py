@@ -7,6 +7,7 @@ server lives: a user who renames or splits changes nothing for us.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -57,6 +58,9 @@ class Pane:
 class Tmux:
     """One private server. Thread-safe. Every call raises ToolFailed after `deadline_s` seconds, ToolMissing without a tmux of
     at least 3.3, and ServerGone when no server runs (`spawn` starts one). The server outlives this object.
+
+    Every control client is a risk for the server (see `control`), so one process, the supervisor, makes the hot calls. `tree`,
+    `attach_argv`, `server_pid` and `ensure_server` make no such client: any command may use them.
     """
 
     def __init__(self, socket: Path, *, deadline_s: float = 10.0, binary: str = "tmux") -> None:
@@ -65,7 +69,7 @@ class Tmux:
         self._deadline_s = deadline_s
         self._binary = binary
         self._env = process.scrubbed(os.environ)
-        self._client = ControlClient(self._client_argv(), self._env, deadline_s)
+        self._client = ControlClient(self._client_argv(), self._env, Path(f"{socket}.turn"), deadline_s)
         self._known_good = False
 
     def __enter__(self) -> Self:
@@ -138,6 +142,16 @@ class Tmux:
             return False
         return True
 
+    def kill_server(self) -> None:
+        """End the server and everything in it; returns when it is gone. Raises ToolFailed when it will not go."""
+        ends_at = time.monotonic() + self._deadline_s
+        with contextlib.suppress(ServerGone, ClientLost):  # it ends before it answers
+            self._ask(("kill-server",))
+        while self.server_pid() is not None:
+            if time.monotonic() > ends_at:
+                raise ToolFailed("the tmux server does not end", on=str(self._socket))
+            time.sleep(_START_PAUSE_S)
+
     def capture(self, pane_id: str, *, history: bool = True) -> str:
         """The pane's text, wrapped as on the screen, without trailing empty lines; with `history` all that scrolled out too."""
         start = ("-S", "-") if history else ()
@@ -170,7 +184,10 @@ class Tmux:
 
     def tree(self) -> list[SessionTree]:
         """Sessions, windows and panes as a person sees them. Through libtmux: some 100 ms, and only its first step has a deadline."""
-        self._ask(("display-message", "-p", ""))
+        self._require()
+        if self.server_pid() is None:
+            raise self._gone()
+        process.run(self._argv("-N", "display-message", "-p"), self._env, self._deadline_s)
         return read_tree(self._socket, self._binary)
 
     def attach_argv(self, session_id: str, environ: Mapping[str, str]) -> list[str]:
@@ -184,7 +201,7 @@ class Tmux:
             blocks = self._client.request(command_line(*commands), once=once)
         except ClientLost as error:
             if self.server_pid() is None:
-                raise ServerGone("no tmux server runs", on=str(self._socket), why=error.why, hint="nightcrew up") from error
+                raise self._gone(error.why) from error
             raise
         for block in blocks:
             if not block.ok:
@@ -192,6 +209,9 @@ class Tmux:
         if len(blocks) != len(commands):
             raise ToolFailed("tmux gave an answer we cannot read", on=on or commands[0][0], why=f"{len(blocks)} of {len(commands)} parts")
         return blocks
+
+    def _gone(self, why: str = "nobody listens") -> ServerGone:
+        return ServerGone("no tmux server runs", on=str(self._socket), why=why, hint="nightcrew up")
 
     def _start(self) -> process.Finished:
         self._require()

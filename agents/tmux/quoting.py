@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-_SPECIAL = re.compile(r'[\x01-\x1f\x7f"\\$~]')
+_SPECIAL = re.compile('[\x01-\x1f\x7f"\\\\$~\udc80-\udcff]')
 _HASHES = re.compile(r"#+(?![#\[])")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -17,11 +17,13 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u2
 def quote(text: str) -> str:
     """One word of tmux's command language that tmux reads back as exactly `text`, on one line.
 
+    Bytes of a path that are no UTF-8 are kept: Python writes them as U+DC80 to U+DCFF (`surrogateescape`). They must not
+    reach the parser as they are, which takes the byte 255 for the end of its input and drops the commands after it.
     Raises ValueError for NUL, which no tmux argument can hold.
     """
     if "\0" in text:
         raise ValueError("tmux arguments cannot hold a NUL character")
-    return '"' + _SPECIAL.sub(lambda found: f"\\{ord(found[0]):03o}", text) + '"'
+    return '"' + _SPECIAL.sub(lambda found: f"\\{ord(found[0]) & 0xFF:03o}", text) + '"'
 
 
 def command_line(*commands: tuple[str, ...]) -> str:

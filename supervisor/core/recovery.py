@@ -13,6 +13,8 @@ from enum import Enum
 from supervisor.core.records import Exit
 from supervisor.core.states import End
 
+SERVER_DIED = "the tmux server died"
+
 
 @dataclass(frozen=True, slots=True)
 class Life:
@@ -56,7 +58,7 @@ def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
     if stop_why:
         return End.CANCELLED, stop_why
     if record.why == "hangup":
-        return (End.LOST, "the tmux server died") if server_died else (End.CANCELLED, "its session was closed by hand")
+        return (End.LOST, SERVER_DIED) if server_died else (End.CANCELLED, "its session was closed by hand")
     if record.why == "stopped":
         return End.LOST, "its runner was told to stop from outside"
     if record.why == "exec":

@@ -29,13 +29,15 @@ from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import AttemptRow, LaunchRow
-from worktrees import environments, rescue
+from worktrees import environments, guard, removal, rescue
 from worktrees.environments import Environment
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
 Key = tuple[str, int]
 TAIL = 64 * 1024
+GUARD = "guard.json"
+"""Digests of what steers git in the user's repository, as it was when the attempt began."""
 HOME_OPTION, ATTEMPT_OPTION = "home", "attempt"
 
 
@@ -149,6 +151,7 @@ class Attempts:
             mark=records.mark(self._tag(task, epoch)),
             hint_socket=str(self._home.hint_socket),
         )
+        files.atomic_write(directory / GUARD, json.dumps(guard.config_guard(prepared.environment.repo)).encode())
         files.atomic_write(directory / "launch.spec", records.write_spec(launch_spec))
 
     def _tag(self, task: str, epoch: int) -> str:
@@ -269,11 +272,34 @@ class Attempts:
         failpoint("finish.result")
         return {"result": json.dumps(shape), "rescue_oid": work.rescue}
 
-    def _secure(self, row: AttemptRow, launch: LaunchRow, end: End) -> result.Work:
+    def clean(self, row: AttemptRow, launch: LaunchRow, remove: bool, discard: bool) -> str:
+        """Remove the worktree of an ended attempt, or only look. Returns why it stays, or nothing."""
+        made = self._environment(row, launch)
+        if made is None:
+            return "it was never finished"
+        try:
+            if remove:
+                removal.remove(made, _alive_inside, discard=discard)
+                return ""
+            verdict = removal.inspect(made, _alive_inside)
+        except NightcrewError as error:
+            return error.why or error.line()
+        if isinstance(verdict, removal.Removable) or (discard and not verdict.hard):
+            return ""
+        return str(verdict)
+
+    def _environment(self, row: AttemptRow, launch: LaunchRow) -> Environment | None:
+        """The worktree as the ledger knows it; None when the launch did not come so far."""
         if row.worktree is None or row.admin_dir is None or row.branch is None or row.base_oid is None:
-            return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
+            return None
         repository = self._repository(launch)
-        made = Environment(repository, row.task, row.epoch, Path(row.worktree), Path(row.admin_dir), row.branch, row.base_oid)
+        return Environment(repository, row.task, row.epoch, Path(row.worktree), Path(row.admin_dir), row.branch, row.base_oid)
+
+    def _secure(self, row: AttemptRow, launch: LaunchRow, end: End) -> result.Work:
+        made = self._environment(row, launch)
+        if made is None:
+            return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
+        notes = self._guard_notes(made.repo, self._home.attempt(row.task, row.epoch) / GUARD)
         secured = rescue.secure(
             made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=True
         )
@@ -286,8 +312,14 @@ class Attempts:
             plus=secured.plus,
             minus=secured.minus,
             rescue=secured.rescue,
-            notes=secured.notes,
+            notes=(*secured.notes, *notes),
         )
+
+    def _guard_notes(self, repository: Repository, file: Path) -> tuple[str, ...]:
+        """Whether `.git/config`, hooks or attributes changed while the attempt ran; without a sandbox an agent can reach them."""
+        before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        names = guard.changed(before, guard.config_guard(repository)) if before else ()
+        return (f"changed while it ran, by it or by somebody else: {', '.join(f'.git/{name}' for name in names)}",) if names else ()
 
     def _save_screen(self, row: AttemptRow, directory: Path) -> None:
         """The pane as a person last saw it. A screen that is gone is no reason to hold a result back."""
@@ -327,3 +359,7 @@ def _tail(path: Path) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b""
+
+
+def _alive_inside(path: Path) -> list[int]:
+    return [who.pid for who in processes.inside(path)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ from supervisor.core.crew import (
 from supervisor.core.decide import decide
 from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, Refused
 from supervisor.core.records import attempt_name
+from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.scheduler import wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
@@ -154,7 +156,8 @@ class Loop:
         if text not in self.alerts[-3:]:
             self.alerts.append(text)
             del self.alerts[:-20]
-            print(f"nightcrew: {text}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # the terminal may be gone; the alert is kept for `ping` and the live view
+                print(f"nightcrew: {text}", file=sys.stderr, flush=True)
 
     # Act -------------------------------------------------------------------------------------------------------------------------------
 
@@ -220,8 +223,7 @@ class Loop:
             self.alert(f"{attempt_name(task, epoch)}: {len(report.survivors)} processes survived the stop: {list(report.survivors)}")
         row = self.ledger.attempt(task, epoch)
         if row is not None:
-            end, cause = self.attempts.judged(replace(row, stop_why=why))
-            self._pending.append(TreeGone(task, epoch, end, cause))
+            self._ended(replace(row, stop_why=why))
 
     async def _collect(self, task: str, epoch: int, end: End, cause: str) -> None:
         row = self.ledger.attempt(task, epoch)
@@ -238,6 +240,8 @@ class Loop:
             end = End.FAILED if end is End.DONE else end
         if facts:
             self.ledger.note(task, epoch, **facts)
+            for note in json.loads(facts["result"])["notes"]:
+                self.alert(f"{attempt_name(task, epoch)}: {note}")
         failpoint("finish.noted")
         self._pending.append(Secured(task, epoch, end, cause))
 
@@ -245,6 +249,17 @@ class Loop:
         await self._in(self._launchers, self.attempts.release, task, epoch)
         failpoint("finish.session-killed")
         self.ledger.release(task, epoch)
+
+    async def clean_one(self, row: AttemptRow, *, remove: bool, discard: bool) -> str:
+        """Remove one worktree, or only look whether it can be. Returns why it stays, or nothing."""
+        if row.end is None:
+            return "its task has not ended"
+        launch = self.ledger.launch_row(row.task)
+        why = str(await self._in(self._launchers, self.attempts.clean, row, launch, remove, discard))
+        if remove and not why:
+            self.ledger.note(row.task, row.epoch, removed=self.clock.wall())
+            self.ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
+        return why
 
     # Observe ---------------------------------------------------------------------------------------------------------------------------
 
@@ -294,7 +309,13 @@ class Loop:
             return
         row = self.ledger.attempt(*key)
         if row is not None:
-            self._pending.append(TreeGone(*key, *self.attempts.judged(row)))
+            self._ended(row)
+
+    def _ended(self, row: AttemptRow) -> None:
+        end, cause = self.attempts.judged(row)
+        if cause == SERVER_DIED:
+            self.alert(f"{cause}; what ran in it is run again")
+        self._pending.append(TreeGone(row.task, row.epoch, end, cause))
 
     # Recover ---------------------------------------------------------------------------------------------------------------------------
 

@@ -1,3 +1,80 @@
 """What becomes of a result: looking at it and merging it. Runs in the process of the command, in the person's own checkout."""
 
 from __future__ import annotations
+
+import shlex
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core.errors import NotFound, Refused
+from supervisor.host import files
+from supervisor.host.paths import home
+from supervisor.ledger import queries
+from supervisor.ledger.queries import TaskView
+from worktrees import merge
+from worktrees.git import Git
+from worktrees.repository import Repository, discover, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What `take` did: merged, or the commands with which a person does it."""
+
+    task: str
+    merged: bool
+    commit: str | None
+    commands: tuple[str, ...]
+    sentence: str
+
+
+def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
+    """What the task's branch has over its base, as git prints it. Raises NotFound when there is no branch yet."""
+    repository = _repository(Path(queries.run(db, view.run).root))
+    tip = resolve(repository, _branch(view))
+    return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
+
+
+def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool) -> Taken:
+    """Merge the task's branch into the branch checked out at `where`.
+
+    Raises Refused, with nothing changed, when the task has not ended well, `where` is another repository, the checkout is dirty, or the
+    merge would conflict.
+    """
+    branch = _branch(view)
+    if not view.final:
+        raise Refused("cannot take", on=view.id, why=f"it is {view.state}", kept="the checkout", hint=f"nightcrew wait {view.id}")
+    repository = _repository(where)
+    if repository.project != view.project:
+        owner = queries.run(db, view.run).root
+        raise Refused(
+            "cannot take",
+            on=view.id,
+            why=f"it belongs to {owner}, not to {repository.root}",
+            hint=f"nightcrew take {view.id} -C {shlex.quote(owner)}",
+        )
+    resolve(repository, branch)
+    if only_print:
+        command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(branch)}"
+        return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged: --print")
+    done = merge.take(repository, branch, f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}")
+    if isinstance(done, merge.ByHand):
+        return Taken(
+            view.id, merged=False, commit=None, commands=done.commands, sentence=f"nothing was merged: {done.why}; run the line above"
+        )
+    how = "fast-forward" if done.fast_forward else "a merge commit"
+    return Taken(
+        view.id, merged=True, commit=done.commit, commands=(), sentence=f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})"
+    )
+
+
+def _branch(view: TaskView) -> str:
+    if view.branch is None:
+        raise NotFound("no branch of", on=view.id, why=f"it is {view.state} and never started", hint=f"nightcrew status {view.id}")
+    return view.branch
+
+
+def _repository(where: Path) -> Repository:
+    state = home().root
+    files.private_dir(state)
+    return discover(Git(state / "git"), where)

@@ -10,6 +10,7 @@ import sys
 from agents.tmux import PaneView, Tmux
 from supervisor.core.errors import NotFound, NotRunning, UsageError
 from supervisor.core.records import attempt_name
+from supervisor.daemon import lock
 from supervisor.daemon.start import SESSION
 from supervisor.host.paths import Home
 
@@ -30,7 +31,15 @@ def attach_supervisor(home: Home) -> int:
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
         session = next((pane.session_id for pane in _panes(tmux) if pane.tags.get("own") == SESSION), None)
         if session is None:
-            raise NotRunning("no supervisor runs in the background", why="it may run in another terminal", hint="nightcrew up -d")
+            pid = lock.holder(home.lock)
+            if pid is not None:
+                raise NotFound(
+                    "no pane of the supervisor",
+                    on=f"pid {pid}",
+                    why="it runs in another terminal, or its tmux server died",
+                    hint="nightcrew status --watch",
+                )
+            raise NotRunning("no supervisor is running", hint="nightcrew up -d")
         argv = tmux.attach_argv(session, os.environ)
     return _show(argv)
 

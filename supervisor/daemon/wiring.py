@@ -7,11 +7,13 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agents.tmux import Tmux
 from supervisor.config import user
+from supervisor.daemon import start
 from supervisor.daemon.attempts import Attempts
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
@@ -21,6 +23,8 @@ from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
 from worktrees.git import Git
+
+DYING_S = 0.5
 
 
 def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = lambda _: None) -> None:
@@ -42,6 +46,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
                 files.private_dir(folder)
             loop = Loop(ledger, Attempts(home, settings, tmux, Git(home.root / "git"), clock), settings, clock)
             loop.after_step = lambda: after_step(loop)
+            loop.on_hangup = lambda: _outlive_terminal(tmux, home)
             asyncio.run(_serve(loop, home))
     finally:
         lock.close()
@@ -52,6 +57,19 @@ async def _serve(loop: Loop, home: Home) -> None:
     with _hints(loop, home.hint_socket):
         async with Server(loop, home):
             await loop.run()
+
+
+def _outlive_terminal(tmux: Tmux, home: Home) -> bool:
+    """Whether to go on without the terminal. A terminal that somebody closed asks us to leave; one that died with our own tmux server
+    is just the accident that we are there for, so we go on talking to the log."""
+    # A dying process closes its terminals before its socket: look for a moment before believing that the server lives.
+    deadline = time.monotonic() + DYING_S
+    while tmux.server_pid() is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    start.redirect_to_log(home)
+    return True
 
 
 def _drain_on_signals(loop: Loop) -> None:

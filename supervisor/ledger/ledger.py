@@ -205,6 +205,15 @@ class Ledger:
         row = self._db.execute(f"SELECT {names} FROM attempt WHERE task = ? AND epoch = ?", (task, epoch)).fetchone()  # noqa: S608 - as above
         return None if row is None else AttemptRow(**{**dict(row), "state": AttemptState(row["state"])})
 
+    def worktrees(self) -> list[AttemptRow]:
+        """Every attempt whose worktree was made and not yet removed, oldest first."""
+        names = ", ".join(f"a.{name}" for name in AttemptRow.__dataclass_fields__)
+        rows = self._db.execute(
+            f"""SELECT {names} FROM attempt a JOIN task t ON t.id = a.task
+                WHERE a.worktree IS NOT NULL AND a.removed IS NULL ORDER BY t.ord, a.epoch"""  # noqa: S608 - our own column names
+        )
+        return [AttemptRow(**{**dict(row), "state": AttemptState(row["state"])}) for row in rows]
+
     def launch_row(self, task: str) -> LaunchRow:
         """What to launch. Raises KeyError when there is no such task."""
         row = self._db.execute(

@@ -170,17 +170,6 @@ def attempts(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     return [dict(row) for row in db.execute("SELECT * FROM attempt WHERE task = ? ORDER BY epoch", (task,))]
 
 
-def worktrees(db: sqlite3.Connection) -> list[dict[str, Any]]:
-    """Every attempt whose worktree nightcrew has not removed, with its task's state."""
-    rows = db.execute(
-        """SELECT a.task, a.epoch, a.state, a.worktree, a.admin_dir, a.branch, a.base_oid, a.created, t.state AS task_state,
-                  t.epoch AS newest, t.project, p.root, p.common_dir
-           FROM attempt a JOIN task t ON t.id = a.task JOIN project p ON p.id = t.project
-           WHERE a.worktree IS NOT NULL AND a.removed IS NULL ORDER BY t.ord, a.epoch"""
-    )
-    return [dict(row) for row in rows]
-
-
 def journal(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     """The history of one task, oldest first."""
     return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -25,7 +24,7 @@ def command(name: str, repo: Path, only_print: bool, as_json: bool) -> None:
     from supervisor.daemon import results
 
     where = home()
-    taken = results.take(common.ledger(where), common.task_named(where, name), repo, os.environ, only_print=only_print)
+    taken = results.take(common.ledger(where), common.task_named(where, name), repo, only_print=only_print)
     if as_json:
         common.print_json(task=taken.task, merged=taken.merged, commit=taken.commit, commands=list(taken.commands))
         return

@@ -30,5 +30,4 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
     from supervisor.cli.live import LiveView
     from supervisor.daemon import wiring
 
-    view = LiveView(where)
-    wiring.serve(where, file, view.refresh)
+    wiring.serve(where, file, LiveView(where).refresh)

@@ -8,9 +8,7 @@ from tests.agents.runner.kit import KINDS, Lab, Server, running, until
 
 
 def test_a_terminal_agent_owns_the_pane(lab: Lab, server: Server) -> None:
-    program = (
-        "test -t 0 && test -t 1 && test -t 2 && stty size && tty && ps -o stat= -p $$; echo TERM=$TERM; read line; echo got $line; exit 6"
-    )
+    program = "test -t 0 && test -t 1 && test -t 2 && stty size && tty && ps -o stat= -p $$; echo TERM=$TERM; read line; echo got $line"
     attempt = lab.attempt("sh", "-c", program, mode="terminal")
     server.open(attempt)
     screen = until(lambda: server.screen() if "TERM=" in server.screen() else None, "the agent wrote to the pane")

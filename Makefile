@@ -1,0 +1,47 @@
+# Every command prepares what it needs: tmux, git, .venv and the locked dependencies (tools/setup.sh).
+.SUFFIXES:
+.PHONY: help setup demo test check bench soak lock format
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+LOCK_ARGS ?=
+
+export PYTHON
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+LOCK = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(LOCK_ARGS)
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
+
+setup: ## prepare .venv and the tools; silent when nothing is to do
+	@tools/setup.sh
+
+demo: setup ## run ten small tasks over this repository and show their results
+	@.venv/bin/nightcrew run demo/plan.toml
+	@.venv/bin/nightcrew logs summary
+
+test: setup ## run every test; as root a second time as an ordinary user
+	.venv/bin/pytest -m "not soak" $(PYTEST_ARGS)
+	tools/as-user.sh .venv/bin/pytest -m "not soak" -p no:cacheprovider $(PYTEST_ARGS)
+
+check: setup ## ruff, mypy, the import rules, and whether the documents are complete
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+	.venv/bin/pytest -q tests/test_docs.py tests/test_packaging.py
+
+bench: setup ## measure spawning, idling and adopting on this machine
+	@.venv/bin/nightcrew bench
+
+soak: setup ## run the long forms of the fault tests (half an hour)
+	.venv/bin/pytest -m soak --timeout 3600 $(PYTEST_ARGS)
+
+format: setup ## lay out the code as `make check` wants it
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+lock: setup ## bring requirements/ up to pyproject.toml; LOCK_ARGS=--upgrade takes newer releases
+	$(LOCK) pyproject.toml requirements/build.in --group dev --output-file requirements/dev.txt
+	$(LOCK) pyproject.toml --constraint requirements/dev.txt --output-file requirements/runtime.txt

@@ -1,0 +1,93 @@
+#!/bin/sh
+# Makes this checkout ready to run: tmux, git, .venv and the locked dependencies. `make` calls it before every command.
+#
+# Silent and instant when nothing is to do. What is missing is installed (by apt-get, as root or with password-less sudo) or
+# else named in one line, with exit status 2. PYTHON=/path/to/python3 chooses another interpreter than the one on PATH.
+set -eu
+CDPATH='' cd -- "$(dirname -- "$0")/.."
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # another project's modules must not get into ours
+
+tmux_min=3.3 # older ones do not start control clients the way we use them
+git_min=2.38 # merge-tree --write-tree
+stamp=.venv/nightcrew.stamp
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+die() {
+    say "$*"
+    exit 2
+}
+
+# at_least 3.3 "tmux 3.3a": is the version inside the second text new enough? One without a number is a development build.
+at_least() {
+    found=$(printf '%s' "$2" | sed 's/^[^0-9]*//; s/[^0-9.].*//')
+    [ -z "$found" ] || [ "$(printf '%s\n' "$1" "$found" | sort -V | head -n 1)" = "$1" ]
+}
+
+# What .venv depends on. The first two lines say whether it can be kept, the third whether its packages are the locked ones.
+place() {
+    .venv/bin/python -V 2>/dev/null || echo none
+    pwd -P
+}
+contents() { cat requirements/dev.txt pyproject.toml tools/setup.sh | sha256sum; }
+
+venv_fits() { [ -f "$stamp" ] && [ "$(head -n 2 "$stamp")" = "$(place)" ]; }
+
+# Debian's names of the packages that are still needed, one a line.
+missing() {
+    at_least "$tmux_min" "$(tmux -V 2>/dev/null || echo 0)" || echo tmux
+    at_least "$git_min" "$(git --version 2>/dev/null || echo 0)" || echo git
+    venv_fits || "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+        "$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'
+}
+
+# A pyenv shim costs 50 ms a call, so the interpreter behind it is looked up once.
+find_python() {
+    python=$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)' 2>/dev/null) ||
+        die "python3 >= 3.11 is needed and none answers: install it (Debian, Ubuntu: apt-get install python3), then run make again"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        die "python3 >= 3.11 is needed and $python is $("$python" -V): name another with make PYTHON=/path/to/python3"
+}
+
+# Fails without a word when this user may not install packages here.
+apt_install() {
+    command -v apt-get >/dev/null || return 1
+    as_root='env'
+    if [ "$(id -u)" != 0 ]; then
+        sudo -n true 2>/dev/null || return 1
+        as_root='sudo -n env'
+    fi
+    say "installing $* with apt-get"
+    log=$(mktemp)
+    apt_get install "$@" >"$log" 2>&1 || { apt_get update && apt_get install "$@"; } >"$log" 2>&1 || cat "$log" >&2
+    rm -f "$log"
+}
+
+# The lists are fetched only when the first try fails: a new machine has none, and one broken third-party list is no reason to stop.
+apt_get() { $as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"; }
+
+provide_tools() {
+    needed=$(missing)
+    [ -n "$needed" ] || return 0
+    # shellcheck disable=SC2086 # one word a package
+    apt_install $needed || true
+    needed=$(missing | tr '\n' ' ')
+    [ -z "$needed" ] ||
+        die "needs tmux >= $tmux_min, git >= $git_min and python3-venv: install ${needed% } (Debian, Ubuntu: sudo apt-get install ${needed% }), then run make again"
+}
+
+pip_install() { .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps "$@"; }
+
+fill_venv() {
+    say "installing the locked dependencies into .venv (half a minute the first time)"
+    # The two go apart: pip has no hash for this directory. Hatchling, which builds it, comes from the lock.
+    { pip_install --require-hashes -r requirements/dev.txt && pip_install --no-build-isolation --editable .; } ||
+        die "pip could not fill .venv, its reason is above: is a package index reachable? Then run make again"
+}
+
+if venv_fits; then python=.venv/bin/python; else find_python; fi
+provide_tools
+if venv_fits && [ "$(tail -n 1 "$stamp")" = "$(contents)" ]; then exit 0; fi
+venv_fits || "$python" -m venv --clear .venv || die "$python could not make .venv, its reason is above"
+fill_venv
+{ place; contents; } >"$stamp"
