@@ -146,7 +146,11 @@ class House:
 
     def wait_final(self, timeout_s: float = 90) -> None:
         """Until every task has ended."""
-        wait_until(lambda: all(view.final for view in self.tasks()), "every task to end", timeout_s, every_s=0.1)
+        try:
+            wait_until(lambda: all(view.final for view in self.tasks()), "every task to end", timeout_s, every_s=0.1)
+        except AssertionError as error:
+            error.add_note(f"{self.run('status').stdout}\n{self.daemon_output()}")
+            raise
 
     def tmux_pid(self) -> int | None:
         """Our tmux server."""

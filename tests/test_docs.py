@@ -12,6 +12,9 @@ import click
 import pytest
 from pydantic import BaseModel
 
+from agents.kinds import kinds
+from supervisor.config import plan
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 MANUAL = sorted(ROOT.glob("docs/*.md"))
@@ -52,6 +55,11 @@ def links(text: str) -> set[str]:
 def make_targets_named(text: str) -> set[str]:
     calls = [re.match(r"(?:\$ )?make((?: +[a-z]+)+)", piece) for piece in code(text)]
     return {target for call in calls if call for target in call[1].split()}
+
+
+def example_plans(text: str) -> list[str]:
+    """The fenced TOML blocks that hold tasks."""
+    return [block for block in re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if "[[tasks]]" in block]
 
 
 def verbs(group: click.Group, context: click.Context, before: str = "") -> Iterator[str]:
@@ -114,9 +122,21 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert sorted(make_targets_named(text) - targets) == []
-    first_words = {verb.split()[0] for verb in all_verbs()}
+    cli = importlib.import_module("supervisor.cli.main").cli
     named = {match[1] for piece in code(text) if (match := re.match(r"(?:\$ )?nightcrew ([a-z][a-z-]*)", piece))}
-    assert sorted(named - first_words) == []
+    assert sorted(named - set(cli.list_commands(click.Context(cli)))) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_plan_in_a_page_is_accepted(page: Path, tmp_path: Path) -> None:
+    for number, example in enumerate(example_plans(page.read_text())):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(example)
+        plan.load(file, kinds())
+
+
+def test_the_demo_is_a_plan_of_ten_tasks() -> None:
+    assert len(plan.load(ROOT / "demo" / "plan.toml", kinds()).tasks) == 10
 
 
 SAMPLE = """
@@ -141,6 +161,8 @@ def test_what_the_checks_read_in_a_page() -> None:
     assert links(SAMPLE) == {"docs/plan.md"}
     assert make_targets_named(SAMPLE) == {"check", "test"}
     assert "Refused" in code(SAMPLE)
+    assert example_plans(SAMPLE) == []
+    assert example_plans('```toml\n[[tasks]]\nid = "a"\n```\n') == ['[[tasks]]\nid = "a"\n']
 
 
 def test_verbs_inside_groups_are_walked() -> None:

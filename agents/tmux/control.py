@@ -5,10 +5,13 @@ three numbers; notifications stand between blocks. After every line we send a se
 knows. Everything before that mark is the reply, so a screen full of forged `%end` lines cannot shift it: of several
 matching ends the last one is the real one.
 
-One turn at a time, for all nightcrew processes of a user: up to 3.6 a tmux server crashes, with every session in it, when it
-has news for control clients while another one is half connected (tmux pull request 4980; 3.3a did so in most of our
-trials with six clients at once). Our own commands are nearly all the news there is, so whoever sends one or starts a
-client holds a file lock.
+A tmux server up to 3.6 crashes, with every session in it, when it has news for control clients while another one is half
+connected (tmux pull request 4980; 3.3a did so in most of our trials with six clients). So one turn at a time: whoever
+sends a command or starts a client holds a file lock, in all nightcrew processes of a user. And before a client starts, a
+plain call makes sure that the server has dealt with what came before, such as the end of the last client.
+
+A server that cannot write to a client never lets it go: kill -9 of a supervisor that read a screen left one in half of
+our trials, and a server with such a client does not even exit. The next client to start kills them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import os
 import re
 import secrets
 import select
+import signal
+import stat
 import subprocess
 import threading
 import time
@@ -27,7 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.tmux.process import kill_group, open_group
+from agents.tmux.process import kill_group, open_group, run
 from supervisor.core.errors import ToolFailed
 
 LINE_MAX = 2**20
@@ -85,9 +90,12 @@ class ControlClient:
     made it, not in a fork.
     """
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], turn: Path, deadline_s: float) -> None:
-        """`argv` attaches and prints `READY`; `turn` is the lock file that all clients of one server share."""
-        self._argv = list(argv)
+    def __init__(self, tmux: Sequence[str], attach: Sequence[str], env: Mapping[str, str], turn: Path, deadline_s: float) -> None:
+        """`tmux` reaches the server and never starts one; the commands `attach` attach and print `READY`; `turn` is the lock file that
+        all clients of one server share.
+        """
+        self._tmux = tuple(tmux)
+        self._attach = tuple(attach)
         self._turn = turn
         self._env = dict(env)
         self._deadline_s = deadline_s
@@ -157,9 +165,23 @@ class ControlClient:
         return parse_blocks(reply.split(b"\n"))
 
     def _open(self, ends_at: float) -> subprocess.Popen[bytes]:
-        process = self._process = open_group(self._argv, self._env)
+        while orphans := [pid for pid in self._clients(ends_at) if _orphaned(pid)]:
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        process = self._process = open_group((*self._tmux, "-C", *self._attach), self._env)
         self._transfer(process, b"", READY.encode(), ends_at)
         return process
+
+    def _clients(self, ends_at: float) -> list[int]:
+        """The control clients of the server. Their numbers are not stale: the server still holds their connections."""
+        command = (*self._tmux, "list-clients", "-F", "#{?client_control_mode,#{client_pid},}")
+        listed = run(command, self._env, max(0.0, ends_at - time.monotonic()))
+        if listed.output == "no current target":  # a server without a session
+            return []
+        if listed.code != 0:
+            raise ClientLost("no tmux server answers", why=listed.output)
+        return [int(pid) for pid in listed.output.split()]
 
     def _transfer(self, process: subprocess.Popen[bytes], data: bytes, mark: bytes, ends_at: float) -> bytes:
         """Write `data` and return the lines that come back before the block that prints `mark`."""
@@ -188,7 +210,7 @@ class ControlClient:
                     return bytes(received[: received.rfind(b"\n", 0, at) + 1])  # without the %begin of the mark
 
     def _late(self, why: str) -> ToolFailed:
-        return ToolFailed("tmux did not answer", on=self._argv[0], why=why, kept="the server and every session", hint="nightcrew doctor")
+        return ToolFailed("tmux did not answer", on=self._tmux[0], why=why, kept="the server and every session", hint="nightcrew doctor")
 
     def _drop(self) -> None:
         process, self._process = self._process, None
@@ -202,6 +224,23 @@ def _locked(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _orphaned(pid: int) -> bool:
+    """Whether nobody can read what the client prints: its stdout is a pipe whose other end is closed."""
+    stdout = Path(f"/proc/{pid}/fd/1")
+    try:
+        if not stat.S_ISFIFO(stdout.stat().st_mode):
+            return False
+        fd = os.open(stdout, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # gone by now, or another user's
+        return False
+    try:
+        poller = select.poll()
+        poller.register(fd, 0)
+        return any(event & select.POLLERR for _, event in poller.poll(0))
+    finally:
+        os.close(fd)
 
 
 def _write_some(fd: int, data: bytes) -> bytes:

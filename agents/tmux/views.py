@@ -31,9 +31,10 @@ class PaneView:
     """Its first process; after its end the number may be another program's."""
     attached: int
     """Terminals that show the session, our control client's among them in its own session."""
+    closed: bool
+    """Nobody holds its terminal any more. Mostly it has ended, but a program may also close its terminal and run on."""
     dead: bool
-    """Its program has ended, and how is known. tmux's own `pane_dead` is true a moment earlier, or for long when a program that
-    still runs has closed its terminal."""
+    """It has ended, and how is known."""
     exit_status: int | None
     """None while it runs and when a signal ended it."""
     exit_signal: int | None
@@ -81,6 +82,7 @@ def _parse(row: str) -> PaneView | None:
         pane_id=pane_id,
         pid=int(pid),
         attached=int(attached),
+        closed=dead == "1",
         dead=dead == "1" and bool(status or signal_name),
         exit_status=int(status) if status else None,
         exit_signal=_signal(signal_name),

@@ -58,5 +58,5 @@ def frame(home: Home, db: sqlite3.Connection, alerts: list[str], now: float) -> 
     ]
     if len(views) > room:
         lines.append(f"  … and {len(views) - room} more: nightcrew status")
-    lines += [f"! {one_line(alert)}"[: columns - 1] for alert in alerts[-3:]]
-    return "\x1b[K\n".join([heading[: columns - 1], "", *lines]) + "\x1b[K\n"
+    lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]
+    return "\x1b[K\n".join([status.cut(heading, columns - 1), "", *lines]) + "\x1b[K\n"

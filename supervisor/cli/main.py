@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from supervisor import __version__
-from supervisor.core.errors import NightcrewError
+from supervisor.core.errors import ConfigError, NightcrewError, UsageError, one_line
 
 VERBS = {
     "run": "Run a plan of tasks and follow it to its end.",
@@ -48,6 +50,16 @@ class _Verbs(click.Group):
         command: click.Command = importlib.import_module(f"supervisor.cli.commands.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader of our output left (`nightcrew status | head`): nothing is wrong, and Python must not complain at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return code
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
@@ -78,32 +90,67 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Exits with the error's own code (see supervisor/core/errors.py)."""
-    debug = "--debug" in (argv or sys.argv) or bool(os.environ.get("NIGHTCREW_DEBUG"))
+    words = list(sys.argv[1:] if argv is None else argv)
+    _show_anything()
     try:
-        code = cli.main(args=None if argv is None else list(argv), prog_name="nightcrew", standalone_mode=False)
-        sys.stdout.flush()
+        check_packages()
+        code = cli.main(args=words, prog_name="nightcrew", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except NightcrewError as error:
-        if debug:
-            traceback.print_exc()
-        click.echo(f"nightcrew: {error.line()}", err=True)
-        sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        click.echo(f"nightcrew: {error.format_message()}; next: {_help_for(error)}", err=True)
-        sys.exit(2)
-    except BrokenPipeError:
-        # The reader of our output left (`nightcrew status | head`): nothing is wrong, and Python must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        context = getattr(error, "ctx", None)
+        hint = f"{context.command_path if context else 'nightcrew'} --help"
+        sys.exit(_fail(UsageError(error.format_message().rstrip("."), hint=hint), words))
+    except NightcrewError as error:
+        sys.exit(_fail(error, words))
+    except Exception as error:  # noqa: BLE001 - whatever no verb foresaw is one line too; --debug shows where it came from
+        sys.exit(_fail(_as_ours(error), words))
 
 
-def _help_for(error: click.ClickException) -> str:
-    context = getattr(error, "ctx", None)
-    return f"{context.command_path if context else 'nightcrew'} --help"
+def _show_anything() -> None:
+    """A terminal that is not UTF-8 is shown `\\u25cf`, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _fail(error: NightcrewError, words: list[str]) -> int:
+    """Say it on one line, with a next command in any case. Returns the exit code."""
+    if "--debug" in words[:1] or os.environ.get("NIGHTCREW_DEBUG"):
+        traceback.print_exc()
+    error.hint = error.hint or _next(error, words)
+    click.echo(f"nightcrew: {error.line()}", err=True)
+    return error.exit_code
+
+
+def _next(error: NightcrewError, words: list[str]) -> str:
+    verb = next((f"nightcrew {word}" for word in words if word in VERBS), "nightcrew")
+    match error:
+        case UsageError():
+            return f"{verb} --help"
+        case ConfigError():
+            return f"mend it, then {verb} again"
+        case _:
+            return "nightcrew status"
+
+
+def _as_ours(error: Exception) -> NightcrewError:
+    import sqlite3
+
+    from supervisor.host.paths import home
+    from supervisor.ledger import store
+
+    if isinstance(error, sqlite3.Error):  # a ledger that turns out damaged while it is read is explained as when it is opened
+        try:
+            with store.explained(home().ledger):
+                raise error
+        except NightcrewError as ours:
+            return ours
+    why = one_line(f"{type(error).__name__}: {error}")
+    return NightcrewError("nightcrew itself failed", why=why, kept="everything that was acknowledged", hint="again, with nightcrew --debug")
 
 
 if __name__ == "__main__":

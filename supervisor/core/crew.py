@@ -152,7 +152,8 @@ class MarkRunning:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Commit the reason, then stop the whole tree."""
+    """Commit the reason, then stop the whole tree. Of an attempt that is ending already only the reason is new: the attempt keeps
+    its state and its end, and its task does not run again."""
 
     task: str
     epoch: int

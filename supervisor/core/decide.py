@@ -6,6 +6,7 @@ writer. A task's dependents are looked at when it reaches a final state, never b
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
@@ -34,6 +35,9 @@ from supervisor.core.crew import (
 from supervisor.core.scheduler import pick
 from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, backoff_s, task_after
 
+CANCELLED = "cancelled"
+"""`Stop.why` when a person asked."""
+
 TIMEOUT_BACKSTOP_S = 30.0
 """The runner keeps the deadline itself, since the daemon may be dead. This long after it, a live attempt's runner is taken to be
 stuck (stopped by a signal, for example) and the daemon stops the tree."""
@@ -49,6 +53,7 @@ def decide(crew: Crew, events: Iterable[Event], now: float) -> tuple[Crew, list[
     for event in events:
         board.apply(event)
     board.enforce_deadlines()
+    board.end_backoffs()
     board.start_ready()
     board.forget_finished()
     return board.crew(), board.commands
@@ -99,31 +104,33 @@ class _Board:
         self._dependents = None
         for task in tasks:
             self.tasks.setdefault(task.id, task)
-        for task in tasks:
-            self._unblock(task.id)
+        self._unblock(task.id for task in tasks)
 
-    def _unblock(self, task_id: str) -> None:
-        """Move a waiting task on if everything that it comes after has ended."""
-        task = self.tasks[task_id]
-        if task.state is not TaskState.WAITING:
-            return
-        needs = [self.tasks[need] for need in task.after if need in self.tasks]
+    def _unblock(self, task_ids: Iterable[str]) -> None:
+        """Move each waiting task on if everything that it comes after has ended, and so on down the line.
+
+        A queue and not recursion: a plan may be a chain of thousands, and all of them are skipped when its first task fails.
+        """
+        queue = deque(task_ids)
+        while queue:
+            task = self.tasks[queue.popleft()]
+            if task.state is TaskState.WAITING and self._blocked_or_free(task) in FINAL:
+                queue.extend(self._dependents_of(task.id))
+
+    def _blocked_or_free(self, task: Task) -> TaskState:
+        needs = [self.tasks[need] for need in sorted(task.after) if need in self.tasks]
         lost_hope = next((need for need in needs if need.state in FINAL and need.state is not TaskState.DONE), None)
         if lost_hope is not None:
-            self._set_state(task, "blocked for ever", f"{lost_hope.id} is {lost_hope.state}")
-        elif all(need.state is TaskState.DONE for need in needs):
-            self._set_state(task, "unblocked", "")
+            return self._set_state(task, "blocked for ever", f"{lost_hope.id} is {lost_hope.state}")
+        if all(need.state is TaskState.DONE for need in needs):
+            return self._set_state(task, "unblocked", "")
+        return task.state
 
-    def _set_state(self, task: Task, event: str, reason: str) -> None:
+    def _set_state(self, task: Task, event: str, reason: str) -> TaskState:
         state = task_after(task.state, event)
         self.tasks[task.id] = replace(task, state=state)
         self.commands.append(SetState(task.id, state, reason))
-        self._settle_dependents(task.id)
-
-    def _settle_dependents(self, task_id: str) -> None:
-        if self.tasks[task_id].state in FINAL:
-            for dependent in self._dependents_of(task_id):
-                self._unblock(dependent)
+        return state
 
     def _dependents_of(self, task_id: str) -> list[str]:
         if self._dependents is None:
@@ -160,7 +167,8 @@ class _Board:
             return
         failures = task.failures + (end in (End.FAILED, End.TIMEOUT))
         losses = task.losses + (end is End.LOST)
-        state = task_after(task.state, after_end(end, failures=failures, losses=losses, retries=task.retries))
+        unwanted = attempt.stop_why == CANCELLED
+        state = task_after(task.state, after_end(end, failures=failures, losses=losses, retries=task.retries, unwanted=unwanted))
         delay = backoff_s(losses if end is End.LOST else failures) if state is TaskState.READY else 0.0
         self.tasks[task.id] = replace(
             task,
@@ -172,7 +180,8 @@ class _Board:
             attempt=None,
         )
         self.commands.append(Finish(task.id, attempt.epoch, end, cause, state, delay))
-        self._settle_dependents(task.id)
+        if state in FINAL:
+            self._unblock(self._dependents_of(task.id))
 
     # People ----------------------------------------------------------------------------------------------------------------------
 
@@ -181,9 +190,14 @@ class _Board:
         if task is None or task.state in FINAL:
             return
         if task.attempt is None:
-            self._set_state(task, "cancel", "cancelled before it started" if not task.epoch else "cancelled")
+            self._set_state(task, "cancel", "cancelled before it started" if not task.epoch else CANCELLED)
+            self._unblock(self._dependents_of(task_id))
         elif task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING):
-            self._stop(task, task.attempt, "cancelled")
+            self._stop(task, task.attempt, CANCELLED)
+        elif task.attempt.stop_why != CANCELLED:
+            # It is ending for a reason of its own, and that stays its end; but whatever that is, it shall not run again.
+            self.tasks[task_id] = replace(task, attempt=replace(task.attempt, stop_why=CANCELLED))
+            self.commands.append(Stop(task_id, task.attempt.epoch, CANCELLED))
 
     def _retry(self, task_id: str) -> None:
         task = self.tasks.get(task_id)
@@ -193,7 +207,7 @@ class _Board:
         state = task_after(task.state, "retry")
         self.tasks[task_id] = replace(task, state=state, failures=0, losses=0, not_before=0.0, cause=cause)
         self.commands.append(Revive(task_id, cause))
-        self._unblock(task_id)
+        self._unblock([task_id])
 
     def _stop(self, task: Task, attempt: Attempt, why: str) -> None:
         self._move(task, attempt, "stop", why)
@@ -208,6 +222,11 @@ class _Board:
                 continue
             if self.now - attempt.since > task.timeout_s + TIMEOUT_BACKSTOP_S:
                 self._stop(task, attempt, "timeout")
+
+    def end_backoffs(self) -> None:
+        """Forget those that are over: the loop sleeps until the earliest one left, and a task that only waits for a slot has none."""
+        for task in [task for task in self.tasks.values() if 0 < task.not_before <= self.now]:
+            self.tasks[task.id] = replace(task, not_before=0.0)
 
     def start_ready(self) -> None:
         for task in pick(self.crew(), self.now):

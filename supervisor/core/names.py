@@ -31,9 +31,20 @@ def slug(text: str, taken: Collection[str]) -> str:
     """
     plain = unicodedata.normalize("NFKD", text[:200]).encode("ascii", "ignore").decode().lower()
     stem = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:MAX_SLUG].rstrip("-_") or "task"
-    name, count = stem, 1
-    while name in taken:
-        count += 1
+    return stem if stem not in taken else _numbered(stem, taken)
+
+
+def _numbered(stem: str, taken: Collection[str]) -> str:
+    """A free `stem-N`. By doubling and halving: counting up took minutes for a plan of thousands of ids with one long beginning."""
+
+    def name(count: int) -> str:
         suffix = f"-{count}"
-        name = stem[: MAX_SLUG - len(suffix)].rstrip("-_") + suffix
-    return name
+        return stem[: MAX_SLUG - len(suffix)].rstrip("-_") + suffix
+
+    last_taken, free = 1, 2
+    while name(free) in taken:
+        last_taken, free = free, 2 * free
+    while free - last_taken > 1:
+        middle = (last_taken + free) // 2
+        last_taken, free = (middle, free) if name(middle) in taken else (last_taken, middle)
+    return name(free)

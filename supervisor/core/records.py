@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 SCHEMA = 1
+_YEAR_10000 = 253_402_300_800.0
+"""Seconds since 1970: `datetime` cannot show what lies beyond."""
 TAG_VARIABLE = "NIGHTCREW_TAG"
 """Environment variable that every process of an attempt inherits; its value is `tag(home, task, epoch)`."""
 
@@ -131,9 +133,9 @@ def parse_started(text: str) -> Started | None:
     if shape is None:
         return None
     try:
-        identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
-        return Started(str(shape["task"]), int(shape["epoch"]), identity, float(shape["at"]))
-    except (KeyError, TypeError, ValueError):
+        identity = Identity(_pid(shape["pid"]), int(shape["ticks"]), _text(shape["boot_id"]))
+        return Started(_text(shape["task"]), int(shape["epoch"]), identity, _seconds(shape["at"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -145,35 +147,57 @@ def parse_exit(text: str) -> Exit | None:
     try:
         truncated = {str(name): int(count) for name, count in dict(shape.get("truncated", {})).items()}
         return Exit(
-            task=str(shape["task"]),
+            task=_text(shape["task"]),
             epoch=int(shape["epoch"]),
             code=_number(shape["code"]),
             signal=_number(shape["signal"]),
-            why=str(shape["why"]),
-            detail=str(shape.get("detail", "")),
-            started=float(shape["started"]),
-            ended=float(shape["ended"]),
-            duration_s=float(shape["duration_s"]),
-            cpu_s=float(shape["cpu_s"]),
+            why=_text(shape["why"]),
+            detail=_text(shape.get("detail", "")),
+            started=_seconds(shape["started"]),
+            ended=_seconds(shape["ended"]),
+            duration_s=_seconds(shape["duration_s"]),
+            cpu_s=_seconds(shape["cpu_s"]),
             truncated=truncated,
-            survivors=tuple(int(pid) for pid in shape.get("survivors", ())),
+            survivors=tuple(_pid(pid) for pid in shape.get("survivors", ())),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
         shape = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(shape, dict) or shape.get("schema") != SCHEMA:
         return None
     return shape
 
 
+# Without a sandbox an agent can write these files too, so what is read must be harmless: a pid that `kill` takes for a group, a time
+# that no calendar has, or text that no database takes would each stop the daemon, and stop it again after every restart.
+
+
 def _number(value: Any) -> int | None:
     return None if value is None else int(value)
+
+
+def _pid(value: Any) -> int:
+    pid = int(value)
+    if not 0 < pid < 2**31:
+        raise ValueError("not a pid")
+    return pid
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < _YEAR_10000:
+        raise ValueError("not a time")
+    return seconds
+
+
+def _text(value: Any) -> str:
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def attempt_name(task: str, epoch: int) -> str:

@@ -21,7 +21,8 @@ class Life:
     """Looked at first. `pane` and `runner` are what is there now, not what was once written."""
 
     pane: bool
-    """A pane of this attempt exists and its process has not exited."""
+    """A pane of this attempt exists and its process runs. Counts only until started.json is there: from then on the runner is the life,
+    for tmux was seen to call a pane alive whose process it never reaped."""
     runner: bool
     """started.json names a process that is still the same process and not a zombie."""
     started: bool
@@ -41,7 +42,7 @@ def verdict(life: Life, record: Exit | None) -> Verdict:
     """Judge one attempt whose ledger row has no end."""
     if record is not None:
         return Verdict.RECORDED
-    if life.runner or life.pane:
+    if life.runner or (life.pane and not life.started):
         return Verdict.LIVE
     return Verdict.LOST if life.started else Verdict.NEVER_STARTED
 

@@ -71,13 +71,30 @@ def rfc3339(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+MAX_DEPTH = 100
+"""Of an agent's output: what is nested deeper can be read but not written again, since `json` recurses."""
+
+
 def last_json_object(tail: bytes) -> Any:
-    """The last line of an agent's stdout that is a JSON object, or None. `tail` may begin inside a line."""
+    """The last line of an agent's stdout that is a JSON object of at most MAX_DEPTH levels, or None. `tail` may begin inside a line."""
     for line in reversed(tail.splitlines()):
         text = line.strip()
         if text.startswith(b"{") and text.endswith(b"}"):
             try:
-                return json.loads(text)
-            except ValueError:
+                found = json.loads(text, parse_constant=_not_json)
+            except (ValueError, RecursionError):
                 continue
+            if not _deeper_than(MAX_DEPTH, found):
+                return found
     return None
+
+
+def _not_json(word: str) -> Any:
+    raise ValueError(f"{word} is Python's, not JSON's")
+
+
+def _deeper_than(limit: int, value: Any) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [inner for item in level if isinstance(item, dict | list) for inner in (item.values() if isinstance(item, dict) else item)]
+    return any(isinstance(item, dict | list) for item in level)

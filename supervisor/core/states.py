@@ -7,13 +7,14 @@ task is RUNNING exactly while its newest attempt has no end.
 Rules that do not fit the tables:
 1. An attempt's end decides the task's next state (`after_end`): a failure is retried while retries are left, a loss (nobody's
    fault: the machine, the supervisor or tmux died) is always re-run, up to MAX_LOSSES in all, then the task is quarantined.
+   Neither is re-run when a person asked for the task's end meanwhile.
 2. Only a person moves a task out of a final state, by `retry`; the new attempt has a higher epoch and a cause.
 3. An event that the table does not list for a state is refused by `task_after` and `attempt_after`: impossible is loud.
 
 PAUSED, PARKED and EXPIRED are part of the contract on disk; their events are listed here and are sent by the capabilities that need
 them (pausing a task, a merge conflict or a spent subscription window, a deadline for starting).
 
-`docs/architecture.md` shows both tables as diagrams; `make docs` generates them from here and a test holds them equal.
+`docs/architecture.md` shows both tables as diagrams: `tools/diagrams.py` draws them from here and a test holds them equal.
 """
 
 from __future__ import annotations
@@ -158,17 +159,18 @@ def attempt_after(state: AttemptState, event: str) -> AttemptState:
         raise Refused("cannot", on=f"take '{event}' for an attempt", why=f"it is {state}") from None
 
 
-def after_end(end: End, *, failures: int, losses: int, retries: int) -> str:
-    """The task event that an attempt's end causes. `failures` and `losses` count this end too."""
+def after_end(end: End, *, failures: int, losses: int, retries: int, unwanted: bool = False) -> str:
+    """The task event that an attempt's end causes. `failures` and `losses` count this end too; `unwanted`: a person cancelled it."""
+    again = "cancelled" if unwanted else "run again"
     match end:
         case End.DONE:
             return "done"
         case End.CANCELLED:
             return "cancelled"
         case End.LOST:
-            return "run again" if losses <= MAX_LOSSES else "lost too often"
+            return again if losses <= MAX_LOSSES else "lost too often"
         case End.FAILED | End.TIMEOUT:
-            return "run again" if failures <= retries else "failed"
+            return again if failures <= retries else "failed"
 
 
 def backoff_s(count: int) -> float:

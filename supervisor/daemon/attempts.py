@@ -207,11 +207,11 @@ class Attempts:
     def _verdict(self, key: Key, pane: PaneView | None) -> tuple[Verdict, Exit | None]:
         started = self._read_started(key)
         life = Life(
-            pane=pane is not None and not pane.dead,
+            pane=pane is not None and not pane.dead and processes.identity(pane.pid) is not None,
             runner=started is not None and processes.alive(started.identity),
             started=started is not None,
         )
-        record = self._record(key) if not (life.pane and life.runner) else None
+        record = None if life.runner and pane is not None and not pane.dead else self._record(key)
         return recovery.verdict(life, record), record
 
     def _read_started(self, key: Key) -> Started | None:

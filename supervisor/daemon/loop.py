@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
+import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, assert_never
@@ -54,6 +56,7 @@ SETTLE_S = 0.02
 DRAIN_S = 30.0
 
 Key = tuple[str, int]
+Job = Callable[[str, int], Awaitable[None]]
 
 
 class Loop:
@@ -128,8 +131,10 @@ class Loop:
             await asyncio.wait(self._jobs.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)
             self._offer()
-        self._launchers.shutdown(wait=False, cancel_futures=True)
-        self._stoppers.shutdown(wait=False, cancel_futures=True)
+        if self._jobs:
+            # Their threads would go on acting after the lock is given back. Dying with them is safe, it is what recovery is for.
+            self.alert(f"left {len(self._jobs)} jobs under way; the next supervisor finds them")
+            os._exit(0)
 
     # Decide ----------------------------------------------------------------------------------------------------------------------------
 
@@ -165,38 +170,48 @@ class Loop:
         match command:
             case Start(task, epoch, _):
                 failpoint("launch.committed")
-                self._begin((task, epoch), self._launch(task, epoch))
+                self._begin((task, epoch), self._launch)
             case Stop(task, epoch, why):
                 failpoint("stop.committed")
-                self._begin((task, epoch), self._stop(task, epoch, why))
+                self._begin((task, epoch), functools.partial(self._stop, why=why))
             case Collect(task, epoch, end, cause):
                 failpoint("finish.collect-committed")
-                self._begin((task, epoch), self._collect(task, epoch, end, cause))
+                self._begin((task, epoch), functools.partial(self._collect, end=end, cause=cause))
             case Finish(task, epoch):
                 failpoint("finish.committed")
-                self._begin((task, epoch), self._release(task, epoch))
+                self._begin((task, epoch), self._release)
             case MarkRunning() | SetState() | Revive():
                 pass
             case _:
                 assert_never(command)
 
-    def _begin(self, key: Key, job: Coroutine[Any, Any, None]) -> None:
-        """Run a job for an attempt after the one that it may still have."""
+    def _begin(self, key: Key, job: Job) -> None:
+        """Run a job for an attempt, after the one that it may still have."""
         before = self._jobs.get(key)
-        task = asyncio.get_running_loop().create_task(self._guarded(key, job, before))
-        self._jobs[key] = task
+        self._jobs[key] = asyncio.get_running_loop().create_task(self._until_done(key, job, before))
 
-    async def _guarded(self, key: Key, job: Coroutine[Any, Any, None], before: asyncio.Task[None] | None) -> None:
+    async def _until_done(self, key: Key, job: Job, before: asyncio.Task[None] | None) -> None:
+        """Jobs may be repeated, so one that failed is tried again: a full disk or a hung tmux must not leave an attempt half-way."""
         if before is not None:
             await asyncio.wait([before])
         try:
-            await job
-        except NightcrewError as error:
-            self.alert(f"{attempt_name(*key)}: {error.line()}")
+            while not await self._tried(key, job) and not self.stopping:
+                await asyncio.sleep(TICK_S)
         finally:
             if self._jobs.get(key) is asyncio.current_task():
                 del self._jobs[key]
             self.wake()
+
+    async def _tried(self, key: Key, job: Job) -> bool:
+        try:
+            await job(*key)
+        except NightcrewError as error:
+            self.alert(f"{attempt_name(*key)}: {error.line()}")
+        except Exception as error:  # noqa: BLE001 - a fault in one attempt's job must not end the others; it is shown and tried again
+            self.alert(f"{attempt_name(*key)}: {type(error).__name__}: {error}")
+        else:
+            return True
+        return False
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
@@ -216,7 +231,7 @@ class Loop:
         if pane is not None:
             self.ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
 
-    async def _stop(self, task: str, epoch: int, why: str) -> None:
+    async def _stop(self, task: str, epoch: int, *, why: str) -> None:
         report = await self._in(self._stoppers, self.attempts.stop, task, epoch)
         failpoint("stop.stopped")
         if report.survivors:
@@ -225,13 +240,15 @@ class Loop:
         if row is not None:
             self._ended(replace(row, stop_why=why))
 
-    async def _collect(self, task: str, epoch: int, end: End, cause: str) -> None:
+    async def _collect(self, task: str, epoch: int, *, end: End, cause: str) -> None:
         row = self.ledger.attempt(task, epoch)
         launch = self.ledger.launch_row(task)
         if row is None:
             return
         try:
             facts = await self._in(self._launchers, self.attempts.collect, row, launch, end, cause)
+        except DiskFull:
+            raise  # space comes back; until then the attempt waits here with its work in its worktree
         except NightcrewError as error:
             # The work stays where it is; saying so is better than holding the task, and its slot, for ever.
             self.alert(f"{attempt_name(task, epoch)}: {error.line()}")
@@ -297,18 +314,16 @@ class Loop:
                 if what is Seen.LIVE and task.attempt.state is AttemptState.LAUNCHING:
                     self._pending.append(Started(*key))
             case Seen.ENDED | Seen.GONE:
-                self._begin(key, self._gone(key, swept=what is Seen.ENDED))
+                self._begin(key, functools.partial(self._gone, swept=what is Seen.ENDED))
             case _:
                 assert_never(what)
 
-    async def _gone(self, key: Key, *, swept: bool) -> None:
+    async def _gone(self, task: str, epoch: int, *, swept: bool) -> None:
         """No life is left. Unless the runner said that it swept its tree itself, do it for it; then say how the attempt ended."""
         failpoint("finish.tree-gone")
         if not swept:
-            await self._stop(*key, "")
-            return
-        row = self.ledger.attempt(*key)
-        if row is not None:
+            await self._stop(task, epoch, why="")
+        elif (row := self.ledger.attempt(task, epoch)) is not None:
             self._ended(row)
 
     def _ended(self, row: AttemptRow) -> None:
@@ -338,16 +353,17 @@ class Loop:
         self.feed(Submitted(self.ledger.unfinished(self.clock.monotonic())))
 
     def _resume(self, key: Key, row: AttemptRow, what: Seen | None) -> None:
-        if row.state is AttemptState.ENDED:
-            self._begin(key, self._release(*key))
-        elif row.state is AttemptState.COLLECTING:
-            self._begin(key, self._collect(*key, End(row.judged or End.LOST), row.end_cause))
-        elif row.state is AttemptState.STOPPING:
-            self._begin(key, self._stop(*key, row.stop_why))
-        elif what is None:
-            self._begin(key, self._launch(*key))
-        elif what in (Seen.ENDED, Seen.GONE):
-            self._begin(key, self._gone(key, swept=what is Seen.ENDED))
+        match row.state:
+            case AttemptState.ENDED:
+                self._begin(key, self._release)
+            case AttemptState.COLLECTING:
+                self._begin(key, functools.partial(self._collect, end=End(row.judged or End.LOST), cause=row.end_cause))
+            case AttemptState.STOPPING:
+                self._begin(key, functools.partial(self._stop, why=row.stop_why))
+            case _ if what is None:
+                self._begin(key, self._launch)
+            case _ if what in (Seen.ENDED, Seen.GONE):
+                self._begin(key, functools.partial(self._gone, swept=what is Seen.ENDED))
 
     def events(self, events: Iterable[Event]) -> None:
         """Offer events at the next step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,9 +34,9 @@ def line(view: TaskView, now: float, *, width: int, color: bool, detail: str = "
     sign, code = SIGNS[view.state]
     state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
     head = f"{sign} {state:<11} {view.id:<28} {age(seconds(view, now)):>7}  "
-    title = one_line(view.title)
-    text = title if not detail or detail == title else (f"{title}  {one_line(detail)}" if title != view.name else one_line(detail))
-    shown = _cut(head + text, width)
+    title, more = one_line(view.title), one_line(detail)
+    parts = [title] if title and (title != view.name or not more) else []
+    shown = cut(head + "  ".join([*parts, *([more] if more and more != title else [])]), width).rstrip()
     return f"\x1b[{code}m{shown[:13]}\x1b[0m{shown[13:]}" if color else shown
 
 
@@ -79,7 +80,8 @@ def detail(view: TaskView, root: Path) -> str:
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
         return f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
-    return view.reason
+    # The state stands in front of the line already.
+    return view.reason.removeprefix(f"{view.state}: ").removeprefix(str(view.state))
 
 
 def last_line(path: Path) -> str:
@@ -99,5 +101,24 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(1, width - 1)] + "…"
+def cut(text: str, width: int) -> str:
+    """The beginning of `text` that fits into `width` columns of a terminal, with an ellipsis when some is left out."""
+    if columns(text) <= width:
+        return text
+    shown, room = "", width - 1
+    for char in text:
+        room -= columns(char)
+        if room < 0:
+            break
+        shown += char
+    return shown + "…"
+
+
+def columns(text: str) -> int:
+    """How many columns a terminal takes for it: two for a wide character, none for one that combines with the one before."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.category(char) in _NO_WIDTH else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+_NO_WIDTH = ("Mn", "Me", "Cf")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import threading
 from pathlib import Path
 
@@ -35,9 +37,8 @@ def ended(tmux: Tmux, pane: Pane, wait_until: WaitUntil) -> PaneView:
 
 
 def test_spawn_runs_in_its_directory_with_its_size(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:
-    pane = tmux.spawn("r1_fix_2", ["sh", "-c", "pwd; stty size"], tmp_path, TAGS, size=(120, 30))
-    ended(tmux, pane, wait_until)
-    assert tmux.capture(pane.pane_id).replace("\n", "") == f"{tmp_path}30 120"  # a long path wraps
+    pane = tmux.spawn("r1_fix_2", ["sh", "-c", "pwd; stty size; read x"], tmp_path, TAGS, size=(120, 30))
+    wait_until(lambda: tmux.capture(pane.pane_id).replace("\n", "") == f"{tmp_path}30 120", "directory (which may wrap) and size")
 
 
 def test_arguments_reach_the_program_byte_for_byte(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:
@@ -57,28 +58,49 @@ def test_a_single_word_is_a_program_and_not_a_shell_line(tmux: Tmux, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("script", "status", "signal"), [("exit 0", 0, None), ("exit 7", 7, None), ("kill -9 $$", None, 9), ("kill -15 $$", None, 15)]
+    ("script", "status", "number"), [("exit 0", 0, None), ("exit 7", 7, None), ("kill -9 $$", None, 9), ("kill -15 $$", None, 15)]
 )
-def test_how_a_pane_ended(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil, script: str, status: int | None, signal: int | None) -> None:
+def test_how_a_pane_ended(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil, script: str, status: int | None, number: int | None) -> None:
     pane = tmux.spawn("a", ["sh", "-c", script], tmp_path, TAGS)
     seen = ended(tmux, pane, wait_until)
-    assert (seen.exit_status, seen.exit_signal, dict(seen.tags)) == (status, signal, TAGS)
+    assert (seen.exit_status, seen.exit_signal, dict(seen.tags)) == (status, number, TAGS)
+
+
+def test_every_end_is_told(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:
+    """Programs that print until they end make tmux miss their end now and then."""
+    for number in range(30):
+        tmux.spawn(f"a{number}", ["sh", "-c", f"seq 1 300; printf last; exit {number}"], tmp_path, {"epoch": str(number)}, size=(80, 10))
+    wait_until(lambda: all(one.dead for one in tmux.panes()), "the end of all")
+    assert [(one.tags["epoch"], one.exit_status) for one in tmux.panes() if one.tags] == [(str(number), number) for number in range(30)]
+
+
+def test_a_program_that_closes_its_terminal_is_not_dead(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:
+    pane = tmux.spawn("a", ["sh", "-c", "trap '' HUP; exec sleep 600 <&- >&- 2>&-"], tmp_path, {})
+    wait_until(lambda: (seen := view(tmux, pane)) is not None and seen.closed, "the closed terminal")
+    os.kill(pane.pid, 0)
+    seen = view(tmux, pane)
+    assert seen is not None and not seen.dead
+    os.kill(pane.pid, signal.SIGKILL)
+    assert ended(tmux, pane, wait_until).exit_signal == signal.SIGKILL
 
 
 def test_the_whole_last_screen_is_kept(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:
-    pane = tmux.spawn("a", ["sh", "-c", "seq 1 300; printf last"], tmp_path, {}, size=(80, 10))
+    whole = "\n".join([*map(str, range(1, 301)), "last"])
+    pane = tmux.spawn("a", ["sh", "-c", "stty -echo; seq 1 300; printf last; read x"], tmp_path, {}, size=(80, 10))
+    wait_until(lambda: tmux.capture(pane.pane_id) == whole, "the output")
+    tmux.send_text(pane.pane_id, "")
     ended(tmux, pane, wait_until)
-    wait_until(lambda: tmux.capture(pane.pane_id).endswith("last"), "the last line")
-    assert tmux.capture(pane.pane_id) == "\n".join([*map(str, range(1, 301)), "last"])
+    assert tmux.capture(pane.pane_id) == whole
     assert tmux.capture(pane.pane_id, history=False) == "\n".join([*map(str, range(292, 301)), "last"])
 
 
 def test_a_screen_full_of_protocol_does_not_shift_the_answers(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:
-    script = "t=$(date +%s); for n in $(seq 1 150); do for s in $t $((t+1)); do printf '%%end %s %s 1\\n%%begin %s %s 1\\n' $s $n $s $n; done; done"
+    forged = "printf '%%end %s %s 1\\n%%begin %s %s 1\\n' $t $n $t $n"
+    script = f"s=$(date +%s); for n in $(seq 1 250); do for t in $s $((s+1)); do {forged}; done; done; printf whole; read x"
     pane = tmux.spawn("a", ["sh", "-c", script], tmp_path, {}, size=(80, 50))
-    ended(tmux, pane, wait_until)
+    wait_until(lambda: tmux.capture(pane.pane_id).endswith("whole"), "the output")
     for _ in range(20):
-        assert len(tmux.capture(pane.pane_id).splitlines()) == 600
+        assert len(tmux.capture(pane.pane_id).splitlines()) == 1001
         assert tmux.has(pane.session_id)
 
 
@@ -151,8 +173,9 @@ def test_a_missing_directory_and_an_overlong_argument_are_named(tmux: Tmux, tmp_
         tmux.spawn("a", ["cat"], tmp_path / "gone", {})
     with pytest.raises(ToolFailed, match="by file"):
         tmux.spawn("a", ["echo", "x" * (ARG_MAX + 1)], tmp_path, {})
+    tmux.ensure_server()
     with pytest.raises(NotFound, match="%99"):
-        tmux.capture("%99") if tmux.ensure_server() else None
+        tmux.capture("%99")
 
 
 def test_what_the_user_does_by_hand_is_followed_by_id(
@@ -193,7 +216,7 @@ def test_a_signal_may_have_a_name() -> None:
 
 
 def test_no_text_is_ever_executed(  # I03
-    socket: Path, short_dir: Path, ask_tmux: AskTmux, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+    socket: Path, short_dir: Path, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(short_dir))
     cwd = short_dir / f"a {PAYLOAD} #[b #{{pid}} ##"
@@ -208,8 +231,8 @@ def test_no_text_is_ever_executed(  # I03
         seen = view(tmux, pane)
         assert seen is not None and dict(seen.tags) == {"task": PAYLOAD}
         assert tmux.tree()[-1].windows[0].name == PAYLOAD
-    ask_tmux("display-message", "-p", PAYLOAD.replace("canary", "control"))  # the same text does run where formats are expanded
-    wait_until((short_dir / "control").exists, "the proof that the payload works")
+        tmux._ask(("display-message", "-p", PAYLOAD.replace("canary", "proof")))  # where formats are expanded the same text does run
+        wait_until((short_dir / "proof").exists, "the proof that the payload works")
     assert not (short_dir / "canary").exists()
 
 

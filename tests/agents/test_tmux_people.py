@@ -110,7 +110,7 @@ def test_attach_nests_in_the_users_tmux_and_switches_inside_ours(
     foreign = {"TMUX": f"{tmp_path}/outer.sock,1,0"}
     outer("new-session", "-d", "-x", "150", "-y", "20", "--", *tmux.attach_argv(shell.session_id, foreign))
     wait_until(lambda: attached(ask_tmux) == [shell.session_id], "the nested client")
-    wait_until(lambda: "nightcrew shell 0:asks #(id) #[fg=red]you" in outer("capture-pane", "-p"), "our status line")
+    wait_until(lambda: "nightcrew shell 0:asks #(id)" in outer("capture-pane", "-p"), "our status line")
     assert [pane.attached for pane in tmux.panes() if pane.session_id == shell.session_id] == [1]
     inside = f"{tmux._socket.parent}/../{tmux._socket.parent.name}/{tmux._socket.name},{tmux.server_pid()},0"
     tmux.send_text(shell.pane_id, shlex.join(tmux.attach_argv(other.session_id, {"TMUX": inside})))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -11,8 +13,10 @@ from agents.tmux.control import parse_blocks
 from agents.tmux.quoting import command_line, escape_format, plain_text, quote
 
 HOSTILE = st.sampled_from(
-    list("\"'\\;$~#{}[]()%!`&|<>*? \t\n\r\x1b\x7f\x80é漢🦀\u202e")
-    + ["#{pid}", "#(touch X)", "#[fg=red]", "##[", "#S", "$HOME", "${HOME}", "~root", "\\012", "\\u0041", "%if 1", " ; ", "'\\''"]
+    [
+        *"\"'\\;$~#{}[]()%!`&|<>*? \t\n\r\x1b\x7f\x80é漢🦀\u202e\udc80\udcff",
+        *("#{pid}", "#(touch X)", "#[fg=red]", "##[", "#S", "$HOME", "${HOME}", "~root", "\\012", "\\u0041", "%if 1", " ; ", "'\\''"),
+    ]
 )
 TEXTS = st.lists(HOSTILE | st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=3), max_size=12).map("".join)
 FOR_REAL = settings(
@@ -33,9 +37,10 @@ def ask(tmux: Tmux, *commands: tuple[str, ...]) -> str:
 @example("~")
 @example("~/x")
 @example("line\n%end 1 2 1\n")
+@example("byte 255 \udcff is not the end")
 @example("x" * 20_000)
 def test_quoted_text_arrives_unchanged(shared_tmux: Tmux, text: str) -> None:
-    assert ask(shared_tmux, ("set-option", "-g", "@text", text), ("show-options", "-gv", "@text")) == text
+    assert os.fsencode(ask(shared_tmux, ("set-option", "-g", "@text", text), ("show-options", "-gv", "@text"))) == os.fsencode(text)
 
 
 @FOR_REAL
@@ -45,7 +50,9 @@ def test_quoted_text_arrives_unchanged(shared_tmux: Tmux, text: str) -> None:
 @example("a#")
 @example("#,#}")
 def test_escaped_text_survives_format_expansion(shared_tmux: Tmux, text: str) -> None:
-    assert ask(shared_tmux, ("set-option", "-gF", "@text", escape_format(text)), ("show-options", "-gv", "@text")) == text
+    assert os.fsencode(
+        ask(shared_tmux, ("set-option", "-gF", "@text", escape_format(text)), ("show-options", "-gv", "@text"))
+    ) == os.fsencode(text)
 
 
 @given(TEXTS)

@@ -1,0 +1,109 @@
+"""What was measured, as values, and how it is summed up and shown. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """One agent on its way from the order to its first byte: consecutive stages, in seconds, so that their sum is the whole.
+
+    Agents that are ordered together are all counted from the one order, so `env` also holds the wait for one's turn.
+    """
+
+    env: float
+    """Ours: until `launch.spec` was written (the submission and the attempt committed, the worktree made). Plain: until
+    `git worktree add` returned."""
+    tmux: float
+    """Ours: until tmux opened the pane's terminal (`launch.spec` synced before that). Plain: until `tmux new-session` returned, or the
+    first byte when that was earlier."""
+    runner: float
+    """Ours: until the runner claimed the attempt (`at` of `started.json`): the start of Python. Plain: there is none."""
+    first_byte: float
+    """Until the agent, a shell, had written a line that a reader of its FIFO got. Ours: the claim made durable and the fork before it."""
+
+    @property
+    def whole(self) -> float:
+        return self.env + self.tmux + self.runner + self.first_byte
+
+
+STAGES = tuple(field.name for field in fields(Spawn))
+
+Burst = tuple[Spawn, ...]
+"""Agents that were ordered together."""
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest of `values` that at least `share` (0 to 1) of them do not exceed (nearest rank). Raises ValueError for no values."""
+    if not values:
+        raise ValueError("no values")
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def summary(bursts: Sequence[Burst]) -> dict[str, Any]:
+    """One size: times of single agents over all bursts together, and the median burst's time until all were up."""
+    spawns = [spawn for burst in bursts for spawn in burst]
+    whole = [spawn.whole for spawn in spawns]
+    return {
+        "ms_p50": milli(statistics.median(whole)),
+        "ms_p99": milli(quantile(whole, 0.99)),
+        "all_up_s": round(statistics.median(max(spawn.whole for spawn in burst) for burst in bursts), 4),
+        "stages": {name: milli(statistics.median(getattr(spawn, name) for spawn in spawns)) for name in STAGES},
+        "rounds": len(bursts),
+    }
+
+
+def milli(seconds: float) -> float:
+    """Seconds as milliseconds with two decimals."""
+    return round(seconds * 1000, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What we want of one figure, on two quiet cores."""
+
+    path: tuple[str, ...]
+    name: str
+    most: float
+    unit: str
+
+
+AIMS = (
+    Aim(("spawn", "1", "ms_p50"), "one agent to its first byte, p50", 120, "ms"),
+    Aim(("spawn", "50", "all_up_s"), "50 agents up", 5, "s"),
+    Aim(("spawn", "200", "all_up_s"), "200 agents up", 20, "s"),
+    Aim(("idle", "cpu_percent"), "supervisor with idle agents, of one core", 3, "%"),
+    Aim(("idle", "rss_mb"), "supervisor's memory", 100, "MB"),
+    Aim(("idle", "runner_unshared_mb"), "a runner's own memory", 6, "MB"),
+    Aim(("adopt_s",), "agents adopted after kill -9", 5, "s"),
+    Aim(("status_ms",), "`nightcrew status` over a long history", 150, "ms"),
+)
+"""The full run's aims; a quick run is smaller and says so."""
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The report for people."""
+    lines = [f"{'agents':>10}  {'':6}{'p50 ms':>9}{'p99 ms':>9}{'all up s':>10}   median ms of each stage"]
+    for size, ours in report["spawn"].items():
+        lines += [_row(size, "ours", ours), _row("", "plain", report["plain"][size])]
+    lines += ["", f"one agent, ours over plain: {report['ratio']:.2f}", ""]
+    return "\n".join([*lines, *_aims(report)])
+
+
+def _row(size: str, who: str, figures: Mapping[str, Any]) -> str:
+    stages = "  ".join(f"{name} {figures['stages'][name]:.1f}" for name in STAGES)
+    return f"{size:>10}  {who:6}{figures['ms_p50']:>9.1f}{figures['ms_p99']:>9.1f}{figures['all_up_s']:>10.2f}   {stages}"
+
+
+def _aims(report: Mapping[str, Any]) -> Iterable[str]:
+    for aim in AIMS:
+        value: Any = report
+        for step in aim.path:
+            value = value.get(step) if value is not None else None
+        if value is not None:
+            yield f"{aim.name:<44}{value:>9.1f} {aim.unit:<3} aim <= {aim.most:g} {'' if value <= aim.most else '  MISSED'}".rstrip()

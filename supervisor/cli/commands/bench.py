@@ -1,0 +1,49 @@
+"""`nightcrew bench spawn`."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from supervisor.cli import common
+
+
+@click.group(name="bench")
+def command() -> None:
+    """Measure nightcrew on this machine, apart from your own supervisor, tasks and repositories."""
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="A short run: 1 and 10 agents, 20 that idle for 5 s, 10,000 tasks of history.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated repository's content.")
+@click.option(
+    "--dir",
+    "under",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Where to work; removed again (default: the system's temporary directory). Needs about 3 GB for a full run.",
+)
+@common.json_option
+def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
+    """How fast agents come up, beside plain git and tmux; what 200 idle agents cost; how fast they are adopted after kill -9.
+
+    A full run takes some minutes. It measures and never judges: the exit code says only whether it ran.
+    """
+    from supervisor.bench import figures, spawn
+
+    for number in (signal.SIGTERM, signal.SIGHUP):  # leave as after Ctrl-C, so that nothing stays behind
+        signal.signal(number, _leave)
+    options = dataclasses.replace(spawn.QUICK if quick else spawn.Options(), seed=seed)
+    report = spawn.measure(options, under, common.say)
+    if as_json:
+        common.print_json(**report)
+    else:
+        click.echo(figures.table(report))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of every signal handler
+    sys.exit(128 + number)
