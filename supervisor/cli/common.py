@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from supervisor.core.errors import NotFound
+from supervisor.core.errors import NightcrewError, NotFound
 from supervisor.host.paths import Home, home
+from supervisor.daemon import lock
 from supervisor.ledger import queries, store
 
 
@@ -49,21 +50,42 @@ def ledger(where: Home) -> sqlite3.Connection:
 def tasks_named(where: Home, names: tuple[str, ...]) -> list[str]:
     """Full task ids, in order and once each."""
     db = ledger(where)
-    return list(dict.fromkeys(task for name in names for task in queries.match_tasks(db, name)))
+    return list(dict.fromkeys(task for name in names for task in queries.match_tasks(db, _typed(name))))
 
 
 def task_named(where: Home, name: str) -> queries.TaskView:
     """The one task that a name means."""
     db = ledger(where)
-    return queries.one(db, queries.match_task(db, name))
+    return queries.one(db, queries.match_task(db, _typed(name)))
+
+
+def _typed(name: str) -> str:
+    """The name, which may hold any bytes. No task has one that is not UTF-8, and SQLite takes none."""
+    if not name.isprintable():
+        raise NotFound("no task or run is called", on=name, hint="nightcrew status --all")
+    return name
+
+
+class SupervisorWatch:
+    """Says, once, that nobody is there who would start or finish what is waited for."""
+
+    def __init__(self, where: Home) -> None:
+        self._where = where
+        self._said = False
+
+    def look(self) -> None:
+        """Look whether a supervisor runs; cheap enough for every turn of a loop."""
+        if not self._said and lock.holder(self._where.lock) is None:
+            self._said = True
+            say("no supervisor is running: agents that live go on, nothing new starts; next: nightcrew up -d")
 
 
 def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
     """Shell completion: ids and names of recent tasks."""
-    where = home()
-    if not where.ledger.exists():
-        return []
-    rows = store.connect_readonly(where.ledger).execute("SELECT id, name, run FROM task ORDER BY ord DESC LIMIT 500").fetchall()
+    try:
+        rows = ledger(home()).execute("SELECT id, name, run FROM task ORDER BY ord DESC LIMIT 500").fetchall()
+    except (NightcrewError, sqlite3.Error):
+        return []  # in the middle of somebody's command line is no place for an error
     words = dict.fromkeys(str(word) for row in rows for word in (row["name"], row["id"], row["run"]))
     return [word for word in words if word.startswith(incomplete)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import click
 
@@ -46,8 +47,10 @@ def to_the_end(home: Home, run: str, *, quiet: bool) -> list[queries.TaskView]:
     """Print a line for each task that starts or ends, until all have; the supervisor may come and go meanwhile."""
     db = common.ledger(home)
     shown: dict[str, tuple[TaskState, int]] = {}
+    watch = common.SupervisorWatch(home)
     try:
         while True:
+            watch.look()
             views = queries.of_run(db, run)
             if not quiet:
                 _print_changes(home, views, shown)
@@ -71,7 +74,9 @@ def _print_changes(home: Home, views: list[queries.TaskView], shown: dict[str, t
             continue
         shown[view.id] = mark
         detail = status.detail(view, home.root) if view.final else ""
-        click.echo(status.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
+        # A step of its attempt that we happen to see (launching, collecting) is no news.
+        plain = replace(view, attempt_state=None)
+        click.echo(status.line(plain, now, width=common.width(), color=common.use_color(), detail=detail))
     sys.stdout.flush()
 
 

@@ -18,6 +18,7 @@ import click
 
 from supervisor import __version__
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError, one_line
+from supervisor.host.guard import check_packages
 
 VERBS = {
     "run": "Run a plan of tasks and follow it to its end.",

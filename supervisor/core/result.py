@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -81,7 +82,7 @@ def last_json_object(tail: bytes) -> Any:
         text = line.strip()
         if text.startswith(b"{") and text.endswith(b"}"):
             try:
-                found = json.loads(text, parse_constant=_not_json)
+                found = json.loads(text, parse_float=_finite, parse_constant=_finite)
             except (ValueError, RecursionError):
                 continue
             if not _deeper_than(MAX_DEPTH, found):
@@ -89,8 +90,12 @@ def last_json_object(tail: bytes) -> Any:
     return None
 
 
-def _not_json(word: str) -> Any:
-    raise ValueError(f"{word} is Python's, not JSON's")
+def _finite(text: str) -> float:
+    """`NaN`, `Infinity` and `1e999` would be written again as words that JSON does not have."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
 
 
 def _deeper_than(limit: int, value: Any) -> bool:

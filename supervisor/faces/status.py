@@ -80,8 +80,12 @@ def detail(view: TaskView, root: Path) -> str:
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
         return f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
-    # The state stands in front of the line already.
-    return view.reason.removeprefix(f"{view.state}: ").removeprefix(str(view.state))
+    return why(view)
+
+
+def why(view: TaskView) -> str:
+    """The reason of its state, without the state itself, which stands beside it already."""
+    return view.reason.removeprefix(f"{view.state}: ").removeprefix(str(view.state)).strip()
 
 
 def last_line(path: Path) -> str:

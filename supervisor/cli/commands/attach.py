@@ -7,6 +7,7 @@ import click
 from supervisor.cli import common
 from supervisor.core.errors import NotFound
 from supervisor.core.states import TaskState
+from supervisor.faces import status
 from supervisor.host.paths import home
 from supervisor.ledger import queries
 
@@ -30,11 +31,14 @@ def command(name: str | None) -> int:
             raise NotFound("no agent is running", hint="nightcrew status")
         view = running[0]
     else:
-        view = queries.one(db, queries.match_task(db, name))
+        view = common.task_named(where, name)
     if view.state is not TaskState.RUNNING:
-        why = f"it is {view.state}" + (f" ({view.reason})" if view.reason else "")
-        raise NotFound("no live pane of", on=view.id, why=why, hint=f"nightcrew logs {view.id}" if view.epoch else "nightcrew status")
+        raise NotFound("no live pane of", on=view.id, why=f"it is {_state(view)}", hint=f"nightcrew logs {view.id}" if view.epoch else "nightcrew status")
     code = sessions.attach(where, view.id, view.epoch)
-    after = queries.one(db, view.id)
-    common.say(f"{view.id} is {after.state}" + (f" ({after.reason})" if after.final and after.reason else ""))
+    common.say(f"{view.id} is {_state(queries.one(db, view.id))}")
     return code
+
+
+def _state(view: queries.TaskView) -> str:
+    why = status.why(view)
+    return f"{view.state} ({why})" if why else str(view.state)

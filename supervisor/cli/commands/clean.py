@@ -33,7 +33,13 @@ def command(names: tuple[str, ...], yes: bool, discard: bool, as_json: bool) -> 
     else:
         _print(answer, yes)
     if yes and names and answer["kept"]:
-        raise Refused("not removed", on=f"{len(answer['kept'])} of the named worktrees", why=answer["kept"][0]["why"])
+        raise Refused(
+            "not removed",
+            on=f"{len(answer['kept'])} of the named worktrees",
+            why=answer["kept"][0]["why"],
+            kept="them as they were",
+            hint="nightcrew take NAME, or nightcrew clean --yes --discard NAME",
+        )
 
 
 def _print(answer: dict[str, list[dict[str, str]]], yes: bool) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
 from supervisor.cli import common
@@ -16,4 +19,5 @@ def command(name: str, stat: bool) -> None:
     from supervisor.daemon import results
 
     where = home()
-    click.echo(results.diff(common.ledger(where), common.task_named(where, name), stat=stat), nl=False)
+    text = results.diff(common.ledger(where), common.task_named(where, name), stat=stat)
+    sys.stdout.buffer.write(os.fsencode(text))  # git's very bytes, whatever the terminal's encoding

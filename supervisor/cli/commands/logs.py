@@ -29,7 +29,8 @@ def command(name: str, follow: bool, attempt: int | None, stream: str) -> None:
     epoch = attempt or view.epoch
     if not 1 <= epoch <= view.epoch:
         if not follow:
-            raise NotFound("no log", on=view.id, why="it has not started" if not view.epoch else f"there are {view.epoch} attempts")
+            why = f"its attempts are numbered 1 to {view.epoch}" if view.epoch else "it has not started"
+            raise NotFound("no log of", on=view.id, why=why, hint=f"nightcrew status {view.id}")
         epoch = 1
     directory = where.attempt(view.id, epoch)
     tails = [_Tail(directory / f"{kind}.log", kind) for kind in ("stdout", "stderr") if stream in (kind, "both")]

@@ -72,13 +72,12 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
 
 
 def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
-    pid = lock.holder(where.lock)
     if db is None:
         common.say("nothing was ever run here; next: nightcrew run PLAN")
         return
     runs, views = _views(db, name, everything)
-    if pid is None and any(not view.final for view in views):
-        common.say("no supervisor is running; agents that live go on, nothing new starts; next: nightcrew up -d")
+    if any(not view.final for view in views):
+        common.SupervisorWatch(where).look()
     now = time.time()
     for view in text.by_urgency(views):
         detail = text.detail(view, where.root)

@@ -9,7 +9,7 @@ import click
 from supervisor.cli import common
 from supervisor.core.errors import TimedOut
 from supervisor.core.states import TaskState
-from supervisor.faces import tasks_json
+from supervisor.faces import status, tasks_json
 from supervisor.host.paths import home
 from supervisor.ledger import queries
 
@@ -28,6 +28,7 @@ def command(names: tuple[str, ...], first: bool, timeout: float | None, as_json:
     wanted = common.tasks_named(where, names) if names else [view.id for view in queries.unfinished(db)]
     deadline = None if timeout is None else time.monotonic() + timeout
     enough = any if first else all
+    watch = common.SupervisorWatch(where)
     while True:
         views = [queries.one(db, task) for task in wanted]
         if not views or enough(view.final for view in views):
@@ -35,8 +36,11 @@ def command(names: tuple[str, ...], first: bool, timeout: float | None, as_json:
         if deadline is not None and time.monotonic() >= deadline:
             left = sum(not view.final for view in views)
             raise TimedOut("still unfinished", on=f"{left} of {len(views)} tasks", kept="they go on", hint="nightcrew status")
+        watch.look()
         time.sleep(LOOK_S)
     ended = [view for view in views if view.final]
     if as_json:
         common.print_json(tasks=[tasks_json.task(view) for view in ended])
+    elif ended:
+        common.say(status.tally(ended))
     return 0 if all(view.state is TaskState.DONE for view in ended) else 1

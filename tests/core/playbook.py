@@ -1,0 +1,163 @@
+"""A script for `decide`: what happens on the left of `>>`, what must be commanded on the left of `<<`.
+
+    assert (
+        Playbook(slots=1)
+        >> submitted(task("a"), task("b"))
+        << SetState("a", TaskState.READY, "")
+        << SetState("b", TaskState.READY, "")
+        << Start("a", 1, "")
+        >> After(5)                        # nothing is commanded
+    )
+
+`Books` stand for the ledger: they take each command as the ledger does, and refuse what must never be commanded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from supervisor.core.crew import Attempt, Collect, Command, Crew, Event, Finish, MarkRunning, Revive, SetState, Start, Stop, Submitted, Task
+from supervisor.core.decide import decide
+from supervisor.core.states import FINAL, TASK_TRANSITIONS, AttemptState, End, TaskState, attempt_after
+
+
+def task(task_id: str, order: int = 0, **facts: object) -> Task:
+    """A waiting task; `after` may be any iterable of ids."""
+    if "after" in facts:
+        facts["after"] = frozenset(facts["after"])  # type: ignore[call-overload]
+    return Task(task_id, order, **facts)  # type: ignore[arg-type]
+
+
+def submitted(*tasks: Task) -> Submitted:
+    return Submitted(tasks)
+
+
+@dataclass(frozen=True)
+class After:
+    """Time passes, in seconds, and `decide` looks at the clock."""
+
+    seconds: float
+
+
+class Playbook:
+    """One crew and the script that it goes through. Each command that is given must be expected, in order."""
+
+    def __init__(self, slots: int = 4, now: float = 1000.0) -> None:
+        self.crew = Crew(slots=slots)
+        self.now = now
+        self.books = Books()
+        self._unread: list[Command] = []
+
+    def __rshift__(self, event: Event | After | Sequence[Event]) -> Playbook:
+        assert self
+        if isinstance(event, After):
+            self.now += event.seconds
+            return self._decide(())
+        return self._decide(event if isinstance(event, Sequence) else (event,))
+
+    def __lshift__(self, expected: Command) -> Playbook:
+        assert self._unread, f"expected {expected}, and nothing more was commanded"
+        assert self._unread.pop(0) == expected
+        return self
+
+    def __bool__(self) -> bool:
+        assert self._unread == [], "this was commanded and not expected"
+        return True
+
+    def _decide(self, events: Sequence[Event]) -> Playbook:
+        for event in events:
+            if isinstance(event, Submitted):
+                self.books.submit(event.tasks)
+        self.crew, self._unread = decide(self.crew, events, self.now)
+        self.books.commit(self._unread, self.now)
+        return self
+
+
+@dataclass
+class Books:
+    """Every task that was ever submitted, as the commands left it."""
+
+    tasks: dict[str, Task] = field(default_factory=dict)
+    slots: int | None = None
+    """When given, no start may make more attempts than this alive."""
+
+    def submit(self, tasks: Iterable[Task]) -> None:
+        for new in tasks:
+            self.tasks.setdefault(new.id, new)
+
+    def commit(self, commands: Iterable[Command], now: float) -> None:
+        for command in commands:
+            self.tasks[command.task] = self._after(self.tasks[command.task], command, now)
+
+    def unfinished(self) -> tuple[Task, ...]:
+        """What a restarted supervisor reads: the open tasks and what they come after."""
+        open_ones = [held for held in self.tasks.values() if held.state not in FINAL]
+        needed = {need for held in open_ones for need in held.after}
+        return tuple(held for held in self.tasks.values() if held.state not in FINAL or held.id in needed)
+
+    def _after(self, held: Task, command: Command, now: float) -> Task:
+        match command:
+            case Start(_, epoch, cause):
+                return self._started(held, epoch, cause, now)
+            case MarkRunning(_, epoch):
+                return self._stepped(held, epoch, "started", now)
+            case Stop(_, epoch, why):
+                return self._stopped(held, epoch, why, now)
+            case Collect(_, epoch, _, _):
+                return self._stepped(held, epoch, "tree gone", now)
+            case Finish():
+                return self._finished(held, command, now)
+            case SetState(_, state, reason):
+                assert held.attempt is None, f"{command} while an attempt lives"
+                self._check_move(held, state)
+                return replace(held, state=state, cause=reason or held.cause)
+            case Revive(_, cause):
+                assert held.state in FINAL, f"{command} of a task that is {held.state}"
+                return replace(held, state=TaskState.WAITING, failures=0, losses=0, not_before=0.0, cause=cause)
+
+    def _started(self, held: Task, epoch: int, cause: str, now: float) -> Task:
+        assert held.state is TaskState.READY, f"{held.id} starts while it is {held.state}"
+        assert held.attempt is None, f"{held.id} has a live attempt already"
+        assert epoch == held.epoch + 1, f"{held.id}: epoch {epoch} after {held.epoch}"
+        assert bool(cause) == (epoch > 1), f"{held.id}:{epoch} starts with the cause {cause!r}"
+        assert held.not_before <= now, f"{held.id} starts inside its backoff"
+        alive = sum(other.attempt is not None for other in self.tasks.values())
+        assert self.slots is None or alive < self.slots, f"{held.id} starts beyond {self.slots} slots"
+        return replace(held, state=TaskState.RUNNING, epoch=epoch, cause="", attempt=Attempt(epoch, AttemptState.LAUNCHING, now))
+
+    def _stepped(self, held: Task, epoch: int, event: str, now: float) -> Task:
+        attempt = self._live(held, epoch)
+        return replace(held, attempt=replace(attempt, state=attempt_after(attempt.state, event), since=now))
+
+    def _stopped(self, held: Task, epoch: int, why: str, now: float) -> Task:
+        attempt = self._live(held, epoch)
+        if attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING):
+            return replace(held, attempt=Attempt(epoch, AttemptState.STOPPING, now, why))
+        assert attempt.stop_why != why, f"{held.id}:{epoch} is stopped twice for the same reason"
+        return replace(held, attempt=replace(attempt, stop_why=why))
+
+    def _finished(self, held: Task, done: Finish, now: float) -> Task:
+        attempt = self._live(held, done.epoch)
+        assert attempt.state is AttemptState.COLLECTING, f"{held.id}:{done.epoch} ends while it is {attempt.state}"
+        self._check_move(held, done.state)
+        return replace(
+            held,
+            state=done.state,
+            failures=held.failures + (done.end in (End.FAILED, End.TIMEOUT)),
+            losses=held.losses + (done.end is End.LOST),
+            not_before=now + done.delay_s if done.delay_s else 0.0,
+            cause=f"{done.end}: {done.cause}" if done.cause else str(done.end),
+            attempt=None,
+        )
+
+    def _live(self, held: Task, epoch: int) -> Attempt:
+        assert held.attempt is not None and held.attempt.epoch == epoch, f"{held.id}:{epoch} is not its live attempt"
+        return held.attempt
+
+    def _check_move(self, held: Task, state: TaskState) -> None:
+        assert held.state not in FINAL, f"{held.id} is {held.state}, which is final, and becomes {state}"
+        assert state in TASK_TRANSITIONS[held.state].values(), f"{held.id}: {held.state} cannot become {state}"
+        if held.state is TaskState.WAITING and state is TaskState.READY:
+            early = [need for need in held.after if self.tasks[need].state is not TaskState.DONE]
+            assert early == [], f"{held.id} is unblocked before {early}"
