@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from supervisor.core.errors import NightcrewError, NotFound
-from supervisor.host.paths import Home, home
 from supervisor.daemon import lock
+from supervisor.host.paths import Home, home
 from supervisor.ledger import queries, store
 
 
@@ -50,16 +50,16 @@ def ledger(where: Home) -> sqlite3.Connection:
 def tasks_named(where: Home, names: tuple[str, ...]) -> list[str]:
     """Full task ids, in order and once each."""
     db = ledger(where)
-    return list(dict.fromkeys(task for name in names for task in queries.match_tasks(db, _typed(name))))
+    return list(dict.fromkeys(task for name in names for task in queries.match_tasks(db, typed(name))))
 
 
 def task_named(where: Home, name: str) -> queries.TaskView:
     """The one task that a name means."""
     db = ledger(where)
-    return queries.one(db, queries.match_task(db, _typed(name)))
+    return queries.one(db, queries.match_task(db, typed(name)))
 
 
-def _typed(name: str) -> str:
+def typed(name: str) -> str:
     """The name, which may hold any bytes. No task has one that is not UTF-8, and SQLite takes none."""
     if not name.isprintable():
         raise NotFound("no task or run is called", on=name, hint="nightcrew status --all")

@@ -173,7 +173,8 @@ class Loop:
                 self._begin((task, epoch), self._launch)
             case Stop(task, epoch, why):
                 failpoint("stop.committed")
-                self._begin((task, epoch), functools.partial(self._stop, why=why))
+                if self._is_stopping(task):
+                    self._begin((task, epoch), functools.partial(self._stop, why=why))
             case Collect(task, epoch, end, cause):
                 failpoint("finish.collect-committed")
                 self._begin((task, epoch), functools.partial(self._collect, end=end, cause=cause))
@@ -184,6 +185,11 @@ class Loop:
                 pass
             case _:
                 assert_never(command)
+
+    def _is_stopping(self, task: str) -> bool:
+        """Not so when the attempt was ending already as the stop was asked: then its own end goes on."""
+        attempt = self.crew.tasks[task].attempt
+        return attempt is not None and attempt.state is AttemptState.STOPPING
 
     def _begin(self, key: Key, job: Job) -> None:
         """Run a job for an attempt, after the one that it may still have."""

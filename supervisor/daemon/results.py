@@ -7,7 +7,9 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.core import records
 from supervisor.core.errors import NotFound, Refused
+from supervisor.core.states import TaskState
 from supervisor.host import files
 from supervisor.host.paths import home
 from supervisor.ledger import queries
@@ -29,21 +31,27 @@ class Taken:
 
 
 def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
-    """What the task's branch has over its base, as git prints it. Raises NotFound when there is no branch yet."""
+    """What the task's branch has over its base, as git prints it; once the branch was cleaned away, what the rescue ref kept of it.
+
+    Raises NotFound when there is no branch yet.
+    """
     repository = _repository(Path(queries.run(db, view.run).root))
-    tip = resolve(repository, _branch(view))
+    tip = _tip(repository, view)
     return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
 
 
 def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool) -> Taken:
     """Merge the task's branch into the branch checked out at `where`.
 
-    Raises Refused, with nothing changed, when the task has not ended well, `where` is another repository, the checkout is dirty, or the
-    merge would conflict.
+    Raises Refused, with nothing changed, when the task has not ended well (its command can still be printed), `where` is another
+    repository, the branch was cleaned away, the checkout is dirty, or the merge would conflict.
     """
     branch = _branch(view)
     if not view.final:
         raise Refused("cannot take", on=view.id, why=f"it is {view.state}", kept="the checkout", hint=f"nightcrew wait {view.id}")
+    if view.state is not TaskState.DONE and not only_print:
+        hint = f"nightcrew diff {view.id}, then nightcrew take --print {view.id}"
+        raise Refused("will not take", on=view.id, why=f"it is {view.state}: {view.end_cause or view.reason}", kept="the checkout, its branch", hint=hint)
     repository = _repository(where)
     if repository.project != view.project:
         owner = queries.run(db, view.run).root
@@ -53,7 +61,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
             why=f"it belongs to {owner}, not to {repository.root}",
             hint=f"nightcrew take {view.id} -C {shlex.quote(owner)}",
         )
-    resolve(repository, branch)
+    _refuse_cleaned(repository, view, branch)
     if only_print:
         command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(branch)}"
         return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged: --print")
@@ -62,10 +70,36 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
         return Taken(
             view.id, merged=False, commit=None, commands=done.commands, sentence=f"nothing was merged: {done.why}; run the line above"
         )
-    how = "fast-forward" if done.fast_forward else "a merge commit"
-    return Taken(
-        view.id, merged=True, commit=done.commit, commands=(), sentence=f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})"
-    )
+    if done.commit == repository.head:
+        sentence = f"{repository.branch} has everything of {view.id} already"
+    else:
+        how = "fast-forward" if done.fast_forward else "a merge commit"
+        sentence = f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})"
+    return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence)
+
+
+def _tip(repository: Repository, view: TaskView) -> str:
+    try:
+        return resolve(repository, _branch(view))
+    except NotFound:
+        kept = (view.result or {}).get("tip")
+        if kept is None:
+            raise
+        return resolve(repository, kept)
+
+
+def _refuse_cleaned(repository: Repository, view: TaskView, branch: str) -> None:
+    try:
+        resolve(repository, branch)
+    except NotFound:
+        ref = records.rescue_ref(view.id, view.epoch)
+        raise Refused(
+            "cannot take",
+            on=view.id,
+            why="its branch is gone, after nightcrew clean or by hand",
+            kept=ref,
+            hint=f"git -C {shlex.quote(str(repository.root))} merge {ref}",
+        ) from None
 
 
 def _branch(view: TaskView) -> str:

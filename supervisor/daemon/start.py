@@ -11,31 +11,43 @@ from pathlib import Path
 from typing import Any
 
 from agents.tmux import SessionExists, Tmux
+from supervisor.config import user
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut
 from supervisor.daemon import lock, protocol
-from supervisor.host import files
+from supervisor.host import cores, files
 from supervisor.host.paths import Home
+from supervisor.ledger import store
 
 SESSION = "supervisor"
 START_S = 30.0
+COLUMNS = 200
+"""Width of the supervisor's pane while nobody is attached."""
 
 
 def ensure_running(home: Home, settings_file: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """The running supervisor's `ping`; starts one when there is none, and says so.
+    """The `ping` of a supervisor that is ready for requests; starts one when there is none, and says so.
 
-    Raises what kept it from starting, in its own words, and TimedOut when it does not answer in 30 s.
+    Raises what keeps it from starting, and TimedOut when it is not ready in 30 s.
     """
-    try:
-        return protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
-    except NotRunning:
-        pass
-    files.private_dir(home.root)
-    files.private_dir(home.run_dir)
+    with contextlib.suppress(NotRunning):
+        answer = protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
+        if answer["ready"]:
+            return answer
+    _check(home, settings_file)
     if lock.holder(home.lock) is None:
         say("starting the supervisor (nightcrew attach supervisor to watch it)")
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
         _spawn(tmux, home, settings_file)
         return _await_ready(tmux, home)
+
+
+def _check(home: Home, settings_file: Path) -> None:
+    """What would keep a supervisor from starting is found here, where its class and exit code reach the person."""
+    files.private_dir(home.root)
+    files.private_dir(home.run_dir)
+    user.load(settings_file, len(cores.usable()))
+    if home.ledger.exists():
+        store.connect_readonly(home.ledger).close()
 
 
 def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> None:
@@ -45,7 +57,7 @@ def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> None:
             tmux.kill_session(pane.session_id)
     argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "up", "--home", str(home.root), "--config", str(settings_file)]
     with contextlib.suppress(SessionExists):  # somebody else starts it at this moment: wait for theirs
-        tmux.spawn(SESSION, argv, home.root, {"own": SESSION})
+        tmux.spawn(SESSION, argv, home.root, {"own": SESSION}, size=(COLUMNS, 50))
 
 
 def _await_ready(tmux: Tmux, home: Home) -> dict[str, Any]:
@@ -57,11 +69,19 @@ def _await_ready(tmux: Tmux, home: Home) -> dict[str, Any]:
                 return answer
         pane = next((pane for pane in tmux.panes() if pane.session_name == SESSION), None)
         if pane is not None and pane.dead:
-            words = [line for line in tmux.capture(pane.pane_id).splitlines() if line.strip()]
+            words = _last_words(tmux.capture(pane.pane_id))
             tmux.kill_session(pane.session_id)
-            raise NightcrewError("the supervisor did not start", why=words[-1].removeprefix("nightcrew: ") if words else "it said nothing")
+            raise NightcrewError("the supervisor did not start", why=words or "it said nothing", hint="nightcrew up")
         time.sleep(0.02)
     raise TimedOut("the supervisor did not become ready", on=f"in {START_S:.0f} s", kept="the ledger", hint="nightcrew attach supervisor")
+
+
+def _last_words(screen: str) -> str:
+    """Its last message, put together again from the lines into which the pane broke it."""
+    lines = screen.splitlines()
+    starts = [index for index, line in enumerate(lines) if line.startswith("nightcrew: ")]
+    message = "".join(line.ljust(COLUMNS) for line in lines[starts[-1] if starts else -1 :])
+    return message.strip().removeprefix("nightcrew: ").strip()
 
 
 def stop_server_when_empty(home: Home) -> None:

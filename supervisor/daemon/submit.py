@@ -8,17 +8,19 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agents.kinds import kinds
 from supervisor.config import plan, user
 from supervisor.core.environment import allowed
+from supervisor.core.errors import Refused
 from supervisor.core.spec import RunSpec, Submission
 from supervisor.host import cores, files
 from supervisor.host.paths import home
 from worktrees.git import Git
-from worktrees.repository import discover, resolve
+from worktrees.repository import Repository, discover, resolve
 
 
 def from_plan(path: Path, where: Path, base: str | None, key: str | None, environ: Mapping[str, str]) -> tuple[Submission, tuple[str, ...]]:
@@ -43,6 +45,7 @@ def _submission(
     state = home().root
     files.private_dir(state)
     repository = discover(Git(state / "git"), where)
+    _refuse_strange_bytes(repository)
     if base is not None:
         spec = RunSpec(title=spec.title, tasks=spec.tasks, base=base)
     submission = Submission(
@@ -57,6 +60,14 @@ def _submission(
     return submission, repository.notes
 
 
+def _refuse_strange_bytes(repository: Repository) -> None:
+    """The ledger holds text: a path that is no text cannot be kept there."""
+    try:
+        os.fspath(repository.common_dir).encode() + os.fspath(repository.root).encode()
+    except UnicodeEncodeError:
+        raise Refused("cannot work here", on=os.fspath(repository.root), why="its path is not UTF-8", hint="rename the directory") from None
+
+
 def settings_path() -> Path:
     """The user's settings file, whether or not it exists."""
     return user.path()
@@ -64,4 +75,10 @@ def settings_path() -> Path:
 
 def single(words: tuple[str, ...], options: Mapping[str, Any]) -> RunSpec:
     """The run of one task that `nightcrew add` describes. Raises UsageError for what a plan would refuse too."""
-    return plan.single(words, kinds().keys(), options)
+    spec = plan.single(words, kinds().keys(), options)
+    return replace(spec, title=_text(spec.title), tasks=tuple(replace(task, title=_text(task.title)) for task in spec.tasks))
+
+
+def _text(title: str) -> str:
+    """A title typed as bytes that are not UTF-8, shown as escapes. The command itself keeps its bytes."""
+    return title.encode("utf-8", "backslashreplace").decode()

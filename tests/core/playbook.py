@@ -16,17 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from supervisor.core.crew import Attempt, Collect, Command, Crew, Event, Finish, MarkRunning, Revive, SetState, Start, Stop, Submitted, Task
 from supervisor.core.decide import decide
 from supervisor.core.states import FINAL, TASK_TRANSITIONS, AttemptState, End, TaskState, attempt_after
 
 
-def task(task_id: str, order: int = 0, **facts: object) -> Task:
-    """A waiting task; `after` may be any iterable of ids."""
-    if "after" in facts:
-        facts["after"] = frozenset(facts["after"])  # type: ignore[call-overload]
-    return Task(task_id, order, **facts)  # type: ignore[arg-type]
+def task(task_id: str, order: int = 0, *, after: Iterable[str] = (), **facts: Any) -> Task:
+    """A waiting task."""
+    return Task(task_id, order, after=frozenset(after), **facts)
 
 
 def submitted(*tasks: Task) -> Submitted:
@@ -89,6 +88,12 @@ class Books:
     def commit(self, commands: Iterable[Command], now: float) -> None:
         for command in commands:
             self.tasks[command.task] = self._after(self.tasks[command.task], command, now)
+
+    @staticmethod
+    def restarted(held: Task, now: float) -> Task:
+        """The same task by a new monotonic clock, its backoff over."""
+        attempt = held.attempt
+        return replace(held, not_before=0.0, attempt=replace(attempt, since=now) if attempt is not None else None)
 
     def unfinished(self) -> tuple[Task, ...]:
         """What a restarted supervisor reads: the open tasks and what they come after."""

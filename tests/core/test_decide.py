@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ READY, WAITING, DONE, FAILED = TaskState.READY, TaskState.WAITING, TaskState.DON
 CANCELLED, SKIPPED = TaskState.CANCELLED, TaskState.SKIPPED
 
 
-def running(name: str = "a", slots: int = 4, **facts: object) -> Playbook:
+def running(name: str = "a", slots: int = 4, **facts: Any) -> Playbook:
     """A playbook whose only task runs its first attempt."""
     book = (
         Playbook(slots) >> submitted(task(name, **facts)) << SetState(name, READY, "") << Start(name, 1, "")

@@ -123,16 +123,22 @@ def test_stop_after_the_runner_was_killed_finds_all_by_tag_and_mark(lab: Lab) ->
 
 
 def test_stop_does_it_all_when_the_runner_does_not_answer(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runner that a debugger holds: it takes no TERM and no CONT. Here: its parent's place is taken by one that ignores both."""
+    """A runner that a debugger holds takes no TERM. Here its place is taken by a process that ignores it."""
     monkeypatch.setattr(processes, "_RUNNER_EXTRA_S", 0.2)
     attempt, pids = lab.family("setsid", "clean")
-    deaf = "import os, signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.run(sys.argv[1:])"
+    deaf = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.fork() or os.execv(sys.argv[1], sys.argv[1:])
+while True:
+    signal.pause()
+"""
     runner = subprocess.Popen([sys.executable, "-I", "-c", deaf, *attempt.spec.argv], env=dict(attempt.spec.env))
     attempt.runners.append(runner)
     family = pids()
     report = processes.stop(attempt.spec.tag, known(runner.pid), 0.2)
     assert (report.killed >= 1, report.survivors) == (True, ())
-    runner.wait(30)
+    assert runner.wait(30) == -signal.SIGKILL
     assert not running(family["setsid"])
     os.kill(family["clean"], signal.SIGKILL)  # without a runner of ours it has neither tag nor mark: not ours to signal
 

@@ -33,7 +33,12 @@ def command(name: str | None) -> int:
     else:
         view = common.task_named(where, name)
     if view.state is not TaskState.RUNNING:
-        raise NotFound("no live pane of", on=view.id, why=f"it is {_state(view)}", hint=f"nightcrew logs {view.id}" if view.epoch else "nightcrew status")
+        raise NotFound(
+            "no live pane of",
+            on=view.id,
+            why=f"it is {_state(view)}",
+            hint=f"nightcrew logs {view.id}" if view.epoch else "nightcrew status",
+        )
     code = sessions.attach(where, view.id, view.epoch)
     common.say(f"{view.id} is {_state(queries.one(db, view.id))}")
     return code

@@ -48,7 +48,7 @@ def command(name: str | None, watch: bool, everything: bool, as_json: bool) -> N
 
 def _views(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.RunView], list[queries.TaskView]]:
     if name is not None:
-        views = [queries.one(db, task) for task in queries.match_tasks(db, name)]
+        views = [queries.one(db, task) for task in queries.match_tasks(db, common.typed(name))]
         return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
     runs = queries.runs(db, 1_000_000 if everything else RECENT)
     views = queries.unfinished(db)

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.runner_output import Log, Pane
 from tests.agents.runner.kit import Lab, until
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=30), st.integers(0, 1000))
 def test_a_log_is_a_beginning_a_marker_and_an_end(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], limit: int) -> None:
     path = tmp_path_factory.mktemp("log") / "stdout.log"
@@ -89,32 +90,44 @@ def test_a_log_that_cannot_even_be_opened_costs_only_itself(tmp_path: Path) -> N
     assert (tmp_path / "later" / "log").read_bytes() == b"\n[nightcrew: 4 bytes lost, no space to write them]\nkept"
 
 
-@pytest.mark.root
-def test_an_agent_does_not_notice_a_full_disk(lab: Lab) -> None:
-    """S06 with a real file system of 1 MB, filled up and freed while the agent runs. Its exit record still finds its place."""
+@pytest.fixture
+def small_disk(lab: Lab) -> Iterator[Path]:
+    """A real file system of 1 MB, half of it taken by a file `ballast`; attempts are made on it."""
     if os.geteuid() != 0:
-        pytest.skip("mounts a small file system")
+        pytest.skip("only root mounts a small file system")
     disk = lab.folder / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=False, capture_output=True).returncode != 0:
         pytest.skip("may not mount a file system here")
     outside, lab.folder = lab.folder, disk
-    try:
-        program = f"dd if=/dev/zero bs=1k count=2000 2>&1; echo full > {outside}/full; read go < {outside}/go; echo after"
-        os.mkfifo(outside / "go")
-        attempt = lab.attempt("sh", "-c", program, cwd="/")
-        (disk / "ballast").write_bytes(b"x" * 500_000)
-        runner = attempt.start()
-        until(lambda: (outside / "full").exists(), "the agent went on although the disk is full")
-        assert os.statvfs(disk).f_bavail == 0
-        (disk / "ballast").unlink()
-        (outside / "go").write_text("go\n")
-        assert runner.wait(30) == 0
-        assert attempt.read("stdout.log").endswith(b" bytes lost, no space to write them]\nafter\n")
-        assert attempt.record().truncated["stdout"] > 1_000_000
-    finally:
-        lab.close()
-        subprocess.run(["umount", str(disk)], check=True)
+    (disk / "ballast").write_bytes(b"x" * 500_000)
+    yield outside
+    lab.close()
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.root
+def test_an_agent_does_not_notice_a_full_disk(lab: Lab, small_disk: Path) -> None:
+    """S06: filled up and freed while the agent runs."""
+    os.mkfifo(small_disk / "go")
+    program = f"dd if=/dev/zero bs=1k count=2000 2>&1; echo full > {small_disk}/full; read go < {small_disk}/go; echo after"
+    attempt = lab.attempt("sh", "-c", program, cwd="/")
+    runner = attempt.start()
+    until(lambda: (small_disk / "full").exists(), "the agent went on although the disk is full")
+    assert os.statvfs(lab.folder).f_bavail == 0
+    (lab.folder / "ballast").unlink()
+    (small_disk / "go").write_text("go\n")
+    assert runner.wait(30) == 0
+    assert attempt.read("stdout.log").endswith(b" bytes lost, no space to write them]\nafter\n")
+    assert attempt.record().truncated["stdout"] > 1_000_000
+
+
+@pytest.mark.root
+def test_the_exit_record_finds_its_place_on_a_full_disk(lab: Lab, small_disk: Path) -> None:
+    attempt = lab.attempt("sh", "-c", "dd if=/dev/zero bs=1k count=2000; exit 3", cwd="/")
+    assert attempt.run() == 3
+    assert os.statvfs(lab.folder).f_bavail == 0
+    assert attempt.record().code == 3
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import runner_loop
@@ -39,6 +39,7 @@ SPECS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(SPECS)
 def test_the_runner_reads_what_the_daemon_writes(spec: LaunchSpec) -> None:
     read = Spec(records.write_spec(spec))
@@ -77,6 +78,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_its_json_is_json(value: object) -> None:
     text = to_json(value)

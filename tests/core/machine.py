@@ -1,0 +1,209 @@
+"""Random lives of a crew. `Books` check every command; the ledger's tests run the same machine against the real ledger.
+
+The machine is the rest of the daemon: it submits, it observes (also what is stale, early or impossible), people cancel and retry,
+and at any moment everything in memory is lost and read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from supervisor.core.crew import (
+    AdmissionChanged,
+    CancelAsked,
+    Command,
+    Crew,
+    Event,
+    RetryAsked,
+    Secured,
+    Started,
+    Submitted,
+    Task,
+    TaskClass,
+    TreeGone,
+)
+from supervisor.core.decide import decide
+from supervisor.core.spec import TaskSpec
+from supervisor.core.states import FINAL, AttemptState, End, TaskState
+from tests.core.playbook import Books
+
+ENDS = st.sampled_from(list(End))
+SPECS = st.builds(
+    TaskSpec,
+    name=st.just(""),
+    title=st.just("t"),
+    kind=st.just("shell"),
+    argv=st.just(("true",)),
+    priority=st.integers(0, 100),
+    task_class=st.sampled_from(TaskClass),
+    timeout_s=st.sampled_from([0.0, 10.0]),
+    retries=st.integers(0, 2),
+)
+
+
+class CrewMachine(RuleBasedStateMachine):
+    """Overridden in three places by the ledger's tests: `submit`, `commit` and `read_back`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.books = Books()
+        self.crew = Crew()
+        self.now = 1000.0
+        self.order = 0
+
+    # The ledger --------------------------------------------------------------------------------------------------------------------
+
+    def submit(self, plan: list[tuple[TaskSpec, list[int]]]) -> tuple[Task, ...]:
+        """Commit tasks and what each comes after (indices of earlier ones of the same plan)."""
+        made: list[Task] = []
+        for spec, needs in plan:
+            made.append(
+                Task(
+                    id=f"t{self.order}",
+                    order=self.order,
+                    priority=spec.priority,
+                    task_class=spec.task_class,
+                    timeout_s=spec.timeout_s,
+                    retries=spec.retries,
+                    after=frozenset(made[index].id for index in needs),
+                )
+            )
+            self.order += 1
+        return tuple(made)
+
+    def commit(self, commands: Iterable[Command]) -> None:
+        """Write what was decided."""
+
+    def read_back(self) -> tuple[Task, ...]:
+        """What a restarted supervisor knows."""
+        return self.books.unfinished()
+
+    # What happens ------------------------------------------------------------------------------------------------------------------
+
+    def feed(self, *events: Event) -> None:
+        crew, commands = decide(self.crew, events, self.now)
+        self.books.slots = crew.slots
+        self.books.commit(commands, self.now)
+        self.commit(commands)
+        self.crew = crew
+
+    def pick(self, draw: int, among: Iterable[str]) -> str | None:
+        names = sorted(among)
+        return names[draw % len(names)] if names else None
+
+    def with_attempt(self) -> list[str]:
+        return [name for name, held in self.books.tasks.items() if held.attempt is not None]
+
+    @initialize(slots=st.integers(1, 3))
+    def begin(self, slots: int) -> None:
+        self.crew = Crew(slots=slots)
+
+    @rule(data=st.data(), specs=st.lists(SPECS, min_size=1, max_size=4))
+    def a_plan_is_submitted(self, data: st.DataObject, specs: list[TaskSpec]) -> None:
+        plan = [
+            (spec, data.draw(st.lists(st.integers(0, index - 1), max_size=2, unique=True)) if index else [])
+            for index, spec in enumerate(specs)
+        ]
+        made = self.submit(plan)
+        self.books.submit(made)
+        self.feed(Submitted(made))
+
+    @precondition(lambda self: self.with_attempt())
+    @rule(draw=st.integers(0, 99), end=ENDS, late=st.booleans())
+    def an_attempt_goes_one_step_on(self, draw: int, end: End, late: bool) -> None:
+        name = self.pick(draw, self.with_attempt())
+        assert name is not None
+        self._step(name, end, skip_start=late)
+
+    def _step(self, name: str, end: End, *, skip_start: bool = False) -> None:
+        attempt = self.books.tasks[name].attempt
+        assert attempt is not None
+        if attempt.state is AttemptState.COLLECTING:
+            self.feed(Secured(name, attempt.epoch, end, "why"))
+        elif attempt.state is AttemptState.LAUNCHING and not skip_start:
+            self.feed(Started(name, attempt.epoch))
+        else:
+            self.feed(TreeGone(name, attempt.epoch, end, "why"))
+
+    @precondition(lambda self: self.books.tasks)
+    @rule(draw=st.integers(0, 99), off=st.integers(-2, 1), end=ENDS, kind=st.integers(0, 2))
+    def something_is_seen_of_any_epoch(self, draw: int, off: int, end: End, kind: int) -> None:
+        name = self.pick(draw, self.books.tasks)
+        assert name is not None
+        epoch = self.books.tasks[name].epoch + off
+        event: Event = (Started(name, epoch), TreeGone(name, epoch, end, ""), Secured(name, epoch, end, ""))[kind]
+        self.feed(event, event)
+
+    @rule(draw=st.integers(0, 99))
+    def a_person_cancels(self, draw: int) -> None:
+        name = self.pick(draw, self.books.tasks)
+        self.feed(CancelAsked(name or "nobody"))
+        if name is not None:
+            held = self.books.tasks[name]
+            assert held.state in FINAL or (held.attempt is not None and held.attempt.stop_why == "cancelled")
+
+    @rule(draw=st.integers(0, 99), both=st.booleans())
+    def a_person_retries(self, draw: int, both: bool) -> None:
+        name = self.pick(draw, [name for name, held in self.books.tasks.items() if held.state in FINAL])
+        if name is None:
+            return
+        held = self.books.tasks[name]
+        needs = tuple(self.books.tasks[need] for need in sorted(held.after))
+        self.feed(Submitted((held, *needs)), RetryAsked(name), *([RetryAsked(name)] if both else []))
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 45.0, 400.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.feed()
+
+    @rule(admitting=st.booleans())
+    def starting_is_allowed_or_not(self, admitting: bool) -> None:
+        self.feed(AdmissionChanged(admitting))
+
+    @rule(slots=st.integers(1, 3), at=st.floats(0, 1e6))
+    def the_supervisor_dies_and_comes_back(self, slots: int, at: float) -> None:
+        self.now = at
+        for name, held in self.books.tasks.items():
+            # A new supervisor has its own monotonic clock: what is left of a backoff is the ledger's to carry over.
+            self.books.tasks[name] = Books.restarted(held, at)
+        self.crew = Crew(slots=slots)
+        self.feed(Submitted(self.read_back()))
+
+    # What holds --------------------------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def memory_and_books_agree(self) -> None:
+        expected = {name: facts(held) for name, held in self.books.tasks.items() if held.state not in FINAL}
+        assert {name: facts(held) for name, held in self.crew.tasks.items() if held.state not in FINAL} == expected
+
+    @invariant()
+    def running_is_having_an_attempt(self) -> None:
+        for held in self.books.tasks.values():
+            assert (held.state is TaskState.RUNNING) == (held.attempt is not None)
+
+    @invariant()
+    def needs_are_remembered(self) -> None:
+        for held in self.crew.tasks.values():
+            assert held.state in FINAL or held.after <= self.crew.tasks.keys()
+
+    def teardown(self) -> None:
+        """Left alone, with every attempt ending somehow, everything ends."""
+        self.feed(AdmissionChanged(True))
+        for _ in range(2000):
+            if all(held.state in FINAL for held in self.books.tasks.values()):
+                return
+            self.now += 400.0
+            self.feed()
+            for name in self.with_attempt():
+                self._step(name, End.DONE if len(name) % 2 else End.LOST)
+        raise AssertionError(f"never ended: {[held for held in self.books.tasks.values() if held.state not in FINAL]}")
+
+
+def facts(held: Task) -> tuple[object, ...]:
+    """What must survive a restart."""
+    attempt = held.attempt
+    live = None if attempt is None else (attempt.epoch, attempt.state, attempt.stop_why)
+    return (held.state, held.epoch, held.failures, held.losses, held.after, held.priority, held.task_class, held.retries, live)

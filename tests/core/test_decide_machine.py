@@ -1,0 +1,10 @@
+"""`decide` over random lives: see `machine` for what happens and `playbook.Books` for what must never be commanded."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+from tests.core.machine import CrewMachine
+
+TestCrew = CrewMachine.TestCase
+TestCrew.settings = settings(max_examples=150, stateful_step_count=50, deadline=None, print_blob=True)
