@@ -13,7 +13,6 @@ from pathlib import Path
 
 from agents.tmux import ServerGone, Tmux
 from supervisor.daemon import lock
-from supervisor.host import procfs
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
@@ -70,7 +69,9 @@ class House:
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("NIGHTCREW_", "GIT_", "TMUX"))}
         return {**kept, "NIGHTCREW_HOME": str(self.home.root), "NIGHTCREW_CONFIG": str(self.config)}
 
-    def run(self, *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout_s: float = 120
+    ) -> subprocess.CompletedProcess[str]:
         """`nightcrew ARGS` in the repository."""
         return subprocess.run(
             [sys.executable, "-I", "-m", "supervisor.cli.main", *args],
@@ -87,7 +88,9 @@ class House:
     def ok(self, *args: str, **options: object) -> str:
         """`run`, which must succeed; its stdout."""
         done = self.run(*args, **options)  # type: ignore[arg-type]  # passed through
-        assert done.returncode == 0, f"nightcrew {' '.join(args)} -> {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.daemon_output()}"
+        assert done.returncode == 0, (
+            f"nightcrew {' '.join(args)} -> {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.daemon_output()}"
+        )
         return done.stdout
 
     def start_daemon(self, *, die_at: str = "", wait: bool = True, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -142,7 +145,9 @@ class House:
 
     def state(self, name: str) -> str:
         """Its state, `none` before there is such a task."""
-        return next((str(view.state) for view in reversed(self.tasks()) if view.name == name), "none") if self.home.ledger.exists() else "none"
+        return (
+            next((str(view.state) for view in reversed(self.tasks()) if view.name == name), "none") if self.home.ledger.exists() else "none"
+        )
 
     def wait_final(self, timeout_s: float = 90) -> None:
         """Until every task has ended."""
@@ -207,11 +212,6 @@ def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
         pass
     if child is not None:
         child.wait()
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie does not)."""
-    return any(seen.pid == pid for seen in procfs.everyone())
 
 
 def shell_task(name: str, command: str, **keys: object) -> str:

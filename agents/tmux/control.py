@@ -21,7 +21,6 @@ import fcntl
 import itertools
 import os
 import re
-import secrets
 import select
 import signal
 import stat
@@ -32,7 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.tmux.process import kill_group, open_group, run
+from agents.tmux.process import NO_SESSION, kill_group, open_group, run
 from supervisor.core.errors import ToolFailed
 
 LINE_MAX = 2**20
@@ -101,7 +100,7 @@ class ControlClient:
         self._deadline_s = deadline_s
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._secret = secrets.token_hex(8)
+        self._secret = os.urandom(8).hex()
         self._numbers = itertools.count()
 
     def request(self, line: str, *, once: bool = False) -> list[Block]:
@@ -177,7 +176,7 @@ class ControlClient:
         """The control clients of the server. Their numbers are not stale: the server still holds their connections."""
         command = (*self._tmux, "list-clients", "-F", "#{?client_control_mode,#{client_pid},}")
         listed = run(command, self._env, max(0.0, ends_at - time.monotonic()))
-        if listed.output == "no current target":  # a server without a session
+        if listed.output == NO_SESSION:
             return []
         if listed.code != 0:
             raise ClientLost("no tmux server answers", why=listed.output)

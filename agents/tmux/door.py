@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -64,7 +63,8 @@ class Pane:
 
 class Tmux:
     """One private server. Thread-safe. Every call raises ToolFailed after `deadline_s` seconds, ToolMissing without a tmux of
-    at least 3.3, and ServerGone when no server runs (`spawn` starts one). The server outlives this object.
+    at least 3.3, and ServerGone when no server runs (`spawn` starts one). The server outlives this object. What a call asked for
+    before its deadline passed may still happen when the server wakes up: look by `panes` before doing it again.
 
     Every control client is a risk for the server (see `control`), so one process, the supervisor, makes the hot calls. `tree`,
     `attach_argv`, `server_pid` and `ensure_server` make no such client: any command may use them.
@@ -159,7 +159,7 @@ class Tmux:
         """End the server and everything in it; returns when it is gone. Raises ToolFailed when it will not go."""
         ends_at = time.monotonic() + self._deadline_s
         with contextlib.suppress(ServerGone, ClientLost):  # it ends before it answers
-            self._ask(("kill-server",))
+            self._ask(("kill-server",), once=True)  # a second try could end a server that somebody just started
         while self.server_pid() is not None:
             if time.monotonic() > ends_at:
                 raise ToolFailed("the tmux server does not end", on=str(self._socket))
@@ -187,11 +187,10 @@ class Tmux:
         target = _id(pane_id)
         if self._ask(("display-message", "-p", "-t", target, "#{pane_dead}"), on=pane_id)[0].text == "1":
             raise ToolFailed("cannot type into the pane", on=pane_id, why="its program has ended")
-        commands: list[tuple[str, ...]] = [
-            ("copy-mode", "-q", "-t", target)
-        ]  # a pane that a person scrolled takes keys for its scroll mode
+        # A pane that a person scrolled takes keys for its scroll mode, so leave that first.
+        commands: list[tuple[str, ...]] = [("copy-mode", "-q", "-t", target)]
         body = plain_text(text).rstrip("\n")
-        name = f"nightcrew-{secrets.token_hex(8)}"
+        name = f"nightcrew-{os.urandom(8).hex()}"
         if body:
             commands += [("set-buffer", "-b", name, "--", body), ("paste-buffer", "-p", "-r", "-d", "-b", name, "-t", target)]
         if enter:
@@ -203,7 +202,9 @@ class Tmux:
         self._require()
         if self.server_pid() is None:
             raise self._gone()
-        process.run(self._argv("-N", "list-clients"), self._env, self._deadline_s)
+        first = process.run(self._argv("-N", "list-clients"), self._env, self._deadline_s)
+        if first.output == process.NO_SESSION:
+            return []
         return read_tree(self._socket, self._binary)
 
     def attach_argv(self, session_id: str, environ: Mapping[str, str]) -> list[str]:

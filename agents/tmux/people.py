@@ -85,9 +85,12 @@ def attach_argv(binary: str, socket: Path, session_id: str, environ: Mapping[str
     terminal, also when that is a pane of the user's own tmux: the two nest, detaching leads back to the pane, and the inner
     one gets the prefix key pressed twice (`C-b C-b d`).
     """
-    ours = _same_socket(environ.get("TMUX", "").rpartition(",")[0].rpartition(",")[0], socket)
-    verb = "switch-client" if ours else "attach-session"
-    return [binary, "-u", "-S", os.fspath(socket), verb, "-t", session_id]
+    tmux = [binary, "-u", "-S", os.fspath(socket)]
+    named = environ.get("TMUX", "").rpartition(",")[0].rpartition(",")[0]
+    if _same_socket(named, socket):
+        return [*tmux, "switch-client", "-t", session_id]
+    # With TMUX set our server refuses a terminal whose number one of its ended panes had before ("nested with care").
+    return ["env", "-u", "TMUX", *tmux, "attach-session", "-t", session_id]
 
 
 def _same_socket(named: str, ours: Path) -> bool:

@@ -49,6 +49,13 @@ START = ("start-server", *(word for flag, name, value in _SETTINGS for word in (
 """tmux arguments of the first start. On a server that lives they only set the same values again."""
 
 
+_PROBE_TIMEOUT = struct.pack("ll", 1, 0)
+"""`struct timeval`, 1 s: how long to wait for a place in the queue of a server that accepts slowly."""
+
+NO_SESSION = "no current target"
+"""What tmux answers to lists when its server has no session; the answer to give instead is an empty list."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     code: int
@@ -130,7 +137,7 @@ def parse_version(said: str) -> tuple[int, int] | None:
 def server_pid(path: Path) -> int | None:
     """The process that listens on `path`, as the kernel knows it, so also that of a server that hangs. None when none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PROBE_TIMEOUT)
         try:
             probe.connect(os.fspath(path))
         except (FileNotFoundError, ConnectionRefusedError):

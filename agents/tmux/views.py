@@ -10,14 +10,16 @@ import re
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
 from urllib.parse import parse_qsl, quote, urlencode
 
 FORMAT = (
     "#{session_id} #{pane_id} #{pane_pid} #{session_attached} #{pane_dead} #{pane_dead_status} #{pane_dead_signal} "
-    "#{?@nightcrew_control,1,0} #{q:@nightcrew_pane} #{q:session_name} #{q:pane_title}"
+    "#{@nightcrew_control} #{q:@nightcrew_pane} #{q:session_name} #{q:pane_title}"
 )
 
-_ROW = re.compile(r"(\$\d+) (%\d+) (\d+) (\d+) ([01]?) (\d*) (\w*) ([01]) (.*)")
+_ROW = re.compile(r"(\$\d+) (%\d+) (\d+) (\d+) ([01]?) (\d*) (\w*) ([^ ]*) (.*)")
 _FIELD = re.compile(r"((?:\\.|[^\\ ])*)(?: |$)")
 
 
@@ -76,7 +78,7 @@ def _parse(row: str) -> PaneView | None:
     if found is None:
         return None
     session_id, pane_id, pid, attached, dead, status, signal_name, control, rest = found.groups()
-    packed, name, title = ([re.sub(r"\\(.)", r"\1", field) for field in _FIELD.findall(rest)] + ["", "", ""])[:3]
+    packed, name, title = [*map(_unescaped, _FIELD.findall(rest)), "", "", ""][:3]
     return PaneView(
         session_id=session_id,
         pane_id=pane_id,
@@ -87,10 +89,19 @@ def _parse(row: str) -> PaneView | None:
         exit_status=int(status) if status else None,
         exit_signal=_signal(signal_name),
         control=control == "1",
-        tags=dict(parse_qsl(packed, keep_blank_values=True, errors="surrogateescape")),
+        tags=_unpacked(packed),
         session_name=name,
         title=title,
     )
+
+
+def _unescaped(field: str) -> str:
+    return re.sub(r"\\(.)", r"\1", field) if "\\" in field else field
+
+
+@lru_cache(maxsize=4096)  # a pane's tags never change, and it is listed every second
+def _unpacked(packed: str) -> Mapping[str, str]:
+    return MappingProxyType(dict(parse_qsl(packed, keep_blank_values=True, errors="surrogateescape")))
 
 
 def _signal(name: str) -> int | None:

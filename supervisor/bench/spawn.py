@@ -27,7 +27,7 @@ from supervisor.bench.figures import Burst
 from supervisor.bench.ours import Crew, Ours
 from supervisor.bench.place import FILES, make_repository
 from supervisor.bench.plain import Plain
-from supervisor.host import cores
+from supervisor.host import cores, placement
 
 MB = 10**6
 Say = Callable[[str], None]
@@ -75,6 +75,7 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
 def _place(under: Path | None) -> Iterator[Path]:
     """A private directory with a short path, since sockets lie in it."""
     root = Path(tempfile.mkdtemp(prefix="nightcrew-bench-", dir=under)).resolve()
+    placement.spread(root)  # so that neither side works where somebody has just removed files
     try:
         yield root
     finally:

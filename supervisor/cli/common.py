@@ -23,6 +23,12 @@ def say(text: str) -> None:
     click.echo(f"nightcrew: {text}", err=True)
 
 
+def say_left(live: int) -> None:
+    """Talk after the supervisor has gone: what becomes of `live` agents."""
+    going = f"; {live} agent{'s go' if live != 1 else ' goes'} on; next: nightcrew status, or nightcrew up -d" if live else ""
+    say(f"the supervisor left{going}")
+
+
 def print_json(**shape: Any) -> None:
     """One object with `"schema": 1`."""
     click.echo(json.dumps({"schema": 1, **shape}, indent=2))
@@ -33,6 +39,11 @@ def use_color() -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def show(line: str) -> None:
+    """A line of data that may hold colours; click by itself would take them out again under FORCE_COLOR."""
+    click.echo(line, color=use_color())
 
 
 def width() -> int:

@@ -76,7 +76,7 @@ def _print_changes(home: Home, views: list[queries.TaskView], shown: dict[str, t
         detail = status.detail(view, home.root) if view.final else ""
         # A step of its attempt that we happen to see (launching, collecting) is no news.
         plain = replace(view, attempt_state=None)
-        click.echo(status.line(plain, now, width=common.width(), color=common.use_color(), detail=detail))
+        common.show(status.line(plain, now, width=common.width(), color=common.use_color(), detail=detail))
     sys.stdout.flush()
 
 

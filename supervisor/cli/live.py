@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
 import sys
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 from supervisor.cli import common
@@ -33,24 +35,39 @@ class LiveView:
         now = time.time()
         if abs(now - self._drawn_at) < 0.9 or not sys.stdout.isatty():
             return
-        self._drawn_at = now
+        first, self._drawn_at = not self._drawn_at, now
         try:
             self._db = self._db or store.connect_readonly(self._home.ledger)
-            text = frame(self._home, self._db, loop.alerts, now)
-        except LedgerError as error:
-            text = error.line()
-        try:
-            sys.stdout.write(f"\x1b[H{text}\x1b[J")
-            sys.stdout.flush()
-        except OSError:
-            # The terminal went away; the signal that says so decides what happens, not a failed line.
-            return
+            text = frame(self._home, queries.unfinished(self._db), loop.alerts, now)
+        except (LedgerError, sqlite3.Error) as error:
+            text = one_line(str(error))
+        with contextlib.suppress(OSError):  # the terminal went away: the signal that says so decides what happens, not a failed line
+            if first:  # what is on the screen moves up instead of being drawn over
+                sys.stdout.write("\n" * shutil.get_terminal_size().lines)
+            draw(text)
 
 
-def frame(home: Home, db: sqlite3.Connection, alerts: list[str], now: float) -> str:
+def draw(text: str) -> None:
+    """Show a frame in place of the one before."""
+    sys.stdout.write(f"\x1b[H{text}\x1b[J")
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def whole_screen() -> Iterator[None]:
+    """The terminal's other screen, without a cursor: what was on the first one is there again afterwards."""
+    sys.stdout.write("\x1b[?1049h\x1b[?25l")
+    try:
+        yield
+    finally:
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+
+
+def frame(home: Home, views: list[queries.TaskView], alerts: list[str], now: float) -> str:
     """One screen: a heading, the most urgent tasks that fit, what was left out, and the latest alerts."""
     columns, rows = shutil.get_terminal_size()
-    views = status.by_urgency(queries.unfinished(db))
+    views = status.by_urgency(views)
     heading = f"nightcrew {os.fspath(home.root)}  {status.clock(now)}  {status.tally(views) or 'nothing to do'}"
     room = max(1, rows - 3 - len(alerts[-3:]))
     lines = [

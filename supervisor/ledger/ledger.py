@@ -19,10 +19,11 @@ from supervisor.core.errors import StaleEpoch
 from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec
-from supervisor.core.states import FINAL, AttemptState, TaskState
+from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, TaskState
 from supervisor.ledger import store
 
-_UNFINISHED = tuple(state for state in TaskState if state not in FINAL)
+_OPEN = ", ".join(f"'{state}'" for state in TaskState if state not in FINAL)
+"""Spelled out, since SQLite uses the partial index `task_open` for exactly these words and never for a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,10 @@ class Ledger:
         `now` is monotonic. A backoff is carried over as what is left of it by the wall clock, clamped to the longest backoff there
         is, so that a changed clock cannot hold a task for ever.
         """
-        marks = ",".join("?" * len(_UNFINISHED))
         rows = self._db.execute(
-            f"""SELECT * FROM task WHERE state IN ({marks})
-                UNION SELECT needed.* FROM task needed JOIN dependency d ON d.needs = needed.id
-                JOIN task open ON open.id = d.task WHERE open.state IN ({marks}) ORDER BY ord""",  # noqa: S608 - only "?" is inserted
-            _UNFINISHED * 2,
+            f"""SELECT * FROM task WHERE state IN ({_OPEN})
+                UNION SELECT needed.* FROM task open JOIN dependency d ON d.task = open.id
+                JOIN task needed ON needed.id = d.needs WHERE open.state IN ({_OPEN}) ORDER BY ord"""  # noqa: S608 - our own states
         ).fetchall()
         return self._tasks(rows, now)
 
@@ -171,7 +170,7 @@ class Ledger:
     def _task(self, row: sqlite3.Row, now: float, wall: float) -> Task:
         spec = TaskSpec.from_json(row["spec"])
         needs = self._db.execute("SELECT needs FROM dependency WHERE task = ?", (row["id"],))
-        left = min(max(0.0, row["not_before"] - wall), 300.0)
+        left = min(max(0.0, row["not_before"] - wall), BACKOFF_CAP_S)
         return Task(
             id=row["id"],
             order=row["ord"],
@@ -239,8 +238,9 @@ class Ledger:
     def commit(self, commands: Iterable[Command]) -> None:
         """Write what a decision says, all of it or nothing.
 
-        Raises StaleEpoch when a command belongs to an attempt that is no longer the task's newest, or that already has an end; then
-        nothing of the batch was written. That cannot happen to one daemon alone; it is the fence against a second one.
+        Raises StaleEpoch when a command belongs to an attempt that is no longer the task's newest, or that already has an end, or when it
+        moves a task that runs or revives one that has not ended; then nothing of the batch was written. That cannot happen to one
+        daemon alone; it is the fence against a second one.
         """
         batch = list(commands)
         if not batch:
@@ -254,24 +254,18 @@ class Ledger:
             case Start(task, epoch, cause):
                 self._start(task, epoch, cause)
             case MarkRunning(task, epoch):
-                self._step(task, epoch, AttemptState.RUNNING, "started = ?", (self._wall(),))
+                self._step(task, epoch, "state = 'running', started = ?", self._wall())
             case Stop(task, epoch, why):
-                self._step(task, epoch, AttemptState.STOPPING, "stop_why = ?", (why,))
-                self._journal(task, epoch, "stopping", {"why": why})
+                self._stop(task, epoch, why)
             case Collect(task, epoch, end, cause):
-                self._step(task, epoch, AttemptState.COLLECTING, "judged = ?, end_cause = ?", (end, cause))
+                self._step(task, epoch, "state = 'collecting', judged = ?, end_cause = ?", end, cause)
                 self._journal(task, epoch, "tree gone", {"end": end, "cause": cause})
             case Finish():
                 self._finish(command)
             case SetState(task, state, reason):
-                self._db.execute("UPDATE task SET state = ?, reason = ?, changed = ? WHERE id = ?", (state, reason, self._wall(), task))
-                self._journal(task, None, state, {"reason": reason} if reason else {})
+                self._set_state(task, state, reason)
             case Revive(task, cause):
-                self._db.execute(
-                    "UPDATE task SET state = 'waiting', reason = ?, failures = 0, losses = 0, not_before = 0, changed = ? WHERE id = ?",
-                    (cause, self._wall(), task),
-                )
-                self._journal(task, None, "retry", {"cause": cause})
+                self._revive(task, cause)
             case _:
                 assert_never(command)
 
@@ -286,11 +280,16 @@ class Ledger:
         )
         self._journal(task, epoch, "start", {"cause": cause} if cause else {})
 
-    def _step(self, task: str, epoch: int, state: AttemptState, also: str, values: tuple[object, ...]) -> None:
+    def _stop(self, task: str, epoch: int, why: str) -> None:
+        # Work that is being secured stays in that state: only the reason is new.
+        self._step(task, epoch, "state = CASE state WHEN 'collecting' THEN state ELSE 'stopping' END, stop_why = ?", why)
+        self._journal(task, epoch, "stopping", {"why": why})
+
+    def _step(self, task: str, epoch: int, change: str, *values: object) -> None:
         moved = self._db.execute(
-            f"""UPDATE attempt SET state = ?, {also} WHERE task = ? AND epoch = ? AND end IS NULL
-                AND epoch = (SELECT epoch FROM task WHERE id = attempt.task)""",  # noqa: S608 - `also` is one of three literals
-            (state, *values, task, epoch),
+            f"""UPDATE attempt SET {change} WHERE task = ? AND epoch = ? AND end IS NULL
+                AND epoch = (SELECT epoch FROM task WHERE id = attempt.task)""",  # noqa: S608 - `change` is one of three literals
+            (*values, task, epoch),
         )
         self._fence(moved.rowcount, task, epoch)
 
@@ -318,9 +317,28 @@ class Ledger:
         self._fence(moved.rowcount, done.task, done.epoch)
         self._journal(done.task, done.epoch, f"end {done.end}", {"cause": done.cause, "task": done.state})
 
-    def _fence(self, rowcount: int, task: str, epoch: int) -> None:
+    def _set_state(self, task: str, state: TaskState, reason: str) -> None:
+        # No reason leaves the one before: it is the cause of the next attempt when a retried task becomes ready.
+        moved = self._db.execute(
+            "UPDATE task SET state = ?, reason = coalesce(nullif(?, ''), reason), changed = ? WHERE id = ? AND state <> 'running'",
+            (state, reason, self._wall(), task),
+        )
+        self._fence(moved.rowcount, task)
+        self._journal(task, None, state, {"reason": reason} if reason else {})
+
+    def _revive(self, task: str, cause: str) -> None:
+        moved = self._db.execute(
+            f"""UPDATE task SET state = 'waiting', reason = ?, failures = 0, losses = 0, not_before = 0, changed = ?
+                WHERE id = ? AND state NOT IN ({_OPEN})""",  # noqa: S608 - our own states
+            (cause, self._wall(), task),
+        )
+        self._fence(moved.rowcount, task)
+        self._journal(task, None, "retry", {"cause": cause})
+
+    def _fence(self, rowcount: int, task: str, epoch: int | None = None) -> None:
         if rowcount != 1:
-            raise StaleEpoch("nothing written for", on=attempt_name(task, epoch), why="a newer attempt owns the task, or it already ended")
+            on = task if epoch is None else attempt_name(task, epoch)
+            raise StaleEpoch("nothing written for", on=on, why="a newer attempt owns the task, or it already ended")
 
     # Facts that no decision depends on ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,15 +114,16 @@ def run(db: sqlite3.Connection, run_id: str) -> RunView:
 
 
 def match_tasks(db: sqlite3.Connection, name: str) -> list[str]:
-    """The full ids that `name` may mean: a full id, a run's id (all its tasks), a task's name in the newest run that has it, or a
-    unique prefix of any of these. Raises NotFound, and UsageError that lists what an ambiguous prefix could mean."""
+    """The full ids that `name` may mean: a full id, a run's id (all its tasks), RUN/NAME, a task's name in the newest run that has it,
+    or a unique prefix of any of these. Raises NotFound, and UsageError that lists what an ambiguous prefix could mean."""
     if not name:
         raise UsageError("an empty name means no task", hint="nightcrew status")
-    for sql, value in _EXACT:
-        found = [str(row[0]) for row in db.execute(sql, (value(name),))]
+    run, _, rest = name.partition("/")
+    for sql in _EXACT:
+        found = _ids(db, sql, {"name": name, "run": run, "rest": rest})
         if found:
             return found
-    return _by_prefix(db, name)
+    return _by_prefix(db, {"name": name, "name_end": name + _LAST, "run": run, "rest": rest, "rest_end": rest + _LAST})
 
 
 def match_task(db: sqlite3.Connection, name: str) -> str:
@@ -134,31 +134,38 @@ def match_task(db: sqlite3.Connection, name: str) -> str:
     return found[0]
 
 
-def _text(name: str) -> str:
-    return name
-
-
-_EXACT: Sequence[tuple[str, Any]] = (
-    ("SELECT id FROM task WHERE id = ?", _text),
-    ("SELECT id FROM task WHERE run = ? ORDER BY ord", _text),
-    ("SELECT id FROM task WHERE name = ? ORDER BY ord DESC LIMIT 1", _text),
+_EXACT = (
+    "SELECT id FROM task WHERE id = :name",
+    "SELECT id FROM task WHERE run = :name ORDER BY ord",
+    "SELECT id FROM task WHERE run = :run AND name = :rest",
+    "SELECT id FROM task WHERE name = :name ORDER BY ord DESC LIMIT 1",
+)
+_LAST = chr(0x10FFFF)
+"""Sorts after every name: prefixes are ranges, because `LIKE` with an escape character uses no index."""
+_RUN_PREFIX = "SELECT id FROM run WHERE id BETWEEN :name AND :name_end LIMIT 9"
+_TASK_PREFIX = (
+    "SELECT id FROM task WHERE id BETWEEN :name AND :name_end LIMIT 9",
+    "SELECT id FROM task WHERE run = :run AND name BETWEEN :rest AND :rest_end LIMIT 9",
+    """SELECT id FROM task WHERE run = (SELECT run FROM task WHERE name BETWEEN :name AND :name_end ORDER BY ord DESC LIMIT 1)
+       AND name BETWEEN :name AND :name_end LIMIT 9""",
 )
 
 
-def _by_prefix(db: sqlite3.Connection, name: str) -> list[str]:
-    like = name.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-    found_runs = [str(row[0]) for row in db.execute("SELECT id FROM run WHERE id LIKE ? ESCAPE '\\' LIMIT 9", (like,))]
-    if len(found_runs) == 1:
-        return [view.id for view in of_run(db, found_runs[0])]
-    ids = [str(row[0]) for row in db.execute("SELECT id FROM task WHERE id LIKE ? ESCAPE '\\' ORDER BY ord DESC LIMIT 9", (like,))]
-    if not ids and not found_runs:
-        newest = "SELECT id FROM task WHERE run = (SELECT run FROM task WHERE name LIKE ?1 ESCAPE '\\' ORDER BY ord DESC LIMIT 1)"
-        ids = [str(row[0]) for row in db.execute(f"{newest} AND name LIKE ?1 ESCAPE '\\' LIMIT 9", (like,))]
-    if len(ids) == 1:
-        return ids
-    if ids or found_runs:
-        raise UsageError("more than one thing begins with", on=name, why=_some(found_runs or ids), hint="give more of it")
-    raise NotFound("no task or run is called", on=name, hint="nightcrew status --all")
+def _by_prefix(db: sqlite3.Connection, values: dict[str, str]) -> list[str]:
+    found = _ids(db, _RUN_PREFIX, values)
+    if len(found) == 1:
+        return [view.id for view in of_run(db, found[0])]
+    for sql in _TASK_PREFIX:
+        found = found or _ids(db, sql, values)
+    if len(found) == 1:
+        return found
+    if found:
+        raise UsageError("more than one thing begins with", on=values["name"], why=_some(found), hint="give more of it")
+    raise NotFound("no task or run is called", on=values["name"], hint="nightcrew status --all")
+
+
+def _ids(db: sqlite3.Connection, sql: str, values: dict[str, str]) -> list[str]:
+    return [str(row[0]) for row in db.execute(sql, values)]
 
 
 def _some(names: list[str]) -> str:

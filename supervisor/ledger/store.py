@@ -13,11 +13,52 @@ import stat
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from supervisor.core.errors import DiskFull, LedgerError
 
 SCHEMA = 1
 BUSY_S = 10.0
+_TABLES = frozenset({"project", "run", "task", "dependency", "attempt", "journal"})
+
+
+class _Connection(sqlite3.Connection):
+    """A connection whose statements fail in our words, see `explained`."""
+
+    path: Path
+
+    def cursor(self, factory: Any = None) -> Any:
+        return super().cursor(factory or _Cursor)
+
+
+class _Cursor(sqlite3.Cursor):
+    connection: _Connection
+
+    def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
+        with explained(self.connection.path):
+            super().execute(sql, parameters)
+        return self
+
+    def executemany(self, sql: str, parameters: Any, /) -> _Cursor:
+        with explained(self.connection.path):
+            super().executemany(sql, parameters)
+        return self
+
+    # A damaged page shows when its row is fetched.
+
+    def fetchone(self) -> Any:
+        with explained(self.connection.path):
+            return super().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        with explained(self.connection.path):
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except sqlite3.DatabaseError as error:
+            raise _translate(error, self.connection.path) from error
 
 
 def connect(path: Path, *, create: bool = True) -> sqlite3.Connection:
@@ -25,20 +66,27 @@ def connect(path: Path, *, create: bool = True) -> sqlite3.Connection:
 
     Raises LedgerError when the file is damaged, empty, newer than this version, or cannot be written; the file is left as it was.
     """
-    if not path.exists():
-        if not create:
-            raise LedgerError("no ledger", on=str(path), hint="nightcrew up -d")
-        _create(path)
-    if path.stat().st_size == 0:
-        raise _damaged(path, "it has zero bytes")
     with explained(path):
-        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        if not _present(path):
+            if not create:
+                raise LedgerError("no ledger", on=str(path), hint="nightcrew up -d")
+            _create(path)
+    # Checked by a connection that only reads: one that can write folds SQLite's log into the file when it closes, damaged or not.
+    with contextlib.closing(connect_readonly(path)) as reader:
+        version = _check_version(reader, path)
+        found = reader.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise _damaged(path, str(found))
+    return _writer(path, version)
+
+
+def _writer(path: Path, version: int) -> sqlite3.Connection:
+    with explained(path):
+        db = _open(path, path)
         try:
-            version = _check_version(db, path)
             _prepare(db)
-            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if found != "ok":
-                raise _damaged(path, str(found))
+            with transaction(db, path):
+                pass  # SQLite opens a file that it cannot write for reading, and says so only now
             _migrate(db, path, version)
         except BaseException:
             db.close()
@@ -46,40 +94,57 @@ def connect(path: Path, *, create: bool = True) -> sqlite3.Connection:
     return db
 
 
+def _open(target: Path | str, path: Path) -> _Connection:
+    db = sqlite3.connect(target, uri=isinstance(target, str), timeout=BUSY_S, isolation_level=None, factory=_Connection)
+    db.path = path
+    db.row_factory = sqlite3.Row
+    return db
+
+
+def _present(path: Path) -> bool:
+    """Whether the ledger is there. Raises LedgerError for less than a whole one: it must not be taken for no ledger."""
+    if not path.exists():
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise _damaged(path, f"it is gone, while {log.name}, which belongs to it, is not")
+        return False
+    if path.stat().st_size == 0:
+        raise _damaged(path, "it has zero bytes")
+    return True
+
+
 def _create(path: Path) -> None:
     """Make the file under another name and move it into place whole: a kill half-way must not leave a ledger that looks damaged."""
     draft = path.with_name(f"{path.name}.new")
-    with explained(path):
-        draft.unlink(missing_ok=True)
-        draft.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
-        db = sqlite3.connect(draft, timeout=BUSY_S, isolation_level=None)
-        try:
-            _prepare(db)
-            _migrate(db, draft, 0)
-        finally:
-            db.close()
-        draft.rename(path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    for suffix in ("", "-wal", "-shm"):
+        draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+    draft.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
+    db = _open(draft, path)
+    try:
+        _prepare(db)
+        _migrate(db, path, 0)
+    finally:
+        db.close()
+    draft.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def connect_readonly(path: Path) -> sqlite3.Connection:
     """Open the ledger for looking only: never creates, never migrates. Raises LedgerError as `connect` does."""
-    if not path.exists():
-        raise LedgerError("no ledger", on=str(path), why="nothing was ever run here", hint="nightcrew run PLAN")
-    if path.stat().st_size == 0:
-        raise _damaged(path, "it has zero bytes")
     with explained(path):
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None)
+        if not _present(path):
+            raise LedgerError("no ledger", on=str(path), why="nothing was ever run here", hint="nightcrew run PLAN")
+        db = _open(f"{path.absolute().as_uri()}?mode=ro", path)
         try:
             _check_version(db, path)
+            _check_tables(db, path)
         except BaseException:
             db.close()
             raise
-    db.row_factory = sqlite3.Row
     return db
 
 
@@ -104,9 +169,11 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         raise _translate(error, path) from error
+    except UnicodeEncodeError as error:
+        raise LedgerError("the ledger refused", on=str(path), why=f"not Unicode text: {error.object!r:.80}") from None
     except PermissionError as error:
         raise LedgerError(
-            "cannot write the ledger", on=str(path), why=error.strerror or "", hint=f"check the owner of {path.parent}"
+            "cannot open the ledger", on=str(path), why=error.strerror or "", hint=f"check the owner of {path.parent}"
         ) from None
     except OSError as error:
         raise LedgerError("cannot open the ledger", on=str(path), why=error.strerror or str(error)) from None
@@ -117,7 +184,7 @@ def _translate(error: sqlite3.DatabaseError, path: Path) -> LedgerError | DiskFu
     if "disk is full" in text or "disk I/O error" in text:
         return DiskFull("cannot write the ledger", on=str(path), why=text, kept="everything committed before", hint="free some space")
     if "readonly" in text or "unable to open" in text:
-        return LedgerError("cannot write the ledger", on=str(path), why=text, kept="the file as it was", hint=f"check {path.parent}")
+        return LedgerError("cannot open the ledger", on=str(path), why=text, kept="the file as it was", hint=f"check {path.parent}")
     if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
         return LedgerError("the ledger refused", on=str(path), why=text, kept="everything committed before")
     return _damaged(path, text)
@@ -135,7 +202,6 @@ def _damaged(path: Path, why: str) -> LedgerError:
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    db.row_factory = sqlite3.Row
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
     db.execute("PRAGMA foreign_keys=ON")
@@ -170,6 +236,12 @@ def _check_version(db: sqlite3.Connection, path: Path) -> int:
             kept="the file as it was",
             hint="install the newer nightcrew again",
         )
-    if version == 0:
-        raise _damaged(path, "it is not a nightcrew ledger (schema 0)")
+    if version < 1:
+        raise _damaged(path, f"it is not a nightcrew ledger (schema {version})")
     return version
+
+
+def _check_tables(db: sqlite3.Connection, path: Path) -> None:
+    missing = _TABLES - {row["name"] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if missing:
+        raise _damaged(path, f"it has no table {', '.join(sorted(missing))}")

@@ -37,6 +37,10 @@ def reader(tmux: Tmux, out: Path, wait_until: WaitUntil) -> Pane:
     return pane
 
 
+def typed(out: Path) -> bytes:
+    return out.read_bytes() if out.exists() else b""
+
+
 def attached(ask_tmux: AskTmux) -> list[str]:
     """The sessions that real terminals show."""
     rows = ask_tmux("list-clients", "-F", "#{client_control_mode} #{session_id}").splitlines()
@@ -52,8 +56,8 @@ def test_text_arrives_as_one_paste_and_one_enter(tmux: Tmux, tmp_path: Path, wai
     out = tmp_path / "typed"
     pane = reader(tmux, out, wait_until)
     tmux.send_text(pane.pane_id, text)
-    wait_until(lambda: out.read_bytes().endswith(b"\r"), "the Enter")
-    assert out.read_bytes() == b"\x1b[200~" + text.encode() + b"\x1b[201~\r"
+    wait_until(lambda: typed(out).endswith(b"\r"), "the Enter")
+    assert typed(out) == b"\x1b[200~" + text.encode() + b"\x1b[201~\r"
     assert tmux._ask(("list-buffers",))[0].text == ""
 
 
@@ -62,8 +66,8 @@ def test_a_text_cannot_end_its_own_paste(tmux: Tmux, tmp_path: Path, wait_until:
     pane = reader(tmux, out, wait_until)
     tmux.send_text(pane.pane_id, "look\x1b[201~\r/exit\r\x03\n\n", enter=False)
     tmux.send_text(pane.pane_id, "")
-    wait_until(lambda: out.read_bytes().endswith(b"\r"), "the Enter")
-    assert out.read_bytes() == b"\x1b[200~look[201~\n/exit\x1b[201~\r"
+    wait_until(lambda: typed(out).endswith(b"\r"), "the Enter")
+    assert typed(out) == b"\x1b[200~look[201~\n/exit\x1b[201~\r"
 
 
 def test_text_reaches_a_pane_that_a_person_scrolled(tmux: Tmux, ask_tmux: AskTmux, tmp_path: Path, wait_until: WaitUntil) -> None:
@@ -71,7 +75,7 @@ def test_text_reaches_a_pane_that_a_person_scrolled(tmux: Tmux, ask_tmux: AskTmu
     pane = reader(tmux, out, wait_until)
     ask_tmux("copy-mode", "-t", pane.pane_id)
     tmux.send_text(pane.pane_id, "go")
-    wait_until(lambda: out.read_bytes().endswith(b"\r"), "the Enter")
+    wait_until(lambda: typed(out).endswith(b"\r"), "the Enter")
 
 
 def test_an_ended_or_missing_pane_is_not_typed_into(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil) -> None:
@@ -83,10 +87,11 @@ def test_an_ended_or_missing_pane_is_not_typed_into(tmux: Tmux, tmp_path: Path, 
         tmux.send_text("%99", "hello")
 
 
-def test_the_tree_is_what_a_person_sees(tmux: Tmux, ask_tmux: AskTmux, tmp_path: Path) -> None:
+def test_the_tree_is_what_a_person_sees(tmux: Tmux, ask_tmux: AskTmux, tmp_path: Path, wait_until: WaitUntil) -> None:
     first, second = (tmux.spawn(name, ["cat"], tmp_path, {}) for name in ("b", "a"))
     tmux.rename_window(first.pane_id, "running #S #[bold]\x1b")
     ask_tmux("split-window", "-d", "-t", first.pane_id, "--", "sleep", "600")
+    wait_until(lambda: tmux.tree()[1].windows[0].panes[1].command == "sleep", "the exec of the split")
     control, one, two = tmux.tree()
     assert (control.name, control.attached) == ("_control", 1)
     assert (one.session_id, one.name, two.session_id, two.name) == (first.session_id, "b", second.session_id, "a")
@@ -94,6 +99,11 @@ def test_the_tree_is_what_a_person_sees(tmux: Tmux, ask_tmux: AskTmux, tmp_path:
     assert window.name == "running #S #[bold]"
     assert [(pane.command, pane.dead) for pane in window.panes] == [("cat", False), ("sleep", False)]
     assert (window.panes[0].pane_id, window.panes[0].pid, two.windows[0].panes[0].size) == (first.pane_id, first.pid, "200x50")
+
+
+def test_the_tree_of_an_empty_server_is_empty(tmux: Tmux) -> None:
+    tmux.ensure_server()
+    assert tmux.tree() == []
 
 
 def test_the_tree_of_no_server_is_an_error(tmux: Tmux) -> None:
@@ -120,6 +130,17 @@ def test_attach_nests_in_the_users_tmux_and_switches_inside_ours(
     assert tmux.has(shell.session_id) and tmux.has(other.session_id)
 
 
+def test_attach_is_not_refused_for_the_terminal_of_an_ended_pane(
+    tmux: Tmux, ask_tmux: AskTmux, outer: Callable[..., str], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    live = tmux.spawn("live", ["cat"], tmp_path, {})
+    for number in range(3):  # their terminals' numbers are free again, so the next pane anywhere gets one of them
+        tmux.spawn(f"a{number}", ["sh", "-c", "exit"], tmp_path, {})
+    wait_until(lambda: sum(one.dead for one in tmux.panes()) == 4, "the ends")
+    outer("new-session", "-d", "--", *tmux.attach_argv(live.session_id, {"TMUX": "/foreign,1,0"}))
+    wait_until(lambda: attached(ask_tmux) == [live.session_id], "the nested client")
+
+
 @pytest.mark.parametrize("environ", [{}, {"TMUX": ""}, {"TMUX": "/nowhere/default,12,0"}, {"TMUX": "odd"}])
 def test_attach_from_outside(tmux: Tmux, socket: Path, environ: dict[str, str]) -> None:
-    assert tmux.attach_argv("$3", environ) == ["tmux", "-u", "-S", os.fspath(socket), "attach-session", "-t", "$3"]
+    assert tmux.attach_argv("$3", environ) == [*("env", "-u", "TMUX", "tmux", "-u", "-S", os.fspath(socket), "attach-session", "-t", "$3")]

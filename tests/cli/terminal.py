@@ -19,9 +19,8 @@ class Terminal:
 
     def __init__(self, socket: Path, house: House, columns: int = 110, rows: int = 30) -> None:
         self._argv = ["tmux", "-u", "-f", "/dev/null", "-S", str(socket)]
-        self._env = {**house.env, "TERM": "screen-256color", "LC_ALL": "C.UTF-8", "PS1": "ready> "}
+        self._env = {**house.env, "TERM": "screen-256color", "LC_ALL": "C.UTF-8"}
         self._tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(house.repo), "sh")
-        self.sees("ready>")
 
     def _tmux(self, *words: str) -> str:
         return subprocess.run([*self._argv, *words], env=self._env, capture_output=True, text=True, check=True).stdout
@@ -29,7 +28,7 @@ class Terminal:
     def nightcrew(self, *words: str, env: Mapping[str, str] | None = None) -> None:
         """Clear the screen and start `nightcrew WORDS`."""
         variables = " ".join(f"{name}={shlex.quote(text)}" for name, text in (env or {}).items())
-        self._tmux("send-keys", "-l", f"clear; {variables} {shlex.join([*COMMAND, *words])}; echo \"left with $?\"")
+        self._tmux("send-keys", "-l", f'clear; {variables} {shlex.join([*COMMAND, *words])}; echo "left with $?"')
         self._tmux("send-keys", "Enter")
 
     def press(self, *keys: str) -> None:

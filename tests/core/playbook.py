@@ -125,7 +125,7 @@ class Books:
         assert held.state is TaskState.READY, f"{held.id} starts while it is {held.state}"
         assert held.attempt is None, f"{held.id} has a live attempt already"
         assert epoch == held.epoch + 1, f"{held.id}: epoch {epoch} after {held.epoch}"
-        assert bool(cause) == (epoch > 1), f"{held.id}:{epoch} starts with the cause {cause!r}"
+        assert cause or epoch == 1, f"{held.id}:{epoch} is a re-run without a cause"
         assert held.not_before <= now, f"{held.id} starts inside its backoff"
         alive = sum(other.attempt is not None for other in self.tasks.values())
         assert self.slots is None or alive < self.slots, f"{held.id} starts beyond {self.slots} slots"

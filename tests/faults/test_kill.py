@@ -17,6 +17,8 @@ from supervisor.host.failpoint import FAILPOINTS
 from tests.faults.checker import Evidence
 from tests.support import House, plan_of, wait_until
 
+Weapon = Callable[[House, random.Random], bool]
+
 
 @pytest.mark.parametrize("label", [name for name in FAILPOINTS if not name.startswith(("stop.", "submit."))])
 def test_daemon_killed_at_each_step_of_launch_and_finish(house: House, label: str) -> None:
@@ -91,7 +93,7 @@ def _random_kills(house: House, *, tasks: int, moments: int, seed: int) -> None:
     house.config.write_text(house.config.read_text().replace("[limits]", "slots = 8\n[limits]"))
     house.start_daemon()
     house.ok("run", "-d", house.plan(plan_of([evidence.task(f"t{n}", f"sleep 0.{chance.randrange(10)}") for n in range(tasks)])))
-    weapons: list[Callable[[House, random.Random], bool]] = [kill_daemon] * 6 + [kill_a_runner] * 3 + [kill_tmux]
+    weapons: tuple[Weapon, ...] = (*[kill_daemon] * 6, *[kill_a_runner] * 3, kill_tmux)
     done = 0
     while done < moments and any(not view.final for view in house.tasks()):
         time.sleep(chance.uniform(0.0, 0.6))  # the random moment itself

@@ -150,7 +150,8 @@ def test_a_plain_file_is_read(tree: Path) -> None:
 def traps(tree: Path) -> dict[str, Path]:
     """X07."""
     (tree / "link").symlink_to("../secret")
-    os.link(tree.parent / "secret", tree / "hard")
+    (tree.parent / "other").write_text("canary")
+    os.link(tree.parent / "other", tree / "hard")  # not of the same secret: its two names alone would refuse every other trap
     os.mkfifo(tree / "fifo")
     (tree / "up").symlink_to("..")
     with (tree / "huge").open("wb") as file:

@@ -24,5 +24,4 @@ def command(now: bool) -> None:
     if not start.wait_until_gone(where, pid, 40.0):
         raise TimedOut("the supervisor did not leave", on=f"pid {pid}", why="40 s passed", hint="nightcrew down --now")
     start.stop_server_when_empty(where)
-    going = f"; {live} agent{'s go' if live != 1 else ' goes'} on" if live else ""
-    common.say(f"the supervisor left{going}")
+    common.say_left(live)

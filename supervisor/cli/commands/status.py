@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import sys
@@ -81,7 +82,7 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     now = time.time()
     for view in text.by_urgency(views):
         detail = text.detail(view, where.root)
-        click.echo(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
+        common.show(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
     if name is not None and len(views) == 1:
         _print_task(where, db, views[0])
     elif everything:
@@ -108,20 +109,13 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
 def _watch(where: Home, name: str | None) -> None:
     from supervisor.cli import live
 
-    while True:
-        db = common.ledger(where)
-        now = time.time()
-        if name is None:
-            frame = live.frame(where, db, [], now)
-        else:
-            _, views = _views(db, name, everything=False)
-            columns = common.width() - 1
-            lines = [
-                text.line(view, now, width=columns, color=common.use_color(), detail=text.detail(view, where.root))
-                for view in text.by_urgency(views)
-            ]
-            frame = "\x1b[K\n".join(lines) + "\x1b[K\n"
-        db.close()
-        sys.stdout.write(f"\x1b[H{frame}\x1b[J")
-        sys.stdout.flush()
-        time.sleep(1.0)
+    if not sys.stdout.isatty():
+        raise UsageError("--watch needs a terminal", why="stdout is not one", hint="nightcrew status")
+    with live.whole_screen():
+        while True:
+            views: list[queries.TaskView] = []
+            if where.ledger.exists() or name is not None:
+                with contextlib.closing(common.ledger(where)) as db:
+                    _, views = _views(db, name, everything=False)
+            live.draw(live.frame(where, views, [], time.time()))
+            time.sleep(1.0)

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from supervisor.cli import common
+from supervisor.core.states import TaskState
 from supervisor.host.paths import Home, home
+from supervisor.ledger import queries
 
 
 @click.command()
@@ -31,3 +33,5 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
     from supervisor.daemon import wiring
 
     wiring.serve(where, file, LiveView(where).refresh)
+    going = sum(task.state is TaskState.RUNNING for task in queries.unfinished(common.ledger(where)))
+    common.say_left(going)

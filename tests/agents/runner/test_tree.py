@@ -34,10 +34,10 @@ def test_when_the_runner_is_told(lab: Lab, number: int, why: str) -> None:
 
 
 def test_when_the_deadline_passes(lab: Lab) -> None:
-    attempt, pids = lab.family(*KINDS, grace_s=0.3, timeout_s=1.0)
+    attempt, _ = lab.family(*KINDS, grace_s=0.3, timeout_s=1.0)
     attempt.run()
-    assert attempt.record().why == "timeout"
-    assert [kind for kind, pid in pids().items() if running(pid)] == []
+    assert (attempt.record().why, attempt.record().survivors) == ("timeout", ())
+    assert [file.name for file in lab.folder.glob("family-0/[a-z]*") if running(int(file.read_text()))] == []
 
 
 def test_an_agent_that_keeps_forking_is_caught(lab: Lab) -> None:
@@ -77,6 +77,22 @@ def test_whoever_was_handed_the_tag_goes_and_others_stay(lab: Lab) -> None:
         for each in sleeps:
             each.kill()
             each.wait()
+
+
+def test_output_that_nobody_had_read_when_the_agent_ended_is_kept(lab: Lab) -> None:
+    """A pipe can hold 1 MB, and the runner may sleep just then."""
+    program = "import fcntl, os; fcntl.fcntl(1, 1031, 2**20); os.write(1, b'!'); os.read(0, 1); os.write(1, b'x' * 500_000)"
+    os.mkfifo(lab.folder / "go")
+    attempt = lab.attempt("sh", "-c", f"exec {sys.executable} -I -S -c '{program}' < go".replace("b'", 'b"').replace("!'", '!"').replace("x'", 'x"'))
+    runner = attempt.start()
+    assert attempt.heard() == b"!"
+    (agent,) = Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()
+    runner.send_signal(signal.SIGSTOP)
+    (lab.folder / "go").write_text("x")
+    until(lambda: not running(int(agent)), "the agent has ended")
+    runner.send_signal(signal.SIGCONT)
+    assert runner.wait(30) == 0
+    assert len(attempt.read("stdout.log")) == 500_001
 
 
 def test_output_written_while_stopping_is_kept(lab: Lab) -> None:

@@ -1,0 +1,47 @@
+"""What a task is, stored as JSON and read back by every later version."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.crew import TaskClass
+from supervisor.core.spec import TaskSpec
+
+texts = st.text(st.characters(exclude_categories=()))
+specs = st.builds(
+    TaskSpec,
+    name=texts,
+    title=texts,
+    kind=texts,
+    argv=st.lists(texts).map(tuple),
+    params=st.dictionaries(texts, texts),
+    prompt=st.none() | texts,
+    after=st.lists(texts).map(tuple),
+    priority=st.integers(),
+    task_class=st.sampled_from(TaskClass),
+    timeout_s=st.floats(0, 1e9),
+    retries=st.integers(),
+    cores=st.integers() | st.lists(st.integers()).map(tuple),
+)
+
+
+@given(specs)
+def test_what_is_stored_is_read_back(spec: TaskSpec) -> None:
+    assert TaskSpec.from_json(spec.to_json()) == spec
+    assert spec.to_json().isascii()
+
+
+def test_a_spec_of_another_version_is_read() -> None:
+    least = '{"name": "a", "title": "A", "kind": "shell", "argv": ["true"]}'
+    assert TaskSpec.from_json(least) == TaskSpec("a", "A", "shell", ("true",))
+    assert TaskSpec.from_json(json.dumps({**json.loads(least), "from_the_future": 1})) == TaskSpec.from_json(least)
+
+
+def test_a_damaged_spec_is_loud() -> None:
+    for text in ("", "[]", '{"name": "a"}', '{"name": "a", "title": "", "kind": "", "argv": [], "task_class": "royal"}'):
+        with pytest.raises((ValueError, TypeError, AttributeError)):
+            TaskSpec.from_json(text)

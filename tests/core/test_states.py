@@ -1,0 +1,102 @@
+"""The two tables, and the rules that do not fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import pytest
+
+from supervisor.core.errors import Refused
+from supervisor.core.states import (
+    ATTEMPT_TRANSITIONS,
+    BACKOFF_CAP_S,
+    FINAL,
+    MAX_LOSSES,
+    TASK_TRANSITIONS,
+    AttemptState,
+    End,
+    TaskState,
+    after_end,
+    attempt_after,
+    backoff_s,
+    task_after,
+)
+
+TABLES = [(TaskState, TASK_TRANSITIONS, TaskState.WAITING), (AttemptState, ATTEMPT_TRANSITIONS, AttemptState.LAUNCHING)]
+
+
+def reached(table: Mapping[StrEnum, Mapping[str, StrEnum]], start: StrEnum) -> set[StrEnum]:
+    """Every state that some events lead to."""
+    seen, edge = {start}, [start]
+    while edge:
+        for target in table[edge.pop()].values():
+            if target not in seen:
+                seen.add(target)
+                edge.append(target)
+    return seen
+
+
+@pytest.mark.parametrize(("states", "table", "start"), TABLES, ids=["task", "attempt"])
+def test_each_table_knows_every_state_and_reaches_it(
+    states: type[StrEnum], table: Mapping[StrEnum, Mapping[str, StrEnum]], start: StrEnum
+) -> None:
+    assert set(table) == set(states)
+    assert {target for row in table.values() for target in row.values()} <= set(states)
+    assert reached(table, start) == set(states)
+
+
+def test_final_states_are_left_by_retry_alone_and_all_others_can_end() -> None:
+    for state in TaskState:
+        assert (state in FINAL) == (set(TASK_TRANSITIONS[state]) == {"retry"}), state
+        assert reached({key: dict(row) for key, row in TASK_TRANSITIONS.items()}, state) & FINAL, state
+    assert {state for state in AttemptState if not ATTEMPT_TRANSITIONS[state]} == {AttemptState.RELEASED}
+
+
+def test_a_person_can_cancel_whatever_has_not_ended_and_does_not_run() -> None:
+    assert {state for state in TaskState if "cancel" in TASK_TRANSITIONS[state]} == set(TaskState) - FINAL - {TaskState.RUNNING}
+
+
+@pytest.mark.parametrize("state", list(TaskState))
+def test_a_task_refuses_what_its_table_does_not_list(state: TaskState) -> None:
+    for event, target in TASK_TRANSITIONS[state].items():
+        assert task_after(state, event) is target
+    with pytest.raises(Refused, match=f"cannot dance a task: it is {state}"):
+        task_after(state, "dance")
+
+
+@pytest.mark.parametrize("state", list(AttemptState))
+def test_an_attempt_refuses_what_its_table_does_not_list(state: AttemptState) -> None:
+    for event, target in ATTEMPT_TRANSITIONS[state].items():
+        assert attempt_after(state, event) is target
+    with pytest.raises(Refused, match=f"'dance'.*it is {state}"):
+        attempt_after(state, "dance")
+
+
+@pytest.mark.parametrize(
+    ("end", "failures", "losses", "retries", "event"),
+    [
+        (End.DONE, 9, 9, 0, "done"),
+        (End.CANCELLED, 0, 0, 9, "cancelled"),
+        (End.FAILED, 1, 0, 0, "failed"),
+        (End.FAILED, 1, 0, 1, "run again"),
+        (End.FAILED, 2, 0, 1, "failed"),
+        (End.TIMEOUT, 1, 0, 1, "run again"),
+        (End.TIMEOUT, 2, 0, 1, "failed"),
+        (End.LOST, 9, MAX_LOSSES, 0, "run again"),
+        (End.LOST, 0, MAX_LOSSES + 1, 9, "lost too often"),
+    ],
+)
+def test_what_an_end_does_to_its_task(end: End, failures: int, losses: int, retries: int, event: str) -> None:
+    def after(unwanted: bool) -> str:
+        return after_end(end, failures=failures, losses=losses, retries=retries, unwanted=unwanted)
+
+    assert after(unwanted=False) == event
+    assert after(unwanted=True) == ("cancelled" if event == "run again" else event)
+    assert event in TASK_TRANSITIONS[TaskState.RUNNING]
+
+
+def test_backoff_doubles_from_two_seconds_to_five_minutes() -> None:
+    assert [backoff_s(count) for count in range(1, 10)] == [2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert backoff_s(0) == 2
+    assert backoff_s(10**9) == BACKOFF_CAP_S
