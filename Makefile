@@ -5,6 +5,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
+BENCH_ARGS ?=
 
 export PYTHON
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -32,8 +33,8 @@ check: setup ## ruff, mypy, the import rules, and whether the documents are comp
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/pytest -q tests/test_docs.py tests/test_packaging.py
 
-bench: setup ## measure spawning, idling and adopting on this machine
-	@.venv/bin/nightcrew bench
+bench: setup ## measure spawning, idling and adopting on this machine; BENCH_ARGS=--quick is short
+	@.venv/bin/nightcrew bench spawn $(BENCH_ARGS)
 
 soak: setup ## run the long forms of the fault tests (half an hour)
 	.venv/bin/pytest -m soak --timeout 3600 $(PYTEST_ARGS)

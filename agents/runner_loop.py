@@ -95,6 +95,7 @@ class Attempt:
         else carries the tag: a build server or `at` can start processes with an environment that it was handed."""
         ours = halt(self._living, self._pause, time.monotonic, grace_s)
         strays = halt(self._strays, self._pause, time.monotonic, _LEFTOVER_GRACE_S)
+        self._reap()  # who died during the last look, for the sum of cpu_s
         self._survivors = sorted({seen.pid for seen in [*ours.survivors, *strays.survivors]})
 
     def _living(self) -> "list[Seen]":

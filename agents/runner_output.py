@@ -99,7 +99,7 @@ class Pane:
 
     @property
     def waiting(self) -> bool:
-        return bool(self._buffer)
+        return bool(self._buffer or self._skipped)
 
     def show(self, data: bytes) -> None:
         if self._handle < 0:
@@ -107,14 +107,19 @@ class Pane:
         if len(self._buffer) + len(data) > _BURST:
             self._skipped += len(data)
             return
+        self._note_skipped()
+        self._buffer += data
+
+    def _note_skipped(self) -> None:
+        """CAN and the reset end whatever escape sequence or colour the missing part had begun."""
         if self._skipped:
-            # CAN and the reset end whatever escape sequence or colour the missing part had begun.
             self._buffer += b"\x18\x1b[0m\n[nightcrew: %d bytes not shown here, see the logs]\n" % self._skipped
             self._skipped = 0
-        self._buffer += data
 
     def flush(self, now: float) -> None:
         """Pass on what the pace allows at `now` (monotonic seconds) and the terminal takes at once."""
+        if not self._buffer:
+            self._note_skipped()
         self._credit = min(_BURST, self._credit + (now - self._at) * _PACE)
         self._at = now
         ready = self._buffer[: int(self._credit)]
@@ -127,6 +132,7 @@ class Pane:
         except OSError:  # EIO: the session is closed
             self._handle = -1
             self._buffer = b""
+            self._skipped = 0
             return
         self._credit -= written
         self._buffer = self._buffer[written:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -206,10 +207,8 @@ def _environ(pid: int) -> bytes:
 
 
 def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     if child is not None:
         child.wait()
 

@@ -33,11 +33,11 @@ def by_hand(argv: Sequence[str], cwd: Path) -> None:
         raise ToolFailed(f"{argv[0]} failed", on=" ".join(argv[1:3]), why=done.stderr.strip().rpartition("\n")[2])
 
 
-def make_repository(path: Path, seed: int) -> int:
-    """A repository of one commit with `FILES` files, packed as a clone is; the same seed gives the same commit. Returns their bytes."""
+def make_repository(path: Path, seed: int, files: int = FILES) -> int:
+    """A repository of one commit, packed as a clone is; the same seed gives the same commit. Returns the bytes of its files."""
     draw = random.Random(seed)  # noqa: S311 - text to fill files with, not a secret
     size = 0
-    for number in range(FILES):
+    for number in range(files):
         # Sizes as in a library of source code: most are a few kB, some are ten times that.
         lines = min(1000, int(draw.lognormvariate(4.3, 1.0)))
         text = "".join(" ".join(draw.choices(_WORDS, k=draw.randint(1, 14))) + "\n" for _ in range(lines))

@@ -9,6 +9,7 @@ from pathlib import Path
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import Burst, Spawn
 from supervisor.bench.place import by_hand, end_server
+from supervisor.host import placement
 
 
 class Plain:
@@ -22,8 +23,9 @@ class Plain:
         self._names = (f"plain{number}" for number in itertools.count())
 
     def start(self) -> None:
-        """Have the server run already, as ours does."""
+        """Have the server run already, as ours does. The worktrees lie as ours do, so that the tools are compared and not places."""
         self._trees.mkdir(parents=True)
+        placement.spread(self._trees)
         self._tmux("start-server", ";", "set-option", "-s", "exit-empty", "off")
 
     def burst(self, count: int) -> Burst:

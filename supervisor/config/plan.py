@@ -25,13 +25,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from supervisor.config.locate import line_of
-from supervisor.config.reading import Duration, Strict, nearest, parse, read_text
+from supervisor.config.reading import MAX_INT, Duration, Strict, nearest, parse, read_text
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.spec import RunSpec, TaskSpec
 
 MAX_TASKS = 20_000
-MAX_PROMPT = 1_000_000
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -57,6 +56,8 @@ class Shared(Strict):
                 raise ValueError(f"{name!r} cannot be the name of an environment variable")
             if name.startswith("NIGHTCREW_"):
                 raise ValueError(f"{name}: names that begin with NIGHTCREW_ are nightcrew's own")
+            if isinstance(text, int) and abs(text) > MAX_INT:
+                raise ValueError(f"{name}: the number is too large; write it as text")
             if "\0" in str(text):
                 raise ValueError(f"{name} holds a NUL character, which no environment can carry")
         return value
@@ -126,8 +127,8 @@ def load(path: Path, kinds: Collection[str]) -> RunSpec:
     """
     text = read_text(path)
     model = parse(text, PlanModel, str(path))
-    names = _names(model)
-    tasks = tuple(_task(model, index, names, path, text, kinds) for index in range(len(model.tasks)))
+    first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
+    tasks = tuple(_task(model, index, first_use, path, text, kinds) for index in range(len(model.tasks)))
     _no_cycle(tasks, text, path)
     return RunSpec(title=model.title if model.title is not None else path.stem, tasks=tasks, base=model.base)
 
@@ -143,33 +144,33 @@ def single(words: tuple[str, ...], kinds: Collection[str], options: Mapping[str,
         task = TaskModel.model_validate({**given, "id": options["name"], "command": command})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise UsageError("bad value", on=str(first["loc"][0]), why=first["msg"].removeprefix("Value error, ")) from None
+        raise UsageError("bad value", on=str((*first["loc"], "")[0]), why=first["msg"].removeprefix("Value error, ")) from None
     if task.kind not in kinds:
-        raise UsageError("bad value", on="--kind", why=f"{task.kind!r} is not a kind of agent; {nearest(task.kind, list(kinds))}")
+        raise UsageError("bad value", on="--kind", why=f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
     title = task.title if task.title is not None else " ".join(words)
     return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, task.prompt),))
 
 
-def _names(model: PlanModel) -> list[str]:
-    return [task.id if task.id is not None else f"task-{index + 1}" for index, task in enumerate(model.tasks)]
+def _name(task: TaskModel, index: int) -> str:
+    return task.id if task.id is not None else f"task-{index + 1}"
 
 
-def _task(model: PlanModel, index: int, names: list[str], path: Path, text: str, kinds: Collection[str]) -> TaskSpec:
+def _task(model: PlanModel, index: int, first_use: Mapping[str, int], path: Path, text: str, kinds: Collection[str]) -> TaskSpec:
     task = model.tasks[index]
+    name = _name(task, index)
 
     def wrong(key: str, why: str, what: str = "bad value") -> ConfigError:
         return ConfigError(what, on=f"{path}:{line_of(text, ['tasks', index, key])} tasks.{key}", why=why)
 
-    if names.index(names[index]) != index:
-        raise wrong("id", f"{names[index]!r} is already the id of another task")
+    if first_use[name] != index:
+        raise wrong("id", f"{name!r} is already the id of another task")
     if task.kind not in kinds:
-        raise wrong("kind", f"{task.kind!r} is not a kind of agent; {nearest(task.kind, list(kinds))}")
+        raise wrong("kind", f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
     if task.command is None:
         raise wrong("command", f"a task of kind {task.kind} needs a command", "missing key")
     for need in task.after:
-        if need not in names:
-            raise wrong("after", f"no task has the id {need!r}; {nearest(need, names)}")
-    name = names[index]
+        if need not in first_use:
+            raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
     return _spec(task, name, task.title if task.title is not None else name, _prompt(task, path, wrong))
 
 
@@ -212,4 +213,5 @@ def _no_cycle(tasks: tuple[TaskSpec, ...], text: str, path: Path) -> None:
         ring = [str(name) for name in reversed(error.args[1])]
         index = next(number for number, task in enumerate(tasks) if task.name == ring[0])
         on = f"{path}:{line_of(text, ['tasks', index, 'after'])} tasks.after"
-        raise ConfigError("bad value", on=on, why=f"the tasks wait for each other: {' -> '.join(ring)}") from None
+        shown = ring if len(ring) <= 12 else [*ring[:10], f"({len(ring) - 11} more)", ring[-1]]
+        raise ConfigError("bad value", on=on, why=f"the tasks wait for each other: {' -> '.join(shown)}") from None

@@ -5,16 +5,21 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from supervisor.config.locate import line_of
+from supervisor.config.locate import line_of, longest_key
 from supervisor.core.errors import ConfigError
 
 MAX_BYTES = 1_000_000
 """A plan of 10,000 tasks with prompts in files fits; a 50 MB file is a mistake and is refused before it is parsed."""
+MAX_PARTS = 32
+"""Of a dotted key. Our deepest has 3; `tomllib` takes time by the square of their number, minutes for a file full of `a.a.a`."""
+MAX_INT = 2**63 - 1
+"""Of a number in TOML, and of what the kernel takes as a limit."""
 
 
 class Strict(BaseModel):
@@ -35,6 +40,8 @@ def read_text(path: Path) -> str:
         raise ConfigError("cannot read", on=str(path), why="there is no such file", hint="check the path") from None
     except OSError as error:
         raise ConfigError("cannot read", on=str(path), why=error.strerror or str(error)) from None
+    except ValueError as error:  # a NUL in the path
+        raise ConfigError("cannot read", on=str(path), why=str(error)) from None
     if len(raw) > MAX_BYTES:
         raise ConfigError("cannot read", on=str(path), why=f"it is larger than {MAX_BYTES} bytes", hint="put long prompts into prompt_file")
     try:
@@ -49,16 +56,27 @@ def read_text(path: Path) -> str:
 
 def parse(text: str, model: type[M], name: str) -> M:
     """`text` as `model`. Raises ConfigError that names `name:line`, the key, what is allowed and the nearest known name."""
+    shape = _toml(text, name)
     try:
-        shape = tomllib.loads(text)
+        return model.model_validate(shape)
+    except ValidationError as error:
+        raise _explain(error, text, shape, model, name) from None
+
+
+def _toml(text: str, name: str) -> dict[str, Any]:
+    if any(line.count(".") >= MAX_PARTS for line in text.splitlines()):
+        parts, line = longest_key(text)
+        if parts > MAX_PARTS:
+            raise ConfigError("cannot read", on=f"{name}:{line}", why=f"a key of {parts} parts; the most that any key has is {MAX_PARTS}")
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("cannot read", on=f"{name}:{_toml_line(str(error), text)}", why=f"not valid TOML: {error}") from None
     except RecursionError:
         raise ConfigError("cannot read", on=name, why="tables or arrays are nested too deeply") from None
-    try:
-        return model.model_validate(shape)
-    except ValidationError as error:
-        raise _explain(error, text, model, name) from None
+    except ValueError:  # Python's own limit against numbers that take minutes to read
+        line = next((number for number, line in enumerate(text.splitlines(), 1) if re.search(r"[0-9_]{4300}", line)), 1)
+        raise ConfigError("cannot read", on=f"{name}:{line}", why="a number has more than 4300 digits") from None
 
 
 def duration(value: Any) -> Any:
@@ -69,7 +87,9 @@ def duration(value: Any) -> Any:
         if seconds is None or not _is_number(number):
             raise ValueError('a duration is a number of seconds or text such as "90s", "5m", "2h", "1d"')
         return float(number) * seconds
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(_in_range(value))
+    return value
 
 
 def size(value: Any) -> Any:
@@ -82,22 +102,26 @@ def size(value: Any) -> Any:
         factor = units.get(text[len(number) :].strip())
         if factor is None or not _is_number(number):
             raise ValueError('a size is a number of bytes or text such as "64MiB" or "2GB"')
-        return int(float(number) * factor)
+        return int(min(float(number) * factor, MAX_INT + 1))
     return value
 
 
+def _in_range(number: int) -> int:
+    if abs(number) > MAX_INT:
+        raise ValueError("the number is too large")
+    return number
+
+
 Duration = Annotated[float, BeforeValidator(duration)]
-Size = Annotated[int, BeforeValidator(size)]
+Size = Annotated[int, BeforeValidator(size), Field(le=MAX_INT)]
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """`did you mean X?` or the known names."""
+def nearest(word: str, known: Collection[str]) -> str:
+    """`did you mean X?`, or the known names as far as a person would read them."""
     close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
-
-
-_UNION_BRANCH = re.compile(r"(function-|list\[|tuple\[|constrained-)|(str|int|float|bool)$")
-"""Parts that pydantic adds to a location to say which member of a union it tried: no key of a file."""
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known: {', '.join(sorted(known)[:20])}{', ...' if len(known) > 20 else ''}"
 
 
 def _is_number(text: str) -> bool:
@@ -109,9 +133,10 @@ def _toml_line(message: str, text: str) -> int:
     return int(rest.split(",")[0]) if found else text.count("\n") + 1
 
 
-def _explain(error: ValidationError, text: str, model: type[BaseModel], name: str) -> ConfigError:
-    first = error.errors(include_url=False)[0]
-    path = [part for part in first["loc"] if isinstance(part, int) or not _UNION_BRANCH.match(part)]
+def _explain(error: ValidationError, text: str, shape: dict[str, Any], model: type[BaseModel], name: str) -> ConfigError:
+    # A misspelt key that had to be given is two errors; the misspelling is the one to show.
+    first = min(error.errors(include_url=False), key=lambda found: found["type"] == "missing")
+    path = _written(first["loc"], shape, missing=first["type"] == "missing")
     keys = [part for part in path if isinstance(part, str)]
     more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
     on = f"{name}:{line_of(text, path)}"
@@ -120,8 +145,25 @@ def _explain(error: ValidationError, text: str, model: type[BaseModel], name: st
     if first["type"] == "missing":
         return ConfigError("missing key", on=f"{on} {keys[-1]}", why="it must be given" + more)
     message = first["msg"].removeprefix("Value error, ")
-    shown = repr(first["input"])
-    return ConfigError("bad value", on=f"{on} {'.'.join(keys)}", why=f"{message}, not {shown[:80]}" + more)
+    return ConfigError("bad value", on=f"{on} {'.'.join(keys)}", why=f"{message}, not {_shown(first['input'])}" + more)
+
+
+def _written(location: tuple[str | int, ...], shape: Any, *, missing: bool) -> list[str | int]:
+    """The part of pydantic's location that is in the file: it also names the member of a union that it tried (`int`, `list[int]`),
+    which only the file can tell from a key of that name."""
+    path: list[str | int] = []
+    for part in location:
+        if part in (shape if isinstance(shape, dict) else range(len(shape)) if isinstance(shape, list) else ()):
+            shape = shape[part]
+            path.append(part)
+    return [*path, location[-1]] if missing else path
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:80]
+    except ValueError:  # a number of more than 4300 digits, written in hexadecimal
+        return "such a long number"
 
 
 def _known(model: type[BaseModel], path: list[str | int]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from supervisor.config.reading import Duration, Size, Strict, parse, read_text
+from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
 from supervisor.core.spec import Settings
 
 _FIELD = Settings()
@@ -20,14 +20,14 @@ class LimitsModel(Strict):
     log_max: Annotated[Size, Field(ge=4096)] = _FIELD.log_max
     memory_max: Annotated[Size, Field(ge=0)] = _FIELD.memory_max
     file_max: Annotated[Size, Field(ge=0)] = _FIELD.file_max
-    open_files: Annotated[int, Field(ge=0)] = _FIELD.open_files
+    open_files: Annotated[int, Field(ge=0, le=MAX_INT)] = _FIELD.open_files
     disk_free_min: Annotated[Size, Field(ge=0)] = _FIELD.disk_free_min
 
 
 class CoresModel(Strict):
     """`[cores]`: how agents share the processors."""
 
-    reserve: Annotated[int, Field(ge=0)] | None = None
+    reserve: Annotated[int, Field(ge=0, le=4096)] | None = None
 
 
 class UserModel(Strict):
@@ -48,12 +48,23 @@ def path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nightcrew" / "config.toml"
 
 
+def _there(file: Path) -> bool:
+    """Whether there is a file, readable or not: one that cannot be looked at must not mean the defaults."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def load(file: Path, usable_cores: int) -> Settings:
     """The settings; a missing file means the defaults. By default there are two slots a core, at least four.
 
     Raises ConfigError as every file does.
     """
-    model = parse(read_text(file), UserModel, str(file)) if file.exists() else UserModel()
+    model = parse(read_text(file), UserModel, str(file)) if _there(file) else UserModel()
     return Settings(
         slots=model.slots if model.slots is not None else max(4, 2 * usable_cores),
         grace_s=model.grace,

@@ -12,8 +12,6 @@ RUN_ALPHABET = "23456789abcdefghjkmnpqrstvwxyz"
 MAX_SLUG = 26
 """`<run:9>_<slug>_<epoch:<=10>` then stays within tmux names of 48 characters."""
 
-RESERVED_SESSIONS = frozenset({"supervisor", "_control"})
-
 
 def run_id(month: int, day: int, draw: int) -> str:
     """`MMDD-xxxx`: sorts by day within a year, and 30^4 values a day. `draw` is any non-negative random integer."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 from supervisor.core.errors import Refused
 
@@ -171,6 +171,8 @@ def after_end(end: End, *, failures: int, losses: int, retries: int, unwanted: b
             return again if losses <= MAX_LOSSES else "lost too often"
         case End.FAILED | End.TIMEOUT:
             return again if failures <= retries else "failed"
+        case _:
+            assert_never(end)
 
 
 def backoff_s(count: int) -> float:

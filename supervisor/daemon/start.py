@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agents.tmux import SessionExists, Tmux
+from agents.tmux import PaneView, SessionExists, Tmux
 from supervisor.config import user
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut
 from supervisor.daemon import lock, protocol
@@ -34,11 +34,8 @@ def ensure_running(home: Home, settings_file: Path, say: Callable[[str], None]) 
         if answer["ready"]:
             return answer
     _check(home, settings_file)
-    if lock.holder(home.lock) is None:
-        say("starting the supervisor (nightcrew attach supervisor to watch it)")
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
-        _spawn(tmux, home, settings_file)
-        return _await_ready(tmux, home)
+        return _await_ready(tmux, home, settings_file, say)
 
 
 def _check(home: Home, settings_file: Path) -> None:
@@ -50,30 +47,46 @@ def _check(home: Home, settings_file: Path) -> None:
         store.connect_readonly(home.ledger).close()
 
 
-def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> None:
+def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> str | None:
+    """The pane of the supervisor that this call started, or None when there is one already."""
     tmux.ensure_server()
     for pane in tmux.panes():
         if pane.session_name == SESSION and pane.dead:
             tmux.kill_session(pane.session_id)
     argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "up", "--home", str(home.root), "--config", str(settings_file)]
-    with contextlib.suppress(SessionExists):  # somebody else starts it at this moment: wait for theirs
-        tmux.spawn(SESSION, argv, home.root, {"own": SESSION}, size=(COLUMNS, 50))
+    try:
+        return tmux.spawn(SESSION, argv, home.root, {"own": SESSION}, size=(COLUMNS, 50)).pane_id
+    except SessionExists:
+        return None
 
 
-def _await_ready(tmux: Tmux, home: Home) -> dict[str, Any]:
+def _await_ready(tmux: Tmux, home: Home, settings_file: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Wait for a supervisor, ours or one that somebody else starts at this moment. Only the end of our own is a failure: a pane that
+    died and is not ours belongs to a supervisor that was on its way out."""
+    ours: str | None = None
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         with contextlib.suppress(NotRunning):
             answer = protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
             if answer["ready"]:
                 return answer
-        pane = next((pane for pane in tmux.panes() if pane.session_name == SESSION), None)
-        if pane is not None and pane.dead:
-            words = _last_words(tmux.capture(pane.pane_id))
-            tmux.kill_session(pane.session_id)
-            raise NightcrewError("the supervisor did not start", why=words or "it said nothing", hint="nightcrew up")
+        if lock.holder(home.lock) is None:
+            pane = next((pane for pane in _panes(tmux) if pane.session_name == SESSION), None)
+            if pane is not None and pane.dead and pane.pane_id == ours:
+                words = _last_words(tmux.capture(pane.pane_id))
+                tmux.kill_session(pane.session_id)
+                raise NightcrewError("the supervisor did not start", why=words or "it said nothing", hint="nightcrew up")
+            if pane is None or pane.dead:
+                started = _spawn(tmux, home, settings_file)
+                if started is not None and ours is None:
+                    say("starting the supervisor (nightcrew attach supervisor to watch it)")
+                ours = started or ours
         time.sleep(0.02)
     raise TimedOut("the supervisor did not become ready", on=f"in {START_S:.0f} s", kept="the ledger", hint="nightcrew attach supervisor")
+
+
+def _panes(tmux: Tmux) -> list[PaneView]:
+    return tmux.panes() if tmux.server_pid() is not None else []
 
 
 def _last_words(screen: str) -> str:

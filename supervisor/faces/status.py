@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from supervisor.core.errors import one_line
@@ -111,7 +112,7 @@ def cut(text: str, width: int) -> str:
         return text
     shown, room = "", width - 1
     for char in text:
-        room -= columns(char)
+        room -= _columns_of(char)
         if room < 0:
             break
         shown += char
@@ -122,7 +123,11 @@ def columns(text: str) -> int:
     """How many columns a terminal takes for it: two for a wide character, none for one that combines with the one before."""
     if text.isascii():
         return len(text)
-    return sum(0 if unicodedata.category(char) in _NO_WIDTH else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    return sum(map(_columns_of, text))
 
 
-_NO_WIDTH = ("Mn", "Me", "Cf")
+@lru_cache(maxsize=4096)  # every line has a sign that is not ASCII, and the same few characters fill all lines
+def _columns_of(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -92,5 +92,9 @@ def _reap(path: Path) -> None:
     if pid is not None:
         os.kill(pid, signal.SIGCONT)
         os.kill(pid, signal.SIGTERM)  # the server closes its panes, which hang up on their programs
-        _wait_until(lambda: server_pid(path) != pid, f"end of tmux server {pid}")
+        try:
+            _wait_until(lambda: server_pid(path) != pid, f"end of tmux server {pid}")
+        except AssertionError:
+            os.kill(pid, signal.SIGKILL)  # a failing test leaves no server behind, and is still told
+            raise
     path.unlink(missing_ok=True)

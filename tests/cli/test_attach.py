@@ -106,7 +106,7 @@ def test_the_supervisor_in_the_background_has_a_pane(house: House, terminal: Ope
     assert (down.returncode, down.stdout) == (0, "") and "the supervisor left; 1 agent goes on" in down.stderr
     assert house.run("down").returncode == 5
     gone = house.run("attach", "supervisor")
-    assert gone.returncode == 5 and "next: nightcrew up -d" in gone.stderr
+    assert gone.returncode == 5 and "next: nightcrew up -d" in gone.stderr, "its dead pane is not shown"
     house.ok("kill", "agent")
     assert "goes on" not in house.run("down").stderr
     assert house.tmux_pid() is None, "with nobody left the server ends too"

@@ -20,7 +20,7 @@ def test_diff_shows_the_branch_as_git_would(house: House) -> None:
     assert raw.stdout.decode("latin-1") == subprocess.run(
         ["git", "-C", str(house.repo), "diff", f"main...nightcrew/{task}/work"], capture_output=True, check=True
     ).stdout.decode("latin-1")
-    assert "README   | 1 +" in house.ok("diff", "work", "--stat")
+    assert "README | 1 +" in house.ok("diff", "work", "--stat")
 
 
 def test_diff_of_what_runs_and_of_what_never_did(house: House) -> None:

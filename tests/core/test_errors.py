@@ -66,10 +66,15 @@ def test_what_could_drive_a_terminal_is_shown_as_an_escape(text: str, shown: str
     assert Refused("cannot", on=text).line() == f"cannot {shown}"
 
 
+def test_no_character_that_steers_is_left() -> None:
+    bidi = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    steering = [char for char in map(chr, range(0x10000)) if unicodedata.category(char) == "Cc" or unicodedata.bidirectional(char) in bidi]
+    assert len(steering) == 65 + 9
+    assert all(one_line(char).startswith("\\") for char in [*steering, "\u200e", "\u200f", "\u061c", "\u2028", "\u2029"])
+
+
 @given(st.text(st.characters(exclude_categories=())))
-def test_any_text_becomes_one_printable_line(text: str) -> None:
+def test_any_text_becomes_one_line_that_can_be_printed(text: str) -> None:
     line = one_line(text)
     assert len(line.splitlines()) <= 1
     line.encode()  # no lone surrogate is left
-    bidi = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-    assert all(unicodedata.category(char) != "Cc" and unicodedata.bidirectional(char) not in bidi for char in line)

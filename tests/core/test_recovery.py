@@ -22,7 +22,7 @@ def exit_record(why: str = "exit", code: int | None = 0, signal: int | None = No
         (NO, NO, True, NO, Verdict.LOST),
         (NO, True, True, NO, Verdict.LIVE),
         (True, NO, NO, NO, Verdict.LIVE),
-        (True, NO, True, NO, Verdict.LIVE),
+        (True, NO, True, NO, Verdict.LOST),  # tmux shows a pane whose process it never reaped
         (True, True, True, NO, Verdict.LIVE),
         (NO, NO, NO, True, Verdict.RECORDED),
         (NO, NO, True, True, Verdict.RECORDED),

@@ -40,7 +40,7 @@ def command(name: str | None, watch: bool, everything: bool, as_json: bool) -> N
         if as_json:
             raise UsageError("--watch and --json do not go together", hint="nightcrew status --json")
         _watch(where, name)
-    db = common.ledger(where) if where.ledger.exists() else None
+    db = common.ledger(where) if where.ledger.exists() or name is not None else None
     if as_json:
         _print_json(where, db, name, everything)
     else:

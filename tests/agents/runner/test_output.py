@@ -76,9 +76,11 @@ def test_a_log_that_stays_full_to_the_end_holds_only_output(tmp_path: Path) -> N
     with full_at(30):
         log.add(b"1" * 20)
         log.add(b"2" * 20)
+    with full_at(40):  # a little space: not enough for the marker
+        log.add(b"3")
         log.close()
     assert (tmp_path / "log").read_bytes() == b"1" * 20 + b"2" * 10
-    assert log.lost == 10
+    assert log.lost == 11
 
 
 def test_a_log_that_cannot_even_be_opened_costs_only_itself(tmp_path: Path) -> None:

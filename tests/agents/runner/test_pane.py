@@ -28,8 +28,8 @@ def test_a_headless_agent_is_shown_in_the_pane(lab: Lab, server: Server) -> None
     attempt = lab.attempt("sh", "-c", "echo to out; echo to err >&2; test -t 1 || echo TERM=$TERM; exit 7")
     server.open(attempt)
     until(attempt.exit, "exit.json")
-    # Not `pane_dead`: that is true as soon as the terminal closes, a moment before tmux has the status.
-    until(lambda: server.tmux("display-message", "-p", "-t", "=agent:", "#{pane_dead_status}") == "7\n", "tmux has the status")
+    # Not `pane_dead_status`: tmux 3.3a was seen to miss the SIGCHLD and leave the status empty for good, with plain `sh` panes too.
+    until(lambda: server.tmux("display-message", "-p", "-t", "=agent:", "#{pane_dead}") == "1\n", "the pane is dead")
     assert {"to out", "to err", "TERM=screen"} <= set(server.screen().splitlines())
     assert (attempt.read("stdout.log"), attempt.read("stderr.log")) == (b"to out\nTERM=screen\n", b"to err\n")
 

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from supervisor.bench.figures import Spawn, quantile, summary, table
+
+
+def spawn(ms: float) -> Spawn:
+    """An agent that took `ms` in all, three quarters of it for its environment."""
+    return Spawn(env=ms * 0.75e-3, tmux=ms * 0.05e-3, runner=ms * 0.15e-3, first_byte=ms * 0.05e-3)
+
+
+def test_quantile_is_the_nearest_rank() -> None:
+    values = [4.0, 1.0, 3.0, 2.0]
+    assert [quantile(values, share) for share in (0.0, 0.25, 0.5, 0.51, 0.99, 1.0)] == [1.0, 1.0, 2.0, 3.0, 4.0, 4.0]
+    with pytest.raises(ValueError, match="no values"):
+        quantile([], 0.5)
+
+
+def test_summary_counts_agents_over_all_bursts_and_bursts_by_their_last_agent() -> None:
+    bursts = [(spawn(100), spawn(200)), (spawn(100), spawn(600)), (spawn(100), spawn(400))]
+    found = summary(bursts)
+    assert (found["ms_p50"], found["ms_p99"], found["all_up_s"], found["rounds"]) == (150.0, 600.0, 0.4, 3)
+    assert found["stages"] == {"env": 112.5, "tmux": 7.5, "runner": 22.5, "first_byte": 7.5}
+
+
+def test_the_table_marks_an_aim_that_is_missed_and_leaves_out_what_was_not_measured() -> None:
+    slow = {"ms_p50": 300.0, "ms_p99": 300.0, "all_up_s": 0.3, "stages": dict.fromkeys(("env", "tmux", "runner", "first_byte"), 75.0)}
+    idle = {"cpu_percent": 1.0, "rss_mb": 50.0, "runner_unshared_mb": 3.0}
+    report = {"spawn": {"1": slow}, "plain": {"1": slow}, "ratio": 1.0, "idle": idle, "adopt_s": 1.0, "status_ms": 90.0}
+    lines = table(report).splitlines()
+    assert [line.split("  ")[0] for line in lines if line.endswith("MISSED")] == ["one agent to its first byte, p50"]
+    assert not any(line.startswith("50 agents up") for line in lines)

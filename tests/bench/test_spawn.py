@@ -1,0 +1,106 @@
+"""The benchmark itself, as small as it gets: what it prints is complete and fits together, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.bench import figures
+from supervisor.bench.place import by_hand, make_repository
+from supervisor.bench.spawn import Options, measure
+from supervisor.core.errors import ToolFailed
+from tests.support import wait_until
+
+TINY = Options(rounds={1: 1, 3: 2}, crew=2, idle_s=0.1, history_rows=450, seed=7)
+STAGES = {"env", "tmux", "runner", "first_byte"}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    where = tmp_path_factory.mktemp("bench")
+    found: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
+    assert list(where.iterdir()) == []
+    assert users_of(where) == []
+    return found
+
+
+def users_of(where: Path) -> list[int]:
+    """Processes that know `where`: by their command, environment or working directory."""
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != os.getpid() and _knows(pid, os.fsencode(where))]
+
+
+def _knows(pid: int, text: bytes) -> bool:
+    try:
+        return any(text in Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")) or text in os.fsencode(
+            os.readlink(f"/proc/{pid}/cwd")
+        )
+    except OSError:
+        return False
+
+
+def test_every_figure_is_there(report: dict[str, Any]) -> None:
+    assert report.keys() == {"spawn", "plain", "ratio", "idle", "adopt_s", "status_ms", "options", "machine", "repository"}
+    for side in ("spawn", "plain"):
+        assert report[side].keys() == {"1", "3"}
+        for size in report[side].values():
+            assert size.keys() == {"ms_p50", "ms_p99", "all_up_s", "stages", "rounds"}
+            assert size["stages"].keys() == STAGES
+    assert report["idle"].keys() == {"cpu_percent", "tmux_cpu_percent", "rss_mb", "runner_unshared_mb", "agents", "seconds"}
+    assert report["options"]["seed"] == 7
+
+
+@pytest.mark.parametrize("side", ["spawn", "plain"])
+def test_the_figures_fit_together(report: dict[str, Any], side: str) -> None:
+    one, three = report[side]["1"], report[side]["3"]
+    assert one["ms_p50"] == one["ms_p99"] == pytest.approx(one["all_up_s"] * 1000, abs=0.1)
+    assert sum(one["stages"].values()) == pytest.approx(one["ms_p50"], abs=0.05)
+    assert three["ms_p50"] <= three["ms_p99"]
+    assert (one["rounds"], three["rounds"]) == (1, 2)
+
+
+def test_the_rest_was_measured(report: dict[str, Any]) -> None:
+    idle = report["idle"]
+    assert idle["agents"] == 2
+    assert min(idle["rss_mb"], idle["runner_unshared_mb"], report["adopt_s"], report["status_ms"]) > 0
+    assert idle["runner_unshared_mb"] < idle["rss_mb"]
+    assert report["ratio"] == pytest.approx(report["spawn"]["1"]["ms_p50"] / report["plain"]["1"]["ms_p50"], abs=0.01)
+    assert report["repository"]["files"] == 500
+    assert figures.table(report).count("plain") == 3
+
+
+def test_the_same_seed_is_the_same_commit(tmp_path: Path) -> None:
+    sizes = [make_repository(tmp_path / name, seed, files=5) for name, seed in (("a", 3), ("b", 3), ("c", 4))]
+    heads = [
+        subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path / name, capture_output=True, check=True).stdout
+        for name in ("a", "b", "c")
+    ]
+    assert sizes[0] == sizes[1]
+    assert heads[0] == heads[1] != heads[2]
+
+
+def test_a_failing_tool_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ToolFailed, match="git failed rev-parse"):
+        by_hand(["git", "rev-parse", "--verify", "nothing"], tmp_path)
+
+
+def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
+    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "bench", "spawn", "--json", "--quick", "--dir", str(tmp_path)]
+    with (tmp_path / "said").open("wb") as said:
+        bench = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
+    try:
+        wait_until(lambda: b"round 2" in (tmp_path / "said").read_bytes(), "the first agents to have come and gone")
+        bench.send_signal(signal.SIGTERM)
+        out, _ = bench.communicate(timeout=60)
+    finally:
+        bench.kill()
+        bench.wait()
+    assert (bench.returncode, out) == (128 + signal.SIGTERM, b"")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["said"]
+    assert users_of(tmp_path) == []

@@ -1,0 +1,64 @@
+"""What is asked for all day starts quickly: only click, the standard library, and modules of ours that need no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import House
+
+HEAVY = {"pydantic", "git", "gitdb", "libtmux", "psutil", "platformdirs", "asyncio", "agents", "worktrees"}
+
+PROGRAM = """
+import sys
+from supervisor.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    here = {name.partition(".")[0] for name in sys.modules}
+    print("modules:", *sorted(here), file=sys.stderr)
+"""
+
+
+def imported(house: House, *words: str, env: dict[str, str] | None = None) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PROGRAM, *words],
+        env={**house.env, **(env or {})},
+        cwd=house.repo,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return set(done.stderr.rpartition("modules:")[2].split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["status"], ["status", "--json", "good"], ["logs", "good"], ["wait", "good"]], ids=" ".join)
+def test_looking_imports_nothing_heavy(crew: House, words: list[str]) -> None:
+    seen = imported(crew, *words)
+    assert "click" in seen and "supervisor" in seen, "the program ran"
+    strangers = {name for name in seen - sys.stdlib_module_names - {"click", "supervisor", "__main__"} if not name.startswith("_")}
+    assert seen & HEAVY == set() and strangers <= {"sitecustomize"}, "a package that `status` would pay for"
+
+
+def test_completion_imports_nothing_heavy_and_knows_names(crew: House) -> None:
+    words = {"_NIGHTCREW_COMPLETE": "bash_complete", "COMP_WORDS": "nightcrew kill ag", "COMP_CWORD": "2"}
+    assert imported(crew, env=words) & HEAVY == set()
+    assert crew.run(env=words).stdout.split() == ["plain,agent-1", "plain,agent"]
+
+
+def test_completion_never_complains(house: House) -> None:
+    words = {"_NIGHTCREW_COMPLETE": "bash_complete", "COMP_WORDS": "nightcrew kill ag", "COMP_CWORD": "2"}
+    for content in (None, b"", b"no ledger at all" * 1000):
+        if content is not None:
+            house.home.root.mkdir(exist_ok=True)
+            Path(house.home.ledger).write_bytes(content)
+        done = house.run(env=words)
+        assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_the_counter_can_fail(crew: House) -> None:
+    assert "pydantic" in imported(crew, "run", "no-such-plan.toml")
