@@ -94,7 +94,8 @@ class Attempt:
         """Nobody of the tree outlives its agent: first what is below us (no orphan can leave, we are its subreaper), then whatever
         else carries the tag: a build server or `at` can start processes with an environment that it was handed."""
         ours = halt(self._living, self._pause, time.monotonic, grace_s)
-        strays = halt(self._strays, self._pause, time.monotonic, _LEFTOVER_GRACE_S)
+        given_up = {seen.key for seen in ours.survivors}
+        strays = halt(lambda: self._strays(given_up), self._pause, time.monotonic, _LEFTOVER_GRACE_S)
         self._reap()  # who died during the last look, for the sum of cpu_s
         self._survivors = sorted({seen.pid for seen in [*ours.survivors, *strays.survivors]})
 
@@ -104,8 +105,9 @@ class Attempt:
             return []
         return descendants(os.getpid()) or [seen for seen in below([os.getpid()], table()).values() if not seen.dead]
 
-    def _strays(self) -> "list[Seen]":
-        younger = (seen for seen in table().values() if seen.ticks >= self._born)  # the rest is the bulk of a busy machine
+    def _strays(self, given_up: set[tuple[int, int]]) -> "list[Seen]":
+        """Carriers of the tag anywhere. Only processes younger than we are can be, which spares the bulk of a busy machine."""
+        younger = (seen for seen in table().values() if seen.ticks >= self._born and seen.key not in given_up)
         return tagged(_TAG + self._spec.tag, self._spec.mark, younger)
 
     def _pause(self, seconds: float) -> None:

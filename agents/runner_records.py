@@ -1,7 +1,7 @@
 """The runner's side of the files in an attempt's directory, all relative to the working directory.
 
 `supervisor.core.records` owns the formats; this is the second writer and reader of them because importing `json` and `dataclasses`
-costs the runner more than the rest of its start. `tests/agents/test_runner_records.py` holds the two together.
+costs the runner more than the rest of its start. `tests/agents/runner/test_records.py` holds the two together.
 """
 
 # ruff: noqa: PTH104, PTH108, PTH123

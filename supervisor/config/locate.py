@@ -150,4 +150,7 @@ class _Scan:
 def _unquoted(token: str) -> str:
     if "\\" not in token:
         return token[1:-1]
-    return str(tomllib.loads(f"key = {token}")["key"])
+    try:
+        return str(tomllib.loads(f"key = {token}")["key"])
+    except tomllib.TOMLDecodeError:
+        return token

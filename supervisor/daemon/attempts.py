@@ -6,6 +6,7 @@ Nothing here touches the ledger; results are handed back.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterable
@@ -51,24 +52,17 @@ class Seen(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """The worktree of an attempt."""
-
-    environment: Environment
-
-    def facts(self) -> dict[str, str]:
-        """What the ledger keeps of it."""
-        made = self.environment
-        return {"worktree": str(made.path), "admin_dir": str(made.admin_dir), "branch": made.branch, "base_oid": made.base}
-
-
-@dataclass(frozen=True, slots=True)
 class Spawned:
     """Where an attempt runs."""
 
     session_id: str
     pane_id: str
     server_pid: int
+
+
+def facts(made: Environment) -> dict[str, str]:
+    """What the ledger keeps of a worktree."""
+    return {"worktree": str(made.path), "admin_dir": str(made.admin_dir), "branch": made.branch, "base_oid": made.base}
 
 
 class Attempts:
@@ -83,20 +77,21 @@ class Attempts:
         self._tag_home = records.tag(str(home.root), "", 0).partition(":")[0]
         self._started: dict[Key, Started] = {}
         self._repositories: dict[str, Repository] = {}
+        self._turns = itertools.count()  # so that tasks which want one core get different ones
 
     # Launch --------------------------------------------------------------------------------------------------------------------------
 
-    def prepare(self, task: str, epoch: int, launch: LaunchRow) -> Prepared:
+    def prepare(self, task: str, epoch: int, launch: LaunchRow) -> Environment:
         """Its worktree at the run's base commit. Raises Refused when the branch belongs to somebody else, ToolFailed or DiskFull."""
         made = environments.create(self._repository(launch), task, epoch, launch.base_oid, self._home.worktrees / launch.project)
         failpoint("launch.environment")
-        return Prepared(made)
+        return made
 
-    def spawn(self, task: str, epoch: int, launch: LaunchRow, prepared: Prepared) -> Spawned | None:
+    def spawn(self, task: str, epoch: int, launch: LaunchRow, made: Environment) -> Spawned | None:
         """Its session, whose pane runs the runner. None when a session of that name is there already: then it is this attempt's own,
         made before a crash, and a look will find it."""
         directory = self._home.attempt(task, epoch)
-        self._write_records(directory, task, epoch, launch, prepared)
+        self._write_records(directory, task, epoch, launch, made)
         failpoint("launch.spec")
         runner = Path(agents.__file__).parent / "runner.py"
         tags = {HOME_OPTION: self._tag_home, ATTEMPT_OPTION: records.attempt_name(task, epoch)}
@@ -105,7 +100,7 @@ class Attempts:
             pane = self._tmux.spawn(
                 records.session_name(task, epoch),
                 [sys.executable, "-I", "-S", str(runner), str(directory)],
-                prepared.environment.path,
+                made.path,
                 tags,
             )
         except SessionExists:
@@ -119,7 +114,7 @@ class Attempts:
             self._repositories[launch.root] = discover(self._git, Path(launch.root))
         return self._repositories[launch.root]
 
-    def _write_records(self, directory: Path, task: str, epoch: int, launch: LaunchRow, prepared: Prepared) -> None:
+    def _write_records(self, directory: Path, task: str, epoch: int, launch: LaunchRow, made: Environment) -> None:
         spec = launch.spec
         for folder in (directory, directory / "out", directory / "tmp"):
             files.private_dir(folder)
@@ -139,19 +134,19 @@ class Attempts:
             epoch=epoch,
             tag=self._tag(task, epoch),
             argv=spec.argv,
-            cwd=str(prepared.environment.path),
+            cwd=str(made.path),
             env=variables.for_agent(launch.env, spec.params, own),
             mode=kinds()[spec.kind].mode,
             timeout_s=spec.timeout_s,
             grace_s=self._settings.grace_s,
             log_max=self._settings.log_max,
             nice=self._settings.nice,
-            cores=cores.choose(spec.cores, self._settings.cores_reserve, cores.usable()),
+            cores=cores.choose(spec.cores, self._settings.cores_reserve, cores.usable(), next(self._turns)),
             rlimits=limits.rlimits(self._settings),
             mark=records.mark(self._tag(task, epoch)),
             hint_socket=str(self._home.hint_socket),
         )
-        files.atomic_write(directory / GUARD, json.dumps(guard.config_guard(prepared.environment.repo)).encode())
+        files.atomic_write(directory / GUARD, json.dumps(guard.config_guard(made.repo)).encode())
         files.atomic_write(directory / "launch.spec", records.write_spec(launch_spec))
 
     def _tag(self, task: str, epoch: int) -> str:

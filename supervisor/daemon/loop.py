@@ -44,7 +44,7 @@ from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.scheduler import wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
-from supervisor.daemon.attempts import Attempts, Seen
+from supervisor.daemon.attempts import Attempts, Seen, facts
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.ledger import AttemptRow, Ledger
@@ -226,7 +226,7 @@ class Loop:
         row = self.ledger.launch_row(task)
         try:
             environment = await self._in(self._launchers, self.attempts.prepare, task, epoch, row)
-            self.ledger.note(task, epoch, **environment.facts())
+            self.ledger.note(task, epoch, **facts(environment))
             failpoint("launch.noted")
             pane = await self._in(self._launchers, self.attempts.spawn, task, epoch, row, environment)
         except NightcrewError as error:
@@ -252,18 +252,18 @@ class Loop:
         if row is None:
             return
         try:
-            facts = await self._in(self._launchers, self.attempts.collect, row, launch, end, cause)
+            kept = await self._in(self._launchers, self.attempts.collect, row, launch, end, cause)
         except DiskFull:
             raise  # space comes back; until then the attempt waits here with its work in its worktree
         except NightcrewError as error:
             # The work stays where it is; saying so is better than holding the task, and its slot, for ever.
             self.alert(f"{attempt_name(task, epoch)}: {error.line()}")
-            facts = {}
+            kept = {}
             cause = f"{cause}; not secured: {error.line()}" if cause else f"not secured: {error.line()}"
             end = End.FAILED if end is End.DONE else end
-        if facts:
-            self.ledger.note(task, epoch, **facts)
-            for note in json.loads(facts["result"])["notes"]:
+        if kept:
+            self.ledger.note(task, epoch, **kept)
+            for note in json.loads(kept["result"])["notes"]:
                 self.alert(f"{attempt_name(task, epoch)}: {note}")
         failpoint("finish.noted")
         self._pending.append(Secured(task, epoch, end, cause))

@@ -50,7 +50,10 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
     if not view.final:
         raise Refused("cannot take", on=view.id, why=f"it is {view.state}", kept="the checkout", hint=f"nightcrew wait {view.id}")
     if view.state is not TaskState.DONE and not only_print:
-        why, hint = f"it is {view.state}: {view.end_cause or view.reason}", f"nightcrew diff {view.id}, then nightcrew take --print {view.id}"
+        why, hint = (
+            f"it is {view.state}: {view.end_cause or view.reason}",
+            f"nightcrew diff {view.id}, then nightcrew take --print {view.id}",
+        )
         raise Refused("will not take", on=view.id, why=why, kept="the checkout, its branch", hint=hint)
     repository = _repository(where)
     if repository.project != view.project:

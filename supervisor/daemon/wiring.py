@@ -18,7 +18,7 @@ from supervisor.daemon.attempts import Attempts
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.server import Server
-from supervisor.host import cores, files
+from supervisor.host import cores, files, limits
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
@@ -45,6 +45,8 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             for folder in (home.worktrees, home.locks, home.root / "runs"):
                 files.private_dir(folder)
             loop = Loop(ledger, Attempts(home, settings, tmux, Git(home.root / "git"), clock), settings, clock)
+            for shortfall in limits.shortfalls(limits.probe()):
+                loop.alert(shortfall)
             loop.after_step = lambda: after_step(loop)
             loop.on_hangup = lambda: _outlive_terminal(tmux, home)
             asyncio.run(_serve(loop, home))

@@ -44,6 +44,18 @@ def probe() -> Support:
     )
 
 
+def shortfalls(support: Support) -> list[str]:
+    """What this host cannot do for us, one sentence each, for a person to see when the supervisor starts."""
+    found = [f"this system cannot enforce {name}" for name in sorted(_NAMES.keys() - support.limits)]
+    if not support.mark:
+        found.append("daemons that shed their environment are not found after a kill -9 of their runner: no inherited mark here")
+    if not support.affinity:
+        found.append("agents cannot be kept on a set of cores here")
+    if not support.pidfd:
+        found.append("signals go by pid and not by pidfd here")
+    return found
+
+
 def _can_mark() -> bool:
     if sys.platform != "linux":
         return False

@@ -25,7 +25,7 @@ else:
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h
 _FREEZE_ROUNDS = 100  # a fork bomb that outruns this many rounds is dealt with by the rounds of KILL
-_KILL_S = 5.0  # a process that lives longer after KILL sits in the kernel (a dead network file system) or is not ours to signal
+_KILL_S = 2.0  # who lives longer after KILL sits in the kernel or is not ours to signal; the daemon waits 3 s longer than the grace
 
 
 class Seen:

@@ -20,7 +20,7 @@ def test_titles_are_shown_and_never_anything_else(house: House) -> None:
     tables = [f'[[tasks]]\ncommand = "touch ran"\ntitle = {json.dumps(title, ensure_ascii=False)}\n' for title in TITLES]
     house.ok("run", "-d", house.plan('title = "run #(touch X) $(touch X)\\u001b[31m"\n' + "\n".join(tables)))
     house.wait_final()
-    shape = json.loads(house.ok("status", "--all", "--json"))
+    shape = json.loads(house.ok("status", "--json"))
     assert [task["title"] for task in shape["tasks"]] == TITLES
     assert {task["state"] for task in shape["tasks"]} == {"done"}
     for words in ([], ["--all"], *([view.id] for view in house.tasks()[-8:])):

@@ -16,8 +16,9 @@ from agents.runner_records import ExitRecord, Spec, SpecError, to_json, write_st
 from supervisor.core import records
 from supervisor.core.records import LaunchSpec
 
-BYTES = st.binary(max_size=30).map(lambda data: data.replace(b"\0", b"").decode("utf-8", "surrogateescape"))
-NAMES = BYTES.map(lambda text: text.replace("=", "")).filter(bool)
+DATA = st.binary(max_size=30).map(lambda data: data.replace(b"\0", b""))
+BYTES = DATA.map(os.fsdecode)
+NAMES = DATA.map(lambda data: os.fsdecode(data.replace(b"=", b""))).filter(bool)
 SPECS = st.builds(
     LaunchSpec,
     task=BYTES,

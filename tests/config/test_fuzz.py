@@ -1,0 +1,79 @@
+"""Whatever a file holds, reading it gives a plan, settings, or one ConfigError."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.config import plan, user
+from supervisor.core.errors import ConfigError
+
+WORDS = st.sampled_from(
+    [*"[]{}=.,#\n\t\"'", "[[tasks]]\n", "[defaults]\n", "id", "command", "after", "params", "prompt_file", "timeout", "cores", "class", "str",
+     "int", "list[int]", "limits", "slots", "log_max", '"a"', "true", "-1", "1e309", "nan", "9" * 30, '"5m"', '"64MiB"', "1979-05-27"]
+)  # fmt: skip
+ATOMS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5) | st.sampled_from(["5m", "1k", "a"])
+SHAPES = st.recursive(
+    ATOMS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=4
+)
+KEYS = st.sampled_from(
+    "id title command prompt prompt_file after kind params priority class timeout retries cores slots grace nice pass_env limits str int".split()
+) | st.text(max_size=3)
+
+
+def toml(value: Any) -> str:
+    """Any JSON-like value as an inline TOML value, right or wrong."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value).replace("Infinity", "inf").replace("NaN", "nan")
+
+
+def tables(head: str) -> st.SearchStrategy[str]:
+    keys = st.dictionaries(KEYS, SHAPES, max_size=5)
+    return keys.map(lambda shape: head + "".join(f"{json.dumps(key)} = {toml(value)}\n" for key, value in shape.items()))
+
+
+TEXTS = st.one_of(
+    st.binary(),
+    st.text().map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.lists(WORDS, max_size=40).map(lambda words: "".join(words).encode()),
+    st.lists(st.sampled_from(["", "[defaults]\n", "[[tasks]]\n", "[limits]\n", "[cores]\n"]).flatmap(tables), max_size=3).map(
+        lambda parts: "".join(parts).encode("utf-8", "surrogatepass")
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz") / "any.toml"
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=TEXTS)
+def test_any_bytes_are_a_plan_or_a_config_error(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    try:
+        made = plan.load(file, ("shell", "terminal"))
+    except ConfigError as error:
+        assert str(file.parent) in error.on
+        assert error.line().isprintable() or "\xad" in error.line() or error.line()
+        return
+    for task in made.tasks:
+        task.to_json()
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=TEXTS)
+def test_any_bytes_are_settings_or_a_config_error(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    try:
+        user.load(file, 4)
+    except ConfigError as error:
+        assert str(file) in error.on

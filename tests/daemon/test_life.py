@@ -1,0 +1,206 @@
+"""The supervisor's own life: one at a time, leaving and coming back, and what its agents notice of it (nothing)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisor import __version__
+from supervisor.core.errors import Refused, TimedOut
+from supervisor.daemon import lock, protocol
+from tests.cli.terminal import COMMAND
+from tests.support import House, wait_until
+
+AT_WORK = "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done; echo finished"
+
+
+def start(house: House, *words: str, name: str = "agent") -> None:
+    house.ok("add", "--id", name, *words)
+    wait_until(lambda: house.task(name).attempt_state == "running", f"{name} to run")
+
+
+def let_go(house: House, name: str = "agent") -> None:
+    Path(house.task(name).worktree or "", "go").touch()
+
+
+def test_a_second_supervisor_names_the_first_and_a_dead_ones_lock_is_free(house: House) -> None:
+    first = house.start_daemon()
+    second = house.run("up")
+    assert second.returncode == 6
+    assert second.stderr.startswith(f"nightcrew: a supervisor is already running pid {first.pid}: it holds {house.home.lock}; next: ")
+    assert first.poll() is None and house.ready()
+    first.kill()
+    first.wait()
+    assert house.home.lock.read_text().strip() == str(first.pid), "its lock file is still there"
+    third = house.start_daemon()
+    assert lock.holder(house.home.lock) == third.pid
+    assert house.home.lock.read_text().strip() == str(third.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_the_supervisor_and_nobody_else(house: House, number: signal.Signals) -> None:
+    daemon = house.start_daemon()
+    start(house, AT_WORK)
+    daemon.send_signal(number)
+    assert daemon.wait(30) == 0
+    assert "the supervisor left; 1 agent goes on" in house.daemon_output()
+    assert not house.home.daemon_socket.exists() and house.sessions() == {f"{house.task('agent').id}:1"}
+    runner = house.tagged()
+    assert runner, "the agent goes on"
+    house.start_daemon()
+    assert house.task("agent").epoch == 1
+    let_go(house)
+    wait_until(lambda: house.state("agent") == "done", "the adopted agent to end")
+    assert house.ok("logs", "agent") == "finished\n" and house.task("agent").epoch == 1
+
+
+def test_an_agent_that_ends_while_nobody_watches_is_collected_later(house: House) -> None:
+    daemon = house.start_daemon()
+    start(house, AT_WORK)
+    daemon.kill()
+    daemon.wait()
+    let_go(house)
+    wait_until(lambda: not house.tagged(), "the agent to end by itself")
+    house.start_daemon()
+    wait_until(lambda: house.task("agent").final, "it to be collected")
+    view = house.task("agent")
+    assert (view.state, view.epoch) == ("done", 1)
+
+
+def test_a_second_ctrl_c_does_not_wait(house: House) -> None:
+    """An agent that ignores TERM keeps a stop busy for its grace; the first signal waits for that, the second one does not."""
+    house.config.write_text('grace = "20s"\n[limits]\ndisk_free_min = 0\n')
+    daemon = house.start_daemon()
+    start(house, f"trap '' TERM; {AT_WORK}")
+    with subprocess.Popen([*COMMAND, "kill", "agent"], env=house.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as asking:
+        wait_until(lambda: house.task("agent").attempt_state == "stopping", "the stop to be under way")
+        daemon.send_signal(signal.SIGINT)
+        assert_waits(daemon)
+        daemon.send_signal(signal.SIGINT)
+        assert daemon.wait(10) == 130
+        asking.kill()
+    house.config.write_text('grace = "0s"\n[limits]\ndisk_free_min = 0\n')
+    house.start_daemon()
+    wait_until(lambda: house.state("agent") == "cancelled", "the next supervisor to finish the stop")
+    assert house.tagged() == []
+
+
+def assert_waits(daemon: subprocess.Popen[bytes]) -> None:
+    """It has taken the signal: the socket is gone or it says so, but it lives."""
+    with pytest.raises(subprocess.TimeoutExpired):
+        daemon.wait(1.0)
+
+
+def test_down_waits_for_the_supervisor_and_now_does_not_wait_for_its_jobs(house: House) -> None:
+    house.config.write_text('grace = "20s"\n[limits]\ndisk_free_min = 0\n')
+    daemon = house.start_daemon()
+    start(house, f"trap '' TERM; {AT_WORK}")
+    with subprocess.Popen([*COMMAND, "kill", "agent"], env=house.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as asking:
+        wait_until(lambda: house.task("agent").attempt_state == "stopping", "the stop to be under way")
+        house.ok("down", "--now", timeout_s=15)
+        assert lock.holder(house.home.lock) is None
+        assert daemon.wait(5) == 0, "no thread of it goes on without the lock"
+        asking.kill()
+
+
+def test_up_in_the_background_any_number_of_times_is_one_supervisor(house: House) -> None:
+    starts = [subprocess.Popen([*COMMAND, "up", "-d"], env=house.env, stderr=subprocess.PIPE, text=True) for _ in range(5)]
+    said = [one.communicate(timeout=60)[1] for one in starts]
+    assert [one.returncode for one in starts] == [0] * 5, said
+    pids = {line.partition("(pid ")[2].partition(")")[0] for text in said for line in text.splitlines() if "(pid " in line}
+    assert pids == {str(lock.holder(house.home.lock))}, said
+    assert f"(pid {pids.pop()})" in house.run("up", "-d").stderr
+    assert sum("starting the supervisor" in text for text in said) == 1, said
+
+
+def test_down_and_up_at_once(house: House) -> None:
+    house.ok("up", "-d")
+    for _ in range(3):
+        before = lock.holder(house.home.lock)
+        house.ok("down")
+        house.ok("up", "-d")
+        after = lock.holder(house.home.lock)
+        assert after is not None and after != before
+
+
+def test_a_command_of_another_version_is_refused_with_the_fix(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.start_daemon()
+    monkeypatch.setattr(protocol, "__version__", "99.0")
+    with pytest.raises(Refused) as refusal:
+        protocol.call(house.home.daemon_socket, "kill", {"tasks": []})
+    line = refusal.value.line()
+    assert "the command is 99.0" in line and "next: nightcrew down && nightcrew up -d" in line
+    assert protocol.call(house.home.daemon_socket, "ping", {})["ready"] is True, "asking who is there and `down` work across versions"
+
+
+def test_what_is_no_request_is_refused_and_harms_nothing(house: House) -> None:
+    house.start_daemon()
+    for raw in (b"\n", b"{}\n", b"[1]\n", b"\xff\n", b'{"version": "1", "verb": "kill"}\n', b"x" * 100_000 + b"\n"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(house.home.daemon_socket))
+            client.sendall(raw)
+            answer = json.loads(client.makefile("rb").readline())
+        assert answer["ok"] is False and answer["error"]["error"] == "UsageError", raw
+    with socket.socket(socket.AF_UNIX) as rude:
+        rude.connect(str(house.home.daemon_socket))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(house.home.daemon_socket))
+        client.sendall(json.dumps({"version": __version__, "verb": "submit", "args": {"spec": 3}}).encode() + b"\n")
+        answer = json.loads(client.makefile("rb").readline())
+    assert answer["ok"] is False
+    assert house.ready()
+
+
+def test_a_supervisor_that_hangs_is_named_not_waited_for_for_ever(house: House) -> None:
+    daemon = house.start_daemon()
+    os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(TimedOut, match="the supervisor did not answer"):
+            protocol.call(house.home.daemon_socket, "ping", {}, timeout_s=0.3)
+        assert house.run("status").returncode == 0, "looking needs no supervisor"
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
+
+
+# Sessions that a person touches ---------------------------------------------------------------------------------------------------
+
+
+def tmux(house: House, *words: str) -> str:
+    return subprocess.run(
+        ["tmux", "-S", str(house.home.tmux_socket), *words], env=house.env, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def session(house: House, name: str = "agent") -> str:
+    return tmux(house, "list-sessions", "-F", "#{session_id}", "-f", f"#{{==:#{{session_name}},{house.task(name).id.replace('/', '_')}_1}}")
+
+
+def test_a_session_closed_by_hand_is_cancelled_and_not_run_again(house: House) -> None:
+    house.start_daemon()
+    start(house, "--retries", "3", AT_WORK)
+    tmux(house, "kill-session", "-t", session(house))
+    wait_until(lambda: house.task("agent").final, "it to be seen", 30)
+    view = house.task("agent")
+    assert (view.state, view.epoch, view.reason) == ("cancelled", 1, "cancelled: its session was closed by hand")
+    assert house.tagged() == []
+
+
+def test_a_session_that_was_renamed_split_and_linked_is_still_tracked(house: House) -> None:
+    house.start_daemon()
+    start(house, AT_WORK)
+    where = session(house)
+    tmux(house, "rename-session", "-t", where, "mine now")
+    tmux(house, "rename-window", "-t", where, "my window")
+    extra = tmux(house, "split-window", "-P", "-F", "#{pane_id}", "-t", where, "sleep 600")
+    tmux(house, "new-window", "-t", where, "sleep 600")
+    tmux(house, "kill-pane", "-t", extra)
+    assert house.state("agent") == "running"
+    let_go(house)
+    wait_until(lambda: house.state("agent") == "done", "it to end by itself")
+    wait_until(lambda: house.sessions() == set(), "its session to be released, with the person's window in it")
