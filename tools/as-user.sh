@@ -19,8 +19,9 @@ as_user() {
         setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs "$@"
 }
 
-# By full path: a relative one works behind any wall, because the current directory is inherited open.
-usable() { as_user test -r "$checkout/pyproject.toml" && as_user "$checkout/.venv/bin/python" -c '' 2>/dev/null; }
+# By full path: a relative one works behind any wall, because the current directory is inherited open. And one exec further than
+# setpriv's own, which still has root's file capabilities: the interpreter would seem usable and fail in every child.
+usable() { as_user test -r "$checkout/pyproject.toml" && as_user sh -c '"$1" -c ""' sh "$checkout/.venv/bin/python" 2>/dev/null; }
 
 # The topmost directory on the way to $1 that keeps the ordinary user out; nothing when the way is free.
 closed() {

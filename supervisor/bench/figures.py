@@ -27,6 +27,11 @@ class Spawn:
     first_byte: float
     """Until the agent, a shell, had written a line that a reader of its FIFO got. Ours: the claim made durable and the fork before it."""
 
+    @classmethod
+    def between(cls, ordered: float, has_env: float, has_pane: float, claimed: float, first_byte: float) -> Spawn:
+        """From the moments at which the stages end, in seconds of one clock."""
+        return cls(env=has_env - ordered, tmux=has_pane - has_env, runner=claimed - has_pane, first_byte=first_byte - claimed)
+
     @property
     def whole(self) -> float:
         return self.env + self.tmux + self.runner + self.first_byte

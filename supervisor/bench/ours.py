@@ -115,7 +115,7 @@ class Ours:
         has_spec = (records / "launch.spec").stat().st_mtime - offset
         has_pane = terminal.stat().st_ctime - offset
         claimed = started.at - offset
-        return Spawn(env=has_spec - ordered, tmux=has_pane - has_spec, runner=claimed - has_pane, first_byte=first_byte - claimed)
+        return Spawn.between(ordered, has_spec, has_pane, claimed, first_byte)
 
     def _views(self, crew: Crew) -> list[queries.TaskView]:
         db = store.connect_readonly(self.home.ledger)

@@ -59,10 +59,9 @@ def end_server(socket: Path) -> None:
         return
     deadline = time.monotonic() + _KILL_S
     # The server goes last: while it lives, whatever is left is found below it.
-    while left := processes.tree(server):
+    while left := processes.tree(server) or ([server] if processes.alive(server) else []):
         if time.monotonic() > deadline:
             raise HostError("processes do not end", on=str([who.pid for who in left]), why=f"they outlived KILL for {_KILL_S:.0f} s")
         for who in left:
             processes.send(who, signal.SIGKILL)
         time.sleep(0.01)
-    processes.send(server, signal.SIGKILL)

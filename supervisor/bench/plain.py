@@ -35,7 +35,9 @@ class Plain:
         made = {name: self._spawn(name) for name in names}
         seen = self._arrivals.wait(names)
         self._arrivals.let_go(count)
-        return tuple(_spawn(ordered, *made[name], seen[name]) for name in names)
+        return tuple(
+            Spawn.between(ordered, tree, min(pane, seen[name]), min(pane, seen[name]), seen[name]) for name, (tree, pane) in made.items()
+        )
 
     def end(self) -> None:
         """End every process of this side."""
@@ -50,8 +52,3 @@ class Plain:
 
     def _tmux(self, *words: str) -> None:
         by_hand(["tmux", "-f", "/dev/null", "-S", str(self._socket), *words], self._trees)
-
-
-def _spawn(ordered: float, has_tree: float, has_session: float, first_byte: float) -> Spawn:
-    has_session = min(has_session, first_byte)
-    return Spawn(env=has_tree - ordered, tmux=has_session - has_tree, runner=0.0, first_byte=first_byte - has_session)

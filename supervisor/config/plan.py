@@ -148,6 +148,7 @@ def single(words: tuple[str, ...], kinds: Collection[str], options: Mapping[str,
     if task.kind not in kinds:
         raise UsageError("bad value", on="--kind", why=f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
     title = task.title if task.title is not None else " ".join(words)
+    title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
     return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, task.prompt),))
 
 

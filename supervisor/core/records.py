@@ -9,7 +9,7 @@ An attempt's directory, `runs/<run>/<task>/<epoch>/`:
     stdout.log stderr.log screen.txt diff.patch prompt.md out/
 
 `launch.spec` is not JSON because the runner reads it: importing `json` there costs as much as the rest of its start
-(measured: 14 ms against 26 ms). The parser here and the one in `agents/runner.py` are held together by a contract test.
+(measured: 14 ms against 26 ms). The parser here and the one in `agents/runner/records.py` are held together by a contract test.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import agents
+from agents import runner
 from agents.kinds import kinds
 from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
 from supervisor.core import environment as variables
@@ -93,13 +93,13 @@ class Attempts:
         directory = self._home.attempt(task, epoch)
         self._write_records(directory, task, epoch, launch, made)
         failpoint("launch.spec")
-        runner = Path(agents.__file__).parent / "runner.py"
+        door = Path(runner.__file__).parent / "main.py"
         tags = {HOME_OPTION: self._tag_home, ATTEMPT_OPTION: records.attempt_name(task, epoch)}
         server = self._tmux.ensure_server()
         try:
             pane = self._tmux.spawn(
                 records.session_name(task, epoch),
-                [sys.executable, "-I", "-S", str(runner), str(directory)],
+                [sys.executable, "-I", "-S", str(door), str(directory)],
                 made.path,
                 tags,
             )

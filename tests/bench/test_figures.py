@@ -10,6 +10,11 @@ def spawn(ms: float) -> Spawn:
     return Spawn(env=ms * 0.75e-3, tmux=ms * 0.05e-3, runner=ms * 0.15e-3, first_byte=ms * 0.05e-3)
 
 
+def test_stages_lie_between_moments() -> None:
+    found = Spawn.between(1.0, 2.0, 4.0, 7.0, 11.0)
+    assert (found, found.whole) == (Spawn(env=1.0, tmux=2.0, runner=3.0, first_byte=4.0), 10.0)
+
+
 def test_quantile_is_the_nearest_rank() -> None:
     values = [4.0, 1.0, 3.0, 2.0]
     assert [quantile(values, share) for share in (0.0, 0.25, 0.5, 0.51, 0.99, 1.0)] == [1.0, 1.0, 2.0, 3.0, 4.0, 4.0]

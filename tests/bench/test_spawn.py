@@ -62,6 +62,7 @@ def test_the_figures_fit_together(report: dict[str, Any], side: str) -> None:
     assert one["ms_p50"] == one["ms_p99"] == pytest.approx(one["all_up_s"] * 1000, abs=0.1)
     assert sum(one["stages"].values()) == pytest.approx(one["ms_p50"], abs=0.05)
     assert three["ms_p50"] <= three["ms_p99"]
+    assert min(one["stages"].values()) > -10  # ms; file times move in steps of one or two of the kernel's ticks
     assert (one["rounds"], three["rounds"]) == (1, 2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,18 @@ from hypothesis import strategies as st
 
 from supervisor.config import plan, user
 from supervisor.core.errors import ConfigError
+from supervisor.core.spec import RunSpec, Settings
 
-WORDS = st.sampled_from(
-    [*"[]{}=.,#\n\t\"'", "[[tasks]]\n", "[defaults]\n", "id", "command", "after", "params", "prompt_file", "timeout", "cores", "class", "str",
-     "int", "list[int]", "limits", "slots", "log_max", '"a"', "true", "-1", "1e309", "nan", "9" * 30, '"5m"', '"64MiB"', "1979-05-27"]
-)  # fmt: skip
+MARKS = ["[", "]", "{", "}", "=", ".", ",", "#", "\n", "\t", '"', "'", '"a"', "[[tasks]]\n", "[defaults]\n"]
+NUMBERS = ["true", "-1", "1e309", "nan", "9" * 30, '"5m"', '"64MiB"', "1979-05-27"]
+NAMES = """id title command prompt prompt_file after kind params priority class timeout retries cores slots grace nice pass_env limits
+           log_max str int list[int]""".split()  # noqa: SIM905 - a list of twenty lines says no more
+WORDS = st.sampled_from([*MARKS, *NUMBERS, *NAMES])
 ATOMS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5) | st.sampled_from(["5m", "1k", "a"])
 SHAPES = st.recursive(
     ATOMS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3), max_leaves=4
 )
-KEYS = st.sampled_from(
-    "id title command prompt prompt_file after kind params priority class timeout retries cores slots grace nice pass_env limits str int".split()
-) | st.text(max_size=3)
+KEYS = st.sampled_from(NAMES) | st.text(max_size=3)
 
 
 def toml(value: Any) -> str:
@@ -55,25 +56,26 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz") / "any.toml"
 
 
-@settings(max_examples=400, deadline=None)
+def refused(load: Callable[[], RunSpec | Settings]) -> str:
+    """What the error names; empty when there was none. Any other exception is the failure that is looked for."""
+    try:
+        load()
+    except ConfigError as error:
+        return error.on
+    return ""
+
+
+@settings(max_examples=300)
 @given(data=TEXTS)
 def test_any_bytes_are_a_plan_or_a_config_error(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    try:
-        made = plan.load(file, ("shell", "terminal"))
-    except ConfigError as error:
-        assert str(file.parent) in error.on
-        assert error.line().isprintable() or "\xad" in error.line() or error.line()
-        return
-    for task in made.tasks:
-        task.to_json()
+    on = refused(lambda: plan.load(file, ("shell", "terminal")))
+    assert on == "" or on.startswith(str(file))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=TEXTS)
 def test_any_bytes_are_settings_or_a_config_error(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    try:
-        user.load(file, 4)
-    except ConfigError as error:
-        assert str(file) in error.on
+    on = refused(lambda: user.load(file, 4))
+    assert on == "" or on.startswith(str(file))

@@ -7,7 +7,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from supervisor.config.locate import Path, _Scan, line_of, longest_key
@@ -163,6 +163,7 @@ def paths_of(shape: Any) -> list[list[str | int]]:
     return found or [[]]
 
 
+@settings(max_examples=60)
 @given(documents())
 def test_in_every_document_that_tomllib_reads_every_value_is_found(text: str) -> None:
     try:

@@ -57,7 +57,7 @@ def test_every_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("written", "size"),
-    [("4096", 4096), ('"4096"', 4096), ('"5000b"', 5000), ('"1.5 KiB"', 1536), ('"2T"', 2 * 10**12), ('"8 GiB"', 2**33), ('"1M"', 10**6)],
+    [("4096", 4096), ('"4096"', 4096), ('"5000b"', 5000), ('"4.5 KiB"', 4608), ('"2T"', 2 * 10**12), ('"8 GiB"', 2**33), ('"1M"', 10**6)],
 )
 def test_sizes(tmp_path: Path, written: str, size: int) -> None:
     assert user.load(write(tmp_path, f"limits.log_max = {written}\n"), 1).log_max == size

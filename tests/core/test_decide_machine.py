@@ -7,4 +7,4 @@ from hypothesis import settings
 from tests.core.machine import CrewMachine
 
 TestCrew = CrewMachine.TestCase
-TestCrew.settings = settings(max_examples=80, stateful_step_count=40, deadline=None, print_blob=True, report_multiple_bugs=False)
+TestCrew.settings = settings(max_examples=80, stateful_step_count=40, report_multiple_bugs=False)

@@ -21,7 +21,7 @@ from supervisor.core.records import Exit, LaunchSpec, Started
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[3]
-RUNNER = [sys.executable, "-I", "-S", str(ROOT / "agents" / "runner.py")]
+RUNNER = [sys.executable, "-I", "-S", str(ROOT / "agents" / "runner" / "main.py")]
 KINDS = ("plain", "nohup", "pgrp", "setsid", "daemon", "clean")
 
 FAMILY = """

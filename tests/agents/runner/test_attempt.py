@@ -249,7 +249,7 @@ def test_where_the_records_cannot_be_written_nothing_starts(lab: Lab) -> None:
 DIE = """
 import os, sys
 sys.path.append(sys.argv[1])
-from agents.runner import main
+from agents.runner.main import main
 name, count = sys.argv[2], int(sys.argv[3])
 real, calls = getattr(os, name), 0
 def deadly(*args, **kwargs):
@@ -320,7 +320,7 @@ def test_whenever_term_comes_a_claimed_epoch_gets_its_record(lab: Lab) -> None:
 
 def test_the_runner_imports_nothing_heavy() -> None:
     """Its whole start may take 20 ms; each of these costs 3 to 20."""
-    program = f"import sys; sys.path.append({str(ROOT)!r}); import agents.runner; print(*sys.modules)"
+    program = f"import sys; sys.path.append({str(ROOT)!r}); import agents.runner.main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
     heavy = {"collections", "contextlib", "ctypes", "dataclasses", "enum", "json", "pathlib", "re", "signal", "subprocess", "typing"}
     assert not heavy & set(done.stdout.split())

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.runner_output import Log, Pane
+from agents.runner.output import Log, Pane
 from tests.agents.runner.kit import Lab, until
 
 

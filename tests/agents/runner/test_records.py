@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import runner_loop
-from agents.runner_records import ExitRecord, Spec, SpecError, to_json, write_started
+from agents.runner import loop as runner_loop
+from agents.runner.records import ExitRecord, Spec, SpecError, to_json, write_started
 from supervisor.core import records
 from supervisor.core.records import LaunchSpec
 

@@ -5,7 +5,7 @@ dispositions, handles, environment) reaches it.
 """
 
 # ruff: noqa: SIM105
-# (contextlib costs several ms, see agents/runner.py)
+# (contextlib costs several ms, see agents/runner/main.py)
 
 import _ctypes
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import signal
     from typing import NoReturn
 
-    from agents.runner_records import Spec
+    from agents.runner.records import Spec
 else:
     import _signal as signal
 

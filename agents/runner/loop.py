@@ -9,15 +9,15 @@ import os
 import select
 import time
 
-from agents.runner_child import StartError, adopt_orphans, start
-from agents.runner_output import Log, Pane
+from agents.runner.child import StartError, adopt_orphans, start
+from agents.runner.output import Log, Pane
 from supervisor.host.procfs import below, descendants, halt, look, table, tagged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 
-    from agents.runner_records import Spec
+    from agents.runner.records import Spec
     from supervisor.host.procfs import Seen
 else:
     import _signal as signal

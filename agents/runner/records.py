@@ -4,8 +4,7 @@
 costs the runner more than the rest of its start. `tests/agents/runner/test_records.py` holds the two together.
 """
 
-# ruff: noqa: PTH104, PTH108, PTH123
-# (pathlib costs more than this whole file, see agents/runner.py)
+# (pathlib costs more than this whole file, see agents/runner/main.py)
 
 import os
 

@@ -1,0 +1,185 @@
+"""What an agent is given, and what becomes of it in each way to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.host import cores
+from tests.support import House, plan_of, shell_task, wait_until
+
+POISON = {
+    "LD_PRELOAD": "/nonexistent/evil.so",
+    "PYTHONPATH": "/nonexistent",
+    "PYTHONSTARTUP": "/nonexistent/evil.py",
+    "GIT_DIR": "/nonexistent",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "/nonexistent/evil",
+    "BASH_ENV": "/nonexistent/evil.sh",
+    "ENV": "/nonexistent/evil.sh",
+    "TMUX": "/nonexistent,1,0",
+    "TMUX_TMPDIR": "/nonexistent",
+    "AWS_SECRET_ACCESS_KEY": "canary-aws",
+    "ANTHROPIC_API_KEY": "canary-anthropic",
+    "VIRTUAL_ENV": "/nonexistent",
+    "SSH_AUTH_SOCK": "/nonexistent",
+    "HTTPS_PROXY": "http://evil.invalid",
+    "NIGHTCREW_TASK": "forged",
+    "NIGHTCREW_TAG": "forged",
+    "MY_OWN": "passed on",
+}
+ALWAYS = {"PATH", "HOME", "TMPDIR", "TERM", "NIGHTCREW_TASK", "NIGHTCREW_EPOCH", "NIGHTCREW_RUN", "NIGHTCREW_OUT", "NIGHTCREW_TAG"}
+MAY = {"USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "COLORTERM", "NO_COLOR"}
+
+
+def environment(house: House, name: str) -> dict[str, str]:
+    pairs = (entry.partition("=") for entry in house.ok("logs", name).split("\0") if entry)
+    return {key: text for key, _, text in pairs}
+
+
+def result(house: House, name: str) -> dict[str, Any]:
+    found = house.task(name).result
+    assert found is not None
+    return found
+
+
+def test_only_the_allowed_variables_arrive(house: House) -> None:
+    """The poison is in the shell that submits, which also starts the supervisor and its tmux server."""
+    house.config.write_text('pass_env = ["MY_OWN"]\n[limits]\ndisk_free_min = 0\n')
+    poison = {**POISON, "LC_ALL": "C.UTF-8"}
+    poison.pop("LD_PRELOAD")  # the dynamic loader would complain on stderr of the test's own commands; it is set below
+    house.ok("add", "-f", "--id", "first", "env", "-0", env=poison)
+    house.run("add", "-f", "--id", "second", "env", "-0", env=POISON)
+    for name in ("first", "second"):
+        seen = environment(house, name)
+        assert {key for key in seen if not key.startswith("LC_")} - ALWAYS - MAY == {"MY_OWN"}
+        assert seen["MY_OWN"] == "passed on" and "canary" not in json.dumps(seen)
+        assert seen["NIGHTCREW_TASK"] == house.task(name).id and "forged" not in seen.values()
+    assert environment(house, "first")["LC_ALL"] == "C.UTF-8"
+
+
+def test_what_an_agent_is_told(house: House, tmp_path: Path) -> None:
+    (tmp_path / "long prompt.md").write_text("from a file\nüñí\n")
+    plan = [
+        shell_task("typed", 'cat "$NIGHTCREW_PROMPT_FILE"', prompt='line one\n$(touch X) "quoted"\n'),
+        shell_task("filed", 'cat "$NIGHTCREW_PROMPT_FILE"', prompt_file="long prompt.md"),
+        shell_task("none", 'echo "[$NIGHTCREW_PROMPT_FILE]"'),
+        shell_task(
+            "params", 'echo "$WORD|$NUMBER|$FLAG|$SPACE"', params={"WORD": "$(touch X)", "NUMBER": 3, "FLAG": True, "SPACE": "a  b"}
+        ),
+        shell_task("where", 'pwd; echo "$NIGHTCREW_RUN $NIGHTCREW_EPOCH"; touch "$TMPDIR/x" "$NIGHTCREW_OUT/y"; git status --porcelain'),
+    ]
+    house.ok("run", house.plan(plan_of(plan)))
+    assert house.ok("logs", "typed") == 'line one\n$(touch X) "quoted"\n'
+    assert house.ok("logs", "filed") == "from a file\nüñí\n"
+    assert house.ok("logs", "none") == "[]\n"
+    assert house.ok("logs", "params") == "$(touch X)|3|true|a  b\n"
+    view = house.task("where")
+    assert house.ok("logs", "where") == f"{view.worktree}\n{view.run} 1\n", "its own directories are not inside its worktree"
+    assert (house.home.attempt(view.id, 1) / "out" / "y").exists()
+
+
+def test_each_way_to_end_is_told(house: House) -> None:
+    house.start_daemon()
+    plan = [
+        shell_task("fine", "exit 0"),
+        shell_task("code", "exit 41"),
+        shell_task("signal", "kill -SEGV $$"),
+        shell_task("slow", "sleep 600", timeout="1s"),
+        shell_task("stubborn", "trap '' TERM; while :; do sleep 0.1; done", timeout="1s"),
+        "[[tasks]]\nid = 'absent'\ncommand = ['/no/such/program']\n",
+        "[[tasks]]\nid = 'directory'\ncommand = ['/tmp']\n",
+        shell_task("daemon", "setsid sleep 600 & exit 0"),
+    ]
+    assert house.run("run", house.plan(plan_of(plan))).returncode == 1
+    assert {view.name: (str(view.state), view.reason) for view in house.tasks()} == {
+        "fine": ("done", "done"),
+        "code": ("failed", "failed: exit code 41"),
+        "signal": ("failed", "failed: killed by signal 11"),
+        "slow": ("failed", "timeout: stopped after 1 s"),
+        "stubborn": ("failed", "timeout: stopped after 2 s"),
+        "absent": ("failed", "failed: could not start: /no/such/program: No such file or directory"),
+        "directory": ("failed", "failed: could not start: /tmp: Permission denied"),
+        "daemon": ("done", "done"),
+    }
+    assert result(house, "signal")["exit"] == {"code": None, "signal": 11}
+    assert result(house, "code")["exit"] == {"code": 41, "signal": None}
+    assert house.tagged() == [], "what a task left running in the background ended with it"
+
+
+def test_a_failure_is_tried_again_after_a_pause_and_the_last_try_counts(house: House) -> None:
+    house.start_daemon()
+    flaky = 'echo "try $NIGHTCREW_EPOCH" | tee try; test "$NIGHTCREW_EPOCH" = 2'
+    house.run("run", house.plan(plan_of([shell_task("flaky", flaky, retries=3), shell_task("hopeless", "exit 1", retries=1)])))
+    flaky_view, hopeless = house.task("flaky"), house.task("hopeless")
+    assert (flaky_view.state, flaky_view.epoch) == ("done", 2)
+    assert (hopeless.state, hopeless.epoch) == ("failed", 2)
+    assert house.ok("logs", "flaky", "--attempt", "1") == "try 1\n" and house.ok("logs", "flaky") == "try 2\n"
+    events = json.loads(house.ok("status", "flaky", "--json"))["journal"]
+    starts = [entry for entry in events if entry["event"] == "start"]
+    assert [entry["data"] for entry in starts] == [{}, {"cause": "failed: exit code 1"}], "a re-run has a cause"
+    ended = next(entry["at"] for entry in events if entry["event"] == "end failed")
+    assert starts[1]["at"] - ended >= 1.9, "it waited its backoff of 2 s"
+
+
+def test_one_slot_serves_the_most_urgent_first(house: House) -> None:
+    house.config.write_text("slots = 1\n[limits]\ndisk_free_min = 0\n")
+    order = house.repo.parent / "order"
+    tell = f'echo "$NIGHTCREW_TASK" >> {shlex.quote(str(order))}'
+    plan = [
+        shell_task("batch", tell, **{"class": "batch", "priority": 100}),
+        shell_task("low", tell, priority=10),
+        shell_task("old", tell),
+        shell_task("new", tell),
+        shell_task("high", tell, priority=90),
+        shell_task("person", tell, **{"class": "interactive", "priority": 0}),
+    ]
+    house.start_daemon()
+    house.ok("add", "--id", "blocker", "while [ ! -e go ]; do sleep 0.05; done")
+    wait_until(lambda: house.task("blocker").worktree, "the only slot to be taken")
+    house.ok("run", "-d", house.plan(plan_of(plan)))
+    wait_until(lambda: house.state("person") == "ready", "the others to queue")
+    Path(house.task("blocker").worktree or "", "go").touch()
+    house.wait_final()
+    assert [line.rpartition("/")[2] for line in order.read_text().split()] == ["person", "high", "old", "new", "low", "batch"]
+
+
+def test_nice_and_cores_and_limits_reach_the_agent(house: House) -> None:
+    house.config.write_text('nice = 7\n[limits]\ndisk_free_min = 0\nopen_files = 123\nmemory_max = "900MiB"\nfile_max = "1MiB"\n')
+    last = max(cores.usable())
+    show = "nice; grep Cpus_allowed_list /proc/self/status | cut -f2; ulimit -n; ulimit -v; ulimit -f; ulimit -c"
+    plan = [
+        shell_task("pinned", show, cores=[last]),
+        shell_task("one", show, cores=1),
+        shell_task("too-much", "dd if=/dev/zero of=big bs=1M count=2"),
+    ]
+    house.run("run", house.plan(plan_of(plan)))
+    nice, allowed, files, memory, size, core = house.ok("logs", "pinned").split()
+    assert (int(nice), allowed, files, memory, core) == (os.nice(0) + 7, str(last), "123", str(900 * 1024), "0")
+    assert int(size) * 512 in (2**20, 2**21), "blocks are of 512 bytes or of 1 KiB, as the shell likes"
+    assert "," not in house.ok("logs", "one").split()[1] and "-" not in house.ok("logs", "one").split()[1]
+    assert house.state("too-much") == "failed"
+
+
+@pytest.mark.parametrize("lines", [150_000])
+def test_an_agent_that_never_stops_printing_fills_its_own_log_only(house: House, lines: int) -> None:
+    """More than 100 MB from one agent: its log is capped and says so, and another agent's short task is not held up."""
+    house.config.write_text('[limits]\ndisk_free_min = 0\nlog_max = "1MiB"\n')
+    house.start_daemon()
+    flood = f"yes {'x' * 1000} | head -n {lines}; echo the very last line"
+    house.ok("add", "--id", "flood", flood)
+    house.ok("add", "-f", "--id", "quick", "echo through")
+    house.wait_final()
+    log = house.home.attempt(house.task("flood").id, 1) / "stdout.log"
+    assert log.stat().st_size <= 2**20 + 4096
+    cut = result(house, "flood")["truncated"]["stdout"]
+    assert lines * 1001 - 2**20 - 4096 < cut < lines * 1001
+    text = house.ok("logs", "flood")
+    assert f"truncated {cut} bytes" in text or "truncated" in text
+    assert text.endswith("the very last line\n"), "the end of a log is worth more than its middle"

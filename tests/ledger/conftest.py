@@ -1,0 +1,35 @@
+"""Hypothesis without its deadline (a busy machine is not a failure), and a ledger of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from supervisor.ledger.ledger import Ledger
+from tests.ledger.kit import Wall
+
+settings.register_profile("nightcrew", deadline=None, print_blob=True)
+settings.load_profile("nightcrew")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the ledger is, or will be."""
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def wall() -> Wall:
+    """A wall clock that the test moves."""
+    return Wall()
+
+
+@pytest.fixture
+def ledger(path: Path, wall: Wall) -> Iterator[Ledger]:
+    """An empty ledger."""
+    made = Ledger(path, wall)
+    yield made
+    made.close()

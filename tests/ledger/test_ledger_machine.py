@@ -1,0 +1,75 @@
+"""Random lives of a crew, on the real ledger: whatever is read back after a restart is what was decided."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from supervisor.core.crew import Command, Task
+from supervisor.core.spec import TaskSpec
+from supervisor.core.states import FINAL
+from supervisor.ledger.ledger import Ledger
+from tests.core.machine import CrewMachine, facts
+from tests.ledger.kit import Wall, check_integrity, submission
+
+
+class LedgerMachine(CrewMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="ledger-machine-"))
+        self.path = self.directory / "ledger.db"
+        self.wall = Wall()
+        self.ledger = Ledger(self.path, self.wall)
+        self.runs = 0
+
+    def submit(self, plan: list[tuple[TaskSpec, list[int]]]) -> tuple[Task, ...]:
+        self.runs += 1
+        run = f"r{self.runs}"
+        specs = [
+            replace(spec, name=f"t{index}", after=tuple(f"t{need}" for need in needs)) for index, (spec, needs) in enumerate(plan)
+        ]  # fmt: skip
+        self.ledger.submit(submission(*specs, key=run), run)
+        return self.ledger.tasks_of_run(run, self.now)
+
+    def commit(self, commands: Iterable[Command]) -> None:
+        self.ledger.commit(commands)
+
+    def read_back(self) -> tuple[Task, ...]:
+        self.ledger.close()
+        self.ledger = Ledger(self.path, self.wall)
+        return self.ledger.unfinished(self.now)
+
+    @rule(seconds=st.sampled_from([1.0, 3600.0, -3600.0, -315e6]))
+    def the_wall_clock_jumps(self, seconds: float) -> None:
+        self.wall.now += seconds
+
+    @invariant()
+    def the_ledger_knows_what_memory_knows(self) -> None:
+        held = {task.id: facts(task) for task in self.ledger.unfinished(self.now) if task.state not in FINAL}
+        assert held == {name: facts(task) for name, task in self.crew.tasks.items() if task.state not in FINAL}
+
+    @invariant()
+    def the_causes_agree(self) -> None:
+        for task in self.ledger.unfinished(self.now):
+            if task.epoch and task.state not in FINAL and task.attempt is None:
+                assert task.cause == self.crew.tasks[task.id].cause
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+            self.ledger.close()
+            check_integrity(self.path)
+        finally:
+            self.ledger.close()
+            shutil.rmtree(self.directory)
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = settings(max_examples=20, stateful_step_count=30, report_multiple_bugs=False)
