@@ -7,6 +7,7 @@ FULL), `BEGIN IMMEDIATE` because sixteen claimers then never met "database is lo
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import stat
@@ -27,8 +28,11 @@ class _Connection(sqlite3.Connection):
 
     path: Path
 
-    def cursor(self, factory: Any = None) -> Any:
-        return super().cursor(factory or _Cursor)
+    def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
+        return self.cursor(_Cursor).execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> _Cursor:
+        return self.cursor(_Cursor).executemany(sql, parameters)
 
 
 class _Cursor(sqlite3.Cursor):
@@ -176,18 +180,32 @@ def explained(path: Path) -> Iterator[None]:
             "cannot open the ledger", on=str(path), why=error.strerror or "", hint=f"check the owner of {path.parent}"
         ) from None
     except OSError as error:
-        raise LedgerError("cannot open the ledger", on=str(path), why=error.strerror or str(error)) from None
+        why = error.strerror or str(error)
+        raise (_full(path, why) if error.errno == errno.ENOSPC else LedgerError("cannot open the ledger", on=str(path), why=why)) from None
 
 
 def _translate(error: sqlite3.DatabaseError, path: Path) -> LedgerError | DiskFull:
     text = str(error)
-    if "disk is full" in text or "disk I/O error" in text:
-        return DiskFull("cannot write the ledger", on=str(path), why=text, kept="everything committed before", hint="free some space")
+    if "disk is full" in text or ("disk I/O error" in text and _no_space(path)):
+        return _full(path, text)
     if "readonly" in text or "unable to open" in text:
         return LedgerError("cannot open the ledger", on=str(path), why=text, kept="the file as it was", hint=f"check {path.parent}")
     if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
         return LedgerError("the ledger refused", on=str(path), why=text, kept="everything committed before")
     return _damaged(path, text)
+
+
+def _no_space(path: Path) -> bool:
+    """SQLite says "I/O error" when the index of its log, of 32 KiB, cannot grow."""
+    try:
+        space = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return space.f_bavail * space.f_frsize < 2**20
+
+
+def _full(path: Path, why: str) -> DiskFull:
+    return DiskFull("cannot write the ledger", on=str(path), why=why, kept="everything committed before", hint="free some space")
 
 
 def _damaged(path: Path, why: str) -> LedgerError:

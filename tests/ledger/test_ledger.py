@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,11 @@ def states(path: Path) -> dict[str, str]:
     return {row["id"].partition("/")[2]: row["state"] for row in rows(path, "SELECT id, state FROM task ORDER BY ord")}
 
 
-# Submissions -----------------------------------------------------------------------------------------------------------------------------
+def everything(path: Path) -> list[list[dict[str, Any]]]:
+    return [rows(path, sql) for sql in ("SELECT * FROM task", "SELECT * FROM attempt", "SELECT * FROM journal")]
+
+
+# Submissions -------------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_there_with_all_its_tasks(ledger: Ledger, path: Path) -> None:
@@ -66,7 +71,7 @@ def test_a_submission_is_there_whole_or_not_at_all(ledger: Ledger, path: Path) -
     assert [row["id"] for row in rows(path, "SELECT id FROM task")] == [A]
 
 
-# Commands, and their fence -----------------------------------------------------------------------------------------------------------------
+# Commands, and their fence -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_life_is_written_step_by_step(ledger: Ledger, wall: Wall) -> None:
@@ -141,10 +146,10 @@ def test_a_late_writer_changes_nothing(ledger: Ledger, path: Path, late: Command
     """The task's second attempt is running."""
     submit(ledger, "a")
     ledger.commit([*whole(A, 1, End.LOST, TaskState.READY), Start(A, 2, "lost")])
-    before = [rows(path, f"SELECT * FROM {table}") for table in ("task", "attempt", "journal")]
+    before = everything(path)
     with pytest.raises(StaleEpoch, match="nothing written for"):
         ledger.commit([late])
-    assert [rows(path, f"SELECT * FROM {table}") for table in ("task", "attempt", "journal")] == before
+    assert everything(path) == before
 
 
 @pytest.mark.parametrize("late", [*ended(A, 1), MarkRunning(A, 1), Stop(A, 1, "x"), Start(A, 2, "again")], ids=str)
@@ -194,10 +199,8 @@ def test_a_stop_leaves_work_that_is_being_secured_where_it_is(ledger: Ledger) ->
     submit(ledger, "a", "b")
     ledger.commit([Start(A, 1, ""), Stop(A, 1, "timeout"), Stop(A, 1, "cancelled")])
     ledger.commit([Start(B, 1, ""), Collect(B, 1, End.FAILED, "exit code 1"), Stop(B, 1, "cancelled")])
-    assert [(row.state, row.stop_why, row.judged) for row in ledger.unreleased()] == [
-        (AttemptState.STOPPING, "cancelled", None),
-        (AttemptState.COLLECTING, "cancelled", "failed"),
-    ]
+    found = {row.task: (row.state, row.stop_why, row.judged) for row in ledger.unreleased()}
+    assert found == {A: (AttemptState.STOPPING, "cancelled", None), B: (AttemptState.COLLECTING, "cancelled", "failed")}
     assert [task.attempt.stop_why for task in ledger.unfinished(0.0) if task.attempt] == ["cancelled", "cancelled"]
 
 
@@ -207,7 +210,7 @@ def test_facts_are_checked(ledger: Ledger) -> None:
         ledger.note(A, 1, end="done")
 
 
-# Read back -----------------------------------------------------------------------------------------------------------------------------
+# Read back ---------------------------------------------------------------------------------------------------------------------------
 
 
 def test_unfinished_is_what_is_open_and_what_it_needs(ledger: Ledger) -> None:

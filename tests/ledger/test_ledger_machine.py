@@ -72,4 +72,4 @@ class LedgerMachine(CrewMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=20, stateful_step_count=30, report_multiple_bugs=False)
+TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=30, report_multiple_bugs=False)

@@ -1,0 +1,324 @@
+"""Opening the ledger: whole and ours, or refused in a way that names the file and leaves it alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.errors import DiskFull, LedgerError, NightcrewError
+from supervisor.ledger import queries, store
+from supervisor.ledger.ledger import Ledger
+from tests.ledger.kit import RUN, Wall, check_integrity, rows, submission, submit
+
+Opener = Callable[[Path], object]
+OPENERS: list[Opener] = [store.connect, store.connect_readonly]
+ordinary = pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only to root")
+
+
+def filled(path: Path, runs: int = 40) -> Path:
+    """A ledger of several pages, closed."""
+    with contextlib.closing(Ledger(path, Wall())) as ledger:
+        for number in range(runs):
+            submit(ledger, *(f"task-{index}" for index in range(20)), run=f"0731-{number:04}")
+    return path
+
+
+def refusal(opener: Opener, path: Path) -> LedgerError:
+    with pytest.raises(LedgerError) as caught:
+        opener(path)
+    assert str(path) in caught.value.line()
+    return caught.value
+
+
+def test_a_new_ledger_is_private_durable_and_without_leftovers(path: Path) -> None:
+    with contextlib.closing(store.connect(path)) as db:
+        assert path.stat().st_mode & 0o777 == 0o600
+        pragmas = {
+            name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "foreign_keys", "user_version")
+        }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "user_version": store.SCHEMA}
+    assert os.listdir(path.parent) == ["ledger.db"]
+    with contextlib.closing(store.connect(path)):
+        pass
+
+
+def test_no_ledger_is_made_by_looking(path: Path) -> None:
+    assert "no ledger" in refusal(store.connect_readonly, path).line()
+    assert "no ledger" in refusal(lambda where: store.connect(where, create=False), path).line()
+    assert os.listdir(path.parent) == []
+
+
+def test_a_reader_cannot_write(path: Path) -> None:
+    filled(path, 1)
+    with contextlib.closing(store.connect_readonly(path)) as db, pytest.raises(LedgerError, match="readonly"):
+        db.execute("DELETE FROM task")
+
+
+# Damage: S08, S09 ------------------------------------------------------------------------------------------------------------------
+
+
+PAGE = 4096
+
+
+def garbage(size: int) -> bytes:
+    return random.Random(7).randbytes(size)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "zero bytes": lambda data: data[:0],
+    "one byte": lambda data: data[:1],
+    "only the first page": lambda data: data[:PAGE],
+    "cut": lambda data: data[: len(data) // 2],
+    "cut inside a page": lambda data: data[:-1000],
+    "text": lambda data: b"this is no database\n" * (len(data) // 20),
+    "zeros": lambda data: bytes(len(data)),
+    "zeros in the head": lambda data: bytes(100) + data[100:],
+    "garbage page": lambda data: data[: 3 * PAGE] + garbage(PAGE) + data[4 * PAGE :],
+    "garbage but for the head": lambda data: data[:PAGE] + garbage(len(data) - PAGE),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_a_damaged_ledger_is_refused_and_left_as_it_was(path: Path, damage: str) -> None:
+    filled(path)
+    spoilt = DAMAGES[damage](path.read_bytes())
+    path.write_bytes(spoilt)
+    error = refusal(store.connect, path)
+    assert "the ledger is damaged" in error.what
+    assert "kept: the file as it was; no new one was made" in error.line() and ".recover" in error.hint
+    assert path.read_bytes() == spoilt
+    # SQLite's own index of the log may stay beside it, and holds nothing.
+    assert {name for name in os.listdir(path.parent) if os.path.getsize(path.parent / name)} <= {"ledger.db", "ledger.db-shm"}
+    assert refusal(store.connect, path).what == error.what
+
+
+def test_the_log_of_a_damaged_ledger_stays_as_it_was_too(path: Path) -> None:
+    """What a killed daemon left in `-wal` may be all that can be saved."""
+    ledger = Ledger(filled(path), Wall())
+    submit(ledger, "in-the-log", run=RUN)
+    crashed = path.parent / "crashed"
+    crashed.mkdir()
+    for name in ("ledger.db", "ledger.db-wal"):
+        shutil.copy(path.parent / name, crashed / name)
+    ledger.close()
+    spoilt = DAMAGES["garbage but for the head"]((crashed / "ledger.db").read_bytes())
+    (crashed / "ledger.db").write_bytes(spoilt)
+    log = (crashed / "ledger.db-wal").read_bytes()
+    assert log
+    refusal(store.connect, crashed / "ledger.db")
+    assert (crashed / "ledger.db").read_bytes() == spoilt
+    assert (crashed / "ledger.db-wal").read_bytes() == log
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_ledger_that_is_gone_while_its_log_is_not_is_no_new_one(path: Path, opener: Opener) -> None:
+    """SQLite would play the old log into the new file."""
+    log = path.with_name("ledger.db-wal")
+    log.write_bytes(b"frames")
+    error = refusal(opener, path)
+    assert "it is gone, while ledger.db-wal, which belongs to it, is not" in error.line()
+    assert os.listdir(path.parent) == ["ledger.db-wal"]
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize(("version", "why"), [(0, "it is not a nightcrew ledger (schema 0)"), (1, "it has no table"), (-1, "schema -1")])
+def test_an_empty_schema_is_no_ledger(path: Path, opener: Opener, version: int, why: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE other (x)")
+        db.execute(f"PRAGMA user_version={version}")
+        db.commit()
+    before = path.read_bytes()
+    assert why in refusal(opener, path).line()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_newer_ledger_is_refused_with_both_versions(path: Path, opener: Opener) -> None:
+    filled(path, 1)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version=7")
+    before = path.read_bytes()
+    line = refusal(opener, path).line()
+    assert f"it has schema 7, this nightcrew knows up to {store.SCHEMA}" in line
+    assert "kept: the file as it was; next: install the newer nightcrew again" in line
+    assert path.read_bytes() == before
+
+
+def test_damage_that_shows_while_reading_is_our_error_too(path: Path) -> None:
+    """`status` does not check the whole file first."""
+    roots = [row["rootpage"] for row in rows(filled(path), "SELECT rootpage FROM sqlite_schema")]
+    with path.open("r+b") as file:
+        for root in roots:
+            file.seek((root - 1) * PAGE)
+            file.write(garbage(PAGE))
+    asks: list[Callable[[sqlite3.Connection], object]] = [
+        queries.unfinished,
+        lambda db: queries.runs(db, 5),
+        lambda db: queries.match_tasks(db, "task"),
+        lambda db: db.execute("SELECT * FROM task").fetchone(),
+    ]
+    for ask in asks:
+        with contextlib.closing(store.connect_readonly(path)) as db, pytest.raises(LedgerError, match="the ledger is damaged") as caught:
+            ask(db)
+        assert str(path) in caught.value.on
+
+
+def test_damage_in_the_middle_of_a_long_answer_is_our_error_too(path: Path) -> None:
+    filled(path)
+    with contextlib.closing(store.connect_readonly(path)) as db:
+        cursor = db.execute("SELECT title FROM task")
+        assert next(cursor)["title"] == "task-0"
+        path.write_bytes(path.read_bytes()[: 8 * PAGE] + garbage(PAGE))
+        with pytest.raises(LedgerError, match="damaged"):
+            list(cursor)
+
+
+# Places that cannot be written: S10, ENOSPC --------------------------------------------------------------------------------------------
+
+
+@ordinary
+def test_a_read_only_file_is_refused(path: Path) -> None:
+    filled(path, 1)
+    path.chmod(0o400)
+    before = path.read_bytes()
+    assert "readonly" in refusal(store.connect, path).line()
+    assert path.read_bytes() == before
+
+
+@ordinary
+@pytest.mark.parametrize("mode", [0o500, 0o000])
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_closed_directory_is_refused(tmp_path: Path, mode: int, there: bool, opener: Opener) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    if there:
+        filled(closed / "ledger.db", 1)
+    closed.chmod(mode)
+    try:
+        refusal(opener, closed / "ledger.db")
+    finally:
+        closed.chmod(0o700)
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_directory_in_its_place_is_refused(path: Path, opener: Opener) -> None:
+    path.mkdir()
+    refusal(opener, path)
+
+
+def test_no_directory_is_refused(tmp_path: Path) -> None:
+    refusal(store.connect, tmp_path / "absent" / "ledger.db")
+
+
+def fill_up(ledger: Ledger) -> list[str]:
+    """Runs until the disk is full; those that were acknowledged."""
+    done: list[str] = []
+
+    def submit_for_ever() -> None:
+        for number in range(10_000):
+            run = f"0731-{number:04}"
+            ledger.submit(submission(*(f"t{index}" for index in range(50)), key=run), run)
+            done.append(run)
+
+    with pytest.raises(DiskFull) as caught:
+        submit_for_ever()
+    assert "kept: everything committed before; next: free some space" in caught.value.line()
+    return done
+
+
+def test_a_ledger_that_cannot_grow_keeps_what_was_acknowledged(path: Path) -> None:
+    with contextlib.closing(Ledger(path, Wall())) as ledger:
+        ledger._db.execute("PRAGMA max_page_count=200")
+        done = fill_up(ledger)
+        ledger._db.execute("PRAGMA max_page_count=100000")
+        ledger.submit(submission("after", key="after"), "0801-aaaa")
+    assert done
+    assert [row["id"] for row in rows(path, "SELECT id FROM run ORDER BY rowid")] == [*done, "0801-aaaa"]
+    assert rows(path, "SELECT count(*) AS n FROM task") == [{"n": 50 * len(done) + 1}]
+    check_integrity(path)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Two megabytes, mounted."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"this root may not mount: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.root
+def test_a_full_disk_keeps_what_was_acknowledged(small_disk: Path) -> None:
+    path = small_disk / "ledger.db"
+    with contextlib.closing(Ledger(path, Wall())) as ledger:
+        done = fill_up(ledger)
+        with pytest.raises(DiskFull):
+            ledger.journal(None, None, "one line", {"data": "x" * 100_000})
+        assert done and [run for run in done if not ledger.run_exists(run)] == []
+    check_integrity(path)
+    assert len(rows(path, "SELECT id FROM run")) == len(done)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("left", [0, 1, 3, 10, 20])
+def test_a_disk_that_is_full_at_the_first_start_leaves_nothing_in_the_way(small_disk: Path, left: int) -> None:
+    ballast = small_disk / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(PAGE)):
+            pass
+    os.truncate(ballast, (ballast.stat().st_size // PAGE - left) * PAGE)
+    with contextlib.suppress(NightcrewError):
+        store.connect(small_disk / "ledger.db").close()
+    ballast.unlink()
+    store.connect(small_disk / "ledger.db").close()
+    check_integrity(small_disk / "ledger.db")
+
+
+# Killed while it is made ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [b"", b"half a database", b"SQLite format 3\0" + bytes(5000)])
+def test_what_a_killed_creation_left_is_swept(path: Path, left: bytes) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(f"ledger.db.new{suffix}").write_bytes(left)
+    store.connect(path).close()
+    assert os.listdir(path.parent) == ["ledger.db"]
+    check_integrity(path)
+
+
+def test_a_creation_killed_at_any_moment_blocks_no_later_start(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    unfinished = 0
+    for number in range(40):
+        path = tmp_path / str(number) / "ledger.db"
+        path.parent.mkdir()
+        child = os.fork()
+        if child == 0:
+            store.connect(path)
+            os._exit(0)
+        time.sleep(draw.uniform(0, 0.012))  # the fault, not a wait
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        unfinished += not path.exists()
+        store.connect(path).close()
+        assert os.listdir(path.parent) == ["ledger.db"]
+        check_integrity(path)
+    print(f"{unfinished} of 40 creations did not finish")
