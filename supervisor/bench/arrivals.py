@@ -9,11 +9,11 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 
-from supervisor.core.errors import TimedOut
+from supervisor.core.errors import HostError, TimedOut
 
 UP_S = 300.0
 _LAST = b"\0"
@@ -47,12 +47,19 @@ class Arrivals:
         """The agent `name`: a shell that writes its name, then waits in a read."""
         return ("sh", "-c", f"echo {shlex.quote(name)} >{shlex.quote(str(self._up))}; read line <{shlex.quote(str(self._go))}")
 
-    def wait(self, names: Collection[str]) -> dict[str, float]:
-        """Monotonic seconds at which the line of each of `names` was read. Raises TimedOut when some are missing after 300 s."""
+    def wait(self, names: Collection[str], trouble: Callable[[], str] = str) -> dict[str, float]:
+        """Monotonic seconds at which the line of each of `names` was read.
+
+        Raises HostError with what `trouble` says, asked once a second while some are missing, and TimedOut after 300 s of silence.
+        """
+        deadline = time.monotonic() + UP_S
         with self._changed:
-            if not self._changed.wait_for(lambda: all(name in self._seen for name in names), UP_S):
+            while not self._changed.wait_for(lambda: all(name in self._seen for name in names), 1.0):
                 missing = [name for name in names if name not in self._seen]
-                raise TimedOut("agents did not start", on=f"{len(missing)} of {len(names)}", why=f"nothing of {missing[0]} in {UP_S:.0f} s")
+                if why := trouble():
+                    raise HostError("agents did not start", on=f"{len(missing)} of {len(names)}", why=why)
+                if time.monotonic() > deadline:
+                    raise TimedOut("agents did not start", on=f"{len(missing)} of {len(names)}", why=f"nothing of {missing[0]}")
             return {name: self._seen[name] for name in names}
 
     def let_go(self, count: int) -> None:

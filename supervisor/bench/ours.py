@@ -64,9 +64,10 @@ class Ours:
         """Submit `count` agents as one run and wait until all are up; they are left waiting."""
         names = list(itertools.islice(self._names, count))
         submission = to_wire(self._submission(names))
+        known = self._alerts()
         ordered, offset = time.monotonic(), time.time() - time.monotonic()
         answer = protocol.call(self.home.daemon_socket, "submit", submission)
-        seen = self._arrivals.wait(names)
+        seen = self._arrivals.wait(names, lambda: "; ".join(self._alerts() - known))
         crew = Crew(str(answer["run"]), tuple(answer["tasks"]))
         return tuple(self._spawn(task, ordered, offset, seen[name]) for task, name in zip(crew.tasks, names, strict=True)), crew
 
@@ -92,6 +93,9 @@ class Ours:
         if self.home.tmux_socket.exists():
             end_server(self.home.tmux_socket)
         shutil.rmtree(self.home.run_dir, ignore_errors=True)  # lies elsewhere when the path is too long for a socket
+
+    def _alerts(self) -> set[str]:
+        return set(protocol.call(self.home.daemon_socket, "ping", {})["alerts"])
 
     def _submission(self, names: list[str]) -> Submission:
         repository = discover(Git(self.home.root / "git"), self._repo)

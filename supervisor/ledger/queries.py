@@ -142,12 +142,12 @@ _EXACT = (
 )
 _LAST = chr(0x10FFFF)
 """Sorts after every name: prefixes are ranges, because `LIKE` with an escape character uses no index."""
-_RUN_PREFIX = "SELECT id FROM run WHERE id BETWEEN :name AND :name_end LIMIT 9"
+_RUN_PREFIX = "SELECT id FROM run WHERE id BETWEEN :name AND :name_end ORDER BY id LIMIT 9"
 _TASK_PREFIX = (
-    "SELECT id FROM task WHERE id BETWEEN :name AND :name_end LIMIT 9",
-    "SELECT id FROM task WHERE run = :run AND name BETWEEN :rest AND :rest_end LIMIT 9",
+    "SELECT id FROM task WHERE id BETWEEN :name AND :name_end ORDER BY id LIMIT 9",
+    "SELECT id FROM task WHERE run = :run AND name BETWEEN :rest AND :rest_end ORDER BY id LIMIT 9",
     """SELECT id FROM task WHERE run = (SELECT run FROM task WHERE name BETWEEN :name AND :name_end ORDER BY ord DESC LIMIT 1)
-       AND name BETWEEN :name AND :name_end LIMIT 9""",
+       AND name BETWEEN :name AND :name_end ORDER BY id LIMIT 9""",
 )
 
 

@@ -101,7 +101,7 @@ def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
         out, _ = bench.communicate(timeout=60)
     finally:
         bench.kill()
-        bench.wait()
+        bench.communicate()
     assert (bench.returncode, out) == (128 + signal.SIGTERM, b"")
     assert [entry.name for entry in tmp_path.iterdir()] == ["said"]
     assert users_of(tmp_path) == []
