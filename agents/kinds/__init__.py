@@ -1,7 +1,7 @@
 """Kinds of agent: what each needs, as data. One TOML file a kind beside this file.
 
-    description  one line, shown by `--help` and in the docs
-    mode         "headless": stdout and stderr are pipes, logged; "terminal": the agent owns the pane
+description  one line, shown by `--help` and in the docs
+mode         "headless": stdout and stderr are pipes, logged; "terminal": the agent owns the pane
 """
 
 from __future__ import annotations

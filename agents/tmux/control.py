@@ -209,7 +209,7 @@ class ControlClient:
                     return bytes(received[: received.rfind(b"\n", 0, at) + 1])  # without the %begin of the mark
 
     def _late(self, why: str) -> ToolFailed:
-        return ToolFailed("tmux did not answer", on=self._tmux[0], why=why, kept="the server and every session", hint="nightcrew doctor")
+        return ToolFailed("tmux did not answer", on=self._tmux[0], why=why, kept="the server and every session", hint="nightcrew status")
 
     def _drop(self) -> None:
         process, self._process = self._process, None

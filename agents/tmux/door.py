@@ -102,7 +102,7 @@ class Tmux:
             pid = self.server_pid()
             if pid is None:
                 if time.monotonic() > ends_at or not _passing(started.output):
-                    raise ToolFailed("tmux server does not start", on=str(self._socket), why=started.output, hint="nightcrew doctor")
+                    raise ToolFailed("tmux server does not start", on=str(self._socket), why=started.output, hint="tmux -f /dev/null new")
                 time.sleep(_START_PAUSE_S)
         return pid
 

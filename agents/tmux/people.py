@@ -56,7 +56,7 @@ def read_tree(socket: Path, binary: str) -> list[SessionTree]:
     try:
         panes = sorted(server.panes, key=_place)
     except LibTmuxException as error:
-        raise ToolFailed("cannot list tmux sessions", on=str(socket), why=str(error), hint="nightcrew doctor") from error
+        raise ToolFailed("cannot list tmux sessions", on=str(socket), why=str(error), hint="nightcrew status") from error
     sessions = groupby(panes, key=lambda pane: (pane.session_id or "", pane.session_name or "", int(pane.session_attached or 0)))
     return [SessionTree(*session, windows=_windows(list(members))) for session, members in sessions]
 

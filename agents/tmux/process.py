@@ -104,7 +104,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Finish
     try:
         output, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
-        raise ToolFailed("tmux did not answer", on=argv[0], why=f"no end within {timeout_s:g} s", hint="nightcrew doctor") from error
+        raise ToolFailed("tmux did not answer", on=argv[0], why=f"no end within {timeout_s:g} s", hint="nightcrew status") from error
     finally:
         kill_group(process)
     return Finished(process.returncode, output.decode("utf-8", "replace").strip())
@@ -144,7 +144,7 @@ def server_pid(path: Path) -> int | None:
             return None
         except OSError as error:
             raise ToolFailed(
-                "cannot reach the tmux server", on=os.fspath(path), why=error.strerror or str(error), hint="nightcrew doctor"
+                "cannot reach the tmux server", on=os.fspath(path), why=error.strerror or str(error), hint="nightcrew status"
             ) from error
         credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, _uid, _gid = struct.unpack("3i", credentials)

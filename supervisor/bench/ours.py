@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -90,9 +89,7 @@ class Ours:
 
     def end(self) -> None:
         """End every process of this side."""
-        if self.home.tmux_socket.exists():
-            end_server(self.home.tmux_socket)
-        shutil.rmtree(self.home.run_dir, ignore_errors=True)  # lies elsewhere when the path is too long for a socket
+        end_server(self.home)
 
     def _alerts(self) -> set[str]:
         return set(protocol.call(self.home.daemon_socket, "ping", {})["alerts"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -12,7 +14,9 @@ from pathlib import Path
 
 from agents.tmux import Tmux
 from supervisor.core.errors import HostError, ToolFailed
+from supervisor.core.records import Identity
 from supervisor.host import processes
+from supervisor.host.paths import Home
 
 FILES = 500
 _WORDS = ("agent", "branch", "commit", "epoch", "fence", "hook", "journal", "kernel", "ledger", "merge", "pane", "queue", "runner", "tree")
@@ -28,9 +32,32 @@ _GIT_ENV = {
 def by_hand(argv: Sequence[str], cwd: Path) -> None:
     """Run a command as a script would, but with nobody's git configuration. Raises ToolFailed with its last words."""
     own = {name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "TMUX"))}
-    done = subprocess.run(argv, cwd=cwd, env=own | _GIT_ENV, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ToolFailed(f"{argv[0]} failed", on=" ".join(argv[1:3]), why=done.stderr.strip().rpartition("\n")[2])
+    process = subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env=own | _GIT_ENV,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    try:
+        _, said = process.communicate()
+    except BaseException:  # interrupted: git's own children would go on writing files
+        _end_group(process)
+        raise
+    if process.returncode != 0:
+        raise ToolFailed(f"{argv[0]} failed", on=" ".join(argv[1:3]), why=said.strip().rpartition("\n")[2])
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+    process.communicate()
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.killpg(process.pid, 0)
+            time.sleep(0.005)
 
 
 def make_repository(path: Path, seed: int, files: int = FILES) -> int:
@@ -50,18 +77,27 @@ def make_repository(path: Path, seed: int, files: int = FILES) -> int:
     return size
 
 
-def end_server(socket: Path) -> None:
-    """End a tmux server and all that runs below it, each by its identity. Raises HostError for what will not end."""
-    with Tmux(socket) as tmux:
+def end_server(home: Home) -> None:
+    """End the tmux server of `home` and all that runs below it, each by its identity. Raises HostError for what will not end."""
+    with Tmux(home.tmux_socket) as tmux:
         pid = tmux.server_pid()
     server = processes.identity(pid) if pid is not None else None
-    if server is None:
-        return
+    if server is not None:
+        _end(server)
+    shutil.rmtree(home.run_dir, ignore_errors=True)  # not below `home` when that path is too long for a socket
+
+
+def _end(server: Identity) -> None:
+    held: list[Identity] = []
+    # Frozen first: nobody can fork away from below the server while the others are ended.
+    while new := [who for who in [server, *processes.tree(server)] if who not in held]:
+        for who in new:
+            processes.send(who, signal.SIGSTOP)
+        held += new
+    for who in held:
+        processes.send(who, signal.SIGKILL)
     deadline = time.monotonic() + _KILL_S
-    # The server goes last: while it lives, whatever is left is found below it.
-    while left := processes.tree(server) or ([server] if processes.alive(server) else []):
+    while left := [who.pid for who in held if processes.alive(who)]:
         if time.monotonic() > deadline:
-            raise HostError("processes do not end", on=str([who.pid for who in left]), why=f"they outlived KILL for {_KILL_S:.0f} s")
-        for who in left:
-            processes.send(who, signal.SIGKILL)
+            raise HostError("processes do not end", on=str(left), why=f"they outlived KILL for {_KILL_S:.0f} s")
         time.sleep(0.01)

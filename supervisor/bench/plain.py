@@ -9,7 +9,8 @@ from pathlib import Path
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import Burst, Spawn
 from supervisor.bench.place import by_hand, end_server
-from supervisor.host import placement
+from supervisor.host import files, placement
+from supervisor.host.paths import Home
 
 
 class Plain:
@@ -17,13 +18,14 @@ class Plain:
 
     def __init__(self, root: Path, repo: Path, arrivals: Arrivals) -> None:
         self._trees = root / "trees"
-        self._socket = root / "tmux.sock"
+        self._home = Home(root)  # for a socket whose path is short enough
         self._repo = repo
         self._arrivals = arrivals
         self._names = (f"plain{number}" for number in itertools.count())
 
     def start(self) -> None:
         """Have the server run already, as ours does. The worktrees lie as ours do, so that the tools are compared and not places."""
+        files.private_dir(self._home.run_dir)
         self._trees.mkdir(parents=True)
         placement.spread(self._trees)
         self._tmux("start-server", ";", "set-option", "-s", "exit-empty", "off")
@@ -41,7 +43,7 @@ class Plain:
 
     def end(self) -> None:
         """End every process of this side."""
-        end_server(self._socket)
+        end_server(self._home)
 
     def _spawn(self, name: str) -> tuple[float, float]:
         tree = self._trees / name
@@ -51,4 +53,4 @@ class Plain:
         return has_tree, time.monotonic()
 
     def _tmux(self, *words: str) -> None:
-        by_hand(["tmux", "-f", "/dev/null", "-S", str(self._socket), *words], self._trees)
+        by_hand(["tmux", "-f", "/dev/null", "-S", str(self._home.tmux_socket), *words], self._trees)

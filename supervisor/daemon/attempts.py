@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,13 +31,14 @@ from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import AttemptRow, LaunchRow
-from worktrees import environments, guard, removal, rescue
+from worktrees import environments, guard, merge, removal, rescue
 from worktrees.environments import Environment
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
 Key = tuple[str, int]
 TAIL = 64 * 1024
+PATCH_LINES = 100_000
 GUARD = "guard.json"
 """Digests of what steers git in the user's repository, as it was when the attempt began."""
 HOME_OPTION, ATTEMPT_OPTION = "home", "attempt"
@@ -58,6 +60,24 @@ class Spawned:
     session_id: str
     pane_id: str
     server_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What a person allows `clean` to do."""
+
+    remove: bool
+    """Act, or only look."""
+    ignored: bool
+    """Ignored files (caches, build output) are no reason to stay."""
+    discard: bool
+    """Nor is work that only its rescue ref would keep."""
+
+    def overrules(self, verdict: removal.Keep) -> bool:
+        """Whether this is enough to remove the worktree all the same. What is alive, locked or not ours always stays."""
+        if self.discard:
+            return not verdict.hard
+        return self.ignored and all(reason.why is removal.Why.IGNORED for reason in verdict.reasons)
 
 
 def facts(made: Environment) -> dict[str, str]:
@@ -252,6 +272,7 @@ class Attempts:
         self._save_screen(row, directory)
         work = self._secure(row, launch, end)
         failpoint("finish.secured")
+        self._save_patch(row, launch, work, directory)
         shape = result.build(
             task=row.task,
             epoch=row.epoch,
@@ -267,21 +288,20 @@ class Attempts:
         failpoint("finish.result")
         return {"result": json.dumps(shape), "rescue_oid": work.rescue}
 
-    def clean(self, row: AttemptRow, launch: LaunchRow, remove: bool, discard: bool) -> str:
+    def clean(self, row: AttemptRow, launch: LaunchRow, how: Cleaning) -> str:
         """Remove the worktree of an ended attempt, or only look. Returns why it stays, or nothing."""
         made = self._environment(row, launch)
         if made is None:
             return "it was never finished"
         try:
-            if remove:
-                removal.remove(made, _alive_inside, discard=discard)
-                return ""
             verdict = removal.inspect(made, _alive_inside)
+            if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
+                return str(verdict)
+            if how.remove:
+                removal.remove(made, _alive_inside, discard=isinstance(verdict, removal.Keep))
         except NightcrewError as error:
             return error.why or error.line()
-        if isinstance(verdict, removal.Removable) or (discard and not verdict.hard):
-            return ""
-        return str(verdict)
+        return ""
 
     def _environment(self, row: AttemptRow, launch: LaunchRow) -> Environment | None:
         """The worktree as the ledger knows it; None when the launch did not come so far."""
@@ -309,6 +329,13 @@ class Attempts:
             rescue=secured.rescue,
             notes=(*secured.notes, *notes),
         )
+
+    def _save_patch(self, row: AttemptRow, launch: LaunchRow, work: result.Work, directory: Path) -> None:
+        """The change as a patch, for who has no git at hand. A large one is left to git: the branch has it."""
+        if work.tip is None or row.base_oid is None or work.tip == row.base_oid or work.plus + work.minus > PATCH_LINES:
+            return
+        patch = merge.diff(self._repository(launch), row.base_oid, work.tip)
+        files.atomic_write(directory / "diff.patch", os.fsencode(patch))
 
     def _guard_notes(self, repository: Repository, file: Path) -> tuple[str, ...]:
         """Whether `.git/config`, hooks or attributes changed while the attempt ran; without a sandbox an agent can reach them."""

@@ -44,7 +44,7 @@ from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.scheduler import wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
-from supervisor.daemon.attempts import Attempts, Seen, facts
+from supervisor.daemon.attempts import Attempts, Cleaning, Seen, facts
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.ledger import AttemptRow, Ledger
@@ -273,13 +273,13 @@ class Loop:
         failpoint("finish.session-killed")
         self.ledger.release(task, epoch)
 
-    async def clean_one(self, row: AttemptRow, *, remove: bool, discard: bool) -> str:
+    async def clean_one(self, row: AttemptRow, how: Cleaning) -> str:
         """Remove one worktree, or only look whether it can be. Returns why it stays, or nothing."""
         if row.end is None:
             return "its task has not ended"
         launch = self.ledger.launch_row(row.task)
-        why = str(await self._in(self._launchers, self.attempts.clean, row, launch, remove, discard))
-        if remove and not why:
+        why = str(await self._in(self._launchers, self.attempts.clean, row, launch, how))
+        if how.remove and not why:
             self.ledger.note(row.task, row.epoch, removed=self.clock.wall())
             self.ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
         return why

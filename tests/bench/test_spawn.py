@@ -96,12 +96,12 @@ def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
     with (tmp_path / "said").open("wb") as said:
         bench = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
     try:
-        wait_until(lambda: b"round 2" in (tmp_path / "said").read_bytes(), "the first agents to have come and gone")
+        wait_until(lambda: b"round 2" in (tmp_path / "said").read_bytes() or bench.poll() is not None, "the first agents to come and go")
         bench.send_signal(signal.SIGTERM)
         out, _ = bench.communicate(timeout=60)
     finally:
         bench.kill()
         bench.communicate()
-    assert (bench.returncode, out) == (128 + signal.SIGTERM, b"")
+    assert (bench.returncode, out) == (128 + signal.SIGTERM, b""), (tmp_path / "said").read_text()
     assert [entry.name for entry in tmp_path.iterdir()] == ["said"]
     assert users_of(tmp_path) == []

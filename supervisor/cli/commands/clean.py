@@ -12,13 +12,15 @@ from supervisor.host.paths import home
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=common.complete_task)
 @click.option("-y", "--yes", is_flag=True, help="Remove what can be removed.")
+@click.option("--ignored", is_flag=True, help="Also those that hold ignored files only: caches, build output.")
 @click.option("--discard", is_flag=True, help="Also remove the named ones whose work is only on their rescue ref.")
 @common.json_option
-def command(names: tuple[str, ...], yes: bool, discard: bool, as_json: bool) -> None:
+def command(names: tuple[str, ...], yes: bool, ignored: bool, discard: bool, as_json: bool) -> None:
     """Show which worktrees can be removed and why not the rest; with --yes remove them.
 
     A worktree can be removed when its task has ended, it is clean, its work is merged (a squash merge counts) or empty, and nothing
-    runs inside. Whatever is removed stays reachable under refs/nightcrew/rescue/.
+    runs inside. Ignored files are a reason to stay unless --ignored is given. All the rest stays reachable under
+    refs/nightcrew/rescue/.
     """
     from supervisor.daemon import protocol, start
 
@@ -27,7 +29,9 @@ def command(names: tuple[str, ...], yes: bool, discard: bool, as_json: bool) -> 
     where = home()
     wanted = common.tasks_named(where, names) if names else None
     start.ensure_running(where, common.settings_file(), common.say)
-    answer = protocol.call(where.daemon_socket, "clean", {"tasks": wanted, "remove": yes, "discard": discard}, timeout_s=600.0)
+    answer = protocol.call(
+        where.daemon_socket, "clean", {"tasks": wanted, "remove": yes, "ignored": ignored, "discard": discard}, timeout_s=600.0
+    )
     if as_json:
         common.print_json(**answer)
     else:

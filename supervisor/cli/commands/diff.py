@@ -14,10 +14,15 @@ from supervisor.host.paths import home
 @click.command()
 @click.argument("name", shell_complete=common.complete_task)
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
-def command(name: str, stat: bool) -> None:
+@common.json_option
+def command(name: str, stat: bool, as_json: bool) -> None:
     """Show what a task changed, from its base to the tip of its branch. While it runs: what it has committed so far."""
     from supervisor.daemon import results
 
     where = home()
-    text = results.diff(common.ledger(where), common.task_named(where, name), stat=stat)
+    view = common.task_named(where, name)
+    text = results.diff(common.ledger(where), view, stat=stat)
+    if as_json:
+        common.print_json(task=view.id, base=view.base_oid, branch=view.branch, diff=os.fsencode(text).decode("utf-8", "replace"))
+        return
     sys.stdout.buffer.write(os.fsencode(text))  # git's very bytes, whatever the terminal's encoding

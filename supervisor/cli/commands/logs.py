@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -22,7 +23,8 @@ CHUNK = 65536
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task has ended. Ctrl-C only stops looking.")
 @click.option("--attempt", type=click.IntRange(min=1), help="An earlier attempt (default: the newest).")
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "both"]), default="both", show_default=True)
-def command(name: str, follow: bool, attempt: int | None, stream: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with -f one for each piece, a line each.")
+def command(name: str, follow: bool, attempt: int | None, stream: str, as_json: bool) -> None:
     """Show what an agent printed: its stdout on stdout, its stderr on stderr, byte for byte."""
     where = home()
     view = common.task_named(where, name)
@@ -34,15 +36,36 @@ def command(name: str, follow: bool, attempt: int | None, stream: str) -> None:
         epoch = 1
     directory = where.attempt(view.id, epoch)
     tails = [_Tail(directory / f"{kind}.log", kind) for kind in ("stdout", "stderr") if stream in (kind, "both")]
-    shown = sum([tail.copy() for tail in tails])
+    if as_json and not follow:
+        common.print_json(task=view.id, epoch=epoch, **{tail.stream: _text(tail.read()) for tail in tails})
+        return
+    shown = sum([_show(tail, as_json) for tail in tails])
     while follow:
         ended = _ended(view.id, epoch)
-        shown += sum([tail.copy() for tail in tails])
+        shown += sum([_show(tail, as_json) for tail in tails])
         if ended:
             break
         time.sleep(LOOK_S)
-    if not shown and (directory / "screen.txt").exists():
+    if not shown and not as_json and (directory / "screen.txt").exists():
         click.echo((directory / "screen.txt").read_text(encoding="utf-8", errors="replace"), nl=False)
+
+
+def _show(tail: _Tail, as_json: bool) -> int:
+    """Print what is new; its size in bytes."""
+    shown = 0
+    while data := tail.read(CHUNK):
+        shown += len(data)
+        if as_json:
+            click.echo(json.dumps({"schema": 1, "stream": tail.stream, "text": _text(data)}))
+        else:
+            out = sys.stdout.buffer if tail.stream == "stdout" else sys.stderr.buffer
+            out.write(data)
+            out.flush()
+    return shown
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _ended(task: str, epoch: int) -> bool:
@@ -55,24 +78,20 @@ def _ended(task: str, epoch: int) -> bool:
 
 
 class _Tail:
-    """Copies what is new in one log."""
+    """Reads what is new in one log."""
 
     def __init__(self, path: Path, stream: str) -> None:
+        self.stream = stream
         self._path = path
-        self._out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
         self._at = 0
 
-    def copy(self) -> int:
-        """Bytes copied now."""
-        copied = 0
+    def read(self, limit: int = -1) -> bytes:
+        """The next bytes, at most `limit`; none when there are none yet."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._at)
-                while chunk := file.read(CHUNK):
-                    self._out.write(chunk)
-                    copied += len(chunk)
+                data = file.read(limit)
         except FileNotFoundError:
-            return 0
-        self._out.flush()
-        self._at += copied
-        return copied
+            return b""
+        self._at += len(data)
+        return data

@@ -1,0 +1,79 @@
+"""Writes `ledger-1.sql`, a ledger of schema 1 as text, that every later version must be able to load.
+
+    python -m tests.data.make_ledger_sample > tests/data/ledger-1.sql
+
+It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
+schema, run this with that version and commit the output under that number.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop, TaskClass
+from supervisor.core.states import End, TaskState
+from supervisor.ledger import store
+from supervisor.ledger.ledger import Ledger
+from tests.ledger.kit import Wall, ended, spec, submission, submit, whole
+
+RUN, LATER = "0731-k3qz", "0731-m7wn"
+TASKS = (
+    spec("done", title="Ende gut \u202e🦊", argv=("caf\udce9", "a b"), params={"X": "\udcff"}, prompt="do\nit", cores=(0, 2)),
+    spec("failed", priority=90, task_class=TaskClass.INTERACTIVE, timeout_s=5.5, retries=1, cores=2),
+    spec("cancelled", task_class=TaskClass.BATCH, after=("done",)),
+    spec("skipped", after=("failed",)),
+    spec("quarantined"),
+    spec("backoff", retries=9),
+    spec("launching"),
+    spec("running"),
+    spec("stopping"),
+    spec("collecting"),
+    spec("waiting", after=("running", "done")),
+    spec("ready"),
+    spec("retried", after=("done",)),
+)
+
+
+def write(path: Path) -> None:
+    """One task in every state that this version reaches, one attempt in every state."""
+    wall = Wall(1_700_000_000.25)
+    with closing(Ledger(path, wall)) as ledger:
+        at = {name.partition("/")[2]: name for name in submit(ledger, *TASKS, run=RUN)}
+        wall.now += 60
+        ledger.commit(whole(at["done"]))
+        ledger.note(at["done"], 1, worktree="/w/done", admin_dir="/d/done", branch=f"nightcrew/{at['done']}/work", base_oid="c0ffee")
+        ledger.note(at["done"], 1, session_id="$1", pane_id="%1", server_pid=77, rescue_oid="beef", result='{"schema": 1, "end": "done"}')
+        ledger.release(at["done"], 1)
+        ledger.note(at["done"], 1, removed=wall.now)
+        ledger.commit(whole(at["failed"], 1, End.TIMEOUT, TaskState.READY, 2.0))
+        ledger.commit([*whole(at["failed"], 2, End.FAILED, TaskState.FAILED), SetState(at["skipped"], TaskState.SKIPPED, "it failed")])
+        ledger.commit([SetState(at["cancelled"], TaskState.READY, ""), SetState(at["cancelled"], TaskState.CANCELLED, "cancelled")])
+        ledger.commit(whole(at["quarantined"], 1, End.LOST, TaskState.QUARANTINED))
+        ledger.commit(whole(at["backoff"], 1, End.FAILED, TaskState.READY, 32.0))
+        ledger.commit([Start(at[name], 1, "") for name in ("launching", "running", "stopping", "collecting")])
+        ledger.commit([MarkRunning(at[name], 1) for name in ("running", "stopping", "collecting")])
+        ledger.commit([Stop(at["stopping"], 1, "cancelled"), Collect(at["collecting"], 1, End.FAILED, "exit code 1")])
+        ledger.commit([SetState(at["retried"], TaskState.READY, ""), *whole(at["retried"], 1, End.CANCELLED, TaskState.CANCELLED)])
+        ledger.commit([Revive(at["retried"], "retry asked; was cancelled"), SetState(at["retried"], TaskState.READY, "")])
+        ledger.submit(submission("lonely", key=LATER, project="ba9876543210", root="/other", env={"LC_ALL": "C", "X": "\udcfe"}), LATER)
+        ledger.commit([SetState(f"{LATER}/lonely", TaskState.READY, ""), Start(f"{LATER}/lonely", 1, "")])
+        ledger.commit([*ended(f"{LATER}/lonely", 1)])
+        ledger.journal(None, None, "up", {"pid": 1})
+
+
+def dump(path: Path) -> Iterator[str]:
+    """The file as SQL. `iterdump` leaves the schema's number out."""
+    with closing(sqlite3.connect(path)) as db:
+        yield from db.iterdump()
+    yield f"PRAGMA user_version={store.SCHEMA};"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        write(Path(directory) / "ledger.db")
+        sys.stdout.write("\n".join(dump(Path(directory) / "ledger.db")) + "\n")

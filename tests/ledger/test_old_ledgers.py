@@ -1,0 +1,116 @@
+"""A ledger that any released version wrote is read by this one."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.crew import Attempt, Crew, Start, Submitted, TaskClass
+from supervisor.core.decide import decide
+from supervisor.core.states import AttemptState, TaskState
+from supervisor.ledger import queries, store
+from supervisor.ledger.ledger import Ledger
+from tests.data import make_ledger_sample
+from tests.ledger.kit import Wall, check_integrity, rows
+
+DATA = Path(make_ledger_sample.__file__).parent
+RUN = "0731-k3qz"
+
+
+@pytest.fixture(params=range(1, store.SCHEMA + 1))
+def old(request: pytest.FixtureRequest, path: Path) -> Path:
+    return load(path, request.param)
+
+
+def load(path: Path, schema: int) -> Path:
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript((DATA / f"ledger-{schema}.sql").read_text(encoding="utf-8"))
+    return path
+
+
+def test_an_old_ledger_goes_on(old: Path) -> None:
+    with closing(Ledger(old, Wall(1_700_000_060.25))) as ledger:
+        check_integrity(old)
+        held = {task.id.partition("/")[2]: task for task in ledger.unfinished(100.0)}
+        assert {name: task.state for name, task in held.items() if task.attempt is None} == {
+            "done": TaskState.DONE,
+            "backoff": TaskState.READY,
+            "waiting": TaskState.WAITING,
+            "ready": TaskState.READY,
+            "retried": TaskState.READY,
+        }
+        assert {name: task.attempt for name, task in held.items() if task.attempt is not None} == {
+            "launching": Attempt(1, AttemptState.LAUNCHING, 100.0),
+            "running": Attempt(1, AttemptState.RUNNING, 100.0),
+            "stopping": Attempt(1, AttemptState.STOPPING, 100.0, "cancelled"),
+            "collecting": Attempt(1, AttemptState.COLLECTING, 100.0),
+        }
+        assert held["waiting"].after == {f"{RUN}/running", f"{RUN}/done"}
+        assert (held["backoff"].failures, held["backoff"].not_before, held["backoff"].cause) == (1, 132.0, "failed")
+        assert held["retried"].cause == "retry asked; was cancelled"
+        _, commands = decide(Crew(slots=99), [Submitted(tuple(held.values()))], 132.0)
+        assert [command for command in commands if isinstance(command, Start)] == [
+            Start(f"{RUN}/backoff", 2, "failed"),
+            Start(f"{RUN}/ready", 1, ""),
+            Start(f"{RUN}/retried", 2, "retry asked; was cancelled"),
+        ]
+        ledger.commit(commands)
+
+
+def test_an_old_ledger_knows_how_to_launch(old: Path) -> None:
+    with closing(Ledger(old, Wall())) as ledger:
+        row = ledger.launch_row(f"{RUN}/done")
+        assert (row.spec.argv, row.spec.params, row.spec.prompt) == (("caf\udce9", "a b"), {"X": "\udcff"}, "do\nit")
+        assert (row.spec.title, row.spec.cores, row.root, row.base_oid, row.env) == (
+            "Ende gut \u202e🦊",
+            (0, 2),
+            "/repo",
+            "c0ffee",
+            {"PATH": "/bin"},
+        )
+        failed = ledger.launch_row(f"{RUN}/failed").spec
+        assert (failed.priority, failed.task_class, failed.timeout_s, failed.retries, failed.cores) == (
+            90,
+            TaskClass.INTERACTIVE,
+            5.5,
+            1,
+            2,
+        )
+        assert ledger.launch_row("0731-m7wn/lonely").env == {"LC_ALL": "C", "X": "\udcfe"}
+        assert len(ledger.unreleased()) == 10
+
+
+def test_an_old_ledger_can_be_looked_at(old: Path) -> None:
+    with closing(store.connect_readonly(old)) as db:
+        done, failed, *_ = queries.of_run(db, RUN)
+        assert (done.title, done.state, done.result, done.branch) == (
+            "Ende gut \u202e🦊",
+            "done",
+            {"schema": 1, "end": "done"},
+            f"nightcrew/{RUN}/done/work",
+        )
+        assert (failed.state, failed.epoch, failed.reason, failed.retries_used) == ("failed", 2, "failed", 2)
+        assert [run.id for run in queries.runs(db, 9)] == ["0731-m7wn", RUN]
+        assert [row["end"] for row in queries.attempts(db, f"{RUN}/failed")] == ["timeout", "failed"]
+
+
+def test_the_sample_has_an_attempt_and_a_task_in_every_state_that_there_was(old: Path) -> None:
+    with closing(store.connect_readonly(old)) as db:
+        states = {row[0] for row in db.execute("SELECT DISTINCT state FROM task")}
+        assert states == set(TaskState) - {TaskState.PAUSED, TaskState.PARKED, TaskState.EXPIRED}
+        assert {row[0] for row in db.execute("SELECT DISTINCT state FROM attempt")} == set(AttemptState)
+
+
+def test_the_newest_schema_has_its_sample() -> None:
+    assert (DATA / f"ledger-{store.SCHEMA}.sql").exists(), "write it: tests/data/make_ledger_sample.py"
+
+
+def test_the_script_that_wrote_the_newest_sample_still_writes_such_a_ledger(tmp_path: Path) -> None:
+    make_ledger_sample.write(tmp_path / "new.db")
+    kept = load(tmp_path / "kept.db", store.SCHEMA)
+    for table in ("project", "run", "task", "dependency", "attempt", "journal"):
+        sql = f"SELECT * FROM {table}"  # noqa: S608 - our own tables
+        assert rows(tmp_path / "new.db", sql) == rows(kept, sql), table
