@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import signal
 import stat
@@ -229,10 +230,13 @@ def _is_full(path: str) -> bool:
 
 
 def last_words(err: str) -> str:
-    """The line of git's stderr that says why: the last one marked as an error, else the last one."""
-    lines = [line.strip() for line in err.splitlines() if line.strip()]
-    marked = [line for line in lines if line.startswith(("fatal:", "error:"))]
-    return (marked or lines or [""])[-1]
+    """The line of git's stderr that says why: the last one marked as an error, else the last one; with the paths that it announces."""
+    lines = [line for line in err.splitlines() if line.strip()]
+    marked = [index for index, line in enumerate(lines) if line.startswith(("fatal:", "error:"))]
+    if not marked:
+        return lines[-1].strip() if lines else ""
+    listed = itertools.takewhile(lambda line: line.startswith("\t"), lines[marked[-1] + 1 :])
+    return " ".join([lines[marked[-1]].strip(), ", ".join(line.strip() for line in itertools.islice(listed, 10))]).strip()
 
 
 def write_atomically(file: Path, data: bytes) -> None:

@@ -46,6 +46,7 @@ HARDENED: Mapping[str, str] = {
     "rerere.enabled": "false",
     "core.untrackedCache": "false",  # a cache an agent wrote could hide its files from a rescue
     "core.splitIndex": "false",  # our temporary index must be one whole file
+    "core.fsync": "committed,reference",  # a result that the ledger calls safe must survive a power cut, as the ledger does
     "core.safecrlf": "false",  # `true` would make a rescue fail on mixed line ends
     "core.quotePath": "true",
     "color.ui": "false",

@@ -143,7 +143,7 @@ def _bypassed(repo: Repository, plan: Preview) -> str:
     hooks = [name for name in _MERGE_HOOKS if os.access(_hooks_dir(repo) / name, os.X_OK)]
     if hooks:
         return f"the repository has hooks that nightcrew does not run: {', '.join(hooks)}"
-    if not plan.fast_forward and repo.git.ask(repo.root, "config", "--type=bool", "--get", "commit.gpgSign").text == "true":
+    if not plan.fast_forward and _own_setting(repo, "commit.gpgSign", "bool") == "true":
         return "your commits are signed, and nightcrew does not sign"
     return ""
 
@@ -154,8 +154,17 @@ def _names_a_driver(name: str, value: str) -> bool:
 
 
 def _hooks_dir(repo: Repository) -> Path:
-    answer = repo.git.ask(repo.root, "rev-parse", "--git-path", "hooks")
-    return repo.root / answer.text
+    """Where the person's own git looks for hooks."""
+    return repo.root / (_own_setting(repo, "core.hooksPath", "path") or repo.common_dir / "hooks")
+
+
+def _own_setting(repo: Repository, key: str, kind: str) -> str:
+    """What a key means to the person's own git, or "". Read file by file, because our door overrides the key itself."""
+    for scope in ("--worktree", "--local", "--global", "--system"):
+        answer = repo.git.ask(repo.root, "config", scope, f"--type={kind}", "--get", key)
+        if answer.code == 0:
+            return answer.text
+    return ""
 
 
 def _merge_commit(repo: Repository, plan: Preview, message: str) -> str:

@@ -168,7 +168,7 @@ def _shown(paths: Sequence[bytes]) -> tuple[str, ...]:
 
 def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is") -> Refused:
     soft = not verdict.hard
-    hint = "merge the branch, or discard the rest with clean --force" if soft else ""
+    hint = "merge the branch, or nightcrew clean --yes --discard NAME" if soft else ""
     return Refused("the worktree is not removed", on=str(env.path), why=str(verdict), kept=kept, hint=hint)
 
 

@@ -52,7 +52,8 @@ def by_hand(argv: Sequence[str], cwd: Path) -> None:
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+    if process.returncode is None:  # not reaped, so the number is still its own
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     with contextlib.suppress(ProcessLookupError):
         while True:

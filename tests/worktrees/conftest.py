@@ -15,7 +15,7 @@ from worktrees.environments import Environment, create
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
-IDENTITY = '[user]\n\tname = Ada Person\n\temail = ada@example.com\n[init]\n\tdefaultBranch = main\n'
+IDENTITY = "[user]\n\tname = Ada Person\n\temail = ada@example.com\n[init]\n\tdefaultBranch = main\n"
 
 
 @dataclass

@@ -75,7 +75,7 @@ def _in_the_way(world: World, repo: Repository) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "why"),
-    [(_dirty, "f1.txt"), (_detached, "detached"), (_rebasing, "rebase"), (_conflicting, "conflict in f0.txt"), (_in_the_way, "")],
+    [(_dirty, "f1.txt"), (_detached, "detached"), (_rebasing, "rebase"), (_conflicting, "conflict in f0.txt"), (_in_the_way, "a.txt")],
 )
 def test_refused_with_the_checkout_untouched(world: World, repo: Repository, env: Environment, spoil: object, why: str) -> None:
     world.commit(env.path, "a.txt")

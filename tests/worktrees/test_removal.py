@@ -75,7 +75,7 @@ def test_files_are_listed_and_kept(world: World, env: Environment, nobody_alive:
         remove(env, nobody_alive)
     assert why.value in caught.value.why
     assert caught.value.why.count(", ") <= 10
-    assert "clean --force" in caught.value.hint
+    assert "clean --yes --discard" in caught.value.hint
     assert sorted(path.name for path in env.path.rglob("*")) == before
     assert rescued(world, env)
     remove(env, nobody_alive, discard=True)

@@ -152,7 +152,9 @@ def test_a_moved_repository_is_found_at_its_new_place(world: World) -> None:
     assert discover(world.git, world.tmp / "moved").root == world.tmp / "moved"
 
 
-@pytest.mark.parametrize("rev", ["", "-x", "--all", "@{-1}", "main@{1}", "main..HEAD", "HEAD:f0.txt", ":/start", "^main", "a\nb", "nope", "0" * 40])
+@pytest.mark.parametrize(
+    "rev", ["", "-x", "--all", "@{-1}", "main@{1}", "main..HEAD", "HEAD:f0.txt", ":/start", "^main", "a\nb", "nope", "0" * 40]
+)
 def test_resolve_refuses_what_is_not_a_name(world: World, rev: str) -> None:
     with pytest.raises(NotFound):
         resolve(world.repo(), rev)

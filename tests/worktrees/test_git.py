@@ -1,0 +1,95 @@
+"""The door itself: deadlines, missing and old tools, overrides, and objects that outlive a garbage collection."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.errors import ToolFailed, ToolMissing
+from worktrees import hardening
+from worktrees.git import Git, last_words, parse_version
+from worktrees.rescue import secure
+
+from .conftest import World
+
+
+def _fake_git(folder: Path, script: str) -> None:
+    folder.mkdir()
+    (folder / "git").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "git").chmod(0o755)
+
+
+def test_a_missing_or_old_git_is_named_with_the_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(ToolMissing, match=r"2\.38"):
+        Git(tmp_path / "state")
+    _fake_git(tmp_path / "old", 'echo "git version 2.30.2"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'old'}:/bin:/usr/bin")
+    with pytest.raises(ToolMissing, match=r"2\.30.*2\.38|2\.38.*2\.30"):
+        Git(tmp_path / "state")
+
+
+def test_a_git_that_hangs_is_ended_with_all_it_started(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = world.repo()
+    pids = tmp_path / "pids"
+    _fake_git(tmp_path / "slow", f"sleep 600 & echo $$ $! > {pids}; wait")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'slow'}:{os.environ['PATH']}")
+    with pytest.raises(ToolFailed, match="no answer"):
+        repo.git.run(repo.store, "status", deadline_s=0.5)
+    for pid in map(int, pids.read_text().split()):
+        assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def test_a_filter_with_any_name_is_disarmed(world: World) -> None:
+    repo = world.repo()
+    canary = world.tmp / "X"
+    for name in ("evil", "a=b", "with space", "ünï"):
+        world.sh(repo.root, "config", f"filter.{name}.clean", f"touch '{canary}'; cat")
+        (repo.common_dir / "info" / "attributes").write_text(f'* "filter={name}"\n* filter=evil\n')
+    (repo.root / "f0.txt").write_text("changed\n")
+    repo.git.run(repo.checkout, "add", "-A")
+    assert not canary.exists()
+    world.sh(repo.root, "add", "--renormalize", ".")
+    assert canary.exists(), "the trap itself does not work"
+
+
+def test_overrides_name_every_key_that_git_would_run() -> None:
+    names = ["filter.lfs.process", "merge.x.driver", "diff.x.textconv", "alias.status", "core.editor", "user.name"]
+    assert hardening.overrides(names).keys() == {"filter.lfs.process", "merge.x.driver", "diff.x.textconv", "alias.status"}
+
+
+def test_rescued_work_outlives_a_garbage_collection(world: World) -> None:
+    env = world.env(world.repo())
+    lost = world.commit(env.path, "lost.txt")
+    world.sh(env.path, "reset", "-q", "--hard", "HEAD~1")
+    (env.path / "left.txt").write_text("left\n")
+    done = secure(env, "rescue", always=True)
+    world.sh(env.repo.root, "reflog", "expire", "--expire=now", "--all")
+    world.sh(env.repo.root, "gc", "-q", "--prune=now")
+    assert world.reachable(env.repo, lost)
+    assert world.blobs(env.repo, done.tip)["left.txt"] == "left"
+    world.sh(env.repo.root, "fsck", "--strict")
+
+
+def test_the_environment_of_the_process_loses_git_variables(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    Git(world.tmp / "state")
+    assert "GIT_DIR" not in os.environ
+
+
+def test_versions_and_last_words() -> None:
+    assert parse_version("git version 2.39.5 (Apple Git-154)") >= (2, 39)
+    assert last_words("hint: x\nfatal: no\nhint: y\n") == "fatal: no"
+    assert (
+        last_words("error: would be overwritten:\n\ta.txt\n\tb.txt\nPlease move\nAborting\n") == "error: would be overwritten: a.txt, b.txt"
+    )
+    assert last_words("") == ""
