@@ -4,6 +4,8 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+# Most tests wait for real processes, so a few more workers than cores do not get in one another's way.
+WORKERS ?= 3
 LOCK_ARGS ?=
 BENCH_ARGS ?=
 
@@ -23,8 +25,8 @@ demo: setup ## run ten small tasks over this repository and show their results
 	@.venv/bin/nightcrew logs summary
 
 test: setup ## run every test; as root a second time as an ordinary user
-	.venv/bin/pytest -m "not soak" $(PYTEST_ARGS)
-	tools/as-user.sh .venv/bin/pytest -m "not soak" -p no:cacheprovider $(PYTEST_ARGS)
+	.venv/bin/pytest -n $(WORKERS) -m "not soak" $(PYTEST_ARGS)
+	tools/as-user.sh .venv/bin/pytest -n $(WORKERS) -m "not soak" -p no:cacheprovider $(PYTEST_ARGS)
 
 check: setup ## ruff, mypy, the import rules, and whether the documents are complete
 	.venv/bin/ruff check

@@ -37,10 +37,10 @@ Say = Callable[[str], None]
 class Options:
     """How much is measured. The same seed gives the same repository."""
 
-    rounds: Mapping[int, int] = field(default_factory=lambda: {1: 20, 10: 5, 50: 3, 200: 1})
+    rounds: Mapping[int, int] = field(default_factory=lambda: {1: 20, 10: 3, 50: 2})
     """Agents ordered together -> how often."""
     crew: int = 200
-    """Agents that idle and are adopted."""
+    """Agents that are ordered once, then idle and are adopted."""
     idle_s: float = 60.0
     history_rows: int = 100_000
     """Ended tasks in the ledger that `nightcrew status` is timed with."""
@@ -65,9 +65,11 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
             stack.callback(ours.end)
             plain = Plain(root / "plain", root / "plain.git", arrivals)
             stack.callback(plain.end)
-            report = _spawns(ours, plain, options, say) | _crew(ours, options, say)
+            spawns, crew = _spawns(ours, plain, options, say)
+            report = spawns | _idle_and_adopt(ours, crew, options, say)
         say(f"nightcrew status over {options.history_rows} ended tasks")
         report["status_ms"] = figures.milli(history.status_s(root / "history", options.history_rows))
+        say(f"removing {root}; its files are many")
     return report | {"options": asdict(options), "machine": _machine(), "repository": {"files": FILES, "bytes": size}}
 
 
@@ -82,36 +84,39 @@ def _place(under: Path | None) -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-def _spawns(ours: Ours, plain: Plain, options: Options, say: Say) -> dict[str, Any]:
+def _spawns(ours: Ours, plain: Plain, options: Options, say: Say) -> tuple[dict[str, Any], Crew]:
     ours.start()
     plain.start()
-    _ours_once(ours, 1)  # not counted: on both sides the first one reads everything from the disk
+    _once(ours, 1)  # not counted: on both sides the first one reads everything from the disk
     plain.burst(1)
     report: dict[str, Any] = {"spawn": {}, "plain": {}}
     for size, rounds in options.rounds.items():
         found: dict[str, list[Burst]] = {"spawn": [], "plain": []}
         for number in range(rounds):
             say(f"{size} agent{'s' if size > 1 else ''} at once, round {number + 1} of {rounds}")
-            turns = [("spawn", lambda size=size: _ours_once(ours, size)), ("plain", lambda size=size: plain.burst(size))]
+            turns = [("spawn", lambda size=size: _once(ours, size)), ("plain", lambda size=size: plain.burst(size))]
             for side, turn in turns if number % 2 == 0 else reversed(turns):
                 found[side].append(turn())
         for side, bursts in found.items():
             report[side][str(size)] = figures.summary(bursts)
+    say(f"{options.crew} agents at once")
+    report["plain"][str(options.crew)] = figures.summary([plain.burst(options.crew)])
+    burst, crew = ours.burst(options.crew)
+    report["spawn"][str(options.crew)] = figures.summary([burst])
     smallest = str(min(options.rounds))
     report["ratio"] = round(report["spawn"][smallest]["ms_p50"] / report["plain"][smallest]["ms_p50"], 3)
-    return report
+    return report, crew
 
 
-def _ours_once(ours: Ours, size: int) -> Burst:
+def _once(ours: Ours, size: int) -> Burst:
     burst, crew = ours.burst(size)
     ours.finish(crew)
     return burst
 
 
-def _crew(ours: Ours, options: Options, say: Say) -> dict[str, Any]:
-    say(f"{options.crew} agents idle for {options.idle_s:g} s")
-    _, crew = ours.burst(options.crew)
+def _idle_and_adopt(ours: Ours, crew: Crew, options: Options, say: Say) -> dict[str, Any]:
     ours.until_running(crew)
+    say(f"{options.crew} agents idle for {options.idle_s:g} s")
     idle = _idle(ours, crew, options.idle_s)
     say(f"kill -9 of the supervisor; a new one adopts {options.crew} agents")
     ours.kill()

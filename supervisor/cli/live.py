@@ -18,6 +18,9 @@ from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
 
+PATH_COLUMNS = 40
+
+
 class _Shown(Protocol):
     alerts: list[str]
 
@@ -77,7 +80,7 @@ def frame(home: Home, views: list[queries.TaskView], alerts: list[str], now: flo
     """One screen: a heading, the most urgent tasks that fit, what was left out, and the latest alerts."""
     columns, rows = shutil.get_terminal_size()
     views = status.by_urgency(views)
-    heading = f"nightcrew {os.fspath(home.root)}  {status.clock(now)}  {status.tally(views) or 'nothing to do'}"
+    heading = f"nightcrew {_short(os.fspath(home.root))}  {status.clock(now)}  {status.tally(views) or 'nothing to do'}"
     room = max(1, rows - 3 - len(alerts[-3:]))
     lines = [
         status.line(view, now, width=columns - 1, color=common.use_color(), detail=status.detail(view, home.root)) for view in views[:room]
@@ -86,3 +89,8 @@ def frame(home: Home, views: list[queries.TaskView], alerts: list[str], now: flo
         lines.append(f"  … and {len(views) - room} more: nightcrew status")
     lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]
     return "\x1b[K\n".join([status.cut(heading, columns - 1), "", *lines]) + "\x1b[K\n"
+
+
+def _short(path: str) -> str:
+    """The end of a long path: what follows it in the heading matters more."""
+    return path if len(path) <= PATH_COLUMNS else f"…{path[1 - PATH_COLUMNS :]}"
