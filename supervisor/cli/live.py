@@ -17,7 +17,6 @@ from supervisor.faces import status
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
-
 PATH_COLUMNS = 40
 
 

@@ -167,7 +167,7 @@ def test_nice_and_cores_and_limits_reach_the_agent(house: House) -> None:
     assert house.state("too-much") == "failed"
 
 
-@pytest.mark.parametrize("lines", [150_000])
+@pytest.mark.parametrize("lines", [150_000, pytest.param(15_000_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
 def test_an_agent_that_never_stops_printing_fills_its_own_log_only(house: House, lines: int) -> None:
     """More than 100 MB from one agent: its log is capped and says so, and another agent's short task is not held up."""
     house.config.write_text('[limits]\ndisk_free_min = 0\nlog_max = "1MiB"\n')
@@ -175,7 +175,7 @@ def test_an_agent_that_never_stops_printing_fills_its_own_log_only(house: House,
     flood = f"yes {'x' * 1000} | head -n {lines}; echo the very last line"
     house.ok("add", "--id", "flood", flood)
     house.ok("add", "-f", "--id", "quick", "echo through")
-    house.wait_final()
+    house.wait_final(1200)
     log = house.home.attempt(house.task("flood").id, 1) / "stdout.log"
     assert log.stat().st_size <= 2**20 + 4096
     cut = result(house, "flood")["truncated"]["stdout"]

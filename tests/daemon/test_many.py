@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from supervisor.daemon import lock
 from supervisor.ledger import queries, store
 from tests.cli.terminal import COMMAND
@@ -43,47 +45,53 @@ def epochs(house: House) -> set[int]:
 
 def let_go(house: House) -> None:
     for view in house.tasks():
-        Path(view.worktree or "", "go").touch()
+        if view.worktree is not None:
+            Path(view.worktree, "go").touch()
 
 
-def test_twenty_live_agents_are_adopted_without_a_slot_and_without_a_restart(house: House) -> None:
-    slots(house, 20)
+IN_FULL = pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])
+
+
+@pytest.mark.parametrize("count", [20, IN_FULL])
+def test_live_agents_are_adopted_without_a_slot_and_without_a_restart(house: House, count: int) -> None:
+    slots(house, count)
     evidence = Evidence.begin(house)
     daemon = house.start_daemon()
-    house.ok("run", "-d", house.plan(plan_of([evidence.task(f"t{number}", STAY) for number in range(20)])))
-    wait_until(lambda: all_running(house), "all of them to run")
+    house.ok("run", "-d", house.plan(plan_of([evidence.task(f"t{number}", STAY) for number in range(count)])))
+    wait_until(lambda: all_running(house), "all of them to run", 300)
     daemon.kill()
     daemon.wait()
-    assert len(house.sessions()) == 20, "they outlive it"
+    assert len(house.sessions()) == count, "they outlive it"
     slots(house, 1)
     house.start_daemon()
     assert {view.attempt_state for view in house.tasks()} == {"running"}
     house.ok("add", "--id", "late", "true")
     let_go(house)
-    house.wait_final()
+    house.wait_final(600)
     assert epochs(house) == {1}, "nobody was started again"
     assert {view.state for view in house.tasks()} == {"done"}
-    evidence_only(evidence, house)
+    evidence_only(evidence, house, count)
 
 
-def evidence_only(evidence: Evidence, house: House) -> None:
+def evidence_only(evidence: Evidence, house: House, count: int) -> None:
     """The checker's invariants; the task `late` writes no evidence and has no file left behind."""
     starts = evidence.started()
-    assert len(starts) == len(set(starts)) == 20, "an agent was started twice"
+    assert len(starts) == len(set(starts)) == count, "an agent was started twice"
     wait_until(lambda: not house.tagged() and not house.sessions(), "nothing to be left")
 
 
-def test_thirty_agents_at_once_on_one_cold_server(house: House) -> None:
-    slots(house, 30)
-    house.ok("run", "-d", house.plan(plan_of([shell_task(f"t{number}", STAY) for number in range(30)])))
-    wait_until(lambda: all_running(house), "all of them to run", 90)
-    assert len(house.sessions()) == 30
-    assert len(list(house.home.root.glob("runs/*/*/*/started.json"))) == 30
+@pytest.mark.parametrize("count", [30, IN_FULL])
+def test_many_agents_at_once_on_one_cold_server(house: House, count: int) -> None:
+    slots(house, count)
+    house.ok("run", "-d", house.plan(plan_of([shell_task(f"t{number}", STAY) for number in range(count)])))
+    wait_until(lambda: all_running(house), "all of them to run", 300)
+    assert len(house.sessions()) == count
+    assert len(list(house.home.root.glob("runs/*/*/*/started.json"))) == count
     servers = [pid for pid in pids() if str(house.home.tmux_socket).encode() in command(pid) and is_tmux_server(pid)]
     assert servers == [house.tmux_pid()]
-    assert len(git(house.repo, "worktree", "list").splitlines()) == 31
+    assert len(git(house.repo, "worktree", "list").splitlines()) == count + 1
     let_go(house)
-    house.wait_final()
+    house.wait_final(600)
     assert {(view.state, view.epoch) for view in house.tasks()} == {("done", 1)}
 
 

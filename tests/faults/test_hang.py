@@ -1,0 +1,71 @@
+"""A tmux that hangs, and what piles up in a supervisor over many attempts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support import House, plan_of, shell_task, wait_until
+
+
+def test_a_hung_tmux_stops_neither_the_answers_nor_the_crew_afterwards(house: House, tmp_path: Path) -> None:
+    """Every tmux command sleeps while the file `hang` is there; the supervisor answers meanwhile and goes on when it is gone."""
+    real, hang = shutil.which("tmux"), tmp_path / "hang"
+    (tmp_path / "bin").mkdir()
+    wrapper = tmp_path / "bin" / "tmux"
+    wrapper.write_text(f'#!/bin/sh\nwhile [ -e {hang} ]; do sleep 0.1; done\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    daemon = house.start_daemon(env=path)
+    hang.touch()
+    os.kill(client_of(daemon.pid), 9)  # so that the next look must start a client, which hangs
+    house.ok("run", "-d", house.plan(plan_of([shell_task("later", "true")])))
+    assert house.ready(), "it answers while tmux hangs"
+    wait_until(lambda: "tmux" in house.daemon_output(), "the supervisor to say that tmux does not answer")
+    hang.unlink()
+    house.wait_final()
+    assert house.state("later") == "done"
+
+
+def client_of(pid: int) -> int:
+    """The control client that a supervisor keeps."""
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = [child for child in children(pid) if b"\0-C\0" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        return bool(found)
+
+    wait_until(look, "the control client")
+    return found[0]
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+def test_nothing_piles_up_over_many_attempts(house: House, count: int) -> None:
+    """No zombie, no descriptor, no thread and no session more than after the first few."""
+    house.config.write_text('slots = 8\ngrace = "1s"\n[limits]\ndisk_free_min = 0\n')
+    daemon = house.start_daemon()
+    house.ok("run", "-d", house.plan(plan_of([shell_task(f"warm{n}", "true") for n in range(20)]), "warm.toml"))
+    house.wait_final()
+    before = descriptors(daemon.pid)
+    house.ok("run", "-d", house.plan(plan_of([shell_task(f"t{n}", "true") for n in range(count)])))
+    house.wait_final(6000)
+    wait_until(lambda: not house.sessions(), "the last session to be closed")
+    assert {view.state for view in house.tasks()} == {"done"}
+    wait_until(lambda: not zombies(daemon.pid), "every child to be reaped")
+    wait_until(lambda: descriptors(daemon.pid) <= before + 2, "descriptors to be closed")
+    assert len(children(daemon.pid)) <= 1, "the control client is its only lasting child"
+
+
+def zombies(pid: int) -> list[int]:
+    return [child for child in children(pid) if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z"]
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
