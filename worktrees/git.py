@@ -69,11 +69,14 @@ class Git:
 
     Creating it removes every `GIT_*` variable from this process's `os.environ`, for good: GitPython starts git from a copy of it.
     `state` is a directory of ours (0700); locks and the filtered personal configuration are kept there.
+    `held` are handles that every git process keeps open: a lock among them is not free before the last git of a killed supervisor
+    has ended, so that its successor never meets one at work.
     Raises ToolMissing when git is absent or older than 2.38, ToolFailed when the person's own git configuration is broken.
     """
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, held: tuple[int, ...] = ()) -> None:
         self._state = state.absolute()
+        self._held = held
         for folder in (self._state, self._state / "locks"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in [name for name in os.environ if name.startswith("GIT_")]:
@@ -147,6 +150,7 @@ class Git:
             as_process=True,
             env={**ENVIRONMENT, **env},
             start_new_session=True,
+            pass_fds=self._held,
         )
         process = handle.proc
         if process is None:  # GitPython types it optional; it is set until the handle is collected

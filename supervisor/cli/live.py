@@ -81,9 +81,8 @@ def frame(home: Home, views: list[queries.TaskView], alerts: list[str], now: flo
     views = status.by_urgency(views)
     heading = f"nightcrew {_short(os.fspath(home.root))}  {status.clock(now)}  {status.tally(views) or 'nothing to do'}"
     room = max(1, rows - 3 - len(alerts[-3:]))
-    lines = [
-        status.line(view, now, width=columns - 1, color=common.use_color(), detail=status.detail(view, home.root)) for view in views[:room]
-    ]
+    color = common.use_color()
+    lines = [status.line(view, now, width=columns - 1, color=color, detail=status.detail(view, home.root)) for view in views[:room]]
     if len(views) > room:
         lines.append(f"  … and {len(views) - room} more: nightcrew status")
     lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from supervisor.core.errors import Refused
+from supervisor.host import procfs
+
+HANDOVER_S = 60.0
+"""How long a new supervisor waits for the git processes of one that was killed: the longest that one of them may take is less."""
+_LOOK_S = 0.02
 
 
 class DaemonLock:
-    """Hold it for as long as this object is open. A dead holder's lock is simply free."""
+    """Hold it for as long as this object is open. When the holder dies it is free as soon as the last process that inherited `handle`
+    has ended too: those are git processes at work in the same worktrees."""
 
     def __init__(self, path: Path) -> None:
-        """Raises Refused, naming the holder's pid and the lock's path, when another process holds it."""
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(self._fd, 32, 0).decode().strip() or "unknown"
-            os.close(self._fd)
-            raise Refused(
-                "a supervisor is already running", on=f"pid {pid}", why=f"it holds {path}", hint="nightcrew status, or nightcrew down"
-            ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        """Raises Refused, naming the holder's pid and the lock's path, when another supervisor runs, or its git processes do not end."""
+        self.handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + HANDOVER_S
+        while not _taken(self.handle):
+            pid, ticks = _written(self.handle)
+            if _lives(pid, ticks) or time.monotonic() > deadline:
+                os.close(self.handle)
+                raise _busy(pid, path, lives=_lives(pid, ticks))
+            time.sleep(_LOOK_S)
+        os.ftruncate(self.handle, 0)
+        me = procfs.look(os.getpid())
+        os.pwrite(self.handle, f"{os.getpid()} {me.ticks if me else 0}\n".encode(), 0)
 
     def close(self) -> None:
         """Let another supervisor start."""
-        os.close(self._fd)
+        os.close(self.handle)
 
 
 def holder(path: Path) -> int | None:
@@ -40,8 +47,38 @@ def holder(path: Path) -> int | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        text = os.pread(fd, 32, 0).decode().strip()
-        return int(text) if text.isdigit() else None
+        pid, ticks = _written(fd)
+        return pid if _lives(pid, ticks) else None
     finally:
         os.close(fd)
     return None
+
+
+def _taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _written(fd: int) -> tuple[int, int]:
+    """Pid and start ticks that the holder wrote; zeros while it has not yet."""
+    words = os.pread(fd, 64, 0).decode("ascii", "replace").split()
+    return (int(words[0]), int(words[1])) if len(words) == 2 and all(word.isdigit() for word in words) else (0, 0)
+
+
+def _lives(pid: int, ticks: int) -> bool:
+    seen = procfs.look(pid) if pid else None
+    return seen is not None and not seen.dead and seen.ticks == ticks
+
+
+def _busy(pid: int, path: Path, *, lives: bool) -> Refused:
+    why = f"it holds {path}" if lives else f"it is gone, but a git process of it still holds {path}"
+    return Refused(
+        "a supervisor is already running",
+        on=f"pid {pid or 'unknown'}",
+        why=why,
+        kept="it and its agents",
+        hint="nightcrew status, or nightcrew down",
+    )

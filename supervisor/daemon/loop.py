@@ -38,7 +38,7 @@ from supervisor.core.crew import (
     TreeGone,
 )
 from supervisor.core.decide import decide
-from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, Refused
+from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, Refused, ToolFailed
 from supervisor.core.records import attempt_name
 from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.scheduler import wakes_at
@@ -47,13 +47,14 @@ from supervisor.core.states import AttemptState, End
 from supervisor.daemon.attempts import Attempts, Cleaning, Seen, facts
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
-from supervisor.ledger.ledger import AttemptRow, Ledger
+from supervisor.ledger.ledger import AttemptRow, LaunchRow, Ledger
 
 TICK_S = 1.0
 """How often the truth is looked at when no hint came. A dead agent is seen at the latest after this."""
 SETTLE_S = 0.02
 """Hints that come together are looked at together: 200 agents that end at once cost a few looks, not 200."""
 DRAIN_S = 30.0
+SECURE_PAUSES_S = (0.2, 1.0, 3.0)
 
 Key = tuple[str, int]
 Job = Callable[[str, int], Awaitable[None]]
@@ -252,7 +253,7 @@ class Loop:
         if row is None:
             return
         try:
-            kept = await self._in(self._launchers, self.attempts.collect, row, launch, end, cause)
+            kept = await self._secured(row, launch, end, cause)
         except DiskFull:
             raise  # space comes back; until then the attempt waits here with its work in its worktree
         except NightcrewError as error:
@@ -267,6 +268,15 @@ class Loop:
                 self.alert(f"{attempt_name(task, epoch)}: {note}")
         failpoint("finish.noted")
         self._pending.append(Secured(task, epoch, end, cause))
+
+    async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
+        """Collect; a git that failed gets more chances, since what it failed on (a lock, a fork) is mostly gone a moment later."""
+        for pause in SECURE_PAUSES_S:
+            try:
+                return dict(await self._in(self._launchers, self.attempts.collect, row, launch, end, cause))
+            except ToolFailed:
+                await asyncio.sleep(pause)
+        return dict(await self._in(self._launchers, self.attempts.collect, row, launch, end, cause))
 
     async def _release(self, task: str, epoch: int) -> None:
         await self._in(self._launchers, self.attempts.release, task, epoch)

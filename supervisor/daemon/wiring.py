@@ -44,7 +44,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             tmux.ensure_server()
             for folder in (home.worktrees, home.locks, home.root / "runs"):
                 files.private_dir(folder)
-            loop = Loop(ledger, Attempts(home, settings, tmux, Git(home.root / "git"), clock), settings, clock)
+            loop = Loop(ledger, Attempts(home, settings, tmux, Git(home.root / "git", held=(lock.handle,)), clock), settings, clock)
             for shortfall in limits.shortfalls(limits.probe()):
                 loop.alert(shortfall)
             loop.after_step = lambda: after_step(loop)

@@ -77,7 +77,7 @@ def by_urgency(views: Iterable[TaskView]) -> list[TaskView]:
 def detail(view: TaskView, root: Path) -> str:
     """What is worth saying beside the title: why it ended or waits, or the last line that it printed."""
     if view.state is TaskState.RUNNING:
-        return last_line(root / "runs" / view.id / str(view.epoch) / "stdout.log")
+        return last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log")
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
         return f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
@@ -92,9 +92,17 @@ def why(view: TaskView) -> str:
 def last_line(path: Path) -> str:
     """The last non-empty line of a log, or nothing."""
     try:
+        state = path.stat()
+    except OSError:
+        return ""
+    return _last_line(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)  # a screen shows the same logs every second, and most of them did not grow
+def _last_line(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - `changed` is a part of the key
+    try:
         with path.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 2048))
+            file.seek(max(0, size - 2048))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return ""

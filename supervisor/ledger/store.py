@@ -86,11 +86,11 @@ def connect(path: Path, *, create: bool = True) -> sqlite3.Connection:
 
 def _writer(path: Path, version: int) -> sqlite3.Connection:
     with explained(path):
+        if not os.access(path, os.W_OK):  # SQLite would open it for reading, and say so at the first commit
+            raise PermissionError(errno.EACCES, "it is read-only")
         db = _open(path, path)
         try:
             _prepare(db)
-            with transaction(db, path):
-                pass  # SQLite opens a file that it cannot write for reading, and says so only now
             _migrate(db, path, version)
         except BaseException:
             db.close()

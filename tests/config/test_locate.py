@@ -95,6 +95,12 @@ def test_tables_inside_arrays_of_tables_belong_to_the_newest_element() -> None:
     assert line_of(text, ["a", 1, "b", 0, "c", "x"]) == 9
 
 
+def test_quotes_at_the_end_of_a_long_string_are_its_own() -> None:
+    text = 'x = ["""a"""", "b",\n[1]]\n'
+    assert tomllib.loads(text) == {"x": ['a"', "b", [1]]}
+    assert line_of(text, ["x", 2, 0]) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "parts", "line"),
     [

@@ -33,7 +33,7 @@ def test_a_second_supervisor_names_the_first_and_a_dead_ones_lock_is_free(house:
     first = house.start_daemon()
     second = house.run("up")
     assert second.returncode == 6
-    assert second.stderr.startswith(f"nightcrew: a supervisor is already running pid {first.pid}: it holds {house.home.lock}; next: ")
+    assert second.stderr.startswith(f"nightcrew: a supervisor is already running pid {first.pid}: it holds {house.home.lock}; kept: it and its agents; next: ")
     assert first.poll() is None and house.ready()
     first.kill()
     first.wait()

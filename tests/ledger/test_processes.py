@@ -58,6 +58,7 @@ def test_the_same_keys_from_four_processes_at_once_are_one_run_each(path: Path, 
     Ledger(path, Wall()).close()
     keys = [f"key-{number}" for number in range(25)]
     team = [start(workers.submit_keys, path, tmp_path / f"notes-{name}", keys, f"run-{name}") for name in range(4)]
+    (path.parent / "go").touch()
     for process in team:
         process.join()
         assert process.exitcode == 0

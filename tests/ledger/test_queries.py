@@ -24,7 +24,7 @@ OLD, NEW, FAR = "0730-k3qz", "0731-k3qz", "0801-mmmm"
 def db(path: Path, wall: Wall) -> Iterator[sqlite3.Connection]:
     """Three runs: an old one, a newer one with some of the same names, and one of a single task."""
     with contextlib.closing(Ledger(path, wall)) as ledger:
-        submit(ledger, "lint", "unit", "a.b", "Build_all", run=OLD)
+        submit(ledger, "lint", "unit", "a.b", "a.b.c", "Build_all", run=OLD)
         wall.now += 60
         submit(ledger, "lint", "unit-slow", "unit-fast", "100%", "x_y", run=NEW)
         ledger.submit(submission(spec("only", priority=90), key=FAR, project="ba9876543210", root="/other"), FAR)
@@ -45,16 +45,18 @@ def db(path: Path, wall: Wall) -> Iterator[sqlite3.Connection]:
         ("unit-", ["more than one", f"{NEW}/unit-fast, {NEW}/unit-slow"]),
         ("unit-s", [f"{NEW}/unit-slow"]),
         ("a.b", [f"{OLD}/a-b"]),
-        ("a", [f"{OLD}/a-b"]),
+        ("a", ["more than one", f"{OLD}/a-b, {OLD}/a-b-c"]),
+        ("a.b.", [f"{OLD}/a-b-c"]),
         (f"{OLD}/a.b", [f"{OLD}/a-b"]),
+        (f"{OLD}/a.b.", [f"{OLD}/a-b-c"]),
         (f"{OLD}/Build", [f"{OLD}/build_all"]),
         (f"{OLD}/b", [f"{OLD}/build_all"]),
         (f"{OLD}/un", [f"{OLD}/unit"]),
         (f"{NEW}/un", ["more than one", f"{NEW}/unit-fast, {NEW}/unit-slow"]),
         (FAR, [f"{FAR}/only"]),
         ("08", [f"{FAR}/only"]),
-        (OLD, [f"{OLD}/{slug}" for slug in ("lint", "unit", "a-b", "build_all")]),
-        ("0730", [f"{OLD}/{slug}" for slug in ("lint", "unit", "a-b", "build_all")]),
+        (OLD, [f"{OLD}/{slug}" for slug in ("lint", "unit", "a-b", "a-b-c", "build_all")]),
+        ("0730", [f"{OLD}/{slug}" for slug in ("lint", "unit", "a-b", "a-b-c", "build_all")]),
         ("073", ["more than one", f"{OLD}, {NEW}"]),
         ("100%", [f"{NEW}/100"]),
         ("10", [f"{NEW}/100"]),
@@ -105,7 +107,17 @@ def test_views(db: sqlite3.Connection, wall: Wall) -> None:
 
 
 def test_unfinished(db: sqlite3.Connection) -> None:
-    assert [view.name for view in queries.unfinished(db)] == ["a.b", "Build_all", "lint", "unit-slow", "unit-fast", "100%", "x_y", "only"]
+    assert [view.name for view in queries.unfinished(db)] == [
+        "a.b",
+        "a.b.c",
+        "Build_all",
+        "lint",
+        "unit-slow",
+        "unit-fast",
+        "100%",
+        "x_y",
+        "only",
+    ]
     assert [view.name for view in queries.unfinished(db, "ba9876543210")] == ["only"]
 
 
@@ -113,7 +125,7 @@ def test_runs(db: sqlite3.Connection) -> None:
     assert [run.id for run in queries.runs(db, 2)] == [FAR, NEW]
     assert [run.id for run in queries.runs(db, 9, "0123456789ab")] == [NEW, OLD]
     run = queries.run(db, OLD)
-    assert (run.title, run.root, run.base, run.counts) == ("a run", "/repo", "main", {"done": 1, "failed": 1, "ready": 2})
+    assert (run.title, run.root, run.base, run.counts) == ("a run", "/repo", "main", {"done": 1, "failed": 1, "ready": 3})
     with pytest.raises(NotFound, match="no run nothing"):
         queries.run(db, "nothing")
 
@@ -152,7 +164,10 @@ ASKS: list[Callable[[sqlite3.Connection], object]] = [
     lambda db: queries.run(db, OLD),
     lambda db: queries.attempts(db, f"{OLD}/lint"),
     lambda db: queries.journal(db, f"{OLD}/lint"),
-    *(lambda db, name=name: queries.match_tasks(db, name) for name in (f"{OLD}/lint", OLD, "lint", "0730", "unit-s", f"{OLD}/un", "a")),
+    *(
+        lambda db, name=name: queries.match_tasks(db, name)
+        for name in (f"{OLD}/lint", OLD, "lint", "0730", "unit-s", f"{OLD}/un", f"{OLD}/a.b", "a.b.")
+    ),
 ]
 
 

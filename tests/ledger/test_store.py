@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -95,6 +96,7 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_was(path: Path, damage: str)
     path.write_bytes(spoilt)
     error = refusal(store.connect, path)
     assert "the ledger is damaged" in error.what
+    assert ("it has zero bytes" in error.why) == (spoilt == b"")
     assert "kept: the file as it was; no new one was made" in error.line() and ".recover" in error.hint
     assert path.read_bytes() == spoilt
     # SQLite's own index of the log may stay beside it, and holds nothing.
@@ -154,6 +156,11 @@ def test_a_newer_ledger_is_refused_with_both_versions(path: Path, opener: Opener
     assert path.read_bytes() == before
 
 
+def one_by_one(cursor: sqlite3.Cursor) -> None:
+    while cursor.fetchone() is not None:
+        pass
+
+
 def test_damage_that_shows_while_reading_is_our_error_too(path: Path) -> None:
     """`status` does not check the whole file first."""
     roots = [row["rootpage"] for row in rows(filled(path), "SELECT rootpage FROM sqlite_schema")]
@@ -173,14 +180,15 @@ def test_damage_that_shows_while_reading_is_our_error_too(path: Path) -> None:
         assert str(path) in caught.value.on
 
 
-def test_damage_in_the_middle_of_a_long_answer_is_our_error_too(path: Path) -> None:
+@pytest.mark.parametrize("read", [list, lambda cursor: cursor.fetchall(), one_by_one])
+def test_damage_in_the_middle_of_a_long_answer_is_our_error_too(path: Path, read: Callable[[sqlite3.Cursor], object]) -> None:
     filled(path)
     with contextlib.closing(store.connect_readonly(path)) as db:
         cursor = db.execute("SELECT title FROM task")
         assert next(cursor)["title"] == "task-0"
         path.write_bytes(path.read_bytes()[: 8 * PAGE] + garbage(PAGE))
         with pytest.raises(LedgerError, match="damaged"):
-            list(cursor)
+            read(cursor)
 
 
 # Places that cannot be written: S10, ENOSPC --------------------------------------------------------------------------------------------
@@ -191,7 +199,7 @@ def test_a_read_only_file_is_refused(path: Path) -> None:
     filled(path, 1)
     path.chmod(0o400)
     before = path.read_bytes()
-    assert "readonly" in refusal(store.connect, path).line()
+    assert "it is read-only; next: check the owner" in refusal(store.connect, path).line()
     assert path.read_bytes() == before
 
 
@@ -251,12 +259,14 @@ def test_a_ledger_that_cannot_grow_keeps_what_was_acknowledged(path: Path) -> No
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Two megabytes, mounted."""
+    """Two megabytes and eight files, mounted."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small file system")
     place = tmp_path / "small"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place], capture_output=True, text=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=9", "tmpfs", place], capture_output=True, text=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"this root may not mount: {mounted.stderr.strip()}")
     yield place
@@ -288,6 +298,20 @@ def test_a_disk_that_is_full_at_the_first_start_leaves_nothing_in_the_way(small_
     ballast.unlink()
     store.connect(small_disk / "ledger.db").close()
     check_integrity(small_disk / "ledger.db")
+
+
+@pytest.mark.root
+def test_a_disk_that_takes_no_more_files_is_a_full_disk(small_disk: Path) -> None:
+    names = itertools.count()
+    with contextlib.suppress(OSError):
+        while True:
+            (small_disk / str(next(names))).touch()
+    with pytest.raises(DiskFull, match="cannot write the ledger"):
+        store.connect(small_disk / "ledger.db")
+    (small_disk / "0").unlink()
+    (small_disk / "1").unlink()
+    (small_disk / "2").unlink()
+    store.connect(small_disk / "ledger.db").close()
 
 
 # Killed while it is made ---------------------------------------------------------------------------------------------------------------
