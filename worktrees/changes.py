@@ -14,6 +14,7 @@ from pathlib import Path
 from worktrees.git import BULK_S, Git, Place
 
 _GITLINK = b"160000"
+_UNREAD = "could not open directory"
 _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10}
 
 
@@ -37,7 +38,7 @@ class Changes:
     ignored: tuple[bytes, ...] = ()
     """A whole ignored directory is one entry that ends in a slash; empty unless asked for."""
     warnings: tuple[str, ...] = ()
-    """What git could not read."""
+    """Directories that git could not read; what else it says on stderr hides no file."""
 
     @property
     def files(self) -> tuple[bytes, ...]:
@@ -53,7 +54,7 @@ def observe(git: Git, place: Place, *, ignored: bool = False, index: Path | None
     status = git.run(place, "status", *argv, env=env, deadline_s=BULK_S)
     listed = git.run(place, "ls-files", "-v", "--stage", "-z", env=env)
     top = place.work_tree or place.common_dir
-    return _combine(top, status.out, listed.out, tuple(line for line in status.err.splitlines() if line))
+    return _combine(top, status.out, listed.out, tuple(line for line in status.err.splitlines() if _UNREAD in line))
 
 
 def _combine(top: Path, status: bytes, listed: bytes, warnings: tuple[str, ...]) -> Changes:

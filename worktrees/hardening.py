@@ -46,6 +46,7 @@ HARDENED: Mapping[str, str] = {
     "rerere.enabled": "false",
     "core.untrackedCache": "false",  # a cache an agent wrote could hide its files from a rescue
     "core.splitIndex": "false",  # our temporary index must be one whole file
+    "core.bigFileThreshold": "16m",  # larger files are binary to a diff: nobody reads them as text, and it would be held in memory
     "core.fsync": "committed,reference",  # a result that the ledger calls safe must survive a power cut, as the ledger does
     "core.safecrlf": "false",  # `true` would make a rescue fail on mixed line ends
     "core.quotePath": "true",
@@ -92,9 +93,7 @@ _NAMED: Mapping[tuple[str, str], str] = {
     ("hook", "command"): "true",
     ("hook", "enabled"): "false",
     ("credential", "helper"): "",
-    ("remote", "vcs"): "",
-    ("remote", "uploadpack"): "false",
-    ("remote", "receivepack"): "false",
+    ("remote", "vcs"): "",  # `uploadpack` and `receivepack` need a transport, and a second value for them is an error
     ("submodule", "update"): "none",
     ("tar", "command"): "false",
     ("trailer", "command"): "false",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,17 +18,10 @@ from worktrees.changes import observe
 from worktrees.git import BULK_S
 from worktrees.repository import Repository, operation
 
-_MERGE_HOOKS = (
-    "pre-merge-commit",
-    "prepare-commit-msg",
-    "commit-msg",
-    "pre-commit",
-    "post-commit",
-    "post-merge",
-    "post-checkout",
-    "post-index-change",
-    "reference-transaction",
-)
+_MERGE_HOOKS = ("pre-merge-commit", "prepare-commit-msg", "commit-msg")
+"""What git runs when it makes a merge commit, besides the following."""
+_MOVE_HOOKS = ("post-merge", "post-index-change", "reference-transaction")
+"""What git runs whenever a merge moves the branch, a fast-forward included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +104,15 @@ def diff(repo: Repository, base: str, tip: str, *, stat: bool = False) -> str:
     return os.fsdecode(repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S).out)
 
 
+def patch(repo: Repository, base: str, tip: str, limit: int) -> bytes | None:
+    """The change as text, without the content of binary files; None when it is larger than `limit` bytes, however large it is."""
+    with tempfile.TemporaryDirectory(dir=repo.git.scratch(), prefix="nightcrew.") as scratch:
+        file = Path(scratch) / "patch"
+        flags = ("--no-ext-diff", "--no-textconv", "--no-color", f"--output={file}")
+        repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S)
+        return file.read_bytes() if file.stat().st_size <= limit else None
+
+
 def _ready_checkout(repo: Repository, branch: str) -> str:
     """Short name of the branch the person is on. Raises Refused when a merge there would not be what they mean."""
     doing = operation(repo.git_dir)
@@ -140,7 +143,8 @@ def _bypassed(repo: Repository, plan: Preview) -> str:
     used = sorted({f"{name}={value}" for name, value in zip(rows[1::3], rows[2::3], strict=False) if _names_a_driver(name, value)})
     if used:
         return f"files use {', '.join(used)}, which nightcrew does not run"
-    hooks = [name for name in _MERGE_HOOKS if os.access(_hooks_dir(repo) / name, os.X_OK)]
+    relevant = _MOVE_HOOKS if plan.fast_forward else (*_MERGE_HOOKS, *_MOVE_HOOKS)
+    hooks = [name for name in relevant if os.access(_hooks_dir(repo) / name, os.X_OK)]
     if hooks:
         return f"the repository has hooks that nightcrew does not run: {', '.join(hooks)}"
     if not plan.fast_forward and _own_setting(repo, "commit.gpgSign", "bool") == "true":

@@ -15,22 +15,27 @@ HISTORY = 1000
 """Commits of a target searched for a squashed patch."""
 
 
-def unmerged(repo: Repository, tip: str, branch: str) -> int:
-    """How many commits that `tip` reaches are on no branch, remote branch or tag but `branch`, not even as a patch; 0 is merged."""
+OURS = "nightcrew/"
+"""Branches of tasks do not count: two tasks that made the same change would vouch for each other, and both could go."""
+
+
+def unmerged(repo: Repository, tip: str) -> int:
+    """How many commits that `tip` reaches are on no branch, remote branch or tag of the person, not even as a patch; 0 is merged."""
     git, store = repo.git, repo.store
-    others = (f"--exclude={branch}", "--branches", "--remotes", "--tags")
+    others = (f"--exclude={OURS}*", "--branches", "--remotes", "--tags")
     count = int(git.run(store, "rev-list", "--count", tip, "--not", *others).text)
-    if count == 0 or any(_holds_patch(git, store, target, tip) for target in _targets(repo, branch)):
+    if count == 0 or any(_holds_patch(git, store, target, tip) for target in _targets(repo)):
         return 0
     return count
 
 
-def _targets(repo: Repository, branch: str) -> list[str]:
-    flags = ("--sort=-committerdate", f"--count={TARGETS + 1}", "--format=%(objectname) %(refname)")
+def _targets(repo: Repository) -> list[str]:
+    flags = ("--sort=-committerdate", "--format=%(objectname) %(refname)")
     lines = repo.git.run(repo.store, "for-each-ref", *flags, "refs/heads", "refs/remotes").text.splitlines()
     pairs = [line.split(" ", 1) for line in lines]
+    theirs = [oid for oid, ref in pairs if not ref.startswith(f"refs/heads/{OURS}")]
     here = repo.git.run(repo.checkout, "rev-parse", "--verify", "HEAD^{commit}").text  # may be detached, on no branch at all
-    return list(dict.fromkeys([here, *(oid for oid, ref in pairs if ref != f"refs/heads/{branch}")]))
+    return list(dict.fromkeys([here, *theirs[:TARGETS]]))
 
 
 def _holds_patch(git: Git, store: Place, target: str, tip: str) -> bool:

@@ -158,7 +158,7 @@ def _file_reasons(changes: Changes) -> list[Reason]:
 
 
 def _commit_reasons(env: Environment, head: str | None) -> list[Reason]:
-    count = unmerged(env.repo, head, env.branch) if head else 0
+    count = unmerged(env.repo, head) if head else 0
     return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []
 
 

@@ -138,8 +138,8 @@ def _not_usable(here: Path, err: str) -> NightcrewError:
             hint=f"git config --global --add safe.directory {safe}",
         )
     if "not a git repository" in err:
-        hint = f"git -C {where} init && git -C {where} add -A && git -C {where} commit -m start"
-        return NotFound("not a git repository", on=str(here), why=why, hint=hint)
+        # Not "git init": typed in a home directory, that would commit whatever lies there.
+        return NotFound("not a git repository", on=str(here), why=why, hint="cd into your repository, or name it with -C")
     return ToolFailed("git cannot read the repository", on=str(here), why=why, hint=f"git -C {where} status")
 
 

@@ -88,8 +88,11 @@ def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool
         tree = commit.tree(notes) if scene.changes.files else None
         on_branch = scene.own and scene.changes.branch == env.branch_ref and tip is not None and tip == scene.changes.head
         if tree and on_branch and onto_branch and tip:
-            tip = _advance(env, scene, tip, commit.make(tree, [tip]))
-            tree = None
+            try:
+                tip = _advance(env, scene, tip, commit.make(tree, [tip]))
+                tree = None
+            except ToolFailed as error:  # a lock that a killed git left behind, for example
+                notes.append(f"{env.branch} could not be moved, so leftover work is on {env.rescue_ref}: {error.why}")
         elif tree and not on_branch:
             notes.append(f"HEAD was not on {env.branch}: leftover work is on {env.rescue_ref}")
         rescue = _rescue(env, commit, _Left(tip, rescue, tree, on_branch, always), notes)

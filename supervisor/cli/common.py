@@ -61,13 +61,14 @@ def ledger(where: Home) -> sqlite3.Connection:
 def tasks_named(where: Home, names: tuple[str, ...]) -> list[str]:
     """Full task ids, in order and once each."""
     db = ledger(where)
-    return list(dict.fromkeys(task for name in names for task in queries.match_tasks(db, typed(name))))
+    here = queries.project_at(db, str(Path.cwd()))
+    return list(dict.fromkeys(task for name in names for task in queries.match_tasks(db, typed(name), here)))
 
 
 def task_named(where: Home, name: str) -> queries.TaskView:
     """The one task that a name means."""
     db = ledger(where)
-    return queries.one(db, queries.match_task(db, typed(name)))
+    return queries.one(db, queries.match_task(db, typed(name), queries.project_at(db, str(Path.cwd()))))
 
 
 def typed(name: str) -> str:

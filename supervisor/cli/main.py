@@ -101,6 +101,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f"{context.command_path if context else 'nightcrew'} --help"

@@ -54,6 +54,8 @@ def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
     signal that the agent then died of was ours. `server_died` tells a closed session (a person's doing: final) from a dead
     tmux server (nobody's: re-run).
     """
+    if stop_why == "timeout" and record.why == "exit" and record.code is not None:
+        stop_why = ""  # it had ended by itself before we came: a daemon that slept looks at the clock before it looks at the record
     if stop_why == "timeout" or record.why == "timeout":
         return End.TIMEOUT, f"stopped after {record.duration_s:.0f} s"
     if stop_why:

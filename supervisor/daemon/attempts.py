@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from agents.kinds import kinds
 from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
 from supervisor.core import environment as variables
 from supervisor.core import records, recovery, result
-from supervisor.core.errors import NightcrewError
+from supervisor.core.errors import DiskFull, NightcrewError
 from supervisor.core.records import Exit, LaunchSpec, Started
 from supervisor.core.recovery import Life, Verdict
 from supervisor.core.spec import Settings
@@ -38,7 +37,7 @@ from worktrees.repository import Repository, discover
 
 Key = tuple[str, int]
 TAIL = 64 * 1024
-PATCH_LINES = 100_000
+PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
 GUARD = "guard.json"
 """Digests of what steers git in the user's repository, as it was when the attempt began."""
 HOME_OPTION, ATTEMPT_OPTION = "home", "attempt"
@@ -124,7 +123,8 @@ class Attempts:
                 tags,
             )
         except SessionExists:
-            return None
+            found = self._panes().get((task, epoch))
+            return Spawned(found.session_id, found.pane_id, server) if found is not None else None
         failpoint("launch.spawned")
         return Spawned(pane.session_id, pane.pane_id, server)
 
@@ -233,19 +233,28 @@ class Attempts:
         if key not in self._started:
             text = self._text(key, "started.json")
             started = records.parse_started(text) if text is not None else None
-            if started is not None:
+            if started is not None and not self._is_forged(key, started):
                 self._started[key] = started
         return self._started.get(key)
+
+    def _is_forged(self, key: Key, started: Started) -> bool:
+        """It names a living process that is no runner of this attempt: without a sandbox an agent can write that, and `stop` would
+        kill whom it names."""
+        who = started.identity
+        return processes.alive(who) and not processes.runs_with(who.pid, str(self._home.attempt(*key)))
 
     def _record(self, key: Key) -> Exit | None:
         text = self._text(key, "exit.json")
         return records.parse_exit(text) if text is not None else None
 
     def _text(self, key: Key, name: str) -> str | None:
-        try:
-            return (self._home.attempt(*key) / name).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
+        data = files.read_plain(self._home.attempt(*key) / name, TAIL)
+        return data.decode("utf-8", "replace") if data is not None else None
+
+    def server_of(self, task: str, epoch: int) -> int | None:
+        """The tmux server that holds its pane; None when that died, even if another one runs by now."""
+        server = self._tmux.server_pid()
+        return server if (task, epoch) in self._panes() else None
 
     # End -----------------------------------------------------------------------------------------------------------------------------
 
@@ -268,11 +277,8 @@ class Attempts:
         """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`)."""
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
-        files.private_dir(directory)
-        self._save_screen(row, directory)
-        work = self._secure(row, launch, end)
+        work = self._secure(row, launch, end)  # before any of our own records: an agent can be in their way, not in git's
         failpoint("finish.secured")
-        self._save_patch(row, launch, work, directory)
         shape = result.build(
             task=row.task,
             epoch=row.epoch,
@@ -281,10 +287,20 @@ class Attempts:
             record=self._record(key),
             times=result.Times(queued=launch.created, spawned=row.created, ended=self._clock.wall()),
             work=work,
-            output=result.last_json_object(_tail(directory / "stdout.log")),
+            output=result.last_json_object(files.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
         )
-        text = json.dumps(shape, indent=2)
-        files.atomic_write(directory / "result.json", text.encode() + b"\n")
+        for write in (
+            lambda: files.private_dir(directory),
+            lambda: self._save_screen(row, directory),
+            lambda: self._save_patch(row, launch, work, directory),
+            lambda: files.atomic_write(directory / "result.json", json.dumps(shape, indent=2).encode() + b"\n"),
+        ):
+            try:
+                write()
+            except DiskFull:
+                raise
+            except NightcrewError as error:  # the ledger keeps the result as well
+                shape["notes"].append(error.line())
         failpoint("finish.result")
         return {"result": json.dumps(shape), "rescue_oid": work.rescue}
 
@@ -334,12 +350,18 @@ class Attempts:
         """The change as a patch, for who has no git at hand. A large one is left to git: the branch has it."""
         if work.tip is None or row.base_oid is None or work.tip == row.base_oid or work.plus + work.minus > PATCH_LINES:
             return
-        patch = merge.diff(self._repository(launch), row.base_oid, work.tip)
-        files.atomic_write(directory / "diff.patch", os.fsencode(patch))
+        patch = merge.patch(self._repository(launch), row.base_oid, work.tip, PATCH_BYTES)
+        if patch is not None:
+            files.atomic_write(directory / "diff.patch", patch)
 
     def _guard_notes(self, repository: Repository, file: Path) -> tuple[str, ...]:
         """Whether `.git/config`, hooks or attributes changed while the attempt ran; without a sandbox an agent can reach them."""
-        before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        try:
+            before = json.loads(files.read_plain(file, 2**20) or b"{}")
+        except (ValueError, RecursionError):
+            before = None
+        if not isinstance(before, dict):
+            return (f"{GUARD} was changed while it ran, so nobody knows whether .git was",)
         names = guard.changed(before, guard.config_guard(repository)) if before else ()
         return (f"changed while it ran, by it or by somebody else: {', '.join(f'.git/{name}' for name in names)}",) if names else ()
 
@@ -371,16 +393,6 @@ class Attempts:
     def disk_free(self) -> int:
         """Free bytes where the state lies."""
         return files.free_bytes(self._home.root)
-
-
-def _tail(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - TAIL))
-            return file.read()
-    except FileNotFoundError:
-        return b""
 
 
 def _alive_inside(path: Path) -> list[int]:

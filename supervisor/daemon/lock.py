@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from supervisor.core.errors import Refused
-from supervisor.host import procfs
+from supervisor.host import files, procfs
 
 HANDOVER_S = 60.0
 """How long a new supervisor waits for the git processes of one that was killed: the longest that one of them may take is less."""
@@ -21,17 +21,17 @@ class DaemonLock:
 
     def __init__(self, path: Path) -> None:
         """Raises Refused, naming the holder's pid and the lock's path, when another supervisor runs, or its git processes do not end."""
-        self.handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # The directory is locked, not the file: whoever deletes a "stale" lock file, or a cleaner of /tmp, must not let a second one in.
+        self.handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         deadline = time.monotonic() + HANDOVER_S
         while not _taken(self.handle):
-            pid, ticks = _written(self.handle)
+            pid, ticks = _written(path)
             if _lives(pid, ticks) or time.monotonic() > deadline:
                 os.close(self.handle)
                 raise _busy(pid, path, lives=_lives(pid, ticks))
             time.sleep(_LOOK_S)
-        os.ftruncate(self.handle, 0)
         me = procfs.look(os.getpid())
-        os.pwrite(self.handle, f"{os.getpid()} {me.ticks if me else 0}\n".encode(), 0)
+        files.atomic_write(path, f"{os.getpid()} {me.ticks if me else 0}\n".encode())
 
     def close(self) -> None:
         """Let another supervisor start."""
@@ -41,13 +41,13 @@ class DaemonLock:
 def holder(path: Path) -> int | None:
     """The pid of the running supervisor, or None. Takes nothing and waits for nothing."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        pid, ticks = _written(fd)
+        pid, ticks = _written(path)
         return pid if _lives(pid, ticks) else None
     finally:
         os.close(fd)
@@ -62,9 +62,9 @@ def _taken(fd: int) -> bool:
     return True
 
 
-def _written(fd: int) -> tuple[int, int]:
+def _written(path: Path) -> tuple[int, int]:
     """Pid and start ticks that the holder wrote; zeros while it has not yet."""
-    words = os.pread(fd, 64, 0).decode("ascii", "replace").split()
+    words = (files.read_plain(path, 64) or b"").split()
     return (int(words[0]), int(words[1])) if len(words) == 2 and all(word.isdigit() for word in words) else (0, 0)
 
 

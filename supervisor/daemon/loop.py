@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -38,7 +39,7 @@ from supervisor.core.crew import (
     TreeGone,
 )
 from supervisor.core.decide import decide
-from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, Refused, ToolFailed
+from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused, ToolFailed
 from supervisor.core.records import attempt_name
 from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.scheduler import wakes_at
@@ -148,13 +149,25 @@ class Loop:
             self._act(command)
         return commands
 
+    def ask(self, *events: Event) -> list[Command]:
+        """As `feed`, for what a person asks: together with all that is pending, which may be what makes the task known.
+
+        Raises NotRunning before recovery is over: until then no task is known, and a request about one would be lost.
+        """
+        if not self.ready:
+            raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
+        commands = self.feed(*self._pending, *events)
+        self._pending.clear()
+        return commands
+
     def _offer(self) -> None:
         """Feed what was observed; keep it for the next step when the disk or the ledger refuses."""
         events, self._pending = self._pending, []
         try:
             self.feed(*events)
         except (DiskFull, LedgerError, Refused) as error:
-            self._pending = events + self._pending
+            # Once each: what was observed is observed again in every tick until the commit succeeds.
+            self._pending = list(dict.fromkeys([*events, *self._pending]))
             self.alert(error.line())
 
     def alert(self, text: str) -> None:
@@ -189,8 +202,8 @@ class Loop:
 
     def _is_stopping(self, task: str) -> bool:
         """Not so when the attempt was ending already as the stop was asked: then its own end goes on."""
-        attempt = self.crew.tasks[task].attempt
-        return attempt is not None and attempt.state is AttemptState.STOPPING
+        found = self.crew.tasks.get(task)
+        return found is not None and found.attempt is not None and found.attempt.state is AttemptState.STOPPING
 
     def _begin(self, key: Key, job: Job) -> None:
         """Run a job for an attempt, after the one that it may still have."""
@@ -221,7 +234,14 @@ class Loop:
         return False
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
+        """Do it in a thread. What the system refuses there, or an agent's data makes impossible, is an error of ours like any other."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
+        except OSError as error:
+            kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else ToolFailed
+            raise kind(f"the system refused to {work.__name__}", on=str(error.filename or ""), why=error.strerror or str(error)) from error
+        except ValueError as error:
+            raise ToolFailed(f"could not {work.__name__}", why=str(error)) from error
 
     async def _launch(self, task: str, epoch: int) -> None:
         row = self.ledger.launch_row(task)
@@ -230,7 +250,11 @@ class Loop:
             self.ledger.note(task, epoch, **facts(environment))
             failpoint("launch.noted")
             pane = await self._in(self._launchers, self.attempts.spawn, task, epoch, row, environment)
+        except (DiskFull, LedgerError):
+            raise  # says nothing about the agent, which may live already; the next try finds it
         except NightcrewError as error:
+            # What we were told failed may still have happened: nothing of it may live when the attempt is called gone.
+            await self._in(self._stoppers, self.attempts.stop, task, epoch)
             # A refusal is about this task and will be the same next time; anything else is the machine's doing and is re-run.
             end = End.FAILED if isinstance(error, Refused) else End.LOST
             self._pending.append(TreeGone(task, epoch, end, f"could not start: {error.line()}"))
@@ -297,7 +321,11 @@ class Loop:
     # Observe ---------------------------------------------------------------------------------------------------------------------------
 
     def _watch_disk(self) -> None:
-        enough = self.attempts.disk_free() >= self.settings.disk_free_min
+        try:
+            enough = self.attempts.disk_free() >= self.settings.disk_free_min
+        except OSError as error:
+            self.alert(f"nothing new starts: the state directory cannot be looked at: {error}")
+            enough = False
         if enough != self.crew.admitting:
             if not enough:
                 self.alert("nothing new starts: less free disk than disk_free_min; running agents go on")
@@ -366,7 +394,8 @@ class Loop:
         live = {(row.task, row.epoch): row for row in rows}
         for key, row in live.items():
             self._resume(key, row, seen[key])
-        self.feed(Submitted(self.ledger.unfinished(self.clock.monotonic())))
+        # First of all, so that whatever the jobs above observe meets a known task; the first step looks at the disk before it starts any.
+        self._pending.insert(0, Submitted(self.ledger.unfinished(self.clock.monotonic())))
 
     def _resume(self, key: Key, row: AttemptRow, what: Seen | None) -> None:
         match row.state:
@@ -376,10 +405,17 @@ class Loop:
                 self._begin(key, functools.partial(self._collect, end=End(row.judged or End.LOST), cause=row.end_cause))
             case AttemptState.STOPPING:
                 self._begin(key, functools.partial(self._stop, why=row.stop_why))
-            case _ if what is None:
+            case AttemptState.LAUNCHING if what is None:
                 self._begin(key, self._launch)
-            case _ if what in (Seen.ENDED, Seen.GONE):
+            case _ if what in (None, Seen.ENDED, Seen.GONE):
                 self._begin(key, functools.partial(self._gone, swept=what is Seen.ENDED))
+            case _ if row.server_pid is None:
+                self._begin(key, self._adopt)
+
+    async def _adopt(self, task: str, epoch: int) -> None:
+        """The supervisor before us died between the spawn and its note: without it a closed session would look like a dead server."""
+        server = await self._in(self._launchers, self.attempts.server_of, task, epoch)
+        self.ledger.note(task, epoch, server_pid=server)
 
     def events(self, events: Iterable[Event]) -> None:
         """Offer events at the next step."""

@@ -67,7 +67,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
     _refuse_cleaned(repository, view, branch)
     if only_print:
         command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(branch)}"
-        return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged: --print")
+        return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged; this is what would do it")
     done = merge.take(repository, branch, f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}")
     if isinstance(done, merge.ByHand):
         return Taken(

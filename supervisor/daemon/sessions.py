@@ -29,7 +29,7 @@ def attach(home: Home, task: str, epoch: int) -> int:
 def attach_supervisor(home: Home) -> int:
     """Show the supervisor's own pane."""
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
-        session = next((pane.session_id for pane in _panes(tmux) if pane.tags.get("own") == SESSION and not pane.dead), None)
+        session = next((pane.session_id for pane in _panes(tmux) if pane.tags.get("own") == SESSION and not pane.closed), None)
         if session is None:
             pid = lock.holder(home.lock)
             if pid is not None:

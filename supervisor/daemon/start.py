@@ -51,7 +51,7 @@ def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> str | None:
     """The pane of the supervisor that this call started, or None when there is one already."""
     tmux.ensure_server()
     for pane in tmux.panes():
-        if pane.session_name == SESSION and pane.dead:
+        if pane.session_name == SESSION and pane.closed:
             tmux.kill_session(pane.session_id)
     argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "up", "--home", str(home.root), "--config", str(settings_file)]
     try:
@@ -72,11 +72,11 @@ def _await_ready(tmux: Tmux, home: Home, settings_file: Path, say: Callable[[str
                 return answer
         if lock.holder(home.lock) is None:
             pane = next((pane for pane in _panes(tmux) if pane.session_name == SESSION), None)
-            if pane is not None and pane.dead and pane.pane_id == ours:
+            if pane is not None and pane.closed and pane.pane_id == ours:
                 words = _last_words(tmux.capture(pane.pane_id))
                 tmux.kill_session(pane.session_id)
                 raise NightcrewError("the supervisor did not start", why=words or "it said nothing", hint="nightcrew up")
-            if pane is None or pane.dead:
+            if pane is None or pane.closed:
                 started = _spawn(tmux, home, settings_file)
                 if started is not None and ours is None:
                     say("starting the supervisor (nightcrew attach supervisor to watch it)")

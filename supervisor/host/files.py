@@ -151,6 +151,33 @@ def _unread(path: Path, why: str) -> Refused:
     return Refused("will not read", on=str(path), why=why, kept="nothing was read", hint=f"ls -l {path}")
 
 
+_NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO)
+
+
+def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
+    """The first (or with `tail` the last) `limit` bytes of a file that an agent can replace; None when no regular file is there.
+
+    Never waits on a pipe and never follows a link. Raises ToolFailed when the machine could not look: that is no evidence.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _NO_RECORD:
+            return None
+        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+    try:
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode):
+            return None
+        if tail:
+            os.lseek(handle, max(0, state.st_size - limit), os.SEEK_SET)
+        return _read_upto(handle, limit)
+    except OSError as error:
+        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+    finally:
+        os.close(handle)
+
+
 def free_bytes(path: Path) -> int:
     """Bytes that an ordinary user can still write on the file system of `path`."""
     space = os.statvfs(path)

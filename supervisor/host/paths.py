@@ -64,8 +64,8 @@ class Home:
 
     @property
     def lock(self) -> Path:
-        """Held by the one daemon; contains its pid."""
-        return self.run_dir / "daemon.lock"
+        """Names the daemon's pid. The lock itself is on its directory, the state, which lives as long as what it protects."""
+        return self.root / "daemon.lock"
 
     def attempt(self, task: str, epoch: int) -> Path:
         """`runs/<run>/<slug>/<epoch>`: the records of one attempt."""

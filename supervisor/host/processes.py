@@ -45,6 +45,11 @@ def send(who: Identity, number: signal.Signals) -> bool:
     return who.boot_id == boot_id() and procfs.send(_seen(who), number)
 
 
+def runs_with(pid: int, argument: str) -> bool:
+    """Whether the last argument of a process's command line is `argument`."""
+    return procfs.slurp(f"/proc/{pid}/cmdline").removesuffix(b"\0").endswith(b"\0" + os.fsencode(argument))
+
+
 def tagged(tag: str) -> list[Identity]:
     """Every living process that inherited `tag` in its environment or its mark in RLIMIT_LOCKS, without this one."""
     return _identities(_carriers(tag, procfs.table().values()))

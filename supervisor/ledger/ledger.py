@@ -71,6 +71,7 @@ class Ledger:
         self._path = path
         self._wall = wall
         self._db = store.connect(path, create=create)
+        self._file = store.file_identity(path)
 
     def close(self) -> None:
         """Give the file back; idempotent."""
@@ -78,6 +79,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
+        store.check_same_file(self._path, self._file)
         with store.transaction(self._db, self._path):
             yield
 

@@ -113,22 +113,30 @@ def run(db: sqlite3.Connection, run_id: str) -> RunView:
     return _run(db, row)
 
 
-def match_tasks(db: sqlite3.Connection, name: str) -> list[str]:
+def project_at(db: sqlite3.Connection, directory: str) -> str:
+    """The project whose checkout holds `directory` (a real path), the innermost one; empty when none of the ledger's does."""
+    rows = db.execute("SELECT id, root FROM project ORDER BY length(root) DESC")
+    return next((str(row["id"]) for row in rows if f"{directory}/".startswith(f"{row['root']}/")), "")
+
+
+def match_tasks(db: sqlite3.Connection, name: str, project: str = "") -> list[str]:
     """The full ids that `name` may mean: a full id, a run's id (all its tasks), RUN/NAME, a task's name in the newest run that has it,
-    or a unique prefix of any of these. Raises NotFound, and UsageError that lists what an ambiguous prefix could mean."""
+    of `project` if it has one, or a unique prefix of any of these. Raises NotFound, and UsageError that lists what an ambiguous prefix
+    could mean."""
     if not name:
         raise UsageError("an empty name means no task", hint="nightcrew status")
     run, _, rest = name.partition("/")
     for sql in _EXACT:
-        found = _ids(db, sql, {"name": name, "run": run, "rest": rest})
+        found = _ids(db, sql, {"name": name, "run": run, "rest": rest, "project": project})
         if found:
             return found
-    return _by_prefix(db, {"name": name, "name_end": name + _LAST, "run": run, "rest": rest, "rest_end": rest + _LAST})
+    values = {"name": name, "name_end": name + _LAST, "run": run, "rest": rest, "rest_end": rest + _LAST, "project": project}
+    return _by_prefix(db, values)
 
 
-def match_task(db: sqlite3.Connection, name: str) -> str:
+def match_task(db: sqlite3.Connection, name: str, project: str = "") -> str:
     """The one task that `name` means; as `match_tasks`, but a run's id is only enough when the run has one task."""
-    found = match_tasks(db, name)
+    found = match_tasks(db, name, project)
     if len(found) > 1:
         raise UsageError("more than one task is meant by", on=name, why=_some(found), hint="give the task's name too, as RUN/NAME")
     return found[0]
@@ -138,6 +146,7 @@ _EXACT = (
     "SELECT id FROM task WHERE id = :name",
     "SELECT id FROM task WHERE run = :name ORDER BY ord",
     "SELECT id FROM task WHERE run = :run AND name = :rest",
+    "SELECT id FROM task WHERE name = :name AND project = :project ORDER BY ord DESC LIMIT 1",
     "SELECT id FROM task WHERE name = :name ORDER BY ord DESC LIMIT 1",
 )
 _LAST = chr(0x10FFFF)
@@ -146,6 +155,8 @@ _RUN_PREFIX = "SELECT id FROM run WHERE id BETWEEN :name AND :name_end ORDER BY 
 _TASK_PREFIX = (
     "SELECT id FROM task WHERE id BETWEEN :name AND :name_end ORDER BY id LIMIT 9",
     "SELECT id FROM task WHERE run = :run AND name BETWEEN :rest AND :rest_end ORDER BY id LIMIT 9",
+    """SELECT id FROM task WHERE run = (SELECT run FROM task WHERE name BETWEEN :name AND :name_end AND project = :project
+       ORDER BY ord DESC LIMIT 1) AND name BETWEEN :name AND :name_end ORDER BY id LIMIT 9""",
     """SELECT id FROM task WHERE run = (SELECT run FROM task WHERE name BETWEEN :name AND :name_end ORDER BY ord DESC LIMIT 1)
        AND name BETWEEN :name AND :name_end ORDER BY id LIMIT 9""",
 )

@@ -263,3 +263,22 @@ def _check_tables(db: sqlite3.Connection, path: Path) -> None:
     missing = _TABLES - {row["name"] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if missing:
         raise _damaged(path, f"it has no table {', '.join(sorted(missing))}")
+
+
+def file_identity(path: Path) -> tuple[int, int]:
+    """Which file it is, whatever its name."""
+    seen = path.stat()
+    return seen.st_dev, seen.st_ino
+
+
+def check_same_file(path: Path, opened: tuple[int, int]) -> None:
+    """Raises LedgerError when the file that was opened is no longer the one at `path`: what is written to it would be gone at exit."""
+    with contextlib.suppress(OSError):
+        if file_identity(path) == opened:
+            return
+    raise LedgerError(
+        "the ledger was moved or removed while it was in use",
+        on=str(path),
+        kept="running agents go on; nothing new is accepted",
+        hint=f"put it back at {path}, or nightcrew down",
+    )

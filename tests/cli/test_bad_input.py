@@ -119,7 +119,7 @@ def test_a_bad_settings_file_stops_every_verb_that_would_start_a_supervisor(hous
 
 def test_places_that_hold_no_work_each_say_what_to_do(house: House, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    refused(house.run("add", "true", cwd=tmp_path / "plain"), 4, "not a git repository", "git -C")
+    refused(house.run("add", "true", cwd=tmp_path / "plain"), 4, "not a git repository", "cd into your repository")
     git(tmp_path, "init", "-q", "--bare", "bare.git")
     refused(house.run("add", "true", cwd=tmp_path / "bare.git"), 6, "a bare repository has no checkout")
     git(tmp_path, "init", "-q", "empty")

@@ -115,7 +115,7 @@ def test_no_verb_runs_what_a_repository_configures(house: House, tmp_path: Path)
     ok("diff", "work")
     assert "+more" in ok("diff", "work") and "new    | 1 +" in ok("diff", "work", "--stat")
     taken = house.run("take", "work", cwd=repo)
-    assert taken.returncode == 0 and taken.stdout.startswith("git -C "), "it is left to the person, whose filters they are"
+    assert taken.returncode == 8 and taken.stdout.startswith("git -C "), "it is left to the person, whose filters they are"
     assert "nothing was merged" in taken.stderr
     ok("retry", "work")
     house.wait_final()

@@ -12,7 +12,7 @@ from supervisor.core.crew import TaskClass
 from supervisor.host.paths import home
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...", type=click.UNPROCESSED)
 @click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The repository to work on (default: here).")
 @click.option("--base", help="Where the worktree starts (default: HEAD).")

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -49,7 +50,7 @@ def command(name: str | None, watch: bool, everything: bool, as_json: bool) -> N
 
 def _views(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.RunView], list[queries.TaskView]]:
     if name is not None:
-        views = [queries.one(db, task) for task in queries.match_tasks(db, common.typed(name))]
+        views = [queries.one(db, task) for task in queries.match_tasks(db, common.typed(name), queries.project_at(db, str(Path.cwd())))]
         return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
     runs = queries.runs(db, 1_000_000 if everything else RECENT)
     views = queries.unfinished(db)

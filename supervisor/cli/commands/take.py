@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from supervisor.cli import common
+from supervisor.core.errors import NeedsHuman
 from supervisor.host.paths import home
 
 
@@ -15,11 +16,11 @@ from supervisor.host.paths import home
 @click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The checkout to merge into (default: here).")
 @click.option("--print", "only_print", is_flag=True, help="Print the git commands instead of running them.")
 @common.json_option
-def command(name: str, repo: Path, only_print: bool, as_json: bool) -> None:
+def command(name: str, repo: Path, only_print: bool, as_json: bool) -> int:
     """Merge a task's result into the branch that is checked out here.
 
     Refuses, with nothing changed, when the checkout is dirty or the merge would conflict. Where your repository uses filters or hooks
-    (LFS, for example) it prints the commands instead, because nightcrew runs git without them.
+    (LFS, for example) it prints the commands instead, because nightcrew runs git without them; exit code 8 then.
     """
     from supervisor.daemon import results
 
@@ -27,7 +28,8 @@ def command(name: str, repo: Path, only_print: bool, as_json: bool) -> None:
     taken = results.take(common.ledger(where), common.task_named(where, name), repo, only_print=only_print)
     if as_json:
         common.print_json(task=taken.task, merged=taken.merged, commit=taken.commit, commands=list(taken.commands))
-        return
-    for line in taken.commands:
-        click.echo(line)
-    common.say(taken.sentence)
+    else:
+        for line in taken.commands:
+            click.echo(line)
+        common.say(taken.sentence)
+    return 0 if taken.merged or only_print else NeedsHuman.exit_code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -32,6 +34,21 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
     from supervisor.cli.live import LiveView
     from supervisor.daemon import wiring
 
+    _never_wait_for_the_terminal()
     wiring.serve(where, file, LiveView(where).refresh)
+    if sys.stdout.isatty():
+        click.echo()  # below the last frame
     going = sum(task.state is TaskState.RUNNING for task in queries.unfinished(common.ledger(where)))
     common.say_left(going)
+
+
+def _never_wait_for_the_terminal() -> None:
+    """Ctrl-S in it, or a tmux that hangs, must not stop the supervisor: what the terminal does not take at once is left out.
+
+    By a handle of our own: O_NONBLOCK on the given one would change it for every process that holds it.
+    """
+    for stream in (1, 2):
+        if os.isatty(stream):
+            fd = os.open(os.ttyname(stream), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.dup2(fd, stream)
+            os.close(fd)

@@ -16,7 +16,7 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
     names = [str(name) for name in args["tasks"]]
     known = {name: _state(loop, name) for name in names}
     asked = [name for name in names if known[name] not in FINAL]
-    loop.feed(*(CancelAsked(name) for name in asked))
+    loop.ask(*(CancelAsked(name) for name in asked))
     return {"asked": asked, "ended_before": [name for name in names if name not in asked]}
 
 

@@ -25,7 +25,7 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
             if again not in revived:
                 revived.append(again)
     # All are known before the first is judged: each looks at what it comes after.
-    loop.feed(*events, *(RetryAsked(name) for name in revived))
+    loop.ask(*events, *(RetryAsked(name) for name in revived))
     return {"revived": revived}
 
 

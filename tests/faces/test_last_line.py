@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from supervisor.faces.status import last_line
+
+
+def test_the_last_line_is_read_again_when_the_log_changes(tmp_path: Path) -> None:
+    log = tmp_path / "stdout.log"
+    assert last_line(log) == ""
+    log.write_text("one\n\n")
+    assert last_line(log) == "one"
+    with log.open("a") as file:
+        file.write("two\nthree")
+    assert last_line(log) == "three"
+    before = log.stat().st_mtime_ns
+    log.write_text("one\n\ntwo\nTHREE")
+    os.utime(log, ns=(before, before + 1))  # the same size
+    assert last_line(log) == "THREE"
+    log.unlink()
+    assert last_line(log) == ""
+
+
+def test_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "stdout.log"
+    log.write_text("x" * 100_000 + "\nlast \n \n")
+    assert last_line(log) == "last"
