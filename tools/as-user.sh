@@ -14,7 +14,7 @@ checkout=$(pwd -P)
 user=65534
 
 as_user() {
-    env -i PATH="$PATH" LANG=C.UTF-8 TERM="${TERM:-dumb}" CI="${CI:-}" HOME="$home" TMPDIR="$home/tmp" \
+    env -i PATH="$PATH" SHELL=/bin/sh LANG=C.UTF-8 TERM="${TERM:-dumb}" CI="${CI:-}" HOME="$home" TMPDIR="$home/tmp" \
         PYTHONDONTWRITEBYTECODE=1 HYPOTHESIS_STORAGE_DIRECTORY="$home/hypothesis" \
         setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs "$@"
 }

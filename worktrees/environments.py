@@ -20,6 +20,7 @@ from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.core.records import attempt_name, branch_name, rescue_ref
+from supervisor.host import placement
 from worktrees.git import BULK_S, Place, open_plain, wrap_os_errors, write_atomically
 from worktrees.repository import Repository
 
@@ -139,6 +140,7 @@ def _add(repo: Repository, task: str, epoch: int, base: str, path: Path) -> Envi
     reason = os.fsdecode(_making(task, epoch))
     with wrap_os_errors(path.parent):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        placement.spread(path.parent)
     # The branch exists already, so nothing is tracked and no configuration is written: see `_take_branch`.
     repo.git.run(repo.store, "worktree", "add", "--no-checkout", "--lock", "--reason", reason, str(path), branch)
     link = _read_link(path / ".git")

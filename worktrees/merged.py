@@ -46,9 +46,11 @@ def _holds_patch(git: Git, store: Place, target: str, tip: str) -> bool:
 
 
 def _every_commit(git: Git, store: Place, target: str, tip: str) -> bool:
-    """Cherry-picked or rebased onto the target. A merge commit has no patch of its own, so `git cherry` leaves it out."""
+    """Cherry-picked or rebased onto the target. `git cherry` leaves merges out, and one may hold changes: then this is no answer."""
     marks = git.run(store, "cherry", target, tip, deadline_s=BULK_S).text.splitlines()
-    return bool(marks) and all(mark.startswith("-") for mark in marks)
+    if not marks or not all(mark.startswith("-") for mark in marks):
+        return False
+    return len(marks) == int(git.run(store, "rev-list", "--count", f"{target}..{tip}").text)
 
 
 def _merge_is_empty(git: Git, store: Place, target: str, tip: str) -> bool:

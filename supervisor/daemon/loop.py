@@ -79,6 +79,7 @@ class Loop:
         self._pending: list[Event] = []
         self._jobs: dict[Key, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self._rested_from = 0.0
         self._drain_s = DRAIN_S
         # Launches are bound by git and the disk: more than a few at once only wait for one another. Stops mostly sleep.
         self._launchers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="launch")
@@ -92,11 +93,14 @@ class Loop:
         self.ready = True
         while not self.stopping:
             await self._step()
+            self._rested_from = self.clock.monotonic()
             await self._wait()
         await self._drain()
 
     async def _step(self) -> None:
         self._watch_disk()
+        if self._pending:
+            self._offer()
         await self._observe()
         self._offer()
         self.after_step()
@@ -107,7 +111,7 @@ class Loop:
             timeout = min(timeout, max(SETTLE_S, soonest - self.clock.monotonic()))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), timeout)
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(max(0.0, self._rested_from + SETTLE_S - self.clock.monotonic()))
         self._wake.clear()
 
     def wake(self) -> None:

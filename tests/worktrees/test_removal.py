@@ -126,6 +126,30 @@ def test_a_squash_that_was_reverted_is_kept_only_by_the_rescue_ref_and_a_partial
     assert reasons(env, nobody_alive) == [Why.UNMERGED]
 
 
+def test_work_that_arrived_in_other_pieces_is_merged(world: World, env: Environment, nobody_alive: Alive) -> None:
+    """Neither one squashed patch nor the same commits: but merging would change nothing any more."""
+    world.commit(env.path, "f0.txt", "a\n")
+    world.commit(env.path, "f1.txt", "b\n")
+    world.commit(env.path, "f0.txt", "a, better\n")
+    for name in ("f0.txt", "f1.txt"):
+        world.commit(env.repo.root, name, (env.path / name).read_text())
+    assert reasons(env, nobody_alive) == []
+
+
+def test_a_merge_commit_with_changes_of_its_own_is_not_merged(world: World, env: Environment, nobody_alive: Alive) -> None:
+    main = env.repo.root
+    world.commit(env.path, "a.txt")
+    world.sh(main, "switch", "-q", "-c", "side")
+    world.commit(main, "c.txt")
+    world.sh(main, "switch", "-q", "main")
+    world.commit(main, "b.txt")
+    world.sh(main, "cherry-pick", env.branch, "side")
+    world.sh(env.path, "merge", "-q", "--no-commit", "side")
+    (env.path / "f0.txt").write_text("only in the merge\n")
+    world.sh(env.path, "commit", "-q", "-a", "-m", "merge and more")
+    assert reasons(env, nobody_alive) == [Why.UNMERGED]
+
+
 def test_live_processes_locks_and_discard(world: World, env: Environment, nobody_alive: Alive) -> None:
     with pytest.raises(Refused, match="4711"):
         remove(env, lambda _path: (4711,), discard=True)
