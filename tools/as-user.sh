@@ -85,7 +85,8 @@ home=$(mktemp -d /tmp/nightcrew-user.XXXXXX) # not $TMPDIR, which may be closed 
 # The views of the checkout are mounted below it, but never in the namespace that this line runs in.
 trap 'rm -rf --one-file-system "$home"' EXIT
 mkdir "$home/tmp"
-chown "$user:$user" "$home" "$home/tmp"
+printf "[user]\n\tname = Ordinary User\n\temail = user@example.invalid\n" >"$home/.gitconfig"
+chown "$user:$user" "$home" "$home/tmp" "$home/.gitconfig"
 if usable; then
     as_user "$@"
 else

@@ -111,7 +111,7 @@ def test_a_ledger_that_cannot_be_written(house: House) -> None:
         assert house.run("status").returncode == 0, "looking goes on"
         done = house.run("up")
         (line,) = done.stderr.splitlines()
-        assert done.returncode == 1 and "cannot write the ledger" in line and str(house.home.ledger) in line
+        assert done.returncode == 1 and "the ledger" in line and str(house.home.ledger) in line
     finally:
         house.home.ledger.chmod(0o600)
 
@@ -205,8 +205,9 @@ def test_nobody_else_may_read_what_we_write_whatever_the_umask_is(house: House) 
         house.ok("up", "-d")
     finally:
         os.umask(before)
-    seen = {path: path.lstat().st_mode & 0o777 for path in house.home.root.rglob("*") if not path.is_relative_to(house.home.worktrees)}
-    loose = {str(path.relative_to(house.home.root)): oct(mode) for path, mode in seen.items() if mode & 0o077}
+    places = (*house.home.root.rglob("*"), *house.home.run_dir.rglob("*"))  # the sockets lie elsewhere when the path is long
+    seen = {path: path.lstat().st_mode & 0o777 for path in places if not path.is_relative_to(house.home.worktrees)}
+    loose = {str(path): oct(mode) for path, mode in seen.items() if mode & 0o077}
     assert loose == {}
     assert house.home.root.stat().st_mode & 0o777 == 0o700
     assert house.home.worktrees.stat().st_mode & 0o777 == 0o700
