@@ -28,7 +28,9 @@ FAMILY = """
 import os, signal, sys
 
 def child(kind):
-    if os.fork():
+    if pid := os.fork():
+        if kind in ("daemon", "clean"):
+            os.waitpid(pid, 0)
         return
     if kind == "nohup":
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -52,13 +54,17 @@ def child(kind):
 FOLDER = sys.argv[1]
 for kind in sys.argv[3:]:
     child(kind)
+open(os.path.join(FOLDER, ".forked"), "w").close()
 if sys.argv[2] == "end":
     while len([name for name in os.listdir(FOLDER) if name[0] != "."]) < len(sys.argv) - 3:
         pass
     sys.exit(5)
 signal.pause()
 """
-"""An agent with the children named in its arguments: it ends by itself with 5 once they run, or waits for ever."""
+"""An agent with the children named in its arguments: it ends by itself with 5 once they run, or waits for ever.
+
+`.forked` says that the children in between of a double fork are gone, so that a count of the tree is exact.
+"""
 
 
 def until(condition: Callable[[], T | None], what: str, seconds: float = 30.0) -> T:
@@ -156,7 +162,7 @@ class Lab:
         attempt = self.attempt(sys.executable, "-I", "-S", "-c", FAMILY, str(folder), then, *kinds, **changes)
 
         def pids() -> dict[str, int]:
-            until(lambda: all((folder / kind).exists() for kind in kinds), "the agent's children run")
+            until(lambda: all((folder / name).exists() for name in (".forked", *kinds)), "the agent's children run")
             return {kind: int((folder / kind).read_text()) for kind in kinds}
 
         return attempt, pids
