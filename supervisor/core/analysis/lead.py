@@ -1,0 +1,179 @@
+"""The lead: what the analysts said becomes one health score, what to fix first, and what to do next. Deterministic and offline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from supervisor.core.analysis import figures, scores
+from supervisor.core.analysis.figures import Figures, Phase
+from supervisor.core.analysis.merge import merge
+from supervisor.core.analysis.nouns import Facts, Finding, Perspective, Severity, order
+from supervisor.core.analysis.scores import Score
+from supervisor.core.analysis.wire import hottest
+
+SCHEMA = 1
+MAX_ISSUES = 20
+MAX_HOT_SPOTS = 30
+MAX_ACTIONS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one analyst's task came to."""
+
+    task: str
+    perspective: Perspective
+    shard: str
+    phase: Phase
+    state: str
+    reason: str
+    """Why it did not end well; empty when it did."""
+    facts: Facts | None
+    """None unless it is done and said what an analyst says."""
+
+
+def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
+    """The summary as a JSON object of schema 1: the lead's one line, and `summary` of report.json. The same input in any order gives
+    the same bytes."""
+    crew = sorted((one for one in told if one.phase is Phase.CREW), key=lambda one: one.task)
+    facts = merge(one.facts for one in crew if one.facts is not None)
+    points = {name: scores.score(found) for name, found in facts.items()}
+    failed = [one for one in crew if one.facts is None]
+    asked = [name for name in Perspective if any(one.perspective is name for one in crew)]
+    whole = [facts[name] for name in facts if not any(one.perspective is name for one in failed)]
+    return {
+        "schema": SCHEMA,
+        "health": scores.health(points),
+        "weights": {str(name): scores.WEIGHTS[name] for name in asked},
+        "files": max((one.files for one in whole or facts.values()), default=0),
+        "lines": max((one.lines for one in whole or facts.values()), default=0),
+        "perspectives": [
+            _perspective(name, facts.get(name), points.get(name), [one for one in crew if one.perspective is name]) for name in asked
+        ],
+        "issues": [_shown(finding) for finding in issues(facts.values())],
+        "hot_spots": hot_spots(facts.values()),
+        "actions": actions(facts, points, failed),
+        "failed": [{"task": one.task, "perspective": str(one.perspective), "shard": one.shard, "reason": one.reason} for one in failed],
+        "parallel": figures.plainly(found),
+        "figures": found.to_json() if found else None,
+    }
+
+
+def issues(facts: Iterable[Facts]) -> list[Finding]:
+    """The top issues to fix: worst severity first, and of one severity no perspective takes all places while another has some."""
+    ranked: list[tuple[int, int, int, Finding]] = []
+    for one in facts:
+        seen: dict[Severity, int] = {}
+        for finding in sorted(one.findings, key=order):
+            seen[finding.severity] = place = seen.get(finding.severity, 0) + 1
+            rank = list(Severity).index(finding.severity)
+            ranked.append((rank, place, list(Perspective).index(finding.perspective), finding))
+    return [finding for *_, finding in sorted(ranked, key=lambda item: (*item[:3], order(item[3])))[:MAX_ISSUES]]
+
+
+def hot_spots(facts: Iterable[Facts]) -> list[dict[str, Any]]:
+    """The files with the most findings over all perspectives, worst first."""
+    hot: dict[str, tuple[int, int, int]] = {}
+    for one in facts:
+        for file, (high, medium, low) in one.hot.items():
+            before = hot.get(file, (0, 0, 0))
+            hot[file] = (before[0] + high, before[1] + medium, before[2] + low)
+    return [{"file": file, "high": high, "medium": medium, "low": low} for file, (high, medium, low) in hottest(hot)[:MAX_HOT_SPOTS]]
+
+
+def actions(facts: Mapping[Perspective, Facts], points: Mapping[Perspective, Score], failed: Sequence[Told]) -> list[str]:
+    """What to do next, most urgent first; never empty."""
+    found = [
+        *(f"Run {one.task} again, without it the picture is not whole ({one.reason}): nightcrew retry {one.task}" for one in failed[:2]),
+        *_for_security(facts.get(Perspective.SECURITY)),
+        *_for_unparsable(facts),
+        *_for_complexity(facts.get(Perspective.COMPLEXITY)),
+        *_for_tests(facts.get(Perspective.TESTS), points.get(Perspective.TESTS)),
+        *_for_docstrings(facts.get(Perspective.DOCSTRINGS), points.get(Perspective.DOCSTRINGS)),
+        *_for_structure(facts.get(Perspective.STRUCTURE)),
+    ]
+    if not found:
+        files = max((one.files for one in facts.values()), default=0)
+        found = ["Nothing urgent was found." if files else "There are no Python files here, so there was nothing to look at."]
+    return found[:MAX_ACTIONS]
+
+
+def _for_security(facts: Facts | None) -> Iterable[str]:
+    if facts is None:
+        return
+    for severity in (Severity.HIGH, Severity.MEDIUM):
+        if number := facts.severities.get(severity, 0):
+            first = next((finding for finding in facts.findings if finding.severity is severity), None)
+            start = f", first {_place(first)} ({first.code})" if first else ""
+            yield f"Look at {_many(number, f'{severity}-severity security finding')}{start}."
+            return
+
+
+def _for_unparsable(facts: Mapping[Perspective, Facts]) -> Iterable[str]:
+    broken = [finding for one in facts.values() for finding in one.findings if finding.code == "syntax-error"]
+    if broken:
+        number = max(one.unparsable for one in facts.values())
+        yield f"Mend or exclude {_many(number, 'file')} that Python cannot parse, first {_place(min(broken, key=order))}."
+
+
+def _for_complexity(facts: Facts | None) -> Iterable[str]:
+    if facts is not None and (worst := next((f for f in facts.findings if f.code == "complex-function"), None)):
+        yield f"Split the most complex function: {_place(worst)}: {worst.message}."
+
+
+def _for_tests(facts: Facts | None, point: Score | None) -> Iterable[str]:
+    if facts is None or point is None or point.plain is None or point.plain >= 50:
+        return
+    if facts.counts["test_files"] == 0:
+        yield f"Write a first test: none of the {_many(facts.files, 'Python file')} is one."
+    else:
+        share = 100 * facts.counts["test_files"] / facts.files
+        yield f"Write more tests: {share:.0f} % of the files are tests; 50 % would score 100."
+
+
+def _for_docstrings(facts: Facts | None, point: Score | None) -> Iterable[str]:
+    if facts is None or point is None or point.plain is None or point.plain >= 60:
+        return
+    worst = facts.findings[0] if facts.findings else None
+    start = f"; begin with {worst.file}" if worst else ""
+    yield f"Document what others call: {point.plain:.0f} % of the public modules, classes and functions have a docstring{start}."
+
+
+def _for_structure(facts: Facts | None) -> Iterable[str]:
+    if facts is not None and (
+        worst := next((f for f in facts.findings if f.severity is not Severity.LOW and f.code != "syntax-error"), None)
+    ):
+        yield f"Divide {_place(worst)}: {worst.message}."
+
+
+def _perspective(name: Perspective, facts: Facts | None, point: Score | None, told: Sequence[Told]) -> dict[str, Any]:
+    failed = [one for one in told if one.facts is None]
+    state = "done" if not failed else "partial" if facts else "failed"
+    return {
+        "name": str(name),
+        "state": state,
+        "reason": failed[0].reason if failed else "" if facts and facts.files else "no Python files",
+        "score": point.plain if point else None,
+        "score_per_kloc": point.per_kloc if point else None,
+        "formula": scores.FORMULAS[name][0],
+        "formula_per_kloc": scores.FORMULAS[name][1],
+        "files": facts.files if facts else 0,
+        "counts": dict(facts.counts) if facts else {},
+        "severities": {str(key): number for key, number in facts.severities.items()} if facts else {},
+        "unparsable": facts.unparsable if facts else 0,
+        "shards": len(told),
+    }
+
+
+def _shown(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "perspective": str(finding.perspective), "severity": str(finding.severity)}
+
+
+def _place(finding: Finding) -> str:
+    return f"{finding.file}:{finding.line}" if finding.line else finding.file
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,78 @@
+"""Scores from 0 to 100 by stated formulas, and the health of a repository as their weighted mean.
+
+Each perspective has two scores. The plain one counts absolutely and suits a small repository; on 2,000 files it is 0 for everybody.
+The one per 1,000 lines puts the same counts in relation to size, so that a large repository can be better or worse than another. For
+perspectives that are a share already the two are the same. The health takes the ones per 1,000 lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from supervisor.core.analysis.nouns import Facts, Perspective
+
+FORMULAS: Mapping[Perspective, tuple[str, str]] = {
+    Perspective.SECURITY: ("max(0, 100 - 10 x issues)", "max(0, 100 - 10 x issues per 1,000 lines)"),
+    Perspective.COMPLEXITY: ("max(0, 100 - 15 x functions over 5)", "max(0, 100 - 15 x functions over 5 per 1,000 lines)"),
+    Perspective.DOCSTRINGS: ("100 x documented / objects", "the same"),
+    Perspective.TESTS: ("min(100, 2 x test-file %)", "the same"),
+    Perspective.STRUCTURE: ("min(100, 20 x functions per file)", "the same"),
+}
+"""Plain and per 1,000 lines, as shown to people."""
+
+WEIGHTS: Mapping[Perspective, int] = {
+    Perspective.SECURITY: 3,
+    Perspective.COMPLEXITY: 2,
+    Perspective.DOCSTRINGS: 1,
+    Perspective.TESTS: 2,
+    Perspective.STRUCTURE: 1,
+}
+"""In the health. A judgement, not a measurement: what can be exploited weighs most, what is a matter of taste least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Both scores of one perspective, 0 to 100 with one decimal; None when there was nothing to score."""
+
+    plain: float | None
+    per_kloc: float | None
+
+
+def score(facts: Facts) -> Score:
+    """Score a perspective's merged facts."""
+    counts, kloc = facts.counts, facts.lines / 1000
+    if not facts.files:
+        return Score(None, None)
+    match facts.perspective:
+        case Perspective.SECURITY:
+            return _lessened(10, counts["issues"], kloc)
+        case Perspective.COMPLEXITY:
+            return _lessened(15, counts["over"], kloc)
+        case Perspective.DOCSTRINGS:
+            return _share(100 * counts["documented"] / counts["objects"] if counts["objects"] else None)
+        case Perspective.TESTS:
+            return _share(2 * 100 * counts["test_files"] / facts.files)
+        case Perspective.STRUCTURE:
+            return _share(20 * counts["functions"] / facts.files)
+
+
+def health(scores: Mapping[Perspective, Score]) -> float | None:
+    """The weighted mean of the scores per 1,000 lines that exist; None when there is none."""
+    known = {name: found.per_kloc for name, found in scores.items() if found.per_kloc is not None}
+    weight = sum(WEIGHTS[name] for name in known)
+    return round(sum(WEIGHTS[name] * value for name, value in known.items()) / weight, 1) if weight else None
+
+
+def _lessened(each: int, count: int, kloc: float) -> Score:
+    per_kloc = count / kloc if kloc else float(count)
+    return Score(_bounded(100 - each * count), _bounded(100 - each * per_kloc))
+
+
+def _share(value: float | None) -> Score:
+    bounded = None if value is None else _bounded(value)
+    return Score(bounded, bounded)
+
+
+def _bounded(value: float) -> float:
+    return round(min(100.0, max(0.0, value)), 1)
