@@ -2,11 +2,14 @@
 
 description  one line, shown by `--help` and in the docs
 mode         "headless": stdout and stderr are pipes, logged; "terminal": the agent owns the pane
+module       optional: a module of ours that this kind runs; its tasks then give no command of their own
+output       optional: "one json line": stdout must be exactly that, or the attempt has failed
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
@@ -19,6 +22,12 @@ class Kind:
     name: str
     description: str
     mode: str
+    module: str = ""
+    output: str = ""
+
+    def command(self) -> tuple[str, ...]:
+        """The command that this kind brings, apart from whatever PATH and directory it runs in; empty when each task gives its own."""
+        return (sys.executable, "-I", "-m", self.module) if self.module else ()
 
 
 @functools.cache
@@ -29,5 +38,5 @@ def kinds() -> dict[str, Kind]:
         if file.name.endswith(".toml"):
             name = file.name.removesuffix(".toml")
             shape = tomllib.loads(file.read_text(encoding="utf-8"))
-            found[name] = Kind(name=name, description=shape["description"], mode=shape["mode"])
+            found[name] = Kind(name=name, **shape)
     return found

@@ -26,6 +26,7 @@ _TAG = b"NIGHTCREW_TAG="  # supervisor.core.records.TAG_VARIABLE; a test holds t
 _LEFTOVER_GRACE_S = 0.5  # between TERM and KILL for what an agent left running when it ended by itself
 _CHUNK = 65536  # a pipe's capacity
 _DRAIN_READS = 64  # 4 MiB: more than any pipe holds (1 MiB), so only a survivor that cannot be killed reaches it
+_HOLD_TICK_S = 0.01  # between two looks for the file that lets a held command begin
 _PANE_TICK_S = 0.02
 _PANE_LAST_S = 0.2
 _REASONS: dict[int, str] = {signal.SIGTERM: "stopped", signal.SIGINT: "stopped", signal.SIGHUP: "hangup"}
@@ -55,6 +56,9 @@ class Attempt:
     def run(self) -> tuple[int, dict[str, object]]:
         """Run the agent to its end and stop all it left behind; the status to exit with, and the shape of `exit.json`."""
         adopt_orphans()
+        if self._hold():
+            self._close_logs()
+            return 128 + signal.SIGTERM, self._record(self._asked, "before its command began")
         try:
             self._start()
         except StartError as error:
@@ -66,6 +70,17 @@ class Attempt:
         self._close_logs()
         code = 128 + signal.SIGKILL if self._status is None else os.waitstatus_to_exitcode(self._status)
         return code if code >= 0 else 128 - code, self._record(why, "")
+
+    def _hold(self) -> bool:
+        """Wait until the command may begin; true when the attempt was asked to end first. Its time counts from here."""
+        if not self._spec.hold:
+            return False
+        os.write(1, b"nightcrew: ready; waiting until all that begin together are up\n")
+        while not self._asked and not os.path.exists(self._spec.hold):
+            self._turn(_HOLD_TICK_S)
+        self._wall = time.time()
+        self._began = time.monotonic()
+        return bool(self._asked)
 
     def _start(self) -> None:
         streams: dict[int, int] = {}

@@ -19,8 +19,8 @@ class Spec:
     """`launch.spec`, with paths and everything that is handed to `execve` still in bytes."""
 
     __slots__ = (
-        "argv", "cores", "cwd", "env", "epoch", "grace_s", "hint_socket", "log_max", "mark", "mode", "nice", "rlimits", "stdin", "tag",
-        "task", "timeout_s",
+        "argv", "cores", "cwd", "env", "epoch", "grace_s", "hint_socket", "hold", "log_max", "mark", "mode", "nice", "rlimits", "stdin",
+        "tag", "task", "timeout_s",
     )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
@@ -45,6 +45,7 @@ class Spec:
             self.nice = int(one[b"nice"])
             self.mark = int(one[b"mark"])
             self.hint_socket = one[b"hint_socket"]
+            self.hold = one[b"hold"]
             self.env = dict(_pair(text) for text in many.get(b"env", []))
             self.cores = [int(text) for text in many.get(b"core", [])]
             self.rlimits = [(name.decode("ascii"), int(number)) for name, number in map(_pair, many.get(b"rlimit", []))]

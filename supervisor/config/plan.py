@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import graphlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -63,6 +63,13 @@ class Shared(Strict):
         return value
 
 
+class AfterModel(Strict):
+    """`after` as a table: which tasks, and how they must have ended."""
+
+    all: list[str]
+    on: Literal["done", "finished"] = "done"
+
+
 class TaskModel(Shared):
     """One `[[tasks]]` table."""
 
@@ -71,7 +78,18 @@ class TaskModel(Shared):
     command: str | list[str] | None = None
     prompt: str | None = None
     prompt_file: str | None = None
-    after: list[str] = Field(default_factory=list)
+    after: AfterModel = Field(default_factory=lambda: AfterModel(all=[]))
+    together: Annotated[str, Field(max_length=64)] = ""
+
+    @field_validator("after", mode="before")
+    @classmethod
+    def _after(cls, value: Any) -> Any:
+        """A list is short for `{ all = [...] }`."""
+        if isinstance(value, list):
+            return {"all": value}
+        if not isinstance(value, dict):
+            raise ValueError('give a list of ids, or { all = ["a", "b"], on = "finished" }')
+        return value
 
     @field_validator("id")
     @classmethod
@@ -102,7 +120,7 @@ class PlanModel(Strict):
     """The whole file."""
 
     title: str | None = None
-    base: str = "HEAD"
+    base: str | None = None
     defaults: Shared = Field(default_factory=Shared)
     tasks: Annotated[list[TaskModel], Field(min_length=1, max_length=MAX_TASKS)]
 
@@ -120,28 +138,38 @@ class PlanModel(Strict):
         return {**shape, "tasks": tasks}
 
 
-def load(path: Path, kinds: Collection[str]) -> RunSpec:
-    """Read and check a plan file. `kinds` are the names of agent kinds that exist.
+def load(path: Path, kinds: Mapping[str, tuple[str, ...]], defaults: Shared | None = None, base: str | None = None) -> RunSpec:
+    """Read and check a plan file. `kinds` are the kinds of agent that exist, each with the command that it brings, if any.
+    `defaults` and `base` are the project's own, for what the plan does not say; of `defaults` only the keys that were set count.
 
     Raises ConfigError with `file:line`, the key, and what is allowed or nearest.
     """
     text = read_text(path)
     model = parse(text, PlanModel, str(path))
     first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
+    model = model.model_copy(update={"tasks": [_inherit(task, defaults) for task in model.tasks]})
     tasks = tuple(_task(model, index, first_use, path, text, kinds) for index in range(len(model.tasks)))
     _no_cycle(tasks, text, path)
-    return RunSpec(title=model.title if model.title is not None else path.stem, tasks=tasks, base=model.base)
+    title = model.title if model.title is not None else path.stem
+    return RunSpec(title=title, tasks=tasks, base=next((given for given in (model.base, base) if given is not None), "HEAD"))
 
 
-def single(words: tuple[str, ...], kinds: Collection[str], options: Mapping[str, Any]) -> RunSpec:
+def single(
+    words: tuple[str, ...],
+    kinds: Mapping[str, tuple[str, ...]],
+    options: Mapping[str, Any],
+    defaults: Shared | None = None,
+    base: str | None = None,
+) -> RunSpec:
     """The run of one task, as `nightcrew add` makes it. `options` are the command's, named as there; None means not given.
+    `defaults` and `base` as for `load`.
 
     Raises UsageError for whatever a plan would refuse too.
     """
     given = {("class" if key == "task_class" else key): value for key, value in options.items() if value is not None and key != "name"}
     command: str | list[str] = words[0] if len(words) == 1 else list(words)
     try:
-        task = TaskModel.model_validate({**given, "id": options["name"], "command": command})
+        task = _inherit(TaskModel.model_validate({**given, "id": options["name"], "command": command}), defaults)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError("bad value", on=str((*first["loc"], "")[0]), why=first["msg"].removeprefix("Value error, ")) from None
@@ -149,14 +177,26 @@ def single(words: tuple[str, ...], kinds: Collection[str], options: Mapping[str,
         raise UsageError("bad value", on="--kind", why=f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
     title = task.title if task.title is not None else " ".join(words)
     title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
-    return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, task.prompt),))
+    if kinds[task.kind]:
+        raise UsageError("bad value", on="--kind", why=f"a task of kind {task.kind} brings its own command; write it into a plan")
+    return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, task.prompt, ()),), base=base if base is not None else "HEAD")
+
+
+def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
+    """The task with what was set in `defaults` and neither in it nor in its plan's `[defaults]`."""
+    if defaults is None:
+        return task
+    missing = defaults.model_fields_set - task.model_fields_set
+    return task.model_copy(update={name: getattr(defaults, name) for name in missing})
 
 
 def _name(task: TaskModel, index: int) -> str:
     return task.id if task.id is not None else f"task-{index + 1}"
 
 
-def _task(model: PlanModel, index: int, first_use: Mapping[str, int], path: Path, text: str, kinds: Collection[str]) -> TaskSpec:
+def _task(
+    model: PlanModel, index: int, first_use: Mapping[str, int], path: Path, text: str, kinds: Mapping[str, tuple[str, ...]]
+) -> TaskSpec:
     task = model.tasks[index]
     name = _name(task, index)
 
@@ -167,16 +207,18 @@ def _task(model: PlanModel, index: int, first_use: Mapping[str, int], path: Path
         raise wrong("id", f"{name!r} is already the id of another task")
     if task.kind not in kinds:
         raise wrong("kind", f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
-    if task.command is None:
+    if task.command is not None and kinds[task.kind]:
+        raise wrong("command", f"a task of kind {task.kind} brings its own command; give it params")
+    if task.command is None and not kinds[task.kind]:
         raise wrong("command", f"a task of kind {task.kind} needs a command", "missing key")
-    for need in task.after:
+    for need in task.after.all:
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
-    return _spec(task, name, task.title if task.title is not None else name, _prompt(task, path, wrong))
+    return _spec(task, name, task.title if task.title is not None else name, _prompt(task, path, wrong), kinds[task.kind])
 
 
-def _spec(task: TaskModel, name: str, title: str, prompt: str | None) -> TaskSpec:
-    command = task.command or ""
+def _spec(task: TaskModel, name: str, title: str, prompt: str | None, brought: tuple[str, ...]) -> TaskSpec:
+    command = task.command or brought
     return TaskSpec(
         name=name,
         title=title,
@@ -184,7 +226,9 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None) -> TaskSpe
         argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
         params={key: _text(value) for key, value in task.params.items()},
         prompt=prompt,
-        after=tuple(dict.fromkeys(task.after)),
+        after=tuple(dict.fromkeys(task.after.all)),
+        after_on=task.after.on,
+        together=task.together,
         priority=task.priority,
         task_class=TaskClass(task.task_class),
         timeout_s=task.timeout or 0.0,

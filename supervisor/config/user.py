@@ -60,13 +60,13 @@ def _there(file: Path) -> bool:
 
 
 def load(file: Path, usable_cores: int) -> Settings:
-    """The settings; a missing file means the defaults. By default there are two slots a core, at least four.
+    """The settings; a missing file means the defaults. By default there are two slots a core, at least eight.
 
     Raises ConfigError as every file does.
     """
     model = parse(read_text(file), UserModel, str(file)) if _there(file) else UserModel()
     return Settings(
-        slots=model.slots if model.slots is not None else max(4, 2 * usable_cores),
+        slots=model.slots if model.slots is not None else max(8, 2 * usable_cores),
         grace_s=model.grace,
         nice=model.nice,
         log_max=model.limits.log_max,

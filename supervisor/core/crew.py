@@ -30,6 +30,8 @@ class Attempt:
     """Monotonic seconds when it entered `state`."""
     stop_why: str = ""
     """Why it is being stopped: `cancelled` (a person asked), `timeout`, or empty."""
+    held: bool = False
+    """Its runner is up, or will be, and waits for `Begin` before it starts the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class Task:
     priority: int = 50
     task_class: TaskClass = TaskClass.NORMAL
     after: frozenset[str] = frozenset()
+    any_end: bool = False
+    """However the tasks of `after` ended is good enough; otherwise each must be done."""
+    together: str = ""
+    """Tasks with the same text begin at the same moment, once all of them are up; empty: each begins by itself."""
     timeout_s: float = 0.0
     retries: int = 0
     state: TaskState = TaskState.WAITING
@@ -151,6 +157,14 @@ class MarkRunning:
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """Commit it to the history, then let the command of a held attempt begin."""
+
+    task: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Commit the reason, then stop the whole tree. Of an attempt that is ending already only the reason is new: the attempt keeps
     its state and its end, and its task does not run again."""
@@ -200,4 +214,4 @@ class Revive:
     cause: str
 
 
-Command = Start | MarkRunning | Stop | Collect | Finish | SetState | Revive
+Command = Start | MarkRunning | Begin | Stop | Collect | Finish | SetState | Revive

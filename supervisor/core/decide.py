@@ -14,6 +14,7 @@ from typing import assert_never
 from supervisor.core.crew import (
     AdmissionChanged,
     Attempt,
+    Begin,
     CancelAsked,
     Collect,
     Command,
@@ -55,8 +56,14 @@ def decide(crew: Crew, events: Iterable[Event], now: float) -> tuple[Crew, list[
     board.enforce_deadlines()
     board.end_backoffs()
     board.start_ready()
+    board.begin_together()
     board.forget_finished()
     return board.crew(), board.commands
+
+
+TOGETHER_MAX_S = 60.0
+"""How long the first of a group waits in its pane for the others. A group that has more tasks than slots is refused when it is
+submitted; this is for one whose slots others took meanwhile."""
 
 
 class _Board:
@@ -120,9 +127,9 @@ class _Board:
     def _blocked_or_free(self, task: Task) -> TaskState:
         needs = [self.tasks[need] for need in sorted(task.after) if need in self.tasks]
         lost_hope = next((need for need in needs if need.state in FINAL and need.state is not TaskState.DONE), None)
-        if lost_hope is not None:
+        if lost_hope is not None and not task.any_end:
             return self._set_state(task, "blocked for ever", f"{lost_hope.id} is {lost_hope.state}")
-        if all(need.state is TaskState.DONE for need in needs):
+        if all(need.state in FINAL for need in needs):
             return self._set_state(task, "unblocked", "")
         return task.state
 
@@ -218,7 +225,7 @@ class _Board:
     def enforce_deadlines(self) -> None:
         for task in list(self.tasks.values()):
             attempt = task.attempt
-            if attempt is None or attempt.state is not AttemptState.RUNNING or not task.timeout_s:
+            if attempt is None or attempt.state is not AttemptState.RUNNING or attempt.held or not task.timeout_s:
                 continue
             if self.now - attempt.since > task.timeout_s + TIMEOUT_BACKSTOP_S:
                 self._stop(task, attempt, "timeout")
@@ -231,6 +238,27 @@ class _Board:
     def start_ready(self) -> None:
         for task in pick(self.crew(), self.now):
             epoch = task.epoch + 1
-            attempt = Attempt(epoch, AttemptState.LAUNCHING, self.now)
+            attempt = Attempt(epoch, AttemptState.LAUNCHING, self.now, held=bool(task.together))
             self.tasks[task.id] = replace(task, state=task_after(task.state, "start"), epoch=epoch, attempt=attempt)
             self.commands.append(Start(task.id, epoch, task.cause))
+
+    def begin_together(self) -> None:
+        """Let the held attempts of each group begin once nobody of it is still on its way, or the first one has waited long enough."""
+        up: dict[str, list[tuple[Task, Attempt]]] = {}
+        for task in self.tasks.values():
+            if task.attempt is not None and task.attempt.held and task.attempt.state is AttemptState.RUNNING:
+                up.setdefault(task.together, []).append((task, task.attempt))
+        for name, group in up.items():
+            waited = self.now - min(attempt.since for _, attempt in group)
+            if waited < TOGETHER_MAX_S and any(_on_its_way(task) for task in self.tasks.values() if task.together == name):
+                continue
+            for task, attempt in group:
+                self.tasks[task.id] = replace(task, attempt=replace(attempt, held=False, since=self.now))
+                self.commands.append(Begin(task.id, attempt.epoch))
+
+
+def _on_its_way(task: Task) -> bool:
+    """Whether its runner may still come up in this round."""
+    if task.attempt is not None:
+        return task.attempt.state is AttemptState.LAUNCHING
+    return task.state not in FINAL

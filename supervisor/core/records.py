@@ -6,6 +6,8 @@ An attempt's directory, `runs/<run>/<task>/<epoch>/`:
     started.json   runner -> daemon   written once with O_EXCL: who runs this epoch (a second runner exits)
     exit.json      runner -> daemon   written by rename: how the agent ended; its presence ends the attempt
     result.json    daemon -> people   the judged result, schema 1
+    begin          daemon -> runner   empty; lets a held attempt's command begin
+    after.json     daemon -> agent    what the tasks it comes after came to
     stdout.log stderr.log screen.txt diff.patch prompt.md out/
 
 `launch.spec` is not JSON because the runner reads it: importing `json` there costs as much as the rest of its start
@@ -56,6 +58,8 @@ class LaunchSpec:
     """Names as in `resource` without `RLIMIT_` (`AS`, `FSIZE`, `NOFILE`, `NPROC`, `CPU`, `CORE`) and the value of both limits."""
     mark: int = 0
     """Value of the inherited rlimit mark, see `mark`; 0 means do not set one."""
+    hold: str = ""
+    """File in the attempt's directory: the command begins when it is there. Empty: at once."""
     hint_socket: str = ""
     """Datagram socket that is told `task:epoch` when the attempt ends; a hint only."""
 

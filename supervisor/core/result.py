@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from supervisor.core.errors import one_line
 from supervisor.core.records import SCHEMA, Exit
 from supervisor.core.states import End
 
@@ -88,6 +89,17 @@ def last_json_object(tail: bytes) -> Any:
             if not _deeper_than(MAX_DEPTH, found):
                 return found
     return None
+
+
+def not_one_json_line(stdout: bytes) -> str:
+    """Why an agent's stdout is not exactly one line that is a JSON object; empty when it is."""
+    lines = [line for line in stdout.splitlines() if line.strip()]
+    if len(lines) != 1:
+        return f"printed {len(lines) or 'nothing'}{' lines' if lines else ''} on stdout, where one line of JSON belongs"
+    if last_json_object(lines[0]) is None:
+        shown = lines[0][:60].decode("utf-8", "backslashreplace")
+        return f"printed a line that is no JSON object: {one_line(shown)}"
+    return ""
 
 
 def _finite(text: str) -> float:

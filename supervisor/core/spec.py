@@ -24,7 +24,11 @@ class TaskSpec:
     """Environment variables of the agent."""
     prompt: str | None = None
     after: tuple[str, ...] = ()
-    """Names of tasks of the same plan that must be done first."""
+    """Names of tasks of the same plan that must have ended first."""
+    after_on: str = "done"
+    """`done`: each of `after` must be done, or this one is skipped. `finished`: however they ended, it runs."""
+    together: str = ""
+    """Tasks of a plan with the same text begin at the same moment, once all of them are up."""
     priority: int = 50
     task_class: TaskClass = TaskClass.NORMAL
     timeout_s: float = 0.0
@@ -82,7 +86,7 @@ class Submission:
 class Settings:
     """The user's settings, each with its default. `config.toml` keys have these names."""
 
-    slots: int = 4
+    slots: int = 8
     """Attempts alive at once."""
     grace_s: float = 5.0
     """Between TERM and KILL."""

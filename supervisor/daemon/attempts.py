@@ -18,14 +18,14 @@ from typing import Any
 from agents import runner
 from agents.kinds import kinds
 from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
-from supervisor.core import environment as variables
 from supervisor.core import records, recovery, result
 from supervisor.core.errors import DiskFull, NightcrewError
-from supervisor.core.records import Exit, LaunchSpec, Started
+from supervisor.core.records import Exit, Started
 from supervisor.core.recovery import Life, Verdict
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.host import cores, files, limits, processes
+from supervisor.daemon import launch_files
+from supervisor.host import files, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
@@ -37,9 +37,8 @@ from worktrees.repository import Repository, discover
 
 Key = tuple[str, int]
 TAIL = 64 * 1024
+OUTPUT_MAX = 2**20
 PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
-GUARD = "guard.json"
-"""Digests of what steers git in the user's repository, as it was when the attempt began."""
 HOME_OPTION, ATTEMPT_OPTION = "home", "attempt"
 
 
@@ -106,11 +105,10 @@ class Attempts:
         failpoint("launch.environment")
         return made
 
-    def spawn(self, task: str, epoch: int, launch: LaunchRow, made: Environment) -> Spawned | None:
+    def spawn(self, task: str, epoch: int, launch: LaunchRow, made: Environment, needs: list[dict[str, Any]]) -> Spawned | None:
         """Its session, whose pane runs the runner. None when a session of that name is there already: then it is this attempt's own,
         made before a crash, and a look will find it."""
-        directory = self._home.attempt(task, epoch)
-        self._write_records(directory, task, epoch, launch, made)
+        directory = launch_files.write(self._home, self._settings, (task, epoch), launch, made, needs, next(self._turns))
         failpoint("launch.spec")
         door = Path(runner.__file__).parent / "main.py"
         tags = {HOME_OPTION: self._tag_home, ATTEMPT_OPTION: records.attempt_name(task, epoch)}
@@ -134,40 +132,9 @@ class Attempts:
             self._repositories[launch.root] = discover(self._git, Path(launch.root))
         return self._repositories[launch.root]
 
-    def _write_records(self, directory: Path, task: str, epoch: int, launch: LaunchRow, made: Environment) -> None:
-        spec = launch.spec
-        for folder in (directory, directory / "out", directory / "tmp"):
-            files.private_dir(folder)
-        own = {
-            "NIGHTCREW_TASK": task,
-            "NIGHTCREW_EPOCH": str(epoch),
-            "NIGHTCREW_RUN": launch.run,
-            "NIGHTCREW_OUT": str(directory / "out"),
-            "TMPDIR": str(directory / "tmp"),
-            records.TAG_VARIABLE: self._tag(task, epoch),
-        }
-        if spec.prompt is not None:
-            files.atomic_write(directory / "prompt.md", spec.prompt.encode())
-            own["NIGHTCREW_PROMPT_FILE"] = str(directory / "prompt.md")
-        launch_spec = LaunchSpec(
-            task=task,
-            epoch=epoch,
-            tag=self._tag(task, epoch),
-            argv=spec.argv,
-            cwd=str(made.path),
-            env=variables.for_agent(launch.env, spec.params, own),
-            mode=kinds()[spec.kind].mode,
-            timeout_s=spec.timeout_s,
-            grace_s=self._settings.grace_s,
-            log_max=self._settings.log_max,
-            nice=self._settings.nice,
-            cores=cores.choose(spec.cores, self._settings.cores_reserve, cores.usable(), next(self._turns)),
-            rlimits=limits.rlimits(self._settings),
-            mark=records.mark(self._tag(task, epoch)),
-            hint_socket=str(self._home.hint_socket),
-        )
-        files.atomic_write(directory / GUARD, json.dumps(guard.config_guard(made.repo)).encode())
-        files.atomic_write(directory / "launch.spec", records.write_spec(launch_spec))
+    def begin(self, task: str, epoch: int) -> None:
+        """Let the command of a held attempt begin; idempotent."""
+        launch_files.begin(self._home, (task, epoch))
 
     def _tag(self, task: str, epoch: int) -> str:
         return records.tag(str(self._home.root), task, epoch)
@@ -264,14 +231,24 @@ class Attempts:
         runner = started.identity if started is not None else None
         return processes.stop(self._tag(task, epoch), runner, self._settings.grace_s)
 
-    def judged(self, row: AttemptRow) -> tuple[End, str]:
+    def judged(self, row: AttemptRow, launch: LaunchRow) -> tuple[End, str]:
         """How it ended and why, once no life is left."""
         record = self._record((row.task, row.epoch))
         if record is not None:
-            return recovery.judge(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
+            end, cause = recovery.judge(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
+            breach = self._breach(row, launch) if end is End.DONE else ""
+            return (End.FAILED, breach) if breach else (end, cause)
         if row.stop_why:
             return (End.TIMEOUT if row.stop_why == "timeout" else End.CANCELLED), row.stop_why
         return End.LOST, "its runner died" if (row.task, row.epoch) in self._started else "its runner never began"
+
+    def _breach(self, row: AttemptRow, launch: LaunchRow) -> str:
+        """How it broke its kind's own protocol, or nothing."""
+        kind = kinds().get(launch.spec.kind)
+        if kind is None or kind.output != "one json line":
+            return ""
+        stdout = files.read_plain(self._home.attempt(row.task, row.epoch) / "stdout.log", OUTPUT_MAX)
+        return result.not_one_json_line(stdout or b"")
 
     def collect(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`)."""
@@ -330,7 +307,7 @@ class Attempts:
         made = self._environment(row, launch)
         if made is None:
             return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
-        notes = self._guard_notes(made.repo, self._home.attempt(row.task, row.epoch) / GUARD)
+        notes = self._guard_notes(made.repo, self._home.attempt(row.task, row.epoch) / launch_files.GUARD)
         secured = rescue.secure(
             made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=True
         )
@@ -361,7 +338,7 @@ class Attempts:
         except (ValueError, RecursionError):
             before = None
         if not isinstance(before, dict):
-            return (f"{GUARD} was changed while it ran, so nobody knows whether .git was",)
+            return (f"{launch_files.GUARD} was changed while it ran, so nobody knows whether .git was",)
         names = guard.changed(before, guard.config_guard(repository)) if before else ()
         return (f"changed while it ran, by it or by somebody else: {', '.join(f'.git/{name}' for name in names)}",) if names else ()
 

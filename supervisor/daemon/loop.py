@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import functools
-import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from supervisor.core.crew import (
     AdmissionChanged,
+    Begin,
     Collect,
     Command,
     Crew,
@@ -30,32 +27,29 @@ from supervisor.core.crew import (
     Finish,
     MarkRunning,
     Revive,
-    Secured,
     SetState,
     Start,
     Started,
     Stop,
     Submitted,
-    TreeGone,
 )
 from supervisor.core.decide import decide
-from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused, ToolFailed
+from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused
 from supervisor.core.records import attempt_name
-from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.scheduler import wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
-from supervisor.daemon.attempts import Attempts, Cleaning, Seen, facts
+from supervisor.daemon.attempts import Attempts, Seen
+from supervisor.daemon.jobs import Jobs
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
-from supervisor.ledger.ledger import AttemptRow, LaunchRow, Ledger
+from supervisor.ledger.ledger import AttemptRow, Ledger
 
 TICK_S = 1.0
 """How often the truth is looked at when no hint came. A dead agent is seen at the latest after this."""
 SETTLE_S = 0.02
 """Hints that come together are looked at together: 200 agents that end at once cost a few looks, not 200."""
 DRAIN_S = 30.0
-SECURE_PAUSES_S = (0.2, 1.0, 3.0)
 
 Key = tuple[str, int]
 Job = Callable[[str, int], Awaitable[None]]
@@ -77,13 +71,11 @@ class Loop:
         self.after_step: Callable[[], None] = lambda: None
         self.on_hangup: Callable[[], bool] = lambda: False
         self._pending: list[Event] = []
-        self._jobs: dict[Key, asyncio.Task[None]] = {}
+        self._under_way: dict[Key, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._rested_from = 0.0
         self._drain_s = DRAIN_S
-        # Launches are bound by git and the disk: more than a few at once only wait for one another. Stops mostly sleep.
-        self._launchers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="launch")
-        self._stoppers = ThreadPoolExecutor(max_workers=32, thread_name_prefix="stop")
+        self.jobs = Jobs(ledger, attempts, clock, lambda event: self._pending.append(event), self.alert)
 
     # The loop ------------------------------------------------------------------------------------------------------------------------
 
@@ -98,7 +90,7 @@ class Loop:
         await self._drain()
 
     async def _step(self) -> None:
-        self._watch_disk()
+        self._watch_admission()
         if self._pending:
             self._offer()
         await self._observe()
@@ -133,13 +125,13 @@ class Loop:
         """Give the launches and finishes under way their time, then leave; what is cut off is found by recovery."""
         self._pending.append(AdmissionChanged(False))
         deadline = self.clock.monotonic() + self._drain_s
-        while self._jobs and (left := deadline - self.clock.monotonic()) > 0:
-            await asyncio.wait(self._jobs.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        while self._under_way and (left := deadline - self.clock.monotonic()) > 0:
+            await asyncio.wait(self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)
             self._offer()
-        if self._jobs:
+        if self._under_way:
             # Their threads would go on acting after the lock is given back. Dying with them is safe, it is what recovery is for.
-            self.alert(f"left {len(self._jobs)} jobs under way; the next supervisor finds them")
+            self.alert(f"left {len(self._under_way)} jobs under way; the next supervisor finds them")
             os._exit(0)
 
     # Decide ----------------------------------------------------------------------------------------------------------------------------
@@ -188,17 +180,20 @@ class Loop:
         match command:
             case Start(task, epoch, _):
                 failpoint("launch.committed")
-                self._begin((task, epoch), self._launch)
+                self._start_job((task, epoch), self.jobs.launch)
+            case Begin(task, epoch):
+                failpoint("begin.committed")
+                self._start_job((task, epoch), self.jobs.begin)
             case Stop(task, epoch, why):
                 failpoint("stop.committed")
                 if self._is_stopping(task):
-                    self._begin((task, epoch), functools.partial(self._stop, why=why))
+                    self._start_job((task, epoch), functools.partial(self.jobs.stop, why=why))
             case Collect(task, epoch, end, cause):
                 failpoint("finish.collect-committed")
-                self._begin((task, epoch), functools.partial(self._collect, end=end, cause=cause))
+                self._start_job((task, epoch), functools.partial(self.jobs.collect, end=end, cause=cause))
             case Finish(task, epoch):
                 failpoint("finish.committed")
-                self._begin((task, epoch), self._release)
+                self._start_job((task, epoch), self.jobs.release)
             case MarkRunning() | SetState() | Revive():
                 pass
             case _:
@@ -209,10 +204,10 @@ class Loop:
         found = self.crew.tasks.get(task)
         return found is not None and found.attempt is not None and found.attempt.state is AttemptState.STOPPING
 
-    def _begin(self, key: Key, job: Job) -> None:
+    def _start_job(self, key: Key, job: Job) -> None:
         """Run a job for an attempt, after the one that it may still have."""
-        before = self._jobs.get(key)
-        self._jobs[key] = asyncio.get_running_loop().create_task(self._until_done(key, job, before))
+        before = self._under_way.get(key)
+        self._under_way[key] = asyncio.get_running_loop().create_task(self._until_done(key, job, before))
 
     async def _until_done(self, key: Key, job: Job, before: asyncio.Task[None] | None) -> None:
         """Jobs may be repeated, so one that failed is tried again: a full disk or a hung tmux must not leave an attempt half-way."""
@@ -222,8 +217,8 @@ class Loop:
             while not await self._tried(key, job) and not self.stopping:
                 await asyncio.sleep(TICK_S)
         finally:
-            if self._jobs.get(key) is asyncio.current_task():
-                del self._jobs[key]
+            if self._under_way.get(key) is asyncio.current_task():
+                del self._under_way[key]
             self.wake()
 
     async def _tried(self, key: Key, job: Job) -> bool:
@@ -237,102 +232,21 @@ class Loop:
             return True
         return False
 
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
-        """Do it in a thread. What the system refuses there, or an agent's data makes impossible, is an error of ours like any other."""
-        try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
-        except OSError as error:
-            kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else ToolFailed
-            raise kind(f"the system refused to {work.__name__}", on=str(error.filename or ""), why=error.strerror or str(error)) from error
-        except ValueError as error:
-            raise ToolFailed(f"could not {work.__name__}", why=str(error)) from error
-
-    async def _launch(self, task: str, epoch: int) -> None:
-        row = self.ledger.launch_row(task)
-        try:
-            environment = await self._in(self._launchers, self.attempts.prepare, task, epoch, row)
-            self.ledger.note(task, epoch, **facts(environment))
-            failpoint("launch.noted")
-            pane = await self._in(self._launchers, self.attempts.spawn, task, epoch, row, environment)
-        except (DiskFull, LedgerError):
-            raise  # says nothing about the agent, which may live already; the next try finds it
-        except NightcrewError as error:
-            # What we were told failed may still have happened: nothing of it may live when the attempt is called gone.
-            await self._in(self._stoppers, self.attempts.stop, task, epoch)
-            # A refusal is about this task and will be the same next time; anything else is the machine's doing and is re-run.
-            end = End.FAILED if isinstance(error, Refused) else End.LOST
-            self._pending.append(TreeGone(task, epoch, end, f"could not start: {error.line()}"))
-            return
-        if pane is not None:
-            self.ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
-
-    async def _stop(self, task: str, epoch: int, *, why: str) -> None:
-        report = await self._in(self._stoppers, self.attempts.stop, task, epoch)
-        failpoint("stop.stopped")
-        if report.survivors:
-            self.alert(f"{attempt_name(task, epoch)}: {len(report.survivors)} processes survived the stop: {list(report.survivors)}")
-        row = self.ledger.attempt(task, epoch)
-        if row is not None:
-            self._ended(replace(row, stop_why=why))
-
-    async def _collect(self, task: str, epoch: int, *, end: End, cause: str) -> None:
-        row = self.ledger.attempt(task, epoch)
-        launch = self.ledger.launch_row(task)
-        if row is None:
-            return
-        try:
-            kept = await self._secured(row, launch, end, cause)
-        except DiskFull:
-            raise  # space comes back; until then the attempt waits here with its work in its worktree
-        except NightcrewError as error:
-            # The work stays where it is; saying so is better than holding the task, and its slot, for ever.
-            self.alert(f"{attempt_name(task, epoch)}: {error.line()}")
-            kept = {}
-            cause = f"{cause}; not secured: {error.line()}" if cause else f"not secured: {error.line()}"
-            end = End.FAILED if end is End.DONE else end
-        if kept:
-            self.ledger.note(task, epoch, **kept)
-            for note in json.loads(kept["result"])["notes"]:
-                self.alert(f"{attempt_name(task, epoch)}: {note}")
-        failpoint("finish.noted")
-        self._pending.append(Secured(task, epoch, end, cause))
-
-    async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
-        """Collect; a git that failed gets more chances, since what it failed on (a lock, a fork) is mostly gone a moment later."""
-        for pause in SECURE_PAUSES_S:
-            try:
-                return dict(await self._in(self._launchers, self.attempts.collect, row, launch, end, cause))
-            except ToolFailed:
-                await asyncio.sleep(pause)
-        return dict(await self._in(self._launchers, self.attempts.collect, row, launch, end, cause))
-
-    async def _release(self, task: str, epoch: int) -> None:
-        await self._in(self._launchers, self.attempts.release, task, epoch)
-        failpoint("finish.session-killed")
-        self.ledger.release(task, epoch)
-
-    async def clean_one(self, row: AttemptRow, how: Cleaning) -> str:
-        """Remove one worktree, or only look whether it can be. Returns why it stays, or nothing."""
-        if row.end is None:
-            return "its task has not ended"
-        launch = self.ledger.launch_row(row.task)
-        why = str(await self._in(self._launchers, self.attempts.clean, row, launch, how))
-        if how.remove and not why:
-            self.ledger.note(row.task, row.epoch, removed=self.clock.wall())
-            self.ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
-        return why
-
     # Observe ---------------------------------------------------------------------------------------------------------------------------
 
-    def _watch_disk(self) -> None:
+    def _watch_admission(self) -> None:
+        """Whether anything new may start: not while the disk is nearly full, and not while tmux does not answer, for then each start
+        would be one more loss that is nobody's fault."""
         try:
             enough = self.attempts.disk_free() >= self.settings.disk_free_min
+            why_not = "less free disk than disk_free_min"
         except OSError as error:
-            self.alert(f"nothing new starts: the state directory cannot be looked at: {error}")
-            enough = False
+            enough, why_not = False, f"the state directory cannot be looked at: {error}"
+        if enough and self.jobs.doubtful:
+            enough, why_not = False, "tmux did not answer; it is asked again every second"
         if enough != self.crew.admitting:
             if not enough:
-                self.alert("nothing new starts: less free disk than disk_free_min; running agents go on")
+                self.alert(f"nothing new starts: {why_not}; running agents go on")
             self._pending.append(AdmissionChanged(enough))
 
     async def _observe(self) -> None:
@@ -341,44 +255,32 @@ class Loop:
             for task in self.crew.tasks.values()
             if task.attempt is not None
             and task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING)
-            and (task.id, task.attempt.epoch) not in self._jobs
+            and (task.id, task.attempt.epoch) not in self._under_way
         ]
-        if not watched:
+        if not watched and not self.jobs.doubtful:
             return
         try:
-            seen = await self._in(self._stoppers, self.attempts.look, watched)
+            seen = await self.jobs.within(self.jobs.stoppers, self.attempts.look, watched)
         except NightcrewError as error:
             self.alert(error.line())
+            self.jobs.doubtful = True
             return
+        self.jobs.doubtful = False
         for key, what in seen.items():
             self._interpret(key, what)
 
     def _interpret(self, key: Key, what: Seen) -> None:
         task = self.crew.tasks.get(key[0])
-        if key in self._jobs or task is None or task.attempt is None or task.attempt.epoch != key[1]:
+        if key in self._under_way or task is None or task.attempt is None or task.attempt.epoch != key[1]:
             return
         match what:
             case Seen.STARTING | Seen.LIVE:
                 if what is Seen.LIVE and task.attempt.state is AttemptState.LAUNCHING:
                     self._pending.append(Started(*key))
             case Seen.ENDED | Seen.GONE:
-                self._begin(key, functools.partial(self._gone, swept=what is Seen.ENDED))
+                self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED))
             case _:
                 assert_never(what)
-
-    async def _gone(self, task: str, epoch: int, *, swept: bool) -> None:
-        """No life is left. Unless the runner said that it swept its tree itself, do it for it; then say how the attempt ended."""
-        failpoint("finish.tree-gone")
-        if not swept:
-            await self._stop(task, epoch, why="")
-        elif (row := self.ledger.attempt(task, epoch)) is not None:
-            self._ended(row)
-
-    def _ended(self, row: AttemptRow) -> None:
-        end, cause = self.attempts.judged(row)
-        if cause == SERVER_DIED:
-            self.alert(f"{cause}; what ran in it is run again")
-        self._pending.append(TreeGone(row.task, row.epoch, end, cause))
 
     # Recover ---------------------------------------------------------------------------------------------------------------------------
 
@@ -387,7 +289,7 @@ class Loop:
         rows = self.ledger.unreleased()
         while True:
             try:
-                seen = await self._in(self._stoppers, self.attempts.recover, rows)
+                seen = await self.jobs.within(self.jobs.stoppers, self.attempts.recover, rows)
                 break
             except NightcrewError as error:
                 # Without a look nothing may be called lost; tmux gets another chance.
@@ -404,22 +306,17 @@ class Loop:
     def _resume(self, key: Key, row: AttemptRow, what: Seen | None) -> None:
         match row.state:
             case AttemptState.ENDED:
-                self._begin(key, self._release)
+                self._start_job(key, self.jobs.release)
             case AttemptState.COLLECTING:
-                self._begin(key, functools.partial(self._collect, end=End(row.judged or End.LOST), cause=row.end_cause))
+                self._start_job(key, functools.partial(self.jobs.collect, end=End(row.judged or End.LOST), cause=row.end_cause))
             case AttemptState.STOPPING:
-                self._begin(key, functools.partial(self._stop, why=row.stop_why))
+                self._start_job(key, functools.partial(self.jobs.stop, why=row.stop_why))
             case AttemptState.LAUNCHING if what is None:
-                self._begin(key, self._launch)
+                self._start_job(key, self.jobs.launch)
             case _ if what in (None, Seen.ENDED, Seen.GONE):
-                self._begin(key, functools.partial(self._gone, swept=what is Seen.ENDED))
+                self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED))
             case _ if row.server_pid is None:
-                self._begin(key, self._adopt)
-
-    async def _adopt(self, task: str, epoch: int) -> None:
-        """The supervisor before us died between the spawn and its note: without it a closed session would look like a dead server."""
-        server = await self._in(self._launchers, self.attempts.server_of, task, epoch)
-        self.ledger.note(task, epoch, server_pid=server)
+                self._start_job(key, self.jobs.adopt)
 
     def events(self, events: Iterable[Event]) -> None:
         """Offer events at the next step."""

@@ -8,56 +8,84 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agents.kinds import kinds
-from supervisor.config import plan, user
+from supervisor.config import plan, project, user
+from supervisor.config.project import Project
 from supervisor.core.environment import allowed
 from supervisor.core.errors import Refused
-from supervisor.core.spec import RunSpec, Submission
+from supervisor.core.spec import RunSpec, Settings, Submission
 from supervisor.host import cores, files
 from supervisor.host.paths import home
 from worktrees.git import Git
 from worktrees.repository import Repository, discover, resolve
 
 
-def from_plan(path: Path, where: Path, base: str | None, key: str | None, environ: Mapping[str, str]) -> tuple[Submission, tuple[str, ...]]:
-    """Read a plan for the repository around `where`. Returns the submission and one-line notes about the repository.
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where work is handed over: a repository, what its project file says, and the user's settings."""
 
-    Raises ConfigError for the plan, NotFound or Refused for the repository, ToolMissing for git.
-    """
-    return _submission(plan.load(path, kinds().keys()), where, base, key, environ)
-
-
-def from_spec(
-    spec: RunSpec, where: Path, base: str | None, key: str | None, environ: Mapping[str, str]
-) -> tuple[Submission, tuple[str, ...]]:
-    """The same for a run that was typed, not written."""
-    return _submission(spec, where, base, key, environ)
+    repository: Repository
+    project: Project
+    settings: Settings
 
 
-def _submission(
-    spec: RunSpec, where: Path, base: str | None, key: str | None, environ: Mapping[str, str]
-) -> tuple[Submission, tuple[str, ...]]:
+def workplace(where: Path) -> Workplace:
+    """The repository around `where`. Raises ConfigError for a file, NotFound or Refused for the repository, ToolMissing for git."""
     settings = user.load(user.path(), len(cores.usable()))
     state = home().root
     files.private_dir(state)
     repository = discover(Git(state / "git"), where)
     _refuse_strange_bytes(repository)
+    return Workplace(repository, project.load(main_root(repository), kind_commands()), settings)
+
+
+def main_root(repository: Repository) -> Path:
+    """The main worktree, where the project file lies: what an agent writes into its own linked worktree changes nothing for others.
+
+    The checkout itself where there is no main worktree: linked worktrees of a bare repository, submodules.
+    """
+    common = repository.common_dir
+    return common.parent if common.name == ".git" and (common / "index").exists() else repository.root
+
+
+def from_plan(path: Path, where: Path, base: str | None, key: str | None, environ: Mapping[str, str]) -> tuple[Submission, tuple[str, ...]]:
+    """Read a plan for the repository around `where`. Returns the submission and one-line notes about the repository.
+
+    Raises ConfigError for the plan too, and what `workplace` raises.
+    """
+    place = workplace(where)
+    spec = plan.load(path, kind_commands(), place.project.defaults, place.project.base)
+    return submission(spec, place, base, key, environ), place.repository.notes
+
+
+def from_words(
+    words: tuple[str, ...], options: Mapping[str, Any], where: Path, base: str | None, key: str | None, environ: Mapping[str, str]
+) -> tuple[Submission, tuple[str, ...]]:
+    """The same for the run of one task that `nightcrew add` describes. Raises UsageError for what a plan would refuse too."""
+    place = workplace(where)
+    spec = plan.single(words, kind_commands(), options, place.project.defaults, place.project.base)
+    spec = replace(spec, title=_text(spec.title), tasks=tuple(replace(task, title=_text(task.title)) for task in spec.tasks))
+    return submission(spec, place, base, key, environ), place.repository.notes
+
+
+def submission(spec: RunSpec, place: Workplace, base: str | None, key: str | None, environ: Mapping[str, str]) -> Submission:
+    """`spec` at `place`, ready to be handed over; `base` overrides its own. Raises NotFound when that names no commit."""
+    repository = place.repository
     if base is not None:
-        spec = RunSpec(title=spec.title, tasks=spec.tasks, base=base)
-    submission = Submission(
+        spec = replace(spec, base=base)
+    return Submission(
         key=key or secrets.token_hex(16),
         project=repository.project,
         root=os.fspath(repository.root),
         common_dir=os.fspath(repository.common_dir),
         base_oid=resolve(repository, spec.base),
         spec=spec,
-        env=allowed(environ, settings.pass_env),
+        env=allowed(environ, place.settings.pass_env),
     )
-    return submission, repository.notes
 
 
 def _refuse_strange_bytes(repository: Repository) -> None:
@@ -73,10 +101,9 @@ def settings_path() -> Path:
     return user.path()
 
 
-def single(words: tuple[str, ...], options: Mapping[str, Any]) -> RunSpec:
-    """The run of one task that `nightcrew add` describes. Raises UsageError for what a plan would refuse too."""
-    spec = plan.single(words, kinds().keys(), options)
-    return replace(spec, title=_text(spec.title), tasks=tuple(replace(task, title=_text(task.title)) for task in spec.tasks))
+def kind_commands() -> dict[str, tuple[str, ...]]:
+    """Every kind of agent, with the command that it brings, if any."""
+    return {name: kind.command() for name, kind in kinds().items()}
 
 
 def _text(title: str) -> str:

@@ -12,9 +12,9 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
-from supervisor.core.crew import Attempt, Collect, Command, Finish, MarkRunning, Revive, SetState, Start, Stop, Task
+from supervisor.core.crew import Attempt, Begin, Collect, Command, Finish, MarkRunning, Revive, SetState, Start, Stop, Task
 from supervisor.core.errors import StaleEpoch
 from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
@@ -179,6 +179,8 @@ class Ledger:
             priority=spec.priority,
             task_class=spec.task_class,
             after=frozenset(str(need["needs"]) for need in needs),
+            any_end=spec.after_on == "finished",
+            together=f"{row['run']}:{spec.together}" if spec.together else "",
             timeout_s=spec.timeout_s,
             retries=spec.retries,
             state=TaskState(row["state"]),
@@ -187,12 +189,13 @@ class Ledger:
             losses=row["losses"],
             not_before=now + left if left else 0.0,
             cause=row["reason"] if row["epoch"] else "",
-            attempt=self._open_attempt(row["id"], row["epoch"], now),
+            attempt=self._open_attempt(row["id"], row["epoch"], now, bool(spec.together)),
         )
 
-    def _open_attempt(self, task: str, epoch: int, now: float) -> Attempt | None:
+    def _open_attempt(self, task: str, epoch: int, now: float, held: bool) -> Attempt | None:
         row = self._db.execute("SELECT state, stop_why FROM attempt WHERE task = ? AND epoch = ? AND end IS NULL", (task, epoch)).fetchone()
-        return None if row is None else Attempt(epoch, AttemptState(row["state"]), now, row["stop_why"])
+        # Held again even if it began before we came: saying `begin` twice is harmless, never saying it is not.
+        return None if row is None else Attempt(epoch, AttemptState(row["state"]), now, row["stop_why"], held)
 
     def unreleased(self) -> list[AttemptRow]:
         """Every attempt of which a process, a session or an unwritten result may be left."""
@@ -235,6 +238,22 @@ class Ledger:
             row["created"],
         )
 
+    def needs(self, task: str) -> list[dict[str, Any]]:
+        """What the tasks that `task` comes after came to, in the plan's order, as `after.json` gives it to the agent."""
+        rows = self._db.execute(
+            """SELECT t.id, t.name, t.title, t.state, t.reason, t.spec, a.result FROM dependency d JOIN task t ON t.id = d.needs
+               LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE d.task = ? ORDER BY t.ord""",
+            (task,),
+        )
+        return [
+            {
+                **{name: row[name] for name in ("id", "name", "title", "state", "reason")},
+                "params": dict(TaskSpec.from_json(row["spec"]).params),
+                "result": json.loads(row["result"]) if row["result"] else None,
+            }
+            for row in rows
+        ]
+
     # Commands ------------------------------------------------------------------------------------------------------------------------
 
     def commit(self, commands: Iterable[Command]) -> None:
@@ -257,6 +276,8 @@ class Ledger:
                 self._start(task, epoch, cause)
             case MarkRunning(task, epoch):
                 self._step(task, epoch, "state = 'running', started = ?", self._wall())
+            case Begin(task, epoch):
+                self._journal(task, epoch, "begin", {})
             case Stop(task, epoch, why):
                 self._stop(task, epoch, why)
             case Collect(task, epoch, end, cause):

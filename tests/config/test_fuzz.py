@@ -69,7 +69,7 @@ def refused(load: Callable[[], RunSpec | Settings]) -> str:
 @given(data=TEXTS)
 def test_any_bytes_are_a_plan_or_a_config_error(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    on = refused(lambda: plan.load(file, ("shell", "terminal")))
+    on = refused(lambda: plan.load(file, {"shell": (), "terminal": ()}))
     assert on == "" or on.startswith(str(file))
 
 

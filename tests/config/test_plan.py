@@ -14,7 +14,7 @@ from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.spec import RunSpec, TaskSpec
 
-KINDS = ("shell", "terminal")
+KINDS: dict[str, tuple[str, ...]] = {"shell": (), "terminal": (), "scout": ("scout", "--fast")}
 A = '[[tasks]]\nid = "a"\ncommand = "true"\n'
 Load = Callable[[str], RunSpec]
 Fail = Callable[[str | bytes], str]
@@ -157,7 +157,7 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
         ("cores = 0", "bad value plan.toml:4 tasks.cores: Input should be greater than or equal to 1, not 0"),
         ("cores = [0, -1]", "bad value plan.toml:4 tasks.cores: Input should be"),
         ("title = 3", "bad value plan.toml:4 tasks.title: Input should be a valid string, not 3"),
-        ('after = "b"', "bad value plan.toml:4 tasks.after: Input should be a valid list, not 'b'"),
+        ('after = "b"', "bad value plan.toml:4 tasks.after: give a list of ids, or"),
         ('after = ["b"]', "bad value plan.toml:4 tasks.after: no task has the id 'b'; known: a"),
         ('after = ["a"]', "bad value plan.toml:4 tasks.after: the tasks wait for each other: a -> a"),
         ('prompt = "p"\nprompt_file = "f"', "bad value plan.toml:1 tasks: give prompt or prompt_file, not both"),
@@ -326,3 +326,39 @@ def test_arguments_that_are_no_text_are_run_as_they_are_and_shown_escaped() -> N
     made = single("cat", "caf\udce9")
     assert (made.argv, made.title) == (("cat", "caf\udce9"), "cat caf\\udce9")
     assert single("x", title="\udcff").title == "\\udcff"
+
+
+# What a task may come after, and how ------------------------------------------------------------------------------------------------
+
+
+def test_after_is_a_list_or_a_table(load: Load) -> None:
+    text = """
+[[tasks]]
+id = "a"
+kind = "scout"
+[[tasks]]
+id = "b"
+command = "true"
+after = ["a"]
+[[tasks]]
+id = "lead"
+command = "true"
+after = { all = ["a", "b", "a"], on = "finished" }
+together = "x"
+"""
+    found = {task.name: task for task in load(text).tasks}
+    assert (found["b"].after, found["b"].after_on, found["b"].together) == (("a",), "done", "")
+    assert (found["lead"].after, found["lead"].after_on, found["lead"].together) == (("a", "b"), "finished", "x")
+    assert found["a"].argv == ("scout", "--fast"), "a kind that brings its command needs none"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('after = { all = ["a"], on = "maybe" }', "tasks.after.on"),
+        ('after = { al = ["a"] }', "al: did you mean all?"),
+        ('kind = "scout"', "brings its own command"),
+    ],
+)
+def test_a_bad_table_is_named(fail: Fail, line: str, said: str) -> None:
+    assert said in fail(f'[[tasks]]\nid = "a"\ncommand = "true"\n{line}\n')

@@ -18,10 +18,10 @@ def write(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def test_no_file_is_the_defaults_with_two_slots_a_core_and_at_least_four(tmp_path: Path) -> None:
-    assert user.load(tmp_path / "absent", 1) == Settings(slots=4)
+def test_no_file_is_the_defaults_with_two_slots_a_core_and_at_least_eight(tmp_path: Path) -> None:
+    assert user.load(tmp_path / "absent", 1) == Settings(slots=8)
     assert user.load(tmp_path / "absent" / "deeper", 16) == Settings(slots=32)
-    assert user.load(write(tmp_path, "# nothing\n"), 2) == Settings(slots=4)
+    assert user.load(write(tmp_path, "# nothing\n"), 2) == Settings(slots=8)
 
 
 def test_every_key(tmp_path: Path) -> None:

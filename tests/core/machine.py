@@ -41,6 +41,8 @@ SPECS = st.builds(
     task_class=st.sampled_from(TaskClass),
     timeout_s=st.sampled_from([0.0, 10.0]),
     retries=st.integers(0, 2),
+    after_on=st.sampled_from(["done", "finished"]),
+    together=st.sampled_from(["", "", "x"]),
 )
 
 
@@ -68,6 +70,8 @@ class CrewMachine(RuleBasedStateMachine):
                     task_class=spec.task_class,
                     timeout_s=spec.timeout_s,
                     retries=spec.retries,
+                    any_end=spec.after_on == "finished",
+                    together=f"plan {made[0].id if made else self.order}:{spec.together}" if spec.together else "",
                     after=frozenset(made[index].id for index in needs),
                 )
             )
@@ -206,4 +210,7 @@ def facts(held: Task) -> tuple[object, ...]:
     """What must survive a restart."""
     attempt = held.attempt
     live = None if attempt is None else (attempt.epoch, attempt.state, attempt.stop_why)
-    return (held.state, held.epoch, held.failures, held.losses, held.after, held.priority, held.task_class, held.retries, live)
+    return (
+        held.state, held.epoch, held.failures, held.losses, held.after, held.any_end, held.together, held.priority, held.task_class,
+        held.retries, live,
+    )  # fmt: skip

@@ -18,7 +18,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from supervisor.core.crew import Attempt, Collect, Command, Crew, Event, Finish, MarkRunning, Revive, SetState, Start, Stop, Submitted, Task
+from supervisor.core.crew import (
+    Attempt,
+    Begin,
+    Collect,
+    Command,
+    Crew,
+    Event,
+    Finish,
+    MarkRunning,
+    Revive,
+    SetState,
+    Start,
+    Stop,
+    Submitted,
+    Task,
+)
 from supervisor.core.decide import decide
 from supervisor.core.states import FINAL, TASK_TRANSITIONS, AttemptState, End, TaskState, attempt_after
 
@@ -107,6 +122,8 @@ class Books:
                 return self._started(held, epoch, cause, now)
             case MarkRunning(_, epoch):
                 return self._stepped(held, epoch, "started", now)
+            case Begin(_, epoch):
+                return self._begun(held, epoch, now)
             case Stop(_, epoch, why):
                 return self._stopped(held, epoch, why, now)
             case Collect(_, epoch, _, _):
@@ -129,16 +146,27 @@ class Books:
         assert held.not_before <= now, f"{held.id} starts inside its backoff"
         alive = sum(other.attempt is not None for other in self.tasks.values())
         assert self.slots is None or alive < self.slots, f"{held.id} starts beyond {self.slots} slots"
-        return replace(held, state=TaskState.RUNNING, epoch=epoch, cause="", attempt=Attempt(epoch, AttemptState.LAUNCHING, now))
+        return replace(
+            held,
+            state=TaskState.RUNNING,
+            epoch=epoch,
+            cause="",
+            attempt=Attempt(epoch, AttemptState.LAUNCHING, now, held=bool(held.together)),
+        )
 
     def _stepped(self, held: Task, epoch: int, event: str, now: float) -> Task:
         attempt = self._live(held, epoch)
         return replace(held, attempt=replace(attempt, state=attempt_after(attempt.state, event), since=now))
 
+    def _begun(self, held: Task, epoch: int, now: float) -> Task:
+        attempt = self._live(held, epoch)
+        assert attempt.held and attempt.state is AttemptState.RUNNING, f"{held.id}:{epoch} begins and was not held"
+        return replace(held, attempt=replace(attempt, held=False, since=now))
+
     def _stopped(self, held: Task, epoch: int, why: str, now: float) -> Task:
         attempt = self._live(held, epoch)
         if attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING):
-            return replace(held, attempt=Attempt(epoch, AttemptState.STOPPING, now, why))
+            return replace(held, attempt=replace(attempt, state=AttemptState.STOPPING, since=now, stop_why=why))
         assert attempt.stop_why != why, f"{held.id}:{epoch} is stopped twice for the same reason"
         return replace(held, attempt=replace(attempt, stop_why=why))
 
@@ -164,5 +192,6 @@ class Books:
         assert held.state not in FINAL, f"{held.id} is {held.state}, which is final, and becomes {state}"
         assert state in TASK_TRANSITIONS[held.state].values(), f"{held.id}: {held.state} cannot become {state}"
         if held.state is TaskState.WAITING and state is TaskState.READY:
-            early = [need for need in held.after if self.tasks[need].state is not TaskState.DONE]
+            enough = FINAL if held.any_end else {TaskState.DONE}
+            early = [need for need in held.after if self.tasks[need].state not in enough]
             assert early == [], f"{held.id} is unblocked before {early}"

@@ -22,6 +22,6 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
         if wanted is not None and row.task not in wanted:
             continue
         item = {"attempt": f"{row.task}:{row.epoch}", "path": row.worktree}
-        why = await loop.clean_one(row, how)
+        why = await loop.jobs.clean(row, how)
         answer["kept" if why else "removable"].append({**item, "why": why} if why else item)
     return answer

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from supervisor.core import names
 from supervisor.core.crew import Submitted
+from supervisor.core.errors import Refused
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.daemon.loop import Loop
 from supervisor.host.failpoint import failpoint
@@ -27,6 +29,7 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
     run = dict(args["spec"])
     tasks = tuple(TaskSpec.from_json(text) for text in run["tasks"])
     spec = RunSpec(title=str(run["title"]), base=str(run["base"]), tasks=tasks)
+    _refuse_large_groups(spec, loop.settings.slots)
     submission = Submission(**{**args, "spec": spec})
     run_id, new = loop.ledger.submit(submission, _fresh_id(loop))
     failpoint("submit.committed")
@@ -35,6 +38,17 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
         # Offered, not fed: the run is acknowledged by its own commit, whatever becomes of the next one.
         loop.events([Submitted(crew)])
     return {"run": run_id, "new": new, "tasks": [task.id for task in crew]}
+
+
+def _refuse_large_groups(spec: RunSpec, slots: int) -> None:
+    """Tasks that begin together need a slot each, or they would wait for one another."""
+    groups = Counter(task.together for task in spec.tasks if task.together)
+    for name, size in groups.most_common(1):
+        if size > slots:
+            why = f"{size} tasks are to begin together and there are {slots} slots"
+            raise Refused(
+                "cannot start", on=name, why=why, hint="a smaller group, or `slots` in config.toml, nightcrew down, nightcrew up -d"
+            )
 
 
 def _fresh_id(loop: Loop) -> str:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -324,3 +325,26 @@ def test_the_runner_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
     heavy = {"collections", "contextlib", "ctypes", "dataclasses", "enum", "json", "pathlib", "re", "signal", "subprocess", "typing"}
     assert not heavy & set(done.stdout.split())
+
+
+def test_a_held_command_begins_when_it_is_let_and_its_time_counts_from_there(lab: Lab) -> None:
+    attempt = lab.attempt("sleep", "60", hold="begin", timeout_s=0.2)
+    runner = attempt.start()
+    started = until(attempt.started, "started.json")
+    assert runner.poll() is None and not (attempt.directory / "stdout.log").exists()
+    (attempt.directory / "begin").touch()
+    let = time.time()
+    runner.communicate(timeout=60)
+    record = attempt.record()
+    assert (record.why, started.at <= let <= record.started + 0.001) == ("timeout", True)
+
+
+def test_a_held_command_that_is_stopped_never_runs(lab: Lab) -> None:
+    attempt = lab.attempt("touch", str(lab.folder / "ran"), hold="begin")
+    runner = attempt.start()
+    until(attempt.started, "started.json")
+    runner.send_signal(signal.SIGTERM)
+    runner.communicate(timeout=60)
+    record = attempt.record()
+    assert (runner.returncode, record.why, record.code, record.detail) == (143, "stopped", None, "before its command began")
+    assert not (lab.folder / "ran").exists()

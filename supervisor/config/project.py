@@ -1,0 +1,178 @@
+"""The project's file: `nightcrew.toml` at the root of the main worktree, committed next to the code. docs/project.md describes each key.
+
+It arrives with a clone, so it is text of a stranger until somebody has read it. That decides what it may say: how tasks that a person
+starts are run, and what an analysis looks at. It names no command and sets no variable of an agent's environment (`params`): which
+variables make a program run or send something else (LD_PRELOAD, NODE_OPTIONS, ANTHROPIC_BASE_URL ...) no list can know.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from supervisor.config.locate import line_of
+from supervisor.config.plan import Shared
+from supervisor.config.reading import Duration, Strict, nearest, parse, read_text
+from supervisor.core.analysis.nouns import Perspective
+from supervisor.core.errors import ConfigError
+
+NAME = "nightcrew.toml"
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
+_NO_PARAMS = "a file that comes with a clone sets no environment variables of your agents; write params into the plan"
+
+
+class DefaultsModel(Shared):
+    """`[defaults]`: the keys of a plan's `[defaults]`, but for `params`."""
+
+    @field_validator("params", mode="before")
+    @classmethod
+    def _refused(cls, value: Any) -> Any:  # noqa: ARG003 - whatever it holds
+        raise ValueError(_NO_PARAMS)
+
+
+class AnalyzeModel(Strict):
+    """`[analyze]`: what `nightcrew analyze` looks at."""
+
+    agents: Annotated[list[str], Field(min_length=1)] = Field(default_factory=lambda: [str(one) for one in Perspective])
+    exclude: Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(max_length=1000)] = Field(default_factory=list)
+    timeout: Annotated[Duration, Field(gt=0, le=86400)] = 600.0
+    model: str | None = None
+
+    @field_validator("agents")
+    @classmethod
+    def _agents(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if name not in set(Perspective):
+                raise ValueError(f"{name!r} is no analyst; {nearest(name, [str(one) for one in Perspective])}")
+        return list(dict.fromkeys(value))
+
+    @field_validator("exclude")
+    @classmethod
+    def _exclude(cls, value: list[str]) -> list[str]:
+        if any(not pattern.isprintable() for pattern in value):
+            raise ValueError("a pattern has no line breaks and no control characters")
+        return value
+
+    @field_validator("model")
+    @classmethod
+    def _model(cls, value: str | None) -> str | None:
+        if value is not None and not _MODEL.fullmatch(value):
+            raise ValueError("the name of a model has 1 to 128 letters, digits, '.', '_', ':', '/', '@' or '-'")
+        return value
+
+
+class ProjectModel(Strict):
+    """The whole file."""
+
+    base: Annotated[str, Field(min_length=1)] | None = None
+    defaults: DefaultsModel = Field(default_factory=DefaultsModel)
+    analyze: AnalyzeModel = Field(default_factory=AnalyzeModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Analyze:
+    """What an analysis looks at when the command line does not say otherwise."""
+
+    agents: tuple[Perspective, ...] = tuple(Perspective)
+    exclude: tuple[str, ...] = ()
+    """Glob patterns of paths that no analyst reads."""
+    timeout_s: float = 600.0
+    """Of each analyst."""
+    model: str | None = None
+    """Writes the lead's prose; None: nobody does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a repository says about itself. Without a file: all defaults."""
+
+    file: Path | None = None
+    """Where it was read; None when there is none."""
+    base: str | None = None
+    """Revision at which runs start when neither the command line nor the plan names one."""
+    defaults: Shared = field(default_factory=Shared)
+    """Only the keys in its `model_fields_set` were given: they are for tasks that do not have them."""
+    analyze: Analyze = field(default_factory=Analyze)
+
+
+def load(root: Path, kinds: Mapping[str, tuple[str, ...]] | None = None) -> Project:
+    """The project file of the repository whose main worktree is at `root`. `kinds` as for `plan.load`; None: any name may be a kind.
+
+    Raises ConfigError with `file:line`, the key, and what is allowed or nearest; also for anything but a plain file of that name.
+    """
+    file = root / NAME
+    if not _there(file):
+        return Project()
+    text = read_text(file)
+    model = parse(text, ProjectModel, str(file))
+    if kinds is not None:
+        _check_kind(model.defaults.kind, kinds, f"{file}:{line_of(text, ['defaults', 'kind'])} defaults.kind")
+    analyze = model.analyze
+    return Project(
+        file=file,
+        base=model.base,
+        defaults=model.defaults,
+        analyze=Analyze(tuple(map(Perspective, analyze.agents)), tuple(analyze.exclude), analyze.timeout, analyze.model),
+    )
+
+
+def _check_kind(kind: str, kinds: Mapping[str, tuple[str, ...]], on: str) -> None:
+    if kind not in kinds:
+        raise ConfigError("bad value", on=on, why=f"{kind!r} is not a kind of agent; {nearest(kind, kinds)}")
+    if kinds[kind]:
+        raise ConfigError("bad value", on=on, why=f"a task of kind {kind} brings its own command, so not every task can be one")
+
+
+def _there(file: Path) -> bool:
+    """Whether there is a file. A link could lead to any file of this machine, and to a pipe that is never written."""
+    try:
+        mode = file.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigError("cannot read", on=str(file), why=error.strerror or str(error)) from None
+    if not stat.S_ISREG(mode):
+        raise ConfigError("cannot read", on=str(file), why="it is not a plain file", hint="put a file there, or remove it")
+    return True
+
+
+TEMPLATE = """\
+# nightcrew.toml: how nightcrew works in this repository. Commit it. Every key is optional; those below show their defaults.
+# The order: the command line, then the task, then the plan's [defaults], then this file. More: `nightcrew run --help`, docs/project.md.
+
+# Where worktrees start: a branch, tag or commit. HEAD is whatever is checked out when a run is handed over.
+#base = "HEAD"
+
+# For every task of `nightcrew run` and `nightcrew add` that does not say otherwise.
+#[defaults]
+# What an agent is: "shell" works by itself and is logged, "terminal" owns its pane, attach and type.
+#kind = "shell"
+# 0 to 100; higher starts earlier when slots are short.
+#priority = 50
+# "interactive" before "normal" before "batch".
+#class = "normal"
+# Stop an agent after this long: "90s", "30m", "2h". No default: it may take for ever.
+#timeout = "2h"
+# How often a failed task is tried again.
+#retries = 0
+# How many cores an agent gets, or which: [0, 1]. No default: all those of the crew.
+#cores = 1
+
+# For `nightcrew analyze`.
+#[analyze]
+# Which analysts look.
+#agents = ["security", "complexity", "docstrings", "tests", "structure"]
+# Paths that none of them reads, such as "vendor/*" or "*_pb2.py".
+#exclude = []
+# Of each analyst: one that hangs fails alone.
+#timeout = "10m"
+# The model that writes the summary in prose; it is sent the findings. No default: the summary is computed and nothing is sent.
+#model = "claude-sonnet-4-5"
+"""
+"""What `nightcrew init` writes: prose after `# `, keys after `#`, so that taking the one `#` away gives a key."""

@@ -1,0 +1,154 @@
+"""What is done for one attempt, in the order of its life: launch, begin, stop, collect, release; and after a crash, adopt.
+
+Each job may be repeated: it finds out what an interrupted one left and goes on from there. A job tells the loop what came of it by an
+event; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from supervisor.core.crew import Event, Secured, TreeGone
+from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, Refused, ToolFailed
+from supervisor.core.records import attempt_name
+from supervisor.core.recovery import SERVER_DIED
+from supervisor.core.states import End
+from supervisor.daemon.attempts import Attempts, Cleaning, facts
+from supervisor.host.clock import Clock
+from supervisor.host.failpoint import failpoint
+from supervisor.ledger.ledger import AttemptRow, LaunchRow, Ledger
+
+SECURE_PAUSES_S = (0.2, 1.0, 3.0)
+
+
+class Jobs:
+    """The steps of attempts, run in threads so that a hung tmux or git never stops the loop."""
+
+    def __init__(self, ledger: Ledger, attempts: Attempts, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._attempts = attempts
+        self._clock = clock
+        self._tell = tell
+        self._say = say
+        self.doubtful = False
+        """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
+        # Launches are bound by git and the disk: more than a few at once only wait for one another. Stops mostly sleep.
+        self.launchers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="launch")
+        self.stoppers = ThreadPoolExecutor(max_workers=32, thread_name_prefix="stop")
+
+    async def within(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
+        """Do it in a thread. What the system refuses there, or an agent's data makes impossible, is an error of ours like any other."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
+        except OSError as error:
+            kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else ToolFailed
+            raise kind(f"the system refused to {work.__name__}", on=str(error.filename or ""), why=error.strerror or str(error)) from error
+        except ValueError as error:
+            raise ToolFailed(f"could not {work.__name__}", why=str(error)) from error
+
+    async def launch(self, task: str, epoch: int) -> None:
+        row = self._ledger.launch_row(task)
+        asking_tmux = False
+        try:
+            environment = await self.within(self.launchers, self._attempts.prepare, task, epoch, row)
+            self._ledger.note(task, epoch, **facts(environment))
+            failpoint("launch.noted")
+            asking_tmux = True
+            pane = await self.within(self.launchers, self._attempts.spawn, task, epoch, row, environment, self._ledger.needs(task))
+        except (DiskFull, LedgerError):
+            raise  # says nothing about the agent, which may live already; the next try finds it
+        except NightcrewError as error:
+            self.doubtful = self.doubtful or (asking_tmux and not isinstance(error, Refused))
+            # What we were told failed may still have happened: nothing of it may live when the attempt is called gone.
+            await self.within(self.stoppers, self._attempts.stop, task, epoch)
+            # A refusal is about this task and will be the same next time; anything else is the machine's doing and is re-run.
+            end = End.FAILED if isinstance(error, Refused) else End.LOST
+            self._tell(TreeGone(task, epoch, end, f"could not start: {error.line()}"))
+            return
+        if pane is not None:
+            self._ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
+
+    async def begin(self, task: str, epoch: int) -> None:
+        """Let the command of a held attempt begin."""
+        await self.within(self.launchers, self._attempts.begin, task, epoch)
+
+    async def stop(self, task: str, epoch: int, *, why: str) -> None:
+        report = await self.within(self.stoppers, self._attempts.stop, task, epoch)
+        failpoint("stop.stopped")
+        if report.survivors:
+            self._say(f"{attempt_name(task, epoch)}: {len(report.survivors)} processes survived the stop: {list(report.survivors)}")
+        row = self._ledger.attempt(task, epoch)
+        if row is not None:
+            self._ended(replace(row, stop_why=why))
+
+    async def collect(self, task: str, epoch: int, *, end: End, cause: str) -> None:
+        row = self._ledger.attempt(task, epoch)
+        launch = self._ledger.launch_row(task)
+        if row is None:
+            return
+        try:
+            kept = await self._secured(row, launch, end, cause)
+        except DiskFull:
+            raise  # space comes back; until then the attempt waits here with its work in its worktree
+        except NightcrewError as error:
+            # The work stays where it is; saying so is better than holding the task, and its slot, for ever.
+            self._say(f"{attempt_name(task, epoch)}: {error.line()}")
+            kept = {}
+            cause = f"{cause}; not secured: {error.line()}" if cause else f"not secured: {error.line()}"
+            end = End.FAILED if end is End.DONE else end
+        if kept:
+            self._ledger.note(task, epoch, **kept)
+            for note in json.loads(kept["result"])["notes"]:
+                self._say(f"{attempt_name(task, epoch)}: {note}")
+        failpoint("finish.noted")
+        self._tell(Secured(task, epoch, end, cause))
+
+    async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
+        """Collect; a git that failed gets more chances, since what it failed on (a lock, a fork) is mostly gone a moment later."""
+        for pause in SECURE_PAUSES_S:
+            try:
+                return dict(await self.within(self.launchers, self._attempts.collect, row, launch, end, cause))
+            except ToolFailed:
+                await asyncio.sleep(pause)
+        return dict(await self.within(self.launchers, self._attempts.collect, row, launch, end, cause))
+
+    async def release(self, task: str, epoch: int) -> None:
+        await self.within(self.launchers, self._attempts.release, task, epoch)
+        failpoint("finish.session-killed")
+        self._ledger.release(task, epoch)
+
+    async def clean(self, row: AttemptRow, how: Cleaning) -> str:
+        """Remove one worktree, or only look whether it can be. Returns why it stays, or nothing."""
+        if row.end is None:
+            return "its task has not ended"
+        launch = self._ledger.launch_row(row.task)
+        why = str(await self.within(self.launchers, self._attempts.clean, row, launch, how))
+        if how.remove and not why:
+            self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
+            self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
+        return why
+
+    async def gone(self, task: str, epoch: int, *, swept: bool) -> None:
+        """No life is left. Unless the runner said that it swept its tree itself, do it for it; then say how the attempt ended."""
+        failpoint("finish.tree-gone")
+        if not swept:
+            await self.stop(task, epoch, why="")
+        elif (row := self._ledger.attempt(task, epoch)) is not None:
+            self._ended(row)
+
+    def _ended(self, row: AttemptRow) -> None:
+        end, cause = self._attempts.judged(row, self._ledger.launch_row(row.task))
+        if cause == SERVER_DIED:
+            self._say(f"{cause}; what ran in it is run again")
+        self._tell(TreeGone(row.task, row.epoch, end, cause))
+
+    async def adopt(self, task: str, epoch: int) -> None:
+        """The supervisor before us died between the spawn and its note: without it a closed session would look like a dead server."""
+        server = await self.within(self.launchers, self._attempts.server_of, task, epoch)
+        self._ledger.note(task, epoch, server_pid=server)

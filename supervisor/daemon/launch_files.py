@@ -1,0 +1,79 @@
+"""What the daemon writes into an attempt's directory before the runner comes: its orders, and what the agent may read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agents.kinds import kinds
+from supervisor.core import environment, records
+from supervisor.core.records import LaunchSpec
+from supervisor.core.spec import Settings
+from supervisor.host import cores, files, limits
+from supervisor.host.paths import Home
+from supervisor.ledger.ledger import LaunchRow
+from worktrees import guard
+from worktrees.environments import Environment
+
+GUARD = "guard.json"
+"""Digests of what steers git in the user's repository, as it was when the attempt began."""
+BEGIN = "begin"
+AFTER = "after.json"
+
+
+def write(
+    home: Home, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, needs: list[dict[str, Any]], turn: int
+) -> Path:
+    """Write everything that the runner of `key` (task, epoch) needs; may be repeated. Returns the attempt's directory.
+
+    `needs` is what the tasks before it came to; `turn` lets tasks that want one core get different ones.
+    """
+    directory, spec = home.attempt(*key), launch.spec
+    for folder in (directory, directory / "out", directory / "tmp"):
+        files.private_dir(folder)
+    tag = records.tag(str(home.root), *key)
+    orders = LaunchSpec(
+        task=key[0],
+        epoch=key[1],
+        tag=tag,
+        argv=spec.argv,
+        cwd=str(made.path),
+        env=environment.for_agent(launch.env, spec.params, _own_variables(directory, key, launch, needs, tag)),
+        mode=kinds()[spec.kind].mode,
+        timeout_s=spec.timeout_s,
+        grace_s=settings.grace_s,
+        log_max=settings.log_max,
+        nice=settings.nice,
+        cores=cores.choose(spec.cores, settings.cores_reserve, cores.usable(), turn),
+        rlimits=limits.rlimits(settings),
+        mark=records.mark(tag),
+        hold=BEGIN if spec.together else "",
+        hint_socket=str(home.hint_socket),
+    )
+    files.atomic_write(directory / GUARD, json.dumps(guard.config_guard(made.repo)).encode())
+    files.atomic_write(directory / "launch.spec", records.write_spec(orders))
+    return directory
+
+
+def begin(home: Home, key: tuple[str, int]) -> None:
+    """Let the command of a held attempt begin; idempotent."""
+    files.atomic_write(home.attempt(*key) / BEGIN, b"")
+
+
+def _own_variables(directory: Path, key: tuple[str, int], launch: LaunchRow, needs: list[dict[str, Any]], tag: str) -> dict[str, str]:
+    own = {
+        "NIGHTCREW_TASK": key[0],
+        "NIGHTCREW_EPOCH": str(key[1]),
+        "NIGHTCREW_RUN": launch.run,
+        "NIGHTCREW_OUT": str(directory / "out"),
+        "TMPDIR": str(directory / "tmp"),
+        records.TAG_VARIABLE: tag,
+    }
+    if launch.spec.prompt is not None:
+        files.atomic_write(directory / "prompt.md", launch.spec.prompt.encode())
+        own["NIGHTCREW_PROMPT_FILE"] = str(directory / "prompt.md")
+    if needs:
+        files.atomic_write(directory / AFTER, json.dumps({"schema": 1, "tasks": needs}).encode())
+        own["NIGHTCREW_AFTER"] = str(directory / AFTER)
+    return own
