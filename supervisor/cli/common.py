@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from supervisor.core.errors import NightcrewError, NotFound
+from supervisor.core.errors import NotFound
 from supervisor.daemon import lock
-from supervisor.host.paths import Home, home
+from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
 
@@ -90,16 +90,6 @@ class SupervisorWatch:
         if not self._said and lock.holder(self._where.lock) is None:
             self._said = True
             say("no supervisor is running: agents that live go on, nothing new starts; next: nightcrew up -d")
-
-
-def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Shell completion: ids and names of recent tasks."""
-    try:
-        rows = ledger(home()).execute("SELECT id, name, run FROM task ORDER BY ord DESC LIMIT 500").fetchall()
-    except (NightcrewError, sqlite3.Error):
-        return []  # in the middle of somebody's command line is no place for an error
-    words = dict.fromkeys(str(word) for row in rows for word in (row["name"], row["id"], row["run"]))
-    return [word for word in words if word.startswith(incomplete)]
 
 
 def settings_file() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import click
 
@@ -21,6 +21,28 @@ LOOK_S = 0.2
 
 def submit_and_follow(home: Home, submission: Submission, notes: Iterable[str], *, detach: bool, as_json: bool) -> int:
     """Hand the run over; then return, or print each change until all have ended. Returns the exit code."""
+    accepted = hand_over(home, submission, notes)
+    if detach:
+        return say_accepted(accepted, as_json=as_json)
+    views = to_the_end(home, accepted.run, quiet=as_json)
+    if as_json:
+        common.print_json(run=accepted.run, tasks=[tasks_json.task(view) for view in views])
+    return 0 if all(view.state is TaskState.DONE for view in views) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A run that is on disk at the supervisor's."""
+
+    run: str
+    tasks: tuple[str, ...]
+    """Full ids."""
+    new: bool
+    """False when the same key had made it before."""
+
+
+def hand_over(home: Home, submission: Submission, notes: Iterable[str]) -> Accepted:
+    """Give the run to the supervisor, which is started when none runs."""
     from supervisor.daemon import protocol, start
     from supervisor.daemon.handlers import submit
 
@@ -28,19 +50,20 @@ def submit_and_follow(home: Home, submission: Submission, notes: Iterable[str], 
         common.say(note)
     start.ensure_running(home, common.settings_file(), common.say)
     answer = protocol.call(home.daemon_socket, "submit", submit.to_wire(submission))
-    run, tasks = str(answer["run"]), list(answer["tasks"])
-    known = "" if answer["new"] else " (known already: the same key)"
-    common.say(f"run {run}: {len(tasks)} task{'s' if len(tasks) != 1 else ''}{known}; nightcrew status {run}")
-    if detach:
-        if as_json:
-            common.print_json(run=run, new=answer["new"], tasks=tasks)
-        else:
-            click.echo("\n".join(tasks))
-        return 0
-    views = to_the_end(home, run, quiet=as_json)
+    accepted = Accepted(str(answer["run"]), tuple(answer["tasks"]), bool(answer["new"]))
+    count = len(accepted.tasks)
+    known = "" if accepted.new else " (known already: the same key)"
+    common.say(f"run {accepted.run}: {count} task{'s' if count != 1 else ''}{known}; nightcrew status {accepted.run}")
+    return accepted
+
+
+def say_accepted(accepted: Accepted, *, as_json: bool) -> int:
+    """What a detached command prints. Returns its exit code."""
     if as_json:
-        common.print_json(run=run, tasks=[tasks_json.task(view) for view in views])
-    return 0 if all(view.state is TaskState.DONE for view in views) else 1
+        common.print_json(run=accepted.run, new=accepted.new, tasks=list(accepted.tasks))
+    else:
+        click.echo("\n".join(accepted.tasks))
+    return 0
 
 
 def to_the_end(home: Home, run: str, *, quiet: bool) -> list[queries.TaskView]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from supervisor import __version__
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError, one_line
@@ -22,6 +23,7 @@ from supervisor.host.guard import check_packages
 
 VERBS = {
     "run": "Run a plan of tasks and follow it to its end.",
+    "analyze": "Look at a repository from five perspectives, and write a report.",
     "add": "Run one command as a task.",
     "status": "Show what every agent does.",
     "attach": "Look into an agent's pane, live.",
@@ -29,11 +31,15 @@ VERBS = {
     "wait": "Wait until tasks have ended.",
     "kill": "End tasks and everything that they started.",
     "retry": "Run finished tasks again.",
+    "report": "Write the report of a run, as it stands.",
     "diff": "Show what a task changed.",
     "take": "Merge a task's result into the current branch.",
     "clean": "Remove worktrees whose work is safe.",
+    "init": "Write a commented nightcrew.toml into a repository.",
+    "doctor": "Check this machine and what nightcrew keeps on it.",
     "up": "Start the supervisor.",
     "down": "Stop the supervisor; agents go on.",
+    "completion": "Print what makes a shell complete verbs and names.",
     "bench": "Measure spawning, idling and adopting on this machine.",
 }
 """Every verb in the order in which `--help` shows them, with its line there."""
@@ -50,6 +56,10 @@ class _Verbs(click.Group):
             return None
         command: click.Command = importlib.import_module(f"supervisor.cli.commands.{cmd_name}").command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
+        return [*verbs, *super(click.Group, self).shell_complete(ctx, incomplete)]  # click.Group's own would import every verb
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -94,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if argv is None else argv)
     _show_anything()
     try:
-        check_packages()
+        if words[:1] != ["doctor"]:  # which says it among all the rest
+            check_packages()
         code = cli.main(args=words, prog_name="nightcrew", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except (click.Abort, KeyboardInterrupt):

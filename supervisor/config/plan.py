@@ -88,7 +88,9 @@ class TaskModel(Shared):
         if isinstance(value, list):
             return {"all": value}
         if not isinstance(value, dict):
-            raise ValueError('give a list of ids, or { all = ["a", "b"], on = "finished" }')
+            raise ValueError(  # noqa: TRY004 - pydantic reports ValueError, and lets TypeError through
+                'give a list of ids, or { all = ["a", "b"], on = "finished" }'
+            )
         return value
 
     @field_validator("id")

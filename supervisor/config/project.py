@@ -7,7 +7,6 @@ variables make a program run or send something else (LD_PRELOAD, NODE_OPTIONS, A
 
 from __future__ import annotations
 
-import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from supervisor.core.analysis.nouns import Perspective
 from supervisor.core.errors import ConfigError
 
 NAME = "nightcrew.toml"
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
 _NO_PARAMS = "a file that comes with a clone sets no environment variables of your agents; write params into the plan"
 
 
@@ -42,7 +40,6 @@ class AnalyzeModel(Strict):
     agents: Annotated[list[str], Field(min_length=1)] = Field(default_factory=lambda: [str(one) for one in Perspective])
     exclude: Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(max_length=1000)] = Field(default_factory=list)
     timeout: Annotated[Duration, Field(gt=0, le=86400)] = 600.0
-    model: str | None = None
 
     @field_validator("agents")
     @classmethod
@@ -57,13 +54,6 @@ class AnalyzeModel(Strict):
     def _exclude(cls, value: list[str]) -> list[str]:
         if any(not pattern.isprintable() for pattern in value):
             raise ValueError("a pattern has no line breaks and no control characters")
-        return value
-
-    @field_validator("model")
-    @classmethod
-    def _model(cls, value: str | None) -> str | None:
-        if value is not None and not _MODEL.fullmatch(value):
-            raise ValueError("the name of a model has 1 to 128 letters, digits, '.', '_', ':', '/', '@' or '-'")
         return value
 
 
@@ -84,8 +74,6 @@ class Analyze:
     """Glob patterns of paths that no analyst reads."""
     timeout_s: float = 600.0
     """Of each analyst."""
-    model: str | None = None
-    """Writes the lead's prose; None: nobody does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +106,7 @@ def load(root: Path, kinds: Mapping[str, tuple[str, ...]] | None = None) -> Proj
         file=file,
         base=model.base,
         defaults=model.defaults,
-        analyze=Analyze(tuple(map(Perspective, analyze.agents)), tuple(analyze.exclude), analyze.timeout, analyze.model),
+        analyze=Analyze(tuple(map(Perspective, analyze.agents)), tuple(analyze.exclude), analyze.timeout),
     )
 
 
@@ -172,7 +160,5 @@ TEMPLATE = """\
 #exclude = []
 # Of each analyst: one that hangs fails alone.
 #timeout = "10m"
-# The model that writes the summary in prose; it is sent the findings. No default: the summary is computed and nothing is sent.
-#model = "claude-sonnet-4-5"
 """
 """What `nightcrew init` writes: prose after `# `, keys after `#`, so that taking the one `#` away gives a key."""

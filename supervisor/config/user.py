@@ -30,6 +30,12 @@ class CoresModel(Strict):
     reserve: Annotated[int, Field(ge=0, le=4096)] | None = None
 
 
+class LeadModel(Strict):
+    """`[lead]`: who sums an analysis up in prose."""
+
+    model: Annotated[str, Field(max_length=128)] = _FIELD.lead_model
+
+
 class UserModel(Strict):
     """The whole file."""
 
@@ -39,6 +45,7 @@ class UserModel(Strict):
     pass_env: list[str] = Field(default_factory=list)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     cores: CoresModel = Field(default_factory=CoresModel)
+    lead: LeadModel = Field(default_factory=LeadModel)
 
 
 def path() -> Path:
@@ -75,5 +82,6 @@ def load(file: Path, usable_cores: int) -> Settings:
         open_files=model.limits.open_files,
         disk_free_min=model.limits.disk_free_min,
         cores_reserve=model.cores.reserve,
+        lead_model=model.lead.model,
         pass_env=tuple(model.pass_env),
     )

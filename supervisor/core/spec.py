@@ -104,5 +104,7 @@ class Settings:
     """Below this much free space under the state directory nothing new starts."""
     cores_reserve: int | None = None
     """Cores kept from agents; None means one from 4 cores on and none below."""
+    lead_model: str = ""
+    """Model that writes the prose of an analysis; empty: nobody does."""
     pass_env: tuple[str, ...] = ()
     """Names of further variables of the submitting shell that agents may see."""

@@ -20,7 +20,7 @@ from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec
 from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, TaskState
-from supervisor.ledger import store
+from supervisor.ledger import queries, store
 
 _OPEN = ", ".join(f"'{state}'" for state in TaskState if state not in FINAL)
 """Spelled out, since SQLite uses the partial index `task_open` for exactly these words and never for a parameter."""
@@ -240,19 +240,7 @@ class Ledger:
 
     def needs(self, task: str) -> list[dict[str, Any]]:
         """What the tasks that `task` comes after came to, in the plan's order, as `after.json` gives it to the agent."""
-        rows = self._db.execute(
-            """SELECT t.id, t.name, t.title, t.state, t.reason, t.spec, a.result FROM dependency d JOIN task t ON t.id = d.needs
-               LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE d.task = ? ORDER BY t.ord""",
-            (task,),
-        )
-        return [
-            {
-                **{name: row[name] for name in ("id", "name", "title", "state", "reason")},
-                "params": dict(TaskSpec.from_json(row["spec"]).params),
-                "result": json.loads(row["result"]) if row["result"] else None,
-            }
-            for row in rows
-        ]
+        return queries.needs(self._db, task)
 
     # Commands ------------------------------------------------------------------------------------------------------------------------
 

@@ -188,6 +188,30 @@ def attempts(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     return [dict(row) for row in db.execute("SELECT * FROM attempt WHERE task = ? ORDER BY epoch", (task,))]
 
 
+def needs(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
+    """What the tasks that `task` comes after came to, in the plan's order; see `outcomes`."""
+    return _outcomes(db, "JOIN dependency d ON d.needs = t.id WHERE d.task = ? ORDER BY t.ord", task)
+
+
+def outcomes(db: sqlite3.Connection, run: str) -> list[dict[str, Any]]:
+    """What the tasks of a run came to, in the plan's order: `id name title kind state reason params result`, the last one being
+    `result.json` of the newest attempt or None. An entry of `after.json` is one of these."""
+    return _outcomes(db, "WHERE t.run = ? ORDER BY t.ord", run)
+
+
+def _outcomes(db: sqlite3.Connection, which: str, value: str) -> list[dict[str, Any]]:
+    rows = db.execute(
+        f"""SELECT t.id, t.name, t.title, t.state, t.reason, json_extract(t.spec, '$.kind') AS kind,
+                   json_extract(t.spec, '$.params') AS params, a.result
+            FROM task t LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch {which}""",  # noqa: S608 - one of two literals
+        (value,),
+    )
+    return [
+        {**dict(row), "params": json.loads(row["params"] or "{}"), "result": json.loads(row["result"]) if row["result"] else None}
+        for row in rows
+    ]
+
+
 def journal(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     """The history of one task, oldest first."""
     return [

@@ -18,11 +18,11 @@ from supervisor.host.paths import home
 @click.option("--base", help="Where the worktree starts (default: HEAD).")
 @click.option("--id", "name", default="task", show_default=True, help="Its name, for the other verbs.")
 @click.option("--title", help="Any text (default: the command).")
-@click.option("--kind", default="shell", show_default=True, help="shell: works by itself. terminal: owns the pane; attach and type.")
-@click.option("-p", "--priority", type=click.IntRange(0, 100), default=50, show_default=True)
-@click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), default="normal", show_default=True)
+@click.option("--kind", show_default="shell", help="shell: works by itself. terminal: owns the pane; attach and type.")
+@click.option("-p", "--priority", type=click.IntRange(0, 100), show_default="50")
+@click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), show_default="normal")
 @click.option("--timeout", help='Stop it after this long: "90s", "30m", "2h".')
-@click.option("--retries", type=click.IntRange(0, 100), default=0, show_default=True)
+@click.option("--retries", type=click.IntRange(0, 100), show_default="0")
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end.")
 @click.option("--key", help="Idempotency key: the same key twice is one task.")
 @common.json_option
@@ -38,6 +38,5 @@ def command(
     """
     from supervisor.daemon import submit
 
-    spec = submit.single(words, options)
-    submission, notes = submit.from_spec(spec, repo, base, key, os.environ)
+    submission, notes = submit.from_words(words, options, repo, base, key, os.environ)
     return follow.submit_and_follow(home(), submission, notes, detach=not following, as_json=as_json)

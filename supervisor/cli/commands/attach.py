@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import running_name
 from supervisor.core.errors import NotFound
 from supervisor.core.states import TaskState
 from supervisor.faces import status
@@ -13,11 +14,15 @@ from supervisor.ledger import queries
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=common.complete_task)
+@click.argument("name", required=False, shell_complete=running_name)
 def command(name: str | None) -> int:
     """Look into an agent's pane, live; type into it when it is of kind terminal. Detach with Ctrl-b d: the agent goes on.
 
     Without NAME: the agent that has run longest. `nightcrew attach supervisor` shows the supervisor.
+
+    \b
+    nightcrew attach lint
+    nightcrew attach supervisor
     """
     from supervisor.daemon import sessions
 

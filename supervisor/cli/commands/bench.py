@@ -15,7 +15,11 @@ from supervisor.cli import common
 
 @click.group(name="bench")
 def command() -> None:
-    """Measure nightcrew on this machine, apart from your own supervisor, tasks and repositories."""
+    """Measure nightcrew on this machine, apart from your own supervisor, tasks and repositories.
+
+    \b
+    nightcrew bench spawn --quick
+    """
 
 
 @command.command()
@@ -32,6 +36,10 @@ def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
     """How fast agents come up, beside plain git and tmux; what 200 idle agents cost; how fast they are adopted after kill -9.
 
     A full run takes some minutes. It measures and never judges: the exit code says only whether it ran.
+
+    \b
+    nightcrew bench spawn --quick
+    nightcrew bench spawn --dir /mnt/fast --json
     """
     from supervisor.bench import figures, spawn
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import ended_name
 from supervisor.core.errors import Refused, UsageError, one_line
 from supervisor.host.paths import home
 
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=common.complete_task)
+@click.argument("names", nargs=-1, shell_complete=ended_name)
 @click.option("-y", "--yes", is_flag=True, help="Remove what can be removed.")
 @click.option("--ignored", is_flag=True, help="Also those that hold ignored files only: caches, build output.")
 @click.option("--discard", is_flag=True, help="Also remove the named ones whose work is only on their rescue ref.")
@@ -21,6 +22,10 @@ def command(names: tuple[str, ...], yes: bool, ignored: bool, discard: bool, as_
     A worktree can be removed when its task has ended, it is clean, its work is merged (a squash merge counts) or empty, and nothing
     runs inside. Ignored files are a reason to stay unless --ignored is given. All the rest stays reachable under
     refs/nightcrew/rescue/.
+
+    \b
+    nightcrew clean
+    nightcrew clean --yes 1121-k3f9
     """
     from supervisor.daemon import protocol, start
 

@@ -8,15 +8,21 @@ import sys
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import any_name
 from supervisor.host.paths import home
 
 
 @click.command()
-@click.argument("name", shell_complete=common.complete_task)
+@click.argument("name", shell_complete=any_name)
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
 @common.json_option
 def command(name: str, stat: bool, as_json: bool) -> None:
-    """Show what a task changed, from its base to the tip of its branch. While it runs: what it has committed so far."""
+    """Show what a task changed, from its base to the tip of its branch. While it runs: what it has committed so far.
+
+    \b
+    nightcrew diff lint
+    nightcrew diff --stat 1121-k3f9/lint
+    """
     from supervisor.daemon import results
 
     where = home()

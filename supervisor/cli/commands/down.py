@@ -15,6 +15,9 @@ def command(now: bool) -> None:
     """Stop the supervisor. Agents go on in their sessions; the next supervisor adopts them. To end agents: nightcrew kill.
 
     Without --now it first lets launches and finishes under way come to their end, for at most 30 s.
+
+    \b
+    nightcrew down
     """
     from supervisor.daemon import protocol, start
 

@@ -7,6 +7,7 @@ import time
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import unfinished_name
 from supervisor.core.errors import TimedOut, UsageError
 from supervisor.host.paths import home
 from supervisor.ledger import queries
@@ -15,13 +16,17 @@ WAIT_S = 30.0
 
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=common.complete_task)
+@click.argument("names", nargs=-1, shell_complete=unfinished_name)
 @click.option("-a", "--all", "everything", is_flag=True, help="Every unfinished task.")
 @common.json_option
 def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """End tasks or runs: those that run are stopped with everything that they started, those that wait never start.
 
     Their work so far is kept: committed to their branch, or under a rescue ref.
+
+    \b
+    nightcrew kill lint
+    nightcrew kill 1121-k3f9
     """
     from supervisor.daemon import protocol, start
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import any_name
 from supervisor.core.errors import NotFound
 from supervisor.host.paths import home
 from supervisor.ledger import queries
@@ -19,13 +20,18 @@ CHUNK = 65536
 
 
 @click.command()
-@click.argument("name", shell_complete=common.complete_task)
+@click.argument("name", shell_complete=any_name)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task has ended. Ctrl-C only stops looking.")
 @click.option("--attempt", type=click.IntRange(min=1), help="An earlier attempt (default: the newest).")
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "both"]), default="both", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with -f one for each piece, a line each.")
 def command(name: str, follow: bool, attempt: int | None, stream: str, as_json: bool) -> None:
-    """Show what an agent printed: its stdout on stdout, its stderr on stderr, byte for byte."""
+    """Show what an agent printed: its stdout on stdout, its stderr on stderr, byte for byte.
+
+    \b
+    nightcrew logs lint
+    nightcrew logs -f --stream stderr 1121-k3f9/lint
+    """
     where = home()
     view = common.task_named(where, name)
     epoch = attempt or view.epoch

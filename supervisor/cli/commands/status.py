@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import any_name
 from supervisor.core.errors import UsageError, one_line
 from supervisor.daemon import lock
 from supervisor.faces import status as text
@@ -24,7 +25,7 @@ RECENT = 5
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=common.complete_task)
+@click.argument("name", required=False, shell_complete=any_name)
 @click.option("-w", "--watch", is_flag=True, help="Redraw every second until Ctrl-C.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Every run, not only what is unfinished and the newest.")
 @common.json_option

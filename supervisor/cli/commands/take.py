@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import done_name
 from supervisor.core.errors import NeedsHuman
 from supervisor.host.paths import home
 
 
 @click.command()
-@click.argument("name", shell_complete=common.complete_task)
+@click.argument("name", shell_complete=done_name)
 @click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The checkout to merge into (default: here).")
 @click.option("--print", "only_print", is_flag=True, help="Print the git commands instead of running them.")
 @common.json_option
@@ -21,6 +22,10 @@ def command(name: str, repo: Path, only_print: bool, as_json: bool) -> int:
 
     Refuses, with nothing changed, when the checkout is dirty or the merge would conflict. Where your repository uses filters or hooks
     (LFS, for example) it prints the commands instead, because nightcrew runs git without them; exit code 8 then.
+
+    \b
+    nightcrew take lint
+    nightcrew take --print lint
     """
     from supervisor.daemon import results
 

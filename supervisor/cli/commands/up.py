@@ -22,6 +22,10 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
     """Start the supervisor. It adopts every agent that is still alive, in this terminal or with -d in the background.
 
     In a terminal the first Ctrl-C drains and leaves, a second one leaves at once; agents go on in both cases.
+
+    \b
+    nightcrew up -d
+    nightcrew up
     """
     where = Home(root.absolute()) if root else home()
     file = config or common.settings_file()

@@ -7,6 +7,7 @@ import time
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import unfinished_name
 from supervisor.core.errors import TimedOut
 from supervisor.core.states import TaskState
 from supervisor.faces import status, tasks_json
@@ -17,12 +18,17 @@ LOOK_S = 0.1
 
 
 @click.command()
-@click.argument("names", nargs=-1, shell_complete=common.complete_task)
+@click.argument("names", nargs=-1, shell_complete=unfinished_name)
 @click.option("--any", "first", is_flag=True, help="Until one of them has ended, not all.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after this long, with exit code 124.")
 @common.json_option
 def command(names: tuple[str, ...], first: bool, timeout: float | None, as_json: bool) -> int:
-    """Wait until tasks or runs have ended; without NAMES, until nothing is unfinished. Exit code 1 when one did not end well."""
+    """Wait until tasks or runs have ended; without NAMES, until nothing is unfinished. Exit code 1 when one did not end well.
+
+    \b
+    nightcrew wait
+    nightcrew wait --any --timeout 3600 lint types
+    """
     where = home()
     db = common.ledger(where)
     wanted = common.tasks_named(where, names) if names else [view.id for view in queries.unfinished(db)]

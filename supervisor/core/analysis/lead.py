@@ -39,19 +39,18 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
     the same bytes."""
     crew = sorted((one for one in told if one.phase is Phase.CREW), key=lambda one: one.task)
     facts = merge(one.facts for one in crew if one.facts is not None)
-    points = {name: scores.score(found) for name, found in facts.items()}
+    points = {name: scores.score(merged) for name, merged in facts.items()}
+    by_perspective = {name: [one for one in crew if one.perspective is name] for name in Perspective}
+    asked = {name: asked for name, asked in by_perspective.items() if asked}
+    files, lines = _extent(facts, asked)
     failed = [one for one in crew if one.facts is None]
-    asked = [name for name in Perspective if any(one.perspective is name for one in crew)]
-    whole = [facts[name] for name in facts if not any(one.perspective is name for one in failed)]
     return {
         "schema": SCHEMA,
         "health": scores.health(points),
         "weights": {str(name): scores.WEIGHTS[name] for name in asked},
-        "files": max((one.files for one in whole or facts.values()), default=0),
-        "lines": max((one.lines for one in whole or facts.values()), default=0),
-        "perspectives": [
-            _perspective(name, facts.get(name), points.get(name), [one for one in crew if one.perspective is name]) for name in asked
-        ],
+        "files": files,
+        "lines": lines,
+        "perspectives": [_perspective(name, facts.get(name), points.get(name), tasks) for name, tasks in asked.items()],
         "issues": [_shown(finding) for finding in issues(facts.values())],
         "hot_spots": hot_spots(facts.values()),
         "actions": actions(facts, points, failed),
@@ -59,6 +58,13 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
         "parallel": figures.plainly(found),
         "figures": found.to_json() if found else None,
     }
+
+
+def _extent(facts: Mapping[Perspective, Facts], asked: Mapping[Perspective, Sequence[Told]]) -> tuple[int, int]:
+    """Files and lines of the repository: of a perspective whose shards all answered, or else of the one that saw most."""
+    whole = [facts[name] for name, tasks in asked.items() if all(one.facts is not None for one in tasks)]
+    seen = whole or list(facts.values())
+    return max((one.files for one in seen), default=0), max((one.lines for one in seen), default=0)
 
 
 def issues(facts: Iterable[Facts]) -> list[Finding]:

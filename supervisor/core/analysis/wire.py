@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from supervisor.core.analysis.nouns import COUNTS, Facts, Finding, Perspective, Severity, Shard, order
@@ -34,13 +35,15 @@ def write(facts: Facts) -> str:
     """One line of ASCII, at most MAX_LINE bytes, without its newline. Longer texts are cut, what is beyond the limits is left out."""
     limit = MAX_FINDINGS
     while len(line := _line(facts, limit)) > MAX_LINE:
-        limit //= 2  # names and messages that are not ASCII take up to twelve bytes a character
+        limit = 3 * limit // 4  # names and messages that are not ASCII take up to twelve bytes a character
     return line
 
 
 def _line(facts: Facts, limit: int) -> str:
-    worst = sorted(facts.findings, key=order)[:limit]
-    hot = hottest(facts.hot)[: min(limit, MAX_HOT)]
+    # Made printable before they are put in order, so that whoever reads the line finds them in order.
+    shown = (replace(one, file=cut(one.file, MAX_FILE), message=cut(one.message, MAX_TEXT)) for one in facts.findings)
+    worst = sorted(shown, key=order)[:limit]
+    hot = hottest({cut(file, MAX_FILE): numbers for file, numbers in facts.hot.items()})[: min(limit, MAX_HOT)]
     shape = {
         "schema": SCHEMA,
         "analyst": str(facts.perspective),
@@ -50,8 +53,8 @@ def _line(facts: Facts, limit: int) -> str:
         "unparsable": facts.unparsable,
         "counts": {name: facts.counts.get(name, 0) for name in COUNTS[facts.perspective]},
         "severities": {str(severity): facts.severities.get(severity, 0) for severity in Severity},
-        "findings": [[str(item.severity), cut(item.file, MAX_FILE), item.line, item.code, cut(item.message, MAX_TEXT)] for item in worst],
-        "hot": {cut(file, MAX_FILE): list(numbers) for file, numbers in hot},
+        "findings": [[str(one.severity), one.file, one.line, one.code, one.message] for one in worst],
+        "hot": {file: list(numbers) for file, numbers in hot},
     }
     return json.dumps(shape, ensure_ascii=True, separators=(",", ":"))
 

@@ -1,0 +1,88 @@
+"""Watching a crew at work, on stderr: a line an agent that changes in place on a terminal, a line a change anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from supervisor.cli import common
+from supervisor.core.errors import one_line
+from supervisor.core.states import TaskState
+from supervisor.faces import status
+from supervisor.host.paths import Home
+from supervisor.ledger import queries
+from supervisor.ledger.queries import TaskView
+
+LOOK_S = 0.2
+_STYLES = {"31": "red", "32": "green", "33": "yellow", "36": "cyan", "2": "dim"}
+
+
+def watch(home: Home, run: str, heading: str) -> list[TaskView]:
+    """Show the run until every task of it has ended; returns them. Ctrl-C passes through: the tasks go on."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        return _in_lines(home, run)
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        views: list[TaskView] = []
+        for views in _looks(home, run):
+            live.update(_picture(heading, views, home.root), refresh=True)
+        return views
+
+
+def _looks(home: Home, run: str) -> Iterator[list[TaskView]]:
+    """The tasks as they are, again and again until all have ended; the supervisor may come and go meanwhile."""
+    db = common.ledger(home)
+    supervisor = common.SupervisorWatch(home)
+    while True:
+        supervisor.look()
+        views = queries.of_run(db, run)
+        yield views
+        if all(view.final for view in views):
+            return
+        time.sleep(LOOK_S)
+
+
+def _in_lines(home: Home, run: str) -> list[TaskView]:
+    shown: dict[str, tuple[TaskState, int]] = {}
+    views: list[TaskView] = []
+    for views in _looks(home, run):
+        for view in views:
+            mark = (view.state, view.epoch)
+            if shown.get(view.id) != mark and view.state not in (TaskState.WAITING, TaskState.READY):
+                shown[view.id] = mark
+                line = status.line(view, time.time(), width=10_000, color=False, detail=status.why(view) if view.final else "")
+                print(line, file=sys.stderr, flush=True)
+    return views
+
+
+def _picture(heading: str, views: list[TaskView], root: Path) -> Group:
+    now = time.time()
+    table = Table.grid(padding=(0, 2), expand=True)
+    for width in (1, max((len(view.name) for view in views), default=1), 10, 7):
+        table.add_column(width=width, no_wrap=True, justify="right" if width == 7 else "left")
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    for view in views:
+        sign, code = status.SIGNS[view.state]
+        table.add_row(
+            Text(sign, style=_STYLES[code]),
+            Text(view.name),
+            Text(view.attempt_state or str(view.state) if view.state is TaskState.RUNNING else str(view.state), style=_STYLES[code]),
+            Text(status.age(status.seconds(view, now)), style="dim"),
+            Text(one_line(_says(view, root)), style="dim" if view.final else ""),
+        )
+    return Group(Text(heading, style="bold", no_wrap=True, overflow="ellipsis"), table, Text(status.tally(views), style="dim"))
+
+
+def _says(view: TaskView, root: Path) -> str:
+    """Why it ended badly, or the last line that it printed for people."""
+    if view.final and view.state is not TaskState.DONE:
+        return status.why(view)
+    directory = root / "runs" / view.id / str(view.epoch)
+    return status.last_line(directory / "stderr.log") if view.epoch else view.title

@@ -1,0 +1,29 @@
+"""Prose for the report of an analysis, where a model is configured for it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from supervisor.cli import common
+from supervisor.faces.report import model as report_model
+from supervisor.host import files
+from supervisor.host.paths import Home
+from supervisor.ledger import queries
+
+
+def write(home: Home, run: str, model: str) -> None:
+    """Have `model` write about the run, and keep it beside the run's records; nothing when `model` is empty. A failure is said, no more."""
+    if not model:
+        return
+    from agents.analysts import prose
+
+    db = common.ledger(home)
+    summary = report_model.build(db, queries.run(db, run), home.root, time.time())["summary"]
+    common.say(f"asking {model} for a summary in prose")
+    try:
+        text = prose.compose(summary, model)
+    except prose.ProseError as error:
+        common.say(f"no prose: {error}; the report is whole without it")
+        return
+    files.atomic_write(home.root / "runs" / run / report_model.PROSE, json.dumps({"text": text, "model": model}).encode())

@@ -1,0 +1,305 @@
+"""The supervisor, the tmux server, and what attempts may have left behind.
+
+What is alive is looked at first and the ledger last: an attempt is committed before anything of it starts, so whatever the first look
+saw without a row in the second is nobody's. Without a ledger that can be read, nothing is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sqlite3
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.tmux import PaneView, views
+from agents.tmux import process as tmux_process
+from supervisor import __version__
+from supervisor.core import records
+from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
+from supervisor.core.states import FINAL
+from supervisor.daemon import lock, protocol
+from supervisor.daemon.attempts import ATTEMPT_OPTION, HOME_OPTION
+from supervisor.doctor.examine import Check
+from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
+from supervisor.doctor.place import Place
+from supervisor.ledger import store
+from worktrees.environments import Environment, environment_path
+from worktrees.git import Git
+from worktrees.removal import forget
+from worktrees.repository import discover
+
+SHOWN = 3
+"""Names in one line; the rest is a number."""
+RESTART = "nightcrew down && nightcrew up -d"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the ledger knows of an attempt."""
+
+    task: str
+    epoch: int
+    project: str
+    root: str
+    released: bool
+    worktree: str | None
+    admin_dir: str | None
+    branch: str | None
+    base_oid: str | None
+    removed: bool
+
+    @property
+    def name(self) -> str:
+        return records.attempt_name(self.task, self.epoch)
+
+
+_ROWS = """
+    SELECT a.task, a.epoch, t.project, p.root, a.state = 'released' AS released, a.worktree, a.admin_dir, a.branch, a.base_oid,
+           a.removed IS NOT NULL AS removed
+    FROM attempt a JOIN task t ON t.id = a.task JOIN project p ON p.id = t.project
+"""
+
+
+def _rows(place: Place) -> list[Row]:
+    """Every attempt. Raises LedgerError also when there is no ledger: then nothing can be called nobody's."""
+    with contextlib.closing(store.connect_readonly(place.home.ledger)) as db:
+        return [Row(**dict(row)) for row in db.execute(_ROWS)]
+
+
+def _unfinished(place: Place) -> int:
+    if not place.home.ledger.exists():
+        return 0
+    with contextlib.closing(store.connect_readonly(place.home.ledger)) as db:
+        rows = db.execute("SELECT state, count(*) AS number FROM task GROUP BY state").fetchall()
+    return sum(int(row["number"]) for row in rows if row["state"] not in FINAL)
+
+
+def supervisor(place: Place) -> Finding:
+    """Who holds the lock, whether it answers, and of which version it is."""
+    pid = lock.holder(place.home.lock)
+    if pid is None:
+        return _nobody(place)
+    try:
+        answer = protocol.call(place.home.daemon_socket, "ping", {}, timeout_s=place.tool_s)
+    except (NotRunning, TimedOut, OSError):
+        why = "it holds the lock, so no other can start; nothing new starts and nothing is finished meanwhile; agents go on"
+        if _state(place, pid) == "T":
+            return fail(f"pid {pid} is stopped", why, f"kill -CONT {pid}")
+        return fail(f"pid {pid} does not answer", why, f"kill {pid}, or kill -9 {pid}, then nightcrew up -d: it adopts every agent")
+    if answer.get("version") != __version__:
+        seen = f"pid {pid} is version {answer.get('version')}, this command {__version__}"
+        return warn(seen, "it takes no work from a command of another version", f"{RESTART}: agents go on")
+    alerts = len(answer.get("alerts", ()))
+    shown = f"; {alerts} alert{'s' if alerts != 1 else ''}: nightcrew attach supervisor" if alerts else ""
+    return ok(f"pid {pid}, {answer.get('slots')} slots{shown}")
+
+
+def _nobody(place: Place) -> Finding:
+    try:
+        waiting = _unfinished(place)
+    except (NightcrewError, sqlite3.Error):
+        waiting = 0  # the check of the ledger says what is wrong with it
+    if waiting:
+        return warn(f"none runs, and {waiting} tasks are unfinished", "agents that live go on, nothing new starts", "nightcrew up -d")
+    return ok("none runs; one starts with the next nightcrew run")
+
+
+def _state(place: Place, pid: int) -> str:
+    """The kernel's letter for a process; empty when it is gone."""
+    fields = (place.read(place.proc / str(pid) / "stat") or "").rpartition(")")[2].split()
+    return fields[0] if fields else ""
+
+
+def server(place: Place) -> Finding:
+    """Whether our tmux server answers. Asked by a plain command: a control client is a risk for it (docs/decisions/0006)."""
+    pid = tmux_process.server_pid(place.home.tmux_socket)
+    if pid is None:
+        return ok("none runs")
+    panes = _panes(place)
+    if isinstance(panes, str):
+        fix = f"kill -CONT {pid}" if _state(place, pid) == "T" else f"kill {pid}: it ends every pane, and lost attempts run again"
+        return fail(f"pid {pid} does not answer: {panes}", "no agent starts or ends, and nobody can attach", fix)
+    agents = sum(1 for pane in panes if ATTEMPT_OPTION in pane.tags)
+    return ok(f"pid {pid}, {agents} agent{'s' if agents != 1 else ''}")
+
+
+def _panes(place: Place) -> list[PaneView] | str:
+    """Every pane of our server; or why not."""
+    said = place.ask(*_tmux(place), "list-panes", "-a", "-F", views.FORMAT)
+    if said.code == 0:
+        return views.parse_panes(said.text.splitlines())
+    return [] if said.text == tmux_process.NO_SESSION or "no server running" in said.text else said.text
+
+
+def _tmux(place: Place) -> tuple[str, ...]:
+    return ("tmux", "-u", "-f", "/dev/null", "-N", "-S", os.fspath(place.home.tmux_socket))
+
+
+def sessions(place: Place) -> Finding:
+    """Sessions of ours whose attempt is over."""
+    try:
+        pid = tmux_process.server_pid(place.home.tmux_socket)
+    except ToolFailed as error:
+        return unknown(f"{error.what}: {error.why}")
+    if pid is None:
+        return ok("none")
+    panes = _panes(place)
+    if isinstance(panes, str):
+        return unknown("tmux does not answer")
+    tagged = {pane.tags[ATTEMPT_OPTION]: pane.session_id for pane in panes if pane.tags.get(HOME_OPTION) == _tag_home(place)}
+    live = {row.name for row in _rows(place) if not row.released}
+    stale = {name: session for name, session in tagged.items() if name not in live}
+    if not stale:
+        return ok(f"{len(tagged)}, each with its attempt")
+    why = "their attempts are over, and whatever runs in them is watched by nobody"
+    if lock.holder(place.home.lock) is not None:
+        return warn(f"left over: {_some(stale)}", why, f"{RESTART}: it closes them as it starts")
+    return warn(f"left over: {_some(stale)}", why, "nightcrew up -d closes them as it starts", lambda: _close(place, stale))
+
+
+def _close(place: Place, stale: Mapping[str, str]) -> str:
+    if lock.holder(place.home.lock) is not None:
+        raise ToolFailed("a supervisor has started meanwhile", kept="the sessions, which it looks after")
+    for session in stale.values():
+        place.ask(*_tmux(place), "kill-session", "-t", session)
+    return f"closed {_some(stale)}"
+
+
+def sockets(place: Place) -> Finding:
+    """Sockets that nobody listens on."""
+    home = place.home
+    if lock.holder(home.lock) is not None:
+        return ok("the supervisor's own")
+    stale = [path for path in (home.daemon_socket, home.hint_socket, home.tmux_socket) if _is_ours(path) and not _answers(path)]
+    if not stale:
+        return ok("none is left over")
+    names = {path.name: "" for path in stale}
+    return warn(
+        f"nobody listens on {_some(names)}", "left by a kill or a power cut; harmless", "the next start removes them", _unlinker(stale)
+    )
+
+
+def _unlinker(stale: list[Path]) -> Callable[[], str]:
+    def mend() -> str:
+        gone = [path for path in stale if _is_ours(path) and not _answers(path)]
+        for path in gone:
+            path.unlink(missing_ok=True)
+        return f"removed {', '.join(path.name for path in gone) or 'nothing'}"
+
+    return mend
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _answers(path: Path) -> bool:
+    """Whether anybody holds the other end; when in doubt somebody does."""
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with socket.socket(socket.AF_UNIX, kind) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(os.fspath(path))
+            except ConnectionRefusedError:
+                return False
+            except OSError:  # the other kind of socket, a full queue, a late answer
+                continue
+            return True
+    return True
+
+
+def worktrees(place: Place) -> Finding:
+    """Worktrees that git knows and that are gone, and directories that no attempt knows."""
+    root = Path(os.path.realpath(place.home.worktrees))
+    lying = set(root.glob("*/*/*"))
+    if not place.home.ledger.exists() and not lying:
+        return ok("none")
+    rows = _rows(place)
+    gone = [row for row in rows if row.worktree and not os.path.lexists(row.worktree) and row.admin_dir and Path(row.admin_dir).is_dir()]
+    known = {environment_path(root / row.project, row.task, row.epoch) for row in rows if not row.removed}
+    orphans = sorted(path for path in lying - known if path.is_dir())
+    if gone:
+        why = "git believes that they are there, and keeps their branches taken"
+        names = {row.name: "" for row in gone}
+        return warn(f"removed by hand: {_some(names)}", why, "nightcrew doctor --fix makes git forget them", lambda: _forget(place, gone))
+    if orphans:
+        names = {str(path.relative_to(root)): "" for path in orphans}
+        fix = f"look into {root / next(iter(names))}; what you do not need, remove by git worktree remove"
+        return warn(f"no attempt knows {_some(names)}", "they take space, and nightcrew removes nothing that it does not know", fix)
+    return ok(f"{len(lying)}, each with its attempt")
+
+
+def _forget(place: Place, gone: list[Row]) -> str:
+    """Not `git worktree prune`: it would also forget a person's own, on a disk that is not plugged in today."""
+    git = Git(place.home.root / "git")
+    for row in gone:
+        env = Environment(
+            discover(git, Path(row.root)),
+            row.task,
+            row.epoch,
+            Path(str(row.worktree)),
+            Path(str(row.admin_dir)),
+            str(row.branch),
+            str(row.base_oid),
+        )
+        forget(env)
+    return f"git forgot {_some({row.name: '' for row in gone})}; commits and branches stay"
+
+
+def leftovers(place: Place) -> Finding:
+    """Processes of attempts that are over."""
+    if not place.home.ledger.exists():
+        return ok("none")
+    found = _tagged(place)
+    live = {row.name for row in _rows(place) if not row.released}
+    still = _tagged(place)  # one that ended between the two looks is no leftover
+    left = {pid: name for pid, name in found.items() if name not in live and still.get(pid) == name}
+    if not left:
+        return ok(f"{len(found)} processes, each with its attempt")
+    pids = " ".join(map(str, sorted(left)))
+    names = dict.fromkeys(left.values(), "")
+    return warn(
+        f"{_some(names)}: {len(left)} still run",
+        "nobody watches them, and they may still write",
+        f"look at them, then kill them: kill {pids}",
+    )
+
+
+def _tagged(place: Place) -> dict[int, str]:
+    """Every process with the tag of this state directory, and its attempt's name."""
+    prefix = f"\0{records.TAG_VARIABLE}={_tag_home(place)}:".encode()
+    found = {}
+    for entry in place.proc.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                _, here, rest = (b"\0" + (entry / "environ").read_bytes()).partition(prefix)
+                if here and _state(place, int(entry.name)) not in ("", "Z", "X"):
+                    found[int(entry.name)] = rest.split(b"\0")[0].decode("utf-8", "replace")
+    return found
+
+
+def _tag_home(place: Place) -> str:
+    return records.tag(str(place.home.root), "", 0).partition(":")[0]
+
+
+def _some(names: Mapping[str, str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:SHOWN]) + (f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else "")
+
+
+CHECKS: Mapping[str, Check] = {
+    "supervisor": supervisor,
+    "tmux server": server,
+    "sessions": sessions,
+    "sockets": sockets,
+    "worktrees": worktrees,
+    "leftovers": leftovers,
+}

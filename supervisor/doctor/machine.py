@@ -1,0 +1,252 @@
+"""The machine: its limits, its memory, and what it does when you log out or close the lid.
+
+Numbers that say "enough" are rules of thumb for coding agents, whose tools (editors' servers, test and build watchers) share a
+user's limits with the desktop; each stands beside its reason.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from supervisor.doctor.examine import Check
+from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
+from supervisor.doctor.place import Place
+from supervisor.host import limits
+
+INSTANCES_BASE, INSTANCES_EACH = 64, 4
+"""inotify instances: what a desktop session takes, and one agent with a dev server, a test watcher, a build and a language server."""
+WATCHES_EACH = 16_384
+"""inotify watches, one a directory: a mid-sized tree of dependencies, watched by two programs."""
+THREADS_EACH = 64
+"""A node program has 11 to 20 threads; an agent, its language server and a parallel build."""
+MEMORY_EACH = 512 * 2**20
+"""Resident memory of one agent's command line with a small tool below it."""
+GIB = 2**30
+_SYSTEMD = PurePosixPath("systemd/system")
+
+
+def inotify(place: Place) -> Finding:
+    """How many files the user's programs may watch."""
+    base = place.proc / "sys" / "fs" / "inotify"
+    instances, watches = place.number(base / "max_user_instances"), place.number(base / "max_user_watches")
+    if instances is None or watches is None:
+        return unknown("the kernel does not say", "agents' tools watch files")
+    seen = f"{instances:,} instances, {watches:,} watches"
+    need = {
+        "fs.inotify.max_user_instances": (instances, INSTANCES_BASE + INSTANCES_EACH * place.slots),
+        "fs.inotify.max_user_watches": (watches, WATCHES_EACH * place.slots),
+    }
+    short = [f"{key}={_round(least)}" for key, (have, least) in need.items() if have < least]
+    if not short:
+        return ok(seen)
+    why = f"watchers in {place.slots} agents share them with your desktop; beyond, they fail with ENOSPC or poll"
+    return warn(seen, why, f"sudo sysctl -w {' '.join(short)}, and the same lines in /etc/sysctl.d/90-nightcrew.conf")
+
+
+def _round(least: int) -> int:
+    """The next power of two."""
+    return 1 << (least - 1).bit_length()
+
+
+def open_files(place: Place) -> Finding:
+    """How many files a process may hold open, and whether the settings' own limits can be set at all."""
+    names = {"memory_max": resource.RLIMIT_AS, "file_max": resource.RLIMIT_FSIZE, "open_files": resource.RLIMIT_NOFILE}
+    for name, number in names.items():
+        hard = place.rlimit(number)[1]
+        wanted = getattr(place.settings, name)
+        if wanted and hard != resource.RLIM_INFINITY and wanted > hard:
+            why = "agents could not start: a limit above the hard one cannot be set"
+            fix = f"lower limits.{name} in {place.config}, or raise ulimit -H"
+            return fail(f"limits.{name} is {wanted:,}, the hard limit {hard:,}", why, fix)
+    soft = place.rlimit(resource.RLIMIT_NOFILE)[0]
+    least = max(1024, 64 + 8 * place.slots)  # the supervisor and the tmux server hold a few for each agent
+    seen = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,} a process"
+    if soft != resource.RLIM_INFINITY and soft < least:
+        return warn(seen, f"the supervisor holds some for each of {place.slots} agents", f"ulimit -n {least} before nightcrew up")
+    return ok(seen)
+
+
+def processes(place: Place) -> Finding:
+    """How many processes and threads the user may have, by the user's limit and by the control group's."""
+    used = _threads(place)
+    room = [(limit, now, what) for limit, now, what in ((_nproc(place), used, "ulimit -u"), *_pids_max(place)) if limit is not None]
+    if not room:
+        return ok(f"no limit; {used:,} threads now")
+    limit, now, what = min(room, key=lambda one: one[0] - one[1])
+    seen = f"{now:,} of {limit:,} ({what})"
+    if limit - now < THREADS_EACH * place.slots:
+        why = f"{place.slots} agents with their tools need some {THREADS_EACH * place.slots:,} threads; beyond, fork fails in all of them"
+        return warn(seen, why, "raise it, or lower slots in config.toml")
+    return ok(seen)
+
+
+def _nproc(place: Place) -> int | None:
+    """RLIMIT_NPROC; it does not bind root."""
+    soft = place.rlimit(resource.RLIMIT_NPROC)[0]
+    return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
+
+
+def _threads(place: Place) -> int:
+    """Threads of our user, as the kernel counts them for RLIMIT_NPROC."""
+    count = 0
+    for entry in place.proc.iterdir() if place.proc.is_dir() else ():
+        if entry.name.isdigit():
+            status = dict(line.partition(":\t")[::2] for line in (place.read(entry / "status") or "").splitlines())
+            if status.get("Uid", "").split()[:1] == [str(os.getuid())]:
+                count += int(status.get("Threads", "1"))
+    return count
+
+
+def _pids_max(place: Place) -> list[tuple[int, int, str]]:
+    """`pids.max` and `pids.current` of every control group that we are in (version 2)."""
+    found = []
+    path = PurePosixPath(place.cgroup or "/")
+    for group in (path, *path.parents):
+        directory = place.sys / "fs" / "cgroup" / str(group).lstrip("/")
+        limit, now = place.number(directory / "pids.max"), place.number(directory / "pids.current")
+        if limit is not None and now is not None:
+            found.append((limit, now, f"pids.max of {group}"))
+    return found
+
+
+def memory(place: Place) -> Finding:
+    """Memory and swap against the slots."""
+    lines = (place.read(place.proc / "meminfo") or "").splitlines()
+    sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if rest.split()[:1]}
+    if "MemTotal" not in sizes:
+        return unknown("the kernel does not say")
+    group = place.number(place.sys / "fs" / "cgroup" / (place.cgroup or "/").lstrip("/") / "memory.max")
+    total, swap = min(sizes["MemTotal"], group or sizes["MemTotal"]), sizes.get("SwapTotal", 0)
+    seen = f"{total / GIB:.1f} GiB, {f'{swap / GIB:.1f} GiB swap' if swap else 'no swap'}, {place.slots} slots"
+    if total + swap < GIB + MEMORY_EACH * place.slots:
+        why = "an agent takes half a GiB and more; when memory runs out the kernel kills the largest program, whosever it is"
+        return warn(seen, why, f"slots = {max(1, (total + swap - GIB) // MEMORY_EACH)} in {place.config}, or add swap")
+    return ok(seen)
+
+
+def out_of_memory(place: Place) -> Finding:
+    """What systemd does to the whole crew when one agent runs out of memory."""
+    if not _systemd(place):
+        return unknown("systemd does not run here", "who is killed when memory runs out, one agent or all, is not known")
+    unit, scope = _unit(place)
+    said = place.ask("systemctl", *scope, "show", unit, "--property=OOMPolicy")
+    if said.code != 0:
+        return unknown(said.text or f"systemctl does not know {unit}")
+    policy = said.text.partition("=")[2] or "continue"
+    oomd = place.ask("systemctl", "is-active", "systemd-oomd").text == "active"
+    seen = f"{unit}: OOMPolicy={policy}{', systemd-oomd runs' if oomd else ''}"
+    fix = "systemd-run --user --scope -p OOMPolicy=continue -p ManagedOOMPreference=avoid nightcrew up -d (after nightcrew down)"
+    if policy in ("stop", "kill"):
+        return warn(seen, "one agent out of memory ends the supervisor and every other agent with it", fix)
+    if oomd:
+        return warn(seen, "it kills a whole control group under pressure: the tmux server with every agent", fix)
+    return ok(seen)
+
+
+def logout(place: Place) -> Finding:
+    """Whether the crew outlives the login session."""
+    why = "the crew is killed when you log out"
+    if not _systemd(place):
+        return unknown("systemd does not run here", "what happens at logout is not known")
+    group = place.cgroup or ""
+    linger = place.ask("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
+    stays = linger.code == 0 and linger.text == "yes"
+    if "/user@" in group:
+        if stays:
+            return ok("linger is on")
+        return warn("linger is off", f"{why}: it runs under your user manager, which ends then", "loginctl enable-linger")
+    if ".scope" not in group:
+        return ok("not started from a login session")
+    kill = place.ask("loginctl", "show-session", "--property=KillUserProcesses", "--value")
+    if kill.code != 0:
+        return unknown(kill.text or "loginctl does not say", why)
+    if kill.text == "yes":
+        enable = "" if stays else "loginctl enable-linger; "
+        return warn("KillUserProcesses=yes", why, f"{enable}nightcrew down; systemd-run --user --scope nightcrew up -d")
+    return ok("KillUserProcesses=no: what runs stays")
+
+
+def _systemd(place: Place) -> bool:
+    """As sd_booted(3)."""
+    return (place.run / _SYSTEMD).is_dir()
+
+
+def _unit(place: Place) -> tuple[str, tuple[str, ...]]:
+    """The innermost unit that we are in, and where systemctl finds it."""
+    parts = [part for part in (place.cgroup or "").split("/") if part.endswith((".service", ".scope"))]
+    unit = parts[-1] if parts else "init.scope"
+    inside = any(part.startswith("user@") for part in parts) and not unit.startswith("user@")
+    return unit, ("--user",) if inside else ()
+
+
+def cgroups(place: Place) -> Finding:
+    """Which version of control groups, for information."""
+    base = place.sys / "fs" / "cgroup"
+    if (base / "cgroup.controllers").exists():
+        return ok("version 2")
+    return ok("version 1: limits of systemd units may differ from their documentation") if base.is_dir() else unknown("no control groups")
+
+
+def kernel(place: Place) -> Finding:  # noqa: ARG001 - the shape of every check
+    """What of the kernel's help nightcrew does not get here."""
+    missing = limits.shortfalls(limits.probe())
+    if missing:
+        why = "the stop of an agent may miss a process, or a limit may not hold"
+        return warn("; ".join(missing), why, "a newer kernel, or fewer limits around nightcrew")
+    return ok("pidfd, affinity, inherited mark and limits all work")
+
+
+def language(place: Place) -> Finding:
+    """Whether agents get a UTF-8 locale: they inherit this shell's."""
+    name = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if place.environ.get(name)), None)
+    text = place.environ.get(name or "", "")
+    if name is not None and text.lower().replace("-", "").partition(".")[2].startswith("utf8"):
+        return ok(f"{name}={text}")
+    seen = f"{name}={text}" if name else "no LC_ALL, LC_CTYPE or LANG"
+    return warn(seen, "agents' programs may fail on, or garble, whatever is not ASCII", "export LANG=C.UTF-8")
+
+
+def terminal(place: Place) -> Finding:
+    """Whether tmux can draw on this terminal."""
+    name = place.environ.get("TERM", "")
+    if not name:
+        return ok("no terminal (TERM is not set)")
+    said = place.ask("infocmp", "-1", name)  # not curses.setupterm: Python calls that once in a process and never again
+    if said.code is None:
+        return unknown(f"TERM={name}: {said.text}")
+    if said.code != 0:
+        return warn(f"TERM={name} is not in terminfo", "nightcrew attach cannot draw on it", "TERM=xterm-256color nightcrew attach NAME")
+    if "\tcup=" not in said.text:
+        return warn(f"TERM={name} cannot move its cursor", "nightcrew attach and --watch need that", "use another terminal")
+    return ok(f"TERM={name}")
+
+
+def sleep(place: Place) -> Finding:
+    """Whether the machine may fall asleep under the crew."""
+    supplies = place.sys / "class" / "power_supply"
+    batteries = [one.name for one in supplies.iterdir() if place.read(one / "type") == "Battery"] if supplies.is_dir() else []
+    if not batteries:
+        return ok("no battery; if it sleeps, agents stand still until it wakes")
+    hold = "systemd-inhibit --what=sleep:idle:handle-lid-switch --why=nightcrew nightcrew wait"
+    if place.which("systemd-inhibit") is None:
+        return warn(f"{', '.join(batteries)}: a laptop", "agents stand still while it sleeps", "switch automatic sleep off for the night")
+    why = "agents stand still while it sleeps, and a closed lid is sleep"
+    return warn(f"{', '.join(batteries)}: a laptop", why, f"{hold}, in a terminal of its own")
+
+
+CHECKS: Mapping[str, Check] = {
+    "inotify": inotify,
+    "open files": open_files,
+    "processes": processes,
+    "memory": memory,
+    "out of memory": out_of_memory,
+    "logout": logout,
+    "cgroups": cgroups,
+    "kernel": kernel,
+    "locale": language,
+    "terminal": terminal,
+    "sleep": sleep,
+}

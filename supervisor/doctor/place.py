@@ -1,0 +1,108 @@
+"""What is looked at, and how: everything that a check reads is named here, so that a test can give another machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from supervisor.core.spec import Settings
+from supervisor.host.paths import Home, home
+
+TOOL_S = 5.0
+"""How long a program may take to answer. Node programs print their version in about one second on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a program answered; `code` is None when it could not be started or did not end in time, and `text` says which."""
+
+    code: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One machine, one user, one state directory, one current directory."""
+
+    home: Home
+    config: Path
+    """The user's settings file."""
+    cwd: Path
+    environ: Mapping[str, str]
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    run: Path = Path("/run")
+    rlimit: Callable[[int], tuple[int, int]] = resource.getrlimit
+    tool_s: float = TOOL_S
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def slots(self) -> int:
+        """Attempts alive at once: what the machine has to carry."""
+        return self.settings.slots
+
+    def which(self, program: str) -> str | None:
+        """Its path on this place's PATH."""
+        return shutil.which(program, path=self.environ.get("PATH", os.defpath))
+
+    def ask(self, *argv: str) -> Said:
+        """Run a program to its end, or kill it with all its children after `tool_s` seconds. Its stdout and stderr are one text."""
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=dict(self.environ),
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Said(None, f"{argv[0]} cannot be started: {error.strerror or error}")
+        try:
+            output, _ = process.communicate(timeout=self.tool_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            process.communicate()
+            return Said(None, f"{argv[0]} did not answer in {self.tool_s:g} s")
+        return Said(process.returncode, output.decode("utf-8", "replace").strip())
+
+    def read(self, path: Path) -> str | None:
+        """A small text file of the kernel's, without the white space around it; None when it is not there."""
+        try:
+            return path.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return None
+
+    def number(self, path: Path) -> int | None:
+        """The number in such a file; None also for `max`."""
+        text = self.read(path)
+        return int(text) if text is not None and text.isdigit() else None
+
+    @property
+    def cgroup(self) -> str | None:
+        """Our place in the tree of control groups of systemd, as `/user.slice/...`."""
+        lines = (self.read(self.proc / "self" / "cgroup") or "").splitlines()
+        found = [path for _, names, path in (line.split(":", 2) for line in lines if line.count(":") >= 2) if names in ("", "name=systemd")]
+        return max(found, key=len, default=None)
+
+
+def here() -> Place:
+    """This machine as the command line sees it. Settings that cannot be read count as the defaults: the check of them says so."""
+    config, settings = Path(), Settings()
+    with contextlib.suppress(Exception):  # what reads them may itself be what is broken; its own check says so
+        from supervisor.config import user
+        from supervisor.host import cores
+
+        config, usable = user.path(), len(cores.usable())
+        settings = user.load(Path(os.devnull) / "none", usable)
+        settings = user.load(config, usable)
+    return Place(home=home(), config=config, cwd=Path.cwd(), environ=dict(os.environ), settings=settings)

@@ -1,0 +1,204 @@
+"""What nightcrew keeps on this machine, and the files that people write for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sqlite3
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from supervisor.config import project, user
+from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
+from supervisor.doctor.examine import Check
+from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
+from supervisor.doctor.place import Place
+from supervisor.host import cores, files
+from supervisor.ledger import store
+
+NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs", "fuse.rclone", "ncpfs"}
+)
+VOLATILE = frozenset({"tmpfs", "ramfs"})
+MIB = 2**20
+WALK_S = 2.0
+"""Sizing the worktrees ends after this long; what was seen until then is their least size."""
+INODES = 10_000
+
+
+def directory(place: Place) -> Finding:
+    """The state directory and the directory of its sockets: ours, private, writable."""
+    for path in dict.fromkeys((place.home.root, place.home.run_dir)):
+        found = _directory(path)
+        if found is not None:
+            return found
+    if not place.home.root.exists():
+        return ok(f"{place.home.root}  (not made yet)")
+    return ok(str(place.home.root))
+
+
+def _directory(path: Path) -> Finding | None:
+    """What is wrong with one of them."""
+    why = "nightcrew keeps its ledger, its sockets and the agents' worktrees there"
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        near = next(parent for parent in path.parents if parent.exists())
+        if os.access(near, os.W_OK | os.X_OK):
+            return None
+        return fail(f"{path} cannot be made: {near} is not writable", why, "NIGHTCREW_HOME names another place")
+    except OSError as error:
+        return fail(f"{path}: {error.strerror}", why, f"ls -ld {shlex.quote(str(path))}")
+    if not stat.S_ISDIR(found.st_mode):
+        return fail(f"{path} is not a directory but a link or a file", why, f"move it away: mv {shlex.quote(str(path))}{{,.old}}")
+    if found.st_uid != os.geteuid():
+        return fail(f"{path} belongs to uid {found.st_uid}", why, f"sudo chown -R {os.geteuid()} {shlex.quote(str(path))}")
+    mode, fix = stat.S_IMODE(found.st_mode), f"chmod 0700 {shlex.quote(str(path))}"
+    if mode & 0o700 != 0o700:
+        return fail(f"{path} has mode {mode:04o}", why, fix, _chmod(path))
+    if not os.access(path, os.W_OK | os.X_OK):
+        return fail(f"{path} is not writable", why, "mount it for writing, or NIGHTCREW_HOME names another place")
+    if mode != 0o700:
+        return warn(f"{path} has mode {mode:04o}", "others may look at what agents do", fix, _chmod(path))
+    return None
+
+
+def _chmod(path: Path) -> Callable[[], str]:
+    def mend() -> str:
+        files.private_dir(path)  # by its handle, and only when it is a directory of ours
+        return f"{path} is 0700"
+
+    return mend
+
+
+def file_system(place: Place) -> Finding:
+    """What the state lies on."""
+    mount = _mount(place, _existing(place.home.root))
+    if mount is None:
+        return unknown("the kernel does not say")
+    point, kind, options = mount
+    seen = f"{kind} on {point}"
+    move = "NIGHTCREW_HOME names a directory on a local disk"
+    if kind in NETWORK:
+        return warn(seen, "the ledger's locks and its log need a local disk: SQLite may lose data on this one", move)
+    if kind in VOLATILE:
+        return warn(seen, "everything there is gone after a reboot: tasks, worktrees, what is not merged", move)
+    if "noexec" in options:
+        return warn(f"{seen}, noexec", "agents cannot run programs from their worktrees", move)
+    return ok(seen)
+
+
+def _mount(place: Place, path: Path) -> tuple[str, str, list[str]] | None:
+    """Mount point, type and options of the file system that `path` is on."""
+    best: tuple[str, str, list[str]] | None = None
+    for line in (place.read(place.proc / "self" / "mountinfo") or "").splitlines():
+        front, _, back = line.partition(" - ")
+        fields = front.split(" ")
+        if len(fields) < 6 or not back:
+            continue
+        point = fields[4].encode("ascii", "replace").decode("unicode_escape", "replace") if "\\" in fields[4] else fields[4]
+        inside = f"{os.path.realpath(path)}/".startswith(f"{point.rstrip('/')}/")
+        if inside and (best is None or len(point) >= len(best[0])):
+            best = (point, back.split(" ")[0], fields[5].split(","))
+    return best
+
+
+def _existing(path: Path) -> Path:
+    return next(one for one in (path, *path.parents) if one.exists())
+
+
+def disk(place: Place) -> Finding:
+    """Free space, against what stops the crew and against what its worktrees take."""
+    space = os.statvfs(_existing(place.home.root))
+    free, least = space.f_bavail * space.f_frsize, place.settings.disk_free_min
+    count, size = _worktrees(place.home.worktrees)
+    seen = f"{_size(free)} free" + (f", {count} worktrees take {_size(size)}" if count else "")
+    fix = "nightcrew clean shows what can go"
+    if free < least:
+        return fail(seen, f"below {_size(least)} (limits.disk_free_min) nothing new starts", fix)
+    if space.f_files and space.f_favail < INODES:
+        return warn(f"{seen}, {space.f_favail:,} inodes", "a worktree takes an inode a file", fix)
+    need = least + (size // count if count else 0) * place.slots
+    if free < need:
+        return warn(seen, f"{place.slots} more worktrees of that size and limits.disk_free_min need {_size(need)}", fix)
+    return ok(seen)
+
+
+def _worktrees(root: Path) -> tuple[int, int]:
+    """How many worktrees lie there and how many bytes they take, as far as they could be looked at in WALK_S."""
+    ends_at, size = time.monotonic() + WALK_S, 0
+    count = len(list(root.glob("*/*/*")))
+    for here, _, names in os.walk(root):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += (Path(here) / name).lstat().st_blocks * 512
+        if time.monotonic() > ends_at:
+            break
+    return count, size
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count // MIB} MiB"
+
+
+def ledger(place: Place) -> Finding:
+    """Whether the one durable truth is whole."""
+    path = place.home.ledger
+    why = "without it nothing new is accepted; branches, worktrees and running agents are untouched"
+    try:
+        with contextlib.closing(store.connect_readonly(path)) as db:
+            found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if found != "ok":
+                with store.explained(path):
+                    raise sqlite3.DatabaseError(found)
+            version = int(db.execute("PRAGMA user_version").fetchone()[0])
+            runs, tasks = (int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in ("run", "task"))  # noqa: S608 - ours
+    except NightcrewError as error:
+        if error.what == "no ledger":
+            return ok("not made yet: nothing was ever run here")
+        return fail(f"{error.what}: {error.why}" if error.why else error.what, why, error.hint)
+    return ok(f"whole, schema {version}, {runs} runs, {tasks} tasks, {_size(path.stat().st_size)}")
+
+
+def settings(place: Place) -> Finding:
+    """The user's settings file."""
+    try:
+        user.load(place.config, len(cores.usable()))
+    except ConfigError as error:
+        return fail(f"{error.on}: {error.why}", "no supervisor starts with it", "mend the line")
+    return ok(str(place.config) if place.config.exists() else f"none, so the defaults hold ({place.config})")
+
+
+def repository(place: Place) -> Finding:
+    """The repository around the current directory, and its project file."""
+    from supervisor.daemon.submit import kind_commands, main_root
+    from worktrees.git import Git
+    from worktrees.repository import discover
+
+    with tempfile.TemporaryDirectory(prefix="nightcrew-doctor-") as scratch:  # the state directory may be what is broken
+        try:
+            found = discover(Git(Path(scratch) / "git"), place.cwd)
+        except (NotFound, ToolMissing) as error:
+            return ok("not in a repository") if isinstance(error, NotFound) else unknown("cannot look without git")
+        except (NightcrewError, HostError) as error:
+            return warn(f"{error.what}: {error.why}" if error.why else error.what, "nothing can be run in it as it is", error.hint)
+    try:
+        said = project.load(main_root(found), kind_commands())
+    except ConfigError as error:
+        return fail(f"{error.on}: {error.why}", "nothing is run in this repository until it is right", "mend the line")
+    file = said.file.name if said.file else f"no {project.NAME}: nightcrew init writes one"
+    return ok("; ".join([f"{found.root}  ({file})", *found.notes]))
+
+
+CHECKS: Mapping[str, Check] = {
+    "directory": directory,
+    "file system": file_system,
+    "disk": disk,
+    "ledger": ledger,
+    "settings": settings,
+    "repository": repository,
+}

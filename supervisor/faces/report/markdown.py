@@ -1,0 +1,164 @@
+"""report.md: the report for a terminal or a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from supervisor.faces.report import words
+from supervisor.faces.report.escape import code, text
+from supervisor.faces.report.words import many, number, ratio, seconds
+
+MAX_FINDINGS = 50
+"""In this form; report.html and report.json have all that were kept."""
+
+
+def render(report: words.Report) -> str:
+    """The report (schema 1) as GitHub's Markdown, ending with a newline."""
+    facts = words.clean(report)
+    sections = [_head(facts), *_result(facts, report["prose"]), *_crew(facts)]
+    if facts["figures"]:
+        sections.append(_parallel(facts))
+    if facts["summary"]:
+        sections.append(_method(facts["summary"]))
+    sections.append(_provenance(facts))
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _head(facts: Mapping[str, Any]) -> str:
+    run, found = facts["run"], words.verdict(facts)
+    where = f"{text(facts['repository']['name'])} at {code(facts['repository']['commit'][:12])}"
+    return (
+        f"# {text(run['title'] or run['id'])}\n\n**{found.sign} {found.word}.** {text(found.sentence)}\n\n"
+        f"{where}, {words.moment(run['ended'] or run['started'] or run['submitted'])}, {seconds(run['wall_s'])}, "
+        f"{many(len(facts['tasks']), 'task')}"
+    )
+
+
+def _result(facts: Mapping[str, Any], prose: Mapping[str, str] | None) -> Iterable[str]:
+    summary = facts["summary"]
+    if summary is None:
+        yield _ready(facts["tasks"])
+        return
+    yield _health(summary)
+    if prose:
+        yield "\n\n".join(f"> {text(one)}" for one in words.paragraphs(prose["text"]))
+        model = text(facts["prose"]["model"])
+        yield f"_Written by a model ({model}) from the figures here; where the two differ, the figures are right._"
+    if summary["issues"]:
+        yield "## What to fix first\n\n" + _findings(summary["issues"])
+    if summary["actions"]:
+        yield "## Next\n\n" + "\n".join(f"{index}. {text(action)}" for index, action in enumerate(summary["actions"], 1))
+    yield _perspectives(summary)
+    yield _hot_spots(summary["hot_spots"])
+    yield _all_findings(facts)
+
+
+def _ready(tasks: Sequence[Mapping[str, Any]]) -> str:
+    lines = [
+        f"- {text(task['title'] or task['name'])}{_changes(task)}: {code(words.command('take', task['id']))}"
+        for task in tasks
+        if words.takeable(task)
+    ]
+    return "## To take\n\n" + "\n".join(lines) if lines else ""
+
+
+def _changes(task: Mapping[str, Any]) -> str:
+    diff = task["diff"]
+    return f", {many(task['commits'], 'commit')}" + (f" (+{diff['plus']:,} −{diff['minus']:,})" if diff else "")
+
+
+def _health(summary: Mapping[str, Any]) -> str:
+    if summary["health"] is None:
+        return "## Health: no score"
+    return f"## Health: {number(summary['health'])} of 100\n\n{words.health_sum(summary)}"
+
+
+def _findings(findings: Iterable[Mapping[str, Any]]) -> str:
+    return "\n".join(f"- **{one['severity']}** {code(words.place(one))} {text(one['message'])} ({text(one['code'])})" for one in findings)
+
+
+def _perspectives(summary: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            text(one["name"]),
+            "done" if one["state"] == "done" else f"**{text(one['state'])}**" + (f": {text(one['reason'])}" if one["reason"] else ""),
+            number(one["score_per_kloc"]),
+            number(one["score"]),
+            ", ".join(f"{count:,} {text(name.replace('_', ' '))}" for name, count in one["counts"].items()),
+            " / ".join(number(one["severities"].get(name, 0)) for name in words.SEVERITIES) if one["severities"] else "",
+        ]
+        for one in summary["perspectives"]
+    ]
+    return "## Perspectives\n\n" + _table(["Perspective", "State", "Per 1,000 lines:", "Plain:", "Counted", "High / medium / low:"], rows)
+
+
+def _hot_spots(spots: Sequence[Mapping[str, Any]]) -> str:
+    rows = [[code(one["file"]), number(one["high"]), number(one["medium"]), number(one["low"])] for one in spots]
+    return "## Hot spots\n\n" + _table(["File", "High:", "Medium:", "Low:"], rows) if rows else ""
+
+
+def _all_findings(facts: Mapping[str, Any]) -> str:
+    shown, total = facts["findings"][:MAX_FINDINGS], facts["findings_total"]
+    if not shown:
+        return ""
+    title = f"The worst {len(shown)} of {many(total, 'finding')}" if total > len(shown) else many(total, "finding")
+    return f"## Findings\n\n<details><summary>{title}</summary>\n\n{_findings(shown)}\n\n</details>"
+
+
+def _crew(facts: Mapping[str, Any]) -> Iterable[str]:
+    lost = [f"- **{text(one.name)}** {one.state}: {text(one.reason)}; {code(one.command)}" for one in words.failures(facts)]
+    if lost:
+        yield "## Did not end well\n\n" + "\n".join(lost)
+    rows = []
+    for task in facts["tasks"]:
+        time = words.spent(task)
+        state = task["state"] + (f", attempt {task['epoch']}" if task["epoch"] > 1 else "")
+        rows.append([code(task["name"]), state, seconds(time.setup), seconds(time.work), seconds(task["cpu_s"]), code(task["last_line"])])
+    yield "## The crew\n\n" + (
+        _table(["Task", "State", "Set-up:", "Work:", "CPU:", "Last line"], rows) if rows else "No task belongs to this run."
+    )
+
+
+def _parallel(facts: Mapping[str, Any]) -> str:
+    figures, summary = facts["figures"], facts["summary"]
+    said = f"{text(summary['parallel'])}\n\n" if summary and summary["parallel"] else ""
+    rows = [
+        [text(one["name"]), seconds(one["alone_s"]), seconds(one["together_s"]), seconds(one["setup_s"])] for one in figures["per_agent"]
+    ]
+    compared = (
+        f"Faster {ratio(figures['speedup'])} times, the work alone {ratio(figures['speedup_work'])} times; efficiency "
+        f"{ratio(figures['efficiency_agents'])} of {many(figures['agents'], 'agent')}, {ratio(figures['efficiency_usable'])} of "
+        f"{many(figures['usable_cores'], 'usable core')}.\n\n"
+    )
+    return "## At once\n\n" + said + compared * (figures["speedup"] is not None) + _table(["Agent", "Alone:", "At once:", "Set-up:"], rows)
+
+
+def _method(summary: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            text(one["name"]),
+            number(summary["weights"].get(one["name"], 0)),
+            code(words.formula(one["formula_per_kloc"])),
+            code(words.formula(one["formula"])),
+        ]
+        for one in summary["perspectives"]
+    ]
+    return (
+        "## How it was computed\n\n" + _table(["Perspective", "Weight:", "Score per 1,000 lines", "Plain score"], rows) + "\n\n"
+        "The health is the mean of the scores per 1,000 lines by weight, over the perspectives that have one."
+    )
+
+
+def _provenance(facts: Mapping[str, Any]) -> str:
+    run, repository = facts["run"], facts["repository"]
+    return (
+        f"---\n\n{text(repository['name'])}, {code(repository['base'])} = {code(repository['commit'])}; run {code(run['id'])}, "
+        f"submitted {words.moment(run['submitted'])}, written {words.moment(facts['generated'])} by nightcrew {text(facts['nightcrew'])}"
+    )
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A head that ends with a colon is a column of numbers. The cells are escaped by who calls."""
+    lines = [[head.rstrip(":") for head in heads], ["--:" if head.endswith(":") else "---" for head in heads], *rows]
+    return "\n".join(f"| {' | '.join(cell or '–' for cell in line)} |" for line in lines)

@@ -1,0 +1,126 @@
+"""One run as `report.json`: what the ledger holds of it and what its analysts, if any, found. All else is drawn from this."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from supervisor import __version__
+from supervisor.core.analysis import figures, lead, told
+from supervisor.core.analysis.crew import CORES, PHASE
+from supervisor.core.analysis.figures import Phase
+from supervisor.core.analysis.nouns import Finding, Severity, order
+from supervisor.core.result import rfc3339
+from supervisor.core.states import TaskState
+from supervisor.faces import status
+from supervisor.ledger import queries
+from supervisor.ledger.queries import RunView, TaskView
+
+SCHEMA = 1
+PROSE = "prose.json"
+"""In the run's directory: what a model wrote about it, `{"text", "model"}`."""
+
+
+def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[str, Any]:
+    """The report of a run as it stands. `root` is the state directory, `now` wall-clock seconds."""
+    views = queries.of_run(db, run.id)
+    outcomes = queries.outcomes(db, run.id)
+    analysts = told.told(outcomes)
+    found = figures.figures(told.spans(outcomes), _cores(outcomes))
+    crew = [one.facts for one in analysts if one.facts is not None and one.phase is Phase.CREW]
+    summary = lead.summary(analysts, found) if analysts else None
+    return {
+        "schema": SCHEMA,
+        "generated": rfc3339(now),
+        "nightcrew": __version__,
+        "run": _run(run, views, now),
+        "repository": {"name": Path(run.root).name, "root": run.root, "base": run.base, "commit": run.base_oid},
+        "summary": summary,
+        "prose": _prose(root / "runs" / run.id / PROSE),
+        "findings": [_finding(one) for one in sorted((finding for facts in crew for finding in facts.findings), key=order)],
+        "findings_total": sum(facts.severities.get(severity, 0) for facts in crew for severity in Severity),
+        "figures": found.to_json() if found else None,
+        "tasks": [_task(db, view, outcome, root) for view, outcome in zip(views, outcomes, strict=True)],
+    }
+
+
+def benchmark(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`benchmark_results.json`: the figures of an analysis that had a baseline, with the plain sentence; None without one."""
+    found = report["figures"]
+    if found is None or found["sequential"] is None:
+        return None
+    place = {"repo": report["repository"]["name"], "commit": report["repository"]["commit"], "files": report["summary"]["files"]}
+    return {"schema": SCHEMA, "run": report["run"]["id"], **place, **found, "plainly": report["summary"]["parallel"]}
+
+
+def _cores(outcomes: Iterable[Mapping[str, Any]]) -> int:
+    return next((int(one["params"][CORES]) for one in outcomes if CORES in one["params"]), 1)
+
+
+def _run(run: RunView, views: list[TaskView], now: float) -> dict[str, Any]:
+    over = all(view.final for view in views)
+    started = min((view.created for view in views if view.created), default=None)
+    ended = max((view.ended for view in views if view.ended), default=None) if over else None
+    state = "running" if not over else "done" if all(view.state is TaskState.DONE for view in views) else "failed"
+    return {
+        "id": run.id,
+        "title": run.title,
+        "state": state,
+        "submitted": rfc3339(run.created),
+        "started": rfc3339(started),
+        "ended": rfc3339(ended),
+        "wall_s": round((ended or now) - run.created, 3),
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "perspective": str(finding.perspective), "severity": str(finding.severity)}
+
+
+def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    result = view.result or {}
+    return {
+        "id": view.id,
+        "name": view.name,
+        "title": view.title,
+        "kind": outcome["kind"],
+        "phase": outcome["params"].get(PHASE),
+        "state": str(view.state),
+        "reason": status.why(view),
+        "epoch": view.epoch,
+        "branch": view.branch,
+        "commits": result.get("commits", 0),
+        "diff": result.get("diff"),
+        "cpu_s": result.get("cpu_s"),
+        "last_line": _last_line(root / "runs" / view.id / str(view.epoch)),
+        "attempts": [_attempt(row) for row in queries.attempts(db, view.id)],
+    }
+
+
+def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:
+    result = json.loads(row["result"]) if row["result"] else {}
+    return {
+        "epoch": row["epoch"],
+        "created": row["created"],
+        "up": row["started"],
+        "began": told.seconds(result.get("started")),
+        "ended": told.seconds(result.get("ended")) or row["ended"],
+        "end": row["end"],
+        "cause": row["end_cause"],
+    }
+
+
+def _last_line(directory: Path) -> str:
+    return status.last_line(directory / "stderr.log") or status.last_line(directory / "stdout.log")
+
+
+def _prose(file: Path) -> dict[str, str] | None:
+    try:
+        shape = json.loads(file.read_bytes())
+        return {"text": str(shape["text"]), "model": str(shape["model"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

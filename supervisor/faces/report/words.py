@@ -1,0 +1,274 @@
+"""What both pages say of a run, as sentences and numbers. Pure: no markup and no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from shlex import quote
+from typing import Any
+
+from supervisor.core.errors import one_line
+
+Report = Mapping[str, Any]
+"""The whole of `report.json`, schema 1."""
+
+SEVERITIES = ("high", "medium", "low")
+_UNKNOWN = "–"
+_NO_RESULT = frozenset({"failed", "missing"})
+_ENDED_BADLY = ("failed", "quarantined", "cancelled", "expired", "skipped")
+_LOOK_INTO = frozenset({"failed", "quarantined"})
+
+
+def clean(value: Any) -> Any:
+    """The same JSON with every text made harmless to look at: control characters, line breaks, direction overrides and lone surrogates
+    are shown as escapes."""
+    match value:
+        case str():
+            return value if value.isprintable() else one_line(value)
+        case Mapping():
+            return {clean(key): clean(item) for key, item in value.items()}
+        case list() | tuple():
+            return [clean(item) for item in value]
+        case _:
+            return value
+
+
+def paragraphs(text: str) -> list[str]:
+    """A model's prose, one text a paragraph; line breaks inside a paragraph become spaces."""
+    return [clean(" ".join(part.split())) for part in text.replace("\r\n", "\n").split("\n\n") if part.strip()]
+
+
+def pieces(text: str) -> list[tuple[bool, str]]:
+    """Text as (is it code, part): what stands between two `backticks` is code; an odd one is a character like any other."""
+    split = text.split("`")
+    if len(split) % 2 == 0:
+        split[-2:] = ["`".join(split[-2:])]
+    return [(bool(index % 2), part) for index, part in enumerate(split) if part]
+
+
+def number(value: float | None) -> str:
+    """`2,800`, `71.3`; a dash when it is not known."""
+    match value:
+        case None:
+            return _UNKNOWN
+        case int():
+            return f"{value:,}"
+        case _:
+            return f"{value:,.1f}"
+
+
+def ratio(value: float | None) -> str:
+    """Two decimals: what a speedup deserves."""
+    return _UNKNOWN if value is None else f"{value:.2f}"
+
+
+def seconds(value: float | None) -> str:
+    """`0.04 s`, `12.3 s`, `4 min 12 s`, `1 h 03 min`."""
+    if value is None:
+        return _UNKNOWN
+    if value < 0.1:
+        return f"{value:.2f} s"
+    if value < 60:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def moment(text: str | None) -> str:
+    """RFC 3339 as people write it; always UTC, because a report is read in more than one place."""
+    if not text:
+        return _UNKNOWN
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{at.astimezone(UTC):%d %b %Y, %H:%M} UTC".lstrip("0")
+
+
+def many(count: int, noun: str) -> str:
+    """`1 file`, `2,800 files`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def place(finding: Mapping[str, Any]) -> str:
+    """`file:line`, as editors take it; the file alone when the whole file is meant."""
+    return f"{finding['file']}:{finding['line']}" if finding["line"] else str(finding["file"])
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The headline, honest before it is kind."""
+
+    kind: str
+    """good, part, bad or open (still running)."""
+    sign: str
+    word: str
+    sentence: str
+
+    @property
+    def line(self) -> str:
+        """Both on one line."""
+        return f"{self.word}. {self.sentence}"
+
+
+def verdict(report: Report) -> Verdict:
+    """What became of the run. A run that is not whole never reads as one that is."""
+    if report["run"]["state"] == "running":
+        ended = sum(task["state"] in ("done", *_ENDED_BADLY) for task in report["tasks"])
+        return Verdict(
+            "open", "●", "Still running", f"{ended} of {many(len(report['tasks']), 'task')} ended; this is what is known so far."
+        )
+    if report["summary"] is None:
+        return _of_tasks(report["tasks"])
+    return _of_analysis(report)
+
+
+def _of_tasks(tasks: Sequence[Mapping[str, Any]]) -> Verdict:
+    states = Counter(task["state"] for task in tasks)
+    if not tasks:
+        return Verdict("part", "!", "Nothing ran", "The run has no task.")
+    if states["done"] == len(tasks):
+        ready = sum(takeable(task) for task in tasks)
+        commits = f"{ready} left commits to take" if ready else "none left commits"
+        all_of = "The task is" if len(tasks) == 1 else f"All {len(tasks)} tasks are"
+        return Verdict("good", "✓", "Done", f"{all_of} done; {commits}.")
+    rest = listed([f"{count} {state}" for state in _ENDED_BADLY if (count := states[state])] or ["the rest did not end"])
+    if not states["done"]:
+        return Verdict("bad", "✗", "Failed", f"None of {many(len(tasks), 'task')} is done: {rest}.")
+    return Verdict("part", "!", "Failed in part", f"{states['done']} of {len(tasks)} tasks are done; {rest}.")
+
+
+def _of_analysis(report: Report) -> Verdict:
+    summary = report["summary"]
+    every = summary["perspectives"]
+    lost = [one["name"] for one in every if one["state"] in _NO_RESULT]
+    partial = [one["name"] for one in every if one["state"] == "partial"]
+    if not every or len(lost) == len(every):
+        return Verdict("bad", "✗", "Failed", f"None of {many(len(every), 'perspective')} gave a result, so there is no health score.")
+    if lost or partial:
+        gaps = [f"no result from {listed(lost)}"] * bool(lost) + [f"only a part from {listed(partial)}"] * bool(partial)
+        sentence = "; ".join(gaps)
+        return Verdict("part", "!", "Incomplete", f"{sentence[0].upper()}{sentence[1:]}. {_standing(summary)}")
+    if not summary["files"]:
+        return Verdict("part", "!", "Nothing to score", "There is no Python file at this commit.")
+    size = f"{many(summary['files'], 'file')} and {many(summary['lines'], 'line')}"
+    if report["run"]["state"] != "done":
+        return Verdict("part", "!", "Failed in part", f"Every perspective is whole ({size}), but a task of the run failed: see the crew.")
+    return Verdict("good", "✓", "Complete", f"{many(len(every), 'perspective')} looked at {size}: {_severe(every)}.")
+
+
+def _standing(summary: Mapping[str, Any]) -> str:
+    known = [one for one in summary["perspectives"] if one["score_per_kloc"] is not None]
+    if not known:
+        return "There is no health score."
+    return f"The health score stands on {len(known)} of {many(len(summary['perspectives']), 'perspective')}."
+
+
+def _severe(perspectives: Iterable[Mapping[str, Any]]) -> str:
+    total = severities(perspectives)
+    return listed([f"{total[name]:,} {name}" for name in SEVERITIES]) + "-severity findings"
+
+
+def severities(perspectives: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """All findings of all perspectives by severity, also those that no list shows."""
+    parts = list(perspectives)
+    return {name: sum(one["severities"].get(name, 0) for one in parts) for name in SEVERITIES}
+
+
+def takeable(task: Mapping[str, Any]) -> bool:
+    """Whether `nightcrew take` has something to merge."""
+    return bool(task["state"] == "done" and task["branch"] and task["commits"])
+
+
+def command(verb: str, task_id: str) -> str:
+    """A command line to copy. The id is quoted: what a shell would act on stays a word."""
+    return f"nightcrew {verb} {quote(task_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One task that did not end well, and how to see more."""
+
+    task: str
+    name: str
+    state: str
+    reason: str
+    command: str
+
+
+def failures(report: Report) -> list[Failure]:
+    """Every task that did not end well, in the run's order; then what the lead missed and the run does not list."""
+    told = {one["task"]: one for one in (report["summary"] or {}).get("failed", [])}
+    found = [task for task in report["tasks"] if task["state"] in _ENDED_BADLY]
+    listed_ids = {task["id"] for task in found}
+    return [
+        _failure(task["id"], task["name"], task["state"], told.get(task["id"], {}).get("reason") or task["reason"]) for task in found
+    ] + [
+        _failure(one["task"], f"{one['perspective']} {one['shard']}", "failed", one["reason"])
+        for one in told.values()
+        if one["task"] not in listed_ids
+    ]
+
+
+def _failure(task: str, name: str, state: str, reason: str) -> Failure:
+    return Failure(task, name, state, reason or "no reason was recorded", command("logs" if state in _LOOK_INTO else "status", task))
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of one task over all its attempts; None when that part never happened."""
+
+    setup: float | None
+    held: float | None
+    work: float | None
+
+
+def spent(task: Mapping[str, Any]) -> Spent:
+    """Where a task's time went."""
+    totals: dict[str, float] = {}
+    for attempt in task["attempts"]:
+        for part, begin, end in parts(attempt):
+            totals[part] = totals.get(part, 0.0) + end - begin
+    return Spent(totals.get("setup"), totals.get("held"), totals.get("work"))
+
+
+_HELD_S = 0.1
+"""Between a runner's start and its command's less than this is the runner's own start-up, not a wait for others (measured: 0.02 s)."""
+
+
+def parts(attempt: Mapping[str, Any], now: float | None = None) -> list[tuple[str, float, float]]:
+    """An attempt as (setup | held | work, begin, end) in seconds since 1970. `now` ends what has not ended; without it that is left out.
+
+    `began` comes with the result, so an attempt that still runs or was lost has none: its work then counts from `up`.
+    """
+    last = attempt["ended"] if attempt["ended"] is not None else now
+    began = attempt["up"] if attempt["began"] is None else attempt["began"]
+    held = attempt["up"] if attempt["up"] is not None and began - attempt["up"] >= _HELD_S else None
+    marks = [("setup", attempt["created"]), ("held", held), ("work", began), ("", last)]
+    known = [(name, at) for name, at in marks if at is not None]
+    return [(name, at, end) for (name, at), (_, end) in pairwise(known) if end > at or name == "work"]
+
+
+def health_sum(summary: Mapping[str, Any]) -> str:
+    """The arithmetic behind the health, to check by hand; empty when there is no score."""
+    weights = summary["weights"]
+    known = [(weights.get(one["name"], 0), one["score_per_kloc"]) for one in summary["perspectives"] if one["score_per_kloc"] is not None]
+    if not known or summary["health"] is None:
+        return ""
+    terms = " + ".join(f"{weight} × {number(score)}" for weight, score in known)
+    return f"({terms}) / {sum(weight for weight, _ in known)} = {number(summary['health'])}"
+
+
+def formula(text: str) -> str:
+    """As printed: a real multiplication and a real minus sign."""
+    return text.replace(" x ", " × ").replace(" - ", " − ")

@@ -1,0 +1,208 @@
+"""What the lead makes of it: the same whoever ended first, and honest about what is missing."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+from supervisor.core.analysis import figures, lead, told, wire
+from supervisor.core.analysis.figures import Phase, Span
+from supervisor.core.analysis.lead import Told
+from supervisor.core.analysis.merge import merge
+from supervisor.core.analysis.nouns import COUNTS, Facts, Finding, Perspective, Severity, Shard
+
+SECURITY, COMPLEXITY, DOCSTRINGS, TESTS, STRUCTURE = Perspective
+HIGH, MEDIUM, LOW = Severity
+WHOLE = Shard()
+
+
+def facts(perspective: Perspective, shard: Shard = WHOLE, findings: tuple[Finding, ...] = (), **counts: int) -> Facts:
+    return Facts(
+        perspective,
+        shard,
+        files=10,
+        lines=1000,
+        counts={name: counts.get(name, 0) for name in COUNTS[perspective]},
+        severities={severity: sum(one.severity is severity for one in findings) for severity in Severity},
+        findings=findings,
+        hot={one.file: (1, 0, 0) for one in findings},
+    )
+
+
+def say(found: Facts | None, perspective: Perspective = SECURITY, **changes: Any) -> Told:
+    perspective = found.perspective if found else perspective
+    shard = str(found.shard) if found else "1/1"
+    state, reason = ("done", "") if found else ("failed", "exit code 3")
+    return replace(Told(f"r/{perspective}-{shard[0]}", perspective, shard, Phase.CREW, state, reason, found), **changes)
+
+
+def issue(severity: Severity, line: int, perspective: Perspective = SECURITY, file: str = "a.py", code: str = "B1") -> Finding:
+    return Finding(perspective, severity, file, line, code, "words")
+
+
+def test_shards_add_up_but_for_the_worst() -> None:
+    parts = [
+        facts(COMPLEXITY, Shard(1, 2), (issue(LOW, 2, COMPLEXITY),), functions=10, over=2, worst=12),
+        facts(COMPLEXITY, Shard(2, 2), (issue(HIGH, 9, COMPLEXITY),), functions=5, over=1, worst=41),
+    ]
+    merged = merge(parts)[COMPLEXITY]
+    assert dict(merged.counts) == {"functions": 15, "over": 3, "worst": 41}
+    assert (merged.files, merged.lines, dict(merged.severities)) == (20, 2000, {HIGH: 1, MEDIUM: 0, LOW: 1})
+    assert [one.severity for one in merged.findings] == [HIGH, LOW] and merged.hot == {"a.py": (2, 0, 0)}
+    assert merge([*parts, parts[0]]) == merge(parts), "a shard that was run twice counts once"
+
+
+def test_the_order_of_ending_changes_nothing() -> None:
+    crew = [
+        say(facts(SECURITY, Shard(number, 3), tuple(issue(random.Random(number).choice(list(Severity)), line) for line in range(30))))
+        for number in (1, 2, 3)
+    ] + [say(facts(perspective)) for perspective in (COMPLEXITY, DOCSTRINGS, TESTS)] + [say(None, STRUCTURE)]  # fmt: skip
+    expected = json.dumps(lead.summary(crew, None))
+    for seed in range(20):
+        random.Random(seed).shuffle(crew)
+        assert json.dumps(lead.summary(crew, None)) == expected
+
+
+def test_a_perspective_that_failed_is_shown_and_not_scored() -> None:
+    found = lead.summary([say(None, SECURITY), say(facts(TESTS, test_files=5))], None)
+    security, tests = found["perspectives"]
+    assert (security["state"], security["reason"], security["score"]) == ("failed", "exit code 3", None)
+    assert (tests["state"], found["health"]) == ("done", 100.0)
+    assert found["failed"] == [{"task": "r/security-1", "perspective": "security", "shard": "1/1", "reason": "exit code 3"}]
+    assert found["actions"][0].startswith("Run r/security-1 again") and "nightcrew retry r/security-1" in found["actions"][0]
+
+
+def test_a_perspective_of_which_one_piece_failed_is_partial() -> None:
+    lost = say(None, SECURITY, task="r/security-2", shard="2/2")
+    found = lead.summary([say(facts(SECURITY, Shard(1, 2), issues=1)), lost, say(facts(TESTS))], None)
+    assert [one["state"] for one in found["perspectives"]] == ["partial", "done"]
+    assert found["perspectives"][0]["score"] == 90.0
+    assert found["files"] == 10, "of the perspective that is whole"
+
+
+def test_the_worst_come_first_and_every_perspective_gets_a_place() -> None:
+    loud = facts(SECURITY, Shard(), tuple(issue(MEDIUM, line) for line in range(1, 60)))
+    quiet = facts(COMPLEXITY, Shard(), (issue(MEDIUM, 5, COMPLEXITY, "z.py"), issue(HIGH, 6, COMPLEXITY, "z.py")))
+    chosen = lead.issues([loud, quiet])
+    assert len(chosen) == lead.MAX_ISSUES
+    assert [(one.severity, one.perspective, one.line) for one in chosen[:3]] == [
+        (HIGH, COMPLEXITY, 6),
+        (MEDIUM, SECURITY, 1),
+        (MEDIUM, COMPLEXITY, 5),
+    ]
+
+
+def test_what_to_do_next() -> None:
+    found = lead.summary(
+        [
+            say(facts(SECURITY, findings=(issue(HIGH, 3), issue(LOW, 1)))),
+            say(facts(COMPLEXITY, findings=(issue(HIGH, 7, COMPLEXITY, code="complex-function"),))),
+            say(facts(DOCSTRINGS, objects=10, documented=3, findings=(issue(LOW, 1, DOCSTRINGS, "doc.py"),))),
+            say(facts(TESTS, test_files=1)),
+            say(replace(facts(STRUCTURE, findings=(issue(MEDIUM, 0, STRUCTURE, "bad.py", "syntax-error"),)), unparsable=2)),
+        ],
+        None,
+    )
+    assert found["actions"] == [
+        "Look at 1 high-severity security finding, first a.py:3 (B1).",
+        "Mend or exclude 2 files that Python cannot parse, first bad.py.",
+        "Split the most complex function: a.py:7: words.",
+        "Write more tests: 10 % of the files are tests; 50 % would score 100.",
+        "Document what others call: 30 % of the public modules, classes and functions have a docstring; begin with doc.py.",
+    ]
+
+
+def test_nothing_to_do_and_nothing_to_look_at() -> None:
+    assert lead.summary([say(facts(SECURITY))], None)["actions"] == ["Nothing urgent was found."]
+    empty = lead.summary([say(Facts(SECURITY, counts={"issues": 0, "ignored": 0}))], None)
+    assert (empty["health"], empty["files"]) == (None, 0)
+    assert empty["actions"] == ["There are no Python files here, so there was nothing to look at."]
+    assert empty["perspectives"][0]["reason"] == "no Python files"
+
+
+# From outcomes -------------------------------------------------------------------------------------------------------------------
+
+
+def outcome(found: Facts, **changes: Any) -> dict[str, Any]:
+    result = {
+        "output": json.loads(wire.write(found)),
+        "started": "2026-11-21T06:00:01.000Z",
+        "ended": "2026-11-21T06:00:03.500Z",
+        "spawn_to_done_ms": 2700,
+    }
+    shape = {"id": "r/x", "name": str(found.perspective), "state": "done", "reason": "done", "result": result}
+    return {**shape, "params": {"ANALYST": str(found.perspective), "ANALYST_SHARD": str(found.shard), "ANALYST_PHASE": "crew"}, **changes}
+
+
+def test_outcomes_become_what_was_told() -> None:
+    (one,) = told.told([outcome(facts(TESTS)), {"params": {}, "state": "done"}])
+    assert (one.perspective, one.phase, one.reason, one.facts and one.facts.files) == (TESTS, Phase.CREW, "", 10)
+    (span,) = told.spans([outcome(facts(TESTS))])
+    assert (round(span.began - span.created, 3), round(span.ended - span.began, 3)) == (0.2, 2.5)
+
+
+def test_what_did_not_end_well_or_makes_no_sense_has_no_facts() -> None:
+    good = outcome(facts(TESTS))
+    failed = told.told([{**good, "state": "failed", "reason": "failed: exit code 9"}])[0]
+    assert (failed.facts, failed.reason) == (None, "exit code 9")
+    assert told.told([{**good, "state": "skipped", "reason": ""}])[0].reason == "it is skipped"
+    assert told.told([{**good, "result": None}])[0].reason == "it is no analyst's result of schema 1"
+    assert told.told([outcome(facts(TESTS), params={**good["params"], "ANALYST_SHARD": "2/2"})])[0].reason == "it answered for tests 1/1"
+    assert told.spans([{**good, "state": "failed"}, {**good, "result": {}}]) == []
+
+
+# Figures -------------------------------------------------------------------------------------------------------------------------
+
+
+def span(name: str, created: float, began: float, ended: float, phase: Phase = Phase.CREW) -> Span:
+    return Span(name, phase, 1000 + created, 1000 + began, 1000 + ended)
+
+
+ALONE = [span("a", 0, 1, 5, Phase.BASELINE), span("b", 5, 6, 10, Phase.BASELINE)]
+CREW = [span("a", 20, 21, 26), span("b", 20, 21.5, 26)]
+
+
+def test_set_up_and_work_apart() -> None:
+    found = figures.figures([*CREW, *ALONE], usable_cores=2)
+    assert found is not None and found.sequential is not None
+    assert (found.sequential.elapsed_s, found.sequential.setup_s, found.sequential.work_s) == (10.0, 2.0, 8.0)
+    assert (found.parallel.elapsed_s, found.parallel.setup_s, found.parallel.work_s) == (6.0, 1.0, 5.0)
+    assert (found.speedup, found.speedup_work, found.efficiency_agents, found.efficiency_usable) == (1.667, 1.6, 0.8, 0.8)
+    assert [(one.name, one.alone_s, one.together_s, one.setup_s) for one in found.per_agent] == [("a", 4.0, 5.0, 1.0), ("b", 4.0, 4.5, 1.5)]
+    assert {name: found.to_json()[name] for name in ("sequential_s", "parallel_s", "setup_s", "work_s")} == {
+        "sequential_s": 10.0,
+        "parallel_s": 6.0,
+        "setup_s": 1.0,
+        "work_s": 5.0,
+    }
+    assert figures.plainly(found) == (
+        "2 analysts at once took 6.0 s, one after another they took 10.0 s: 1.67 times faster; the work alone ran 1.60 times faster, "
+        "80 % of the 2.00 that 2 usable cores allow."
+    )
+
+
+def test_efficiency_is_of_the_cores_that_could_be_used() -> None:
+    one_core, many = figures.figures([*CREW, *ALONE], 1), figures.figures([*CREW, *ALONE], 64)
+    assert one_core and many
+    assert (one_core.efficiency_usable, many.efficiency_usable) == (1.6, 0.8)
+
+
+def test_the_plain_truth_when_it_did_not_help() -> None:
+    slow = [span("a", 20, 21, 31), span("b", 20, 21, 31)]
+    assert figures.plainly(figures.figures([*slow, *ALONE], 1)).startswith("Running at once did not help: 2 analysts at once took 11.0 s")
+
+
+def test_without_a_whole_baseline_nothing_is_compared() -> None:
+    for spans in (CREW, [*CREW, ALONE[0]]):
+        found = figures.figures(spans, 2)
+        assert found is not None and found.speedup is None and found.to_json()["sequential_s"] is None
+        assert "--baseline" in figures.plainly(found)
+    assert figures.figures(ALONE, 2) is None
+    assert "No analyst ran" in figures.plainly(None)
+
+
+def test_work_too_short_to_measure() -> None:
+    spans = [span("a", 20, 21, 21), span("a", 0, 1, 1, Phase.BASELINE)]
+    assert figures.plainly(figures.figures(spans, 2)) == "1 analyst at once took 1.0 s; the work was too short to compare."
