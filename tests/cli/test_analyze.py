@@ -1,0 +1,167 @@
+"""`nightcrew analyze` and `report` on real repositories: what is found, what is shown, and what happens when an analyst does not answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import House, git, make_repository, wait_until
+
+FLAWED = {
+    "shop/__init__.py": '"""A shop."""\n',
+    "shop/run.py": "import subprocess\n\n\ndef run(command):\n    subprocess.call(command, shell=True)\n",
+    "shop/broken.py": "def half(:\n",
+    "tests/test_shop.py": "def test_nothing():\n    assert True\n",
+}
+
+
+@pytest.fixture
+def flawed(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "a shop", FLAWED)
+
+
+def analyze(house: House, where: Path, *args: str, code: int = 0) -> dict[str, Any]:
+    done = house.run("analyze", str(where), "--json", *args)
+    assert done.returncode == code, f"{done.stderr}\n{house.daemon_output()}"
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_five_analysts_and_a_lead_look_at_a_repository(house: House, flawed: Path) -> None:
+    report = analyze(house, flawed)
+    assert [(one["name"], one["state"]) for one in report["summary"]["perspectives"]] == [
+        (name, "done") for name in ("security", "complexity", "docstrings", "tests", "structure")
+    ]
+    assert (report["summary"]["files"], report["run"]["state"], report["repository"]["name"]) == (4, "done", "a shop")
+    assert [one["file"] for one in report["summary"]["issues"] if one["code"] == "B602"] == ["shop/run.py"]
+    assert [one["file"] for one in report["findings"] if one["code"] == "syntax-error"] == ["shop/broken.py"]
+    assert house.task("lead").result is not None and house.task("lead").result["output"] == report["summary"]
+    assert {task["phase"] for task in report["tasks"]} == {"crew", "lead"}
+    assert git(flawed, "status", "--porcelain") == "" and git(flawed, "rev-parse", "HEAD") == report["repository"]["commit"]
+
+
+def test_the_report_is_written_and_shown_again(house: House, flawed: Path, tmp_path: Path) -> None:
+    first = house.ok("analyze", "-o", str(tmp_path / "out"), cwd=flawed)
+    assert "health " in first and "shop/run.py:5" in first and first.rstrip().endswith(f"report: {tmp_path / 'out' / 'report.html'}")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.json", "report.md"]
+    again = json.loads(house.ok("report", "--json", cwd=flawed))
+    assert again["summary"] == json.loads((tmp_path / "out" / "report.json").read_text())["summary"]
+    run = house.task("lead").run
+    assert (house.home.root / "runs" / run / "report.html").exists(), "report writes beside the records"
+    assert house.run("report", "absent", cwd=flawed).returncode == 4
+
+
+def test_only_those_that_are_asked_for(house: House, flawed: Path) -> None:
+    report = analyze(house, flawed, "--agents", "tests, structure", "--exclude", "shop/broken.py")
+    assert [one["name"] for one in report["summary"]["perspectives"]] == ["tests", "structure"]
+    assert report["summary"]["files"] == 3
+
+
+def test_a_baseline_is_measured_before_and_written_down(house: House, flawed: Path, tmp_path: Path) -> None:
+    report = analyze(house, flawed, "--baseline", "--together", "--agents", "tests,structure", "-o", str(tmp_path / "out"))
+    figures = json.loads((tmp_path / "out" / "benchmark_results.json").read_text())
+    assert figures["repo"] == "a shop" and figures["files"] == 4 and figures["plainly"] == report["summary"]["parallel"]
+    for key in ("sequential_s", "parallel_s", "setup_s", "work_s", "speedup", "efficiency_usable", "efficiency_agents"):
+        assert figures[key] > 0, key
+    assert [one["name"] for one in figures["per_agent"]] == ["structure", "tests"]
+    began = {task["name"]: task["attempts"][0] for task in report["tasks"]}
+    assert max(began[name]["ended"] for name in ("alone-tests", "alone-structure")) <= min(
+        began[name]["created"] for name in ("tests", "structure")
+    )
+    assert max(began[name]["up"] for name in ("tests", "structure")) <= min(began[name]["began"] for name in ("tests", "structure"))
+
+
+@pytest.mark.parametrize(
+    ("files", "health", "said"),
+    [({"README": "no code\n"}, None, "There are no Python files here"), ({"x.py": "def f(:\n"}, 0, "Mend or exclude 1 file")],
+)
+def test_a_repository_without_anything_to_look_at(
+    house: House, tmp_path: Path, files: dict[str, str], health: float | None, said: str
+) -> None:
+    report = analyze(house, make_repository(tmp_path / "looked-at", files))
+    assert (report["summary"]["health"] is None) == (health is None)
+    assert any(action.startswith(said) for action in report["summary"]["actions"])
+
+
+def test_a_repository_without_a_commit_is_refused(house: House, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    git(tmp_path / "empty", "init", "-q")
+    done = house.run("analyze", str(tmp_path / "empty"))
+    assert done.returncode in (4, 6) and len(done.stderr.splitlines()) == 1 and "commit" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--agents", "poetry"), "'poetry' is no analyst; there are security, complexity, docstrings, tests, structure"),
+        (("--agents", ","), "is no analyst"),
+        (("--timeout", "soon"), "a duration is"),
+        (("--timeout", "0s"), "it is more than nothing"),
+        (("--base", "nowhere"), "no such commit"),
+    ],
+)
+def test_what_makes_no_sense_is_said_before_anything_starts(house: House, flawed: Path, args: tuple[str, ...], said: str) -> None:
+    done = house.run("analyze", str(flawed), *args)
+    assert done.returncode in (2, 4) and said in done.stderr and not house.home.ledger.exists()
+
+
+# Analysts that do not answer -------------------------------------------------------------------------------------------------------
+
+
+def test_one_that_dies_is_reported_with_its_reason_and_the_others_are_too(house: House, flawed: Path) -> None:
+    house.start_daemon()
+    house.config.write_text("slots = 1\n[limits]\ndisk_free_min = 0\n")
+    house.ok("analyze", str(flawed), "--detach")
+    wait_until(lambda: house.state("structure") in ("running", "done"), "the last analyst to begin")
+    house.ok("kill", house.task("structure").id)
+    house.wait_final()
+    report = json.loads(house.ok("report", "--json", cwd=flawed))
+    states = {one["name"]: one["state"] for one in report["summary"]["perspectives"]}
+    if house.state("structure") == "cancelled":
+        assert states["structure"] == "failed" and report["run"]["state"] == "failed"
+        assert report["summary"]["failed"][0]["reason"]
+        assert report["summary"]["actions"][0].startswith(f"Run {house.task('structure').id} again")
+    assert {name for name, state in states.items() if state == "done"} >= {"security", "complexity", "docstrings", "tests"}
+    assert report["summary"]["health"] is not None
+
+
+def test_one_that_takes_too_long_is_ended_and_fails_alone(house: House, tmp_path: Path) -> None:
+    repo = make_repository(tmp_path / "large", {f"m{number}.py": "import os\n" + "os.system('ls')\n" * 300 for number in range(300)})
+    report = analyze(house, repo, "--timeout", "1s", "--agents", "security,tests", code=1)
+    security, _tests = report["summary"]["perspectives"]
+    assert (security["state"], report["run"]["state"]) == ("failed", "failed")
+    assert "stopped after 1 s" in security["reason"] or "within 0.9 s" in security["reason"], security["reason"]
+    assert house.tagged() == []
+
+
+def test_ctrl_c_stops_following_and_the_analysts_go_on(house: House, flawed: Path) -> None:
+    house.start_daemon()
+    following = subprocess.Popen(
+        [sys.executable, "-I", "-m", "supervisor.cli.main", "analyze", str(flawed)],
+        env=house.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    wait_until(lambda: house.state("security") != "none", "the run to be accepted")
+    os.kill(following.pid, signal.SIGINT)
+    _, said = following.communicate(timeout=60)
+    if following.returncode != 0:  # it had not ended by itself just before
+        assert following.returncode == 130
+        assert f"the analysts go on; nightcrew report {house.task('lead').run}, or nightcrew kill {house.task('lead').run}" in said
+    house.wait_final()
+    assert {str(task.state) for task in house.tasks()} == {"done"}
+
+
+# Prose ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_key_the_report_is_whole_and_says_so(house: House, flawed: Path) -> None:
+    env = {"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "HOME": str(flawed)}
+    done = house.run("analyze", str(flawed), "--agents", "tests", "--model", "claude-test", "--json", env=env)
+    assert done.returncode == 0 and "no prose: " in done.stderr
+    assert json.loads(done.stdout)["prose"] is None

@@ -1,0 +1,179 @@
+"""The page in a real Chromium: charts are drawn, nothing is fetched, nothing hostile runs, and it fits a phone."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.faces.report import html
+from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, ready, sample
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the browser tests need Chromium (Debian: apt-get install chromium)")
+DESK, PHONE = (1280, 800), (360, 740)
+
+
+@dataclass
+class Opened:
+    """A page of ours, and what it did that it must not do."""
+
+    page: Any
+    requests: list[str] = field(default_factory=list)
+    noise: list[str] = field(default_factory=list)
+
+    def on_dialog(self, dialog: Any) -> None:
+        self.noise.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def check_quiet(self) -> None:
+        """Nothing was fetched but the page itself; nothing was said on the console; no dialog was opened."""
+        assert self.requests == [self.page.url]
+        assert self.noise == []
+
+    def check_fits(self) -> None:
+        """No part of the page is wider than the screen."""
+        width, screen = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert width <= screen
+
+    def open_all(self) -> None:
+        self.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One for the file, closed after it: playwright's event loop must not be there when other tests start theirs."""
+    with playwright.sync_playwright() as driver:
+        # No sandbox: root and most containers cannot have one, and the only page is our own.
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    with contextlib.ExitStack() as stack:
+
+        def opened(report: dict[str, Any], size: tuple[int, int] = DESK, **options: Any) -> Opened:
+            file = tmp_path / "report.html"
+            file.write_text(html.render(report), encoding="utf-8")
+            context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
+            stack.callback(context.close)
+            made = Opened(context.new_page())
+            made.page.on("request", lambda request: made.requests.append(request.url))
+            made.page.on("console", lambda message: made.noise.append(message.text))
+            made.page.on("pageerror", lambda error: made.noise.append(str(error)))
+            made.page.on("dialog", made.on_dialog)
+            made.page.goto(file.as_uri())
+            return made
+
+        yield opened
+
+
+COLOURS = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), found = new Set();
+    for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) found.add(data.slice(at, at + 3).join());
+    return [...found];
+}"""
+
+
+def drawn(opened: Opened) -> list[list[str]]:
+    """The opaque colours of each chart's canvas."""
+    return [canvas.evaluate(COLOURS) for canvas in opened.page.query_selector_all(".chart canvas")]
+
+
+def colour(opened: Opened, name: str) -> str:
+    """A colour of the style sheet as the canvas spells it."""
+    text: str = opened.page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}').trim()")
+    return ",".join(str(int(text[at : at + 2], 16)) for at in (1, 3, 5))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_samples_on_a_desk_and_on_a_phone(show: Open, name: str) -> None:
+    for size in (DESK, PHONE):
+        opened = show(sample(name), size)
+        opened.open_all()
+        opened.check_fits()
+        charts = drawn(opened)
+        assert len(charts) == opened.page.locator(".chart").count() == {"large": 4, "failed": 3, "ordinary": 1}[name]
+        assert all(len(colours) > 2 for colours in charts)
+        assert colour(opened, "accent") in charts[-1]
+        opened.check_quiet()
+
+
+def test_by_night_the_charts_are_dark_too(show: Open) -> None:
+    opened = show(sample("large"), color_scheme="dark")
+    night = colour(opened, "accent")
+    assert night in drawn(opened)[0]
+    opened.page.emulate_media(color_scheme="light")
+    assert colour(opened, "accent") != night
+    assert colour(opened, "accent") in drawn(opened)[0]
+    opened.check_quiet()
+
+
+@pytest.mark.parametrize("make", [hostile, ready])
+def test_hostile_names_run_nothing_and_fit(show: Open, make: Any) -> None:
+    for size in (DESK, PHONE):
+        opened = show(make(), size)
+        opened.open_all()
+        opened.check_fits()
+        opened.check_quiet()
+        assert opened.page.locator("img, iframe, object, embed, form[action], main script").count() == 0
+
+
+def test_the_filter(show: Open) -> None:
+    opened = show(analysis(findings=30))
+    opened.open_all()
+    rows = opened.page.locator(".findings tbody tr:visible")
+    assert rows.count() == 30
+    opened.page.fill(".filter input", "MODULE_2 injection")
+    assert rows.count() == 11
+    assert opened.page.locator(".filter output").inner_text() == "11 of 30 shown"
+    opened.page.select_option("select[name=severity]", "low")
+    assert rows.count() == 0
+    opened.page.select_option("select[name=severity]", "high")
+    opened.page.select_option("select[name=perspective]", "security")
+    assert rows.count() == 11
+    opened.page.press(".filter input", "Enter")
+    opened.check_quiet()
+
+
+def test_charts_follow_the_window(show: Open) -> None:
+    opened = show(sample("large"))
+    opened.page.set_viewport_size({"width": 500, "height": 700})
+    opened.page.wait_for_function("document.querySelector('.chart canvas').clientWidth <= 500")
+    opened.check_fits()
+    opened.check_quiet()
+
+
+def test_a_place_can_be_copied(show: Open) -> None:
+    opened = show(analysis(findings=2), permissions=["clipboard-read", "clipboard-write"])
+    button = opened.page.locator("#fix button.copy-it").first
+    button.click()
+    playwright.expect(button).to_have_text("Copied")
+    assert opened.page.evaluate("navigator.clipboard.readText()") == "package/sub/module_0.py:0".removesuffix(":0")
+
+
+def test_a_bar_tells_what_it_is(show: Open) -> None:
+    opened = show(hostile(HOSTILE[:1]))
+    opened.page.locator("[data-chart=hot] .u-over").hover(position={"x": 60, "y": 12})
+    assert opened.page.locator("[data-chart=hot] .tip").inner_text().startswith("<script>alert(1)</script>.py: ")
+    opened.check_quiet()
+
+
+def test_without_scripts_the_tables_say_it_all(show: Open) -> None:
+    opened = show(sample("failed"), java_script_enabled=False)
+    assert opened.page.locator(".chart:visible, .filter:visible, button:visible").count() == 0
+    assert opened.page.locator("#perspectives tbody tr:visible").count() == 5
+    assert opened.page.locator(".findings tbody tr:visible").count() == 3
+    assert opened.page.locator("#crew tbody tr:visible").count() == 8

@@ -1,0 +1,150 @@
+"""The page as text: nothing in it is believed, nothing in it is fetched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from supervisor.core.errors import one_line
+from supervisor.faces.report import html
+from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, report, sample, summary, task
+
+HARMLESS = tuple(f"name{n}" for n in range(len(HOSTILE)))
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text between them; what only follows from slashes and backticks in a text is left out."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.raw: dict[str, str] = {}
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag not in ("wbr", "code"):
+            self.tags.append((tag, found))
+        self._inside = f"{tag} {found.get('type', '')}".strip() if tag in ("script", "style") else ""
+
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 - the parser's signature
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.raw[self._inside] = self.raw.get(self._inside, "") + data
+        else:
+            self.text += data
+
+
+def outline(page: Page) -> list[tuple[str, tuple[str, ...], str | None]]:
+    return [(tag, tuple(found), found.get("class")) for tag, found in page.tags]
+
+
+@pytest.mark.parametrize("make", [hostile, ready])
+def test_no_text_changes_the_page(make: Any) -> None:
+    attacked, plain = Page(html.render(make(HOSTILE))), Page(html.render(make(HARMLESS)))
+    assert outline(attacked) == outline(plain)
+    for text in HOSTILE:
+        seen = one_line(text).replace("`", "")
+        assert seen in attacked.text.replace("`", ""), text
+
+
+def test_the_charts_data_cannot_end_its_element() -> None:
+    page = Page(html.render(hostile()))
+    data = page.raw["script application/json"]
+    assert not re.search("[<>&\u2028\u2029]", data)
+    assert json.loads(data)["hot"]["rows"] == [one_line(name) for name in HOSTILE]
+    assert html.json_island("</script>\u2028&") == '"\\u003c/script\\u003e\\u2028\\u0026"'
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_runs_and_fetches_only_what_it_brought(name: str) -> None:
+    page = Page(html.render(sample(name)))
+    policy = next(found["content"] for tag, found in page.tags if tag == "meta" and found.get("http-equiv"))
+    digests = [base64.b64encode(hashlib.sha256(page.raw[one].encode()).digest()).decode() for one in ("script", "style")]
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{digests[0]}'; style-src 'sha256-{digests[1]}'; base-uri 'none'; form-action 'none'"
+    )
+    for tag, found in page.tags:
+        assert not [key for key in found if key.startswith("on") or key in ("style", "src", "srcset", "action")], tag
+        assert (found.get("href") or "#").startswith("#")
+    assert not re.search(r"url\(|@import", page.raw["style"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_has_its_target(name: str) -> None:
+    tags = Page(html.render(sample(name))).tags
+    ids = [found["id"] for _, found in tags if "id" in found]
+    assert len(ids) == len(set(ids))
+    assert {(found["href"] or "")[1:] for tag, found in tags if tag == "a"} <= set(ids)
+
+
+def test_the_licence_of_the_charts_comes_along() -> None:
+    assert "Copyright (c) 2022 Leon Sorokin" in html.render(report())
+
+
+def test_a_run_without_anything() -> None:
+    text = Page(html.render(report())).text
+    assert "Nothing ran." in text
+    assert "No task belongs to this run." in text
+
+
+def test_an_empty_repository() -> None:
+    made = analysis(
+        summary=summary([perspective("tests", score=None, reason="no Python files")], files=0, actions=["There are no Python files here."])
+    )
+    text = Page(html.render(made)).text
+    assert "no score" in text
+    assert "There is no Python file at this commit." in text
+
+
+def test_an_analysis_in_which_all_failed() -> None:
+    names = ("security", "complexity", "docstrings", "tests", "structure")
+    lost = [{"task": f"1121-k3f9/{name}", "perspective": name, "shard": "1/1", "reason": "killed by signal 9"} for name in names]
+    made = report(
+        summary=summary([perspective(name, "failed", None) for name in names], failed=lost), tasks=[task(name, "failed") for name in names]
+    )
+    made["run"]["state"] = "failed"
+    text = Page(html.render(made)).text
+    assert "Failed. None of 5 perspectives gave a result" in text
+    assert text.count("killed by signal 9") == 5
+
+
+def test_thirty_tasks_and_five_thousand_findings() -> None:
+    page = html.render(analysis(findings=5_000, tasks=30))
+    assert page.count('<tr><td><span class="sev h">') == 5_000
+    assert len(page.encode()) < 2_000_000
+
+
+def test_the_size_of_an_ordinary_analysis() -> None:
+    assert len(html.render(analysis(findings=500, tasks=10)).encode()) < 300_000
+
+
+def colours(block: str) -> dict[str, str]:
+    return dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", block))
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_every_colour_of_text_can_be_read_by_day_and_by_night() -> None:
+    style = html._read("report.css")
+    light, dark = (colours(block) for block in style.split(":root {")[1:3])
+    for theme in (light, light | dark):
+        for name in ("ink", "muted", "accent", "high", "medium", "low", "good"):
+            for ground in ("paper", "raised"):
+                bright, dim = sorted((luminance(theme[name]), luminance(theme[ground])), reverse=True)
+                assert (bright + 0.05) / (dim + 0.05) >= 4.5, (name, ground)  # WCAG 2.2, level AA

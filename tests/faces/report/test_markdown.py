@@ -1,0 +1,129 @@
+"""The report as Markdown, read by a real parser: no text becomes markup, a link or a mention."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from supervisor.core.errors import one_line
+from supervisor.faces.report import escape, markdown, words
+from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, ready, report, sample, task
+
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+OURS = {"<code>", "</code>", "<details>", "</details>"}
+ALIVE = re.compile(r"@\w|://|www\.|#\d|GH-\d", re.IGNORECASE)
+"""What GitHub turns into something even after the Markdown was read, unless it is code."""
+
+
+def flat(tokens: list[Token]) -> list[Token]:
+    return [token for one in tokens for token in ([one] if one.children is None else one.children)]
+
+
+def outline(text: str) -> list[tuple[str, str]]:
+    """The block structure: what a hostile text must not change."""
+    return [(token.type, token.tag) for token in PARSER.parse(text)]
+
+
+def check_inert(tokens: list[Token]) -> None:
+    inside = 0
+    for token in tokens:
+        assert token.type not in ("link_open", "image", "s_open"), token
+        if token.type == "html_inline":
+            assert token.content in OURS
+            inside += {"<code>": 1, "</code>": -1}.get(token.content, 0)
+        if token.type == "text" and not inside:
+            assert not ALIVE.search(token.content), token.content
+
+
+def visible(tokens: list[Token]) -> str:
+    return "".join(token.content for token in tokens if token.type in ("text", "code_inline"))
+
+
+def inline(text: str) -> list[Token]:
+    """As it stands in our pages: after a list's dash, or in a table's cell."""
+    (body,) = (token for token in PARSER.parse(f"- **x** {text}") if token.type == "inline")
+    types = [token.type for token in body.children or []]
+    return (body.children or [])[types.index("strong_close") + 1 :]
+
+
+NASTY = st.text(st.sampled_from("ab1 `|\\*_[]()<>&@#:/.!~$-\n\t\"'wéÿ\u202e") | st.characters(), max_size=40)
+
+
+@given(NASTY)
+def test_code_shows_exactly_the_text(value: str) -> None:
+    value = one_line(value)
+    tokens = inline(escape.code(value))
+    check_inert(tokens)
+    assert visible(tokens).strip() == " ".join(value.split())
+
+
+@given(NASTY)
+def test_running_text_shows_the_text(value: str) -> None:
+    value = one_line(value)
+    tokens = inline(escape.text(value))
+    check_inert(tokens)
+    assert visible(tokens).replace("`", "").split() == value.replace("`", "").split()
+
+
+@given(NASTY, NASTY)
+def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
+    row = [escape.text(one_line(first)) or "–", escape.code(one_line(second)) or "–", "end"]
+    tokens = PARSER.parse(f"| A | B | C |\n| --- | --- | --- |\n| {' | '.join(row)} |")
+    cells = [token for token in tokens if token.type == "inline"]
+    assert len(cells) == 6
+    assert cells[-1].content == "end"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Use of weak MD5 hash, see a/b.py:12 (B324).", "Use of weak MD5 hash, see a/b.py:12 (B324)."),
+        ("`Editor._alter` has complexity 63", "`Editor._alter` has complexity 63"),
+        ("ask @everyone about #1", "ask `@everyone` about `#1`"),
+        ("see http://evil.example or www.evil.example", "see `http://evil.example` or `www.evil.example`"),
+        ("a|b `", "<code>a&#124;b</code> "),
+    ],
+)
+def test_words_stay_words_where_they_can(text: str, shown: str) -> None:
+    assert escape.text(text).rstrip() == shown.rstrip()
+
+
+@pytest.mark.parametrize("make", [hostile, ready])
+def test_no_text_changes_the_structure(make: Any) -> None:
+    attacked, plain = markdown.render(make(HOSTILE)), markdown.render(make(tuple(f"name{n}" for n in range(len(HOSTILE)))))
+    assert outline(attacked) == outline(plain)
+    check_inert(flat(PARSER.parse(attacked)))
+    assert attacked.isprintable() or not set(attacked) - set("\n") & {char for char in attacked if not char.isprintable()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_what_the_page_says(name: str) -> None:
+    made = sample(name)
+    text = markdown.render(made)
+    assert words.verdict(made).word in text
+    for one in words.failures(made):
+        assert one.command in text
+    for one in made["tasks"]:
+        assert f"`{one['name']}`" in text
+
+
+def test_a_run_without_anything() -> None:
+    assert "No task belongs to this run." in markdown.render(report())
+
+
+def test_of_five_thousand_findings_some_are_shown() -> None:
+    text = markdown.render(analysis(findings=5_000, tasks=30))
+    assert "The worst 50 of 5,000 findings" in text
+    assert len(text) < 60_000  # GitHub takes 65,536 characters in a comment
+
+
+def test_a_title_of_nothing_but_spaces() -> None:
+    made = ready(("   ",))
+    made["tasks"].append(task("b", title=" "))
+    assert markdown.render(made)
