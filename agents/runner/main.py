@@ -49,6 +49,8 @@ def main(directory: str) -> int:
             return _refuse(75, f"{spec.task}:{spec.epoch} has a runner already")
     except OSError as error:
         return _refuse(74, f"cannot write in {directory}: {error.strerror}; nothing was started")
+    if spec.hold:
+        _hint(spec)  # whoever lets it begin need not wait for a tick to learn that it is up
     status, shape = attempt.run()
     try:
         record.write(shape)

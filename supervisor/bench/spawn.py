@@ -56,7 +56,7 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
     `under` is where the directory for it all is made (None: the system's temporary directory) and removed again. Raises what a tool
     raises, and TimedOut when agents do not start; nothing is left running then either.
     """
-    with _place(under) as root:
+    with private_place(under) as root:
         say(f"seed {options.seed}, in {root}")
         size = make_repository(root / "ours.git", options.seed)
         shutil.copytree(root / "ours.git", root / "plain.git")
@@ -70,11 +70,11 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
         say(f"nightcrew status over {options.history_rows} ended tasks")
         report["status_ms"] = figures.milli(history.status_s(root / "history", options.history_rows))
         say(f"removing {root}; its files are many")
-    return report | {"options": asdict(options), "machine": _machine(), "repository": {"files": FILES, "bytes": size}}
+    return report | {"options": asdict(options), "machine": machine(), "repository": {"files": FILES, "bytes": size}}
 
 
 @contextlib.contextmanager
-def _place(under: Path | None) -> Iterator[Path]:
+def private_place(under: Path | None) -> Iterator[Path]:
     """A private directory with a short path, since sockets lie in it."""
     root = Path(tempfile.mkdtemp(prefix="nightcrew-bench-", dir=under)).resolve()
     placement.spread(root)  # so that neither side works where somebody has just removed files
@@ -152,7 +152,8 @@ def _busy_s(process: psutil.Process | None) -> float:
     return float(times.user + times.system)
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """What was measured on."""
     return {
         "cores": len(cores.usable()),
         "kernel": platform.release(),

@@ -34,6 +34,8 @@ class Times:
     queued: float
     spawned: float
     ended: float
+    up: float | None = None
+    """When its runner was there."""
 
 
 def build(*, task: str, epoch: int, end: End, cause: str, record: Exit | None, times: Times, work: Work, output: Any) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def build(*, task: str, epoch: int, end: End, cause: str, record: Exit | None, t
         "cause": cause,
         "exit": {"code": record.code if record else None, "signal": record.signal if record else None},
         "queued": rfc3339(times.queued),
+        "up": rfc3339(times.up),
         "started": rfc3339(started),
         "ended": rfc3339(ended),
         "waits": {"queue_s": round(max(0.0, times.spawned - times.queued), 3), "tokens_s": None, "human_s": None},

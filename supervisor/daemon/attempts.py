@@ -242,6 +242,10 @@ class Attempts:
             return (End.TIMEOUT if row.stop_why == "timeout" else End.CANCELLED), row.stop_why
         return End.LOST, "its runner died" if (row.task, row.epoch) in self._started else "its runner never began"
 
+    def _up(self, key: Key) -> float | None:
+        started = self._read_started(key)
+        return started.at if started is not None else None
+
     def _breach(self, row: AttemptRow, launch: LaunchRow) -> str:
         """How it broke its kind's own protocol, or nothing."""
         kind = kinds().get(launch.spec.kind)
@@ -262,7 +266,7 @@ class Attempts:
             end=end,
             cause=cause,
             record=self._record(key),
-            times=result.Times(queued=launch.created, spawned=row.created, ended=self._clock.wall()),
+            times=result.Times(launch.created, row.created, ended=self._clock.wall(), up=self._up(key)),
             work=work,
             output=result.last_json_object(files.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
         )

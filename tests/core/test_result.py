@@ -23,7 +23,7 @@ def test_a_result_with_its_record() -> None:
         end=End.FAILED,
         cause="exit code 1",
         record=record,
-        times=Times(queued=1699999999.0, spawned=1700000000.5, ended=1700000099.0),
+        times=Times(queued=1699999999.0, spawned=1700000000.5, ended=1700000099.0, up=1700000000.75),
         work=WORK,
         output={"answer": 42},
     )
@@ -35,6 +35,7 @@ def test_a_result_with_its_record() -> None:
         "cause": "exit code 1",
         "exit": {"code": 1, "signal": None},
         "queued": "2023-11-14T22:13:19.000Z",
+        "up": "2023-11-14T22:13:20.750Z",
         "started": "2023-11-14T22:13:21.000Z",
         "ended": "2023-11-14T22:13:23.500Z",
         "waits": {"queue_s": 1.5, "tokens_s": None, "human_s": None},

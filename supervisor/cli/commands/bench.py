@@ -1,4 +1,4 @@
-"""`nightcrew bench spawn`."""
+"""`nightcrew bench spawn` and `nightcrew bench analyze`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,36 @@ def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
         common.print_json(**report)
     else:
         click.echo(figures.table(report))
+
+
+@command.command()
+@click.argument("source", type=click.Path(path_type=Path, exists=True), default=Path())
+@click.option("--rounds", type=click.IntRange(1, 99), default=3, show_default=True, help="How often; the median round is reported.")
+@click.option(
+    "--dir",
+    "under",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Where to work; removed again (default: the system's temporary directory).",
+)
+@common.json_option
+def analyze(source: Path, rounds: int, under: Path | None, as_json: bool) -> None:
+    """What the analysts gain by working at once, beside a plain pool of the same commands.
+
+    SOURCE is a repository, another directory, or a source distribution from a package index (default: here). It is copied.
+
+    \b
+    nightcrew bench analyze
+    nightcrew bench analyze django-5.2.tar.gz --rounds 1 --json
+    """
+    from supervisor.bench import analyze
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    report = analyze.measure(source.resolve(), rounds, under, common.say)
+    if as_json:
+        common.print_json(**report)
+    else:
+        click.echo(analyze.table(report))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of every signal handler

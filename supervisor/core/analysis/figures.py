@@ -8,6 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 
+HELPED = 1.05
+"""A speedup below it is within what two runs of the same differ by."""
+
+
 class Phase(StrEnum):
     """What an attempt of an analysis is for."""
 
@@ -124,16 +128,16 @@ def plainly(found: Figures | None) -> str:
         return f"{at_once} on {cores}; --baseline measures what one after another would have taken."
     if found.speedup_work is None or found.efficiency_usable is None:
         return f"{at_once}; the work was too short to compare."
-    before = f"one after another they took {found.sequential.elapsed_s:.1f} s"
-    if found.speedup < 1.05:
-        return (
-            f"Running at once did not help: {at_once}, {before}; "
-            f"of that, set-up was {found.parallel.setup_s:.1f} s and work {found.parallel.work_s:.1f} s on {cores}."
-        )
+    work = f"{found.agents} analyst{'s' if found.agents != 1 else ''} at once worked {found.parallel.work_s:.1f} s"
+    before = f"one after another {found.sequential.work_s:.1f} s"
+    whole = f"with set-up it was {found.parallel.elapsed_s:.1f} s against {found.sequential.elapsed_s:.1f} s"
+    if found.speedup_work < HELPED:
+        return f"Running at once did not help: {work}, {before}, on {cores}; {whole}."
     best = min(found.agents, found.usable_cores)
+    won = "" if found.speedup >= HELPED else ", so set-up took what was won"
     return (
-        f"{at_once}, {before}: {found.speedup:.2f} times faster; the work alone ran {found.speedup_work:.2f} times faster, "
-        f"{100 * found.efficiency_usable:.0f} % of the {best}.00 that {cores} allow."
+        f"{work}, {before}: {found.speedup_work:.2f} times faster, {100 * found.efficiency_usable:.0f} % of the {best}.00 that "
+        f"{cores} allow; {whole}{won}."
     )
 
 

@@ -178,8 +178,8 @@ def test_set_up_and_work_apart() -> None:
         "work_s": 5.0,
     }
     assert figures.plainly(found) == (
-        "2 analysts at once took 6.0 s, one after another they took 10.0 s: 1.67 times faster; the work alone ran 1.60 times faster, "
-        "80 % of the 2.00 that 2 usable cores allow."
+        "2 analysts at once worked 5.0 s, one after another 8.0 s: 1.60 times faster, 80 % of the 2.00 that 2 usable cores allow; "
+        "with set-up it was 6.0 s against 10.0 s."
     )
 
 
@@ -191,7 +191,17 @@ def test_efficiency_is_of_the_cores_that_could_be_used() -> None:
 
 def test_the_plain_truth_when_it_did_not_help() -> None:
     slow = [span("a", 20, 21, 31), span("b", 20, 21, 31)]
-    assert figures.plainly(figures.figures([*slow, *ALONE], 1)).startswith("Running at once did not help: 2 analysts at once took 11.0 s")
+    assert figures.plainly(figures.figures([*slow, *ALONE], 1)) == (
+        "Running at once did not help: 2 analysts at once worked 10.0 s, one after another 8.0 s, on 1 usable core; "
+        "with set-up it was 11.0 s against 10.0 s."
+    )
+
+
+def test_the_plain_truth_when_set_up_took_what_was_won() -> None:
+    late = [span("a", 20, 25, 30), span("b", 20, 26, 30)]
+    assert figures.plainly(figures.figures([*late, *ALONE], 2)).endswith(
+        "with set-up it was 10.0 s against 10.0 s, so set-up took what was won."
+    )
 
 
 def test_without_a_whole_baseline_nothing_is_compared() -> None:

@@ -1,0 +1,111 @@
+"""`nightcrew bench analyze`: what the five analysts gain by working at once, beside a plain pool of the same commands.
+
+Everything happens on a copy and in a directory of its own; the user's supervisor, state and repositories are not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from supervisor.bench import corpus, place, spawn
+from supervisor.core.errors import ToolFailed
+from supervisor.core.spec import Settings
+from supervisor.host import cores
+from supervisor.host.paths import Home
+
+Say = Callable[[str], None]
+
+
+def measure(source: Path, rounds: int, under: Path | None, say: Say) -> dict[str, Any]:
+    """Measure and return the report that `nightcrew bench analyze --json` prints; docs/bench.md describes every key. Of several rounds
+    the one with the median work at once is reported. Raises what a tool raises; nothing is left running then either."""
+    with spawn.private_place(under) as root:
+        say(f"in {root}")
+        repo = corpus.bring(source, root / "repo")
+        home = Home(root / "home")
+        (root / "config.toml").write_text("[limits]\ndisk_free_min = 0\n")
+        environ = {**os.environ, "NIGHTCREW_HOME": str(home.root), "NIGHTCREW_CONFIG": str(root / "config.toml")}
+        found: list[dict[str, Any]] = []
+        try:
+            for number in range(rounds):
+                say(f"round {number + 1} of {rounds}: one by one, at once, and by a plain pool")
+                found.append(_round(repo, environ))
+        finally:
+            _nightcrew(["down", "--now"], root, environ)
+            place.end_server(home)
+    found.sort(key=lambda one: float(one["work_s"]))
+    chosen = found[(len(found) - 1) // 2]
+    return {
+        **chosen,
+        "repo": source.name,
+        "rounds": [{key: one[key] for key in ("sequential_s", "parallel_s", "setup_s", "work_s", "pool_s")} for one in found],
+        "ratio_to_pool": round(statistics.median(one["work_s"] / one["pool_s"] for one in found), 3),
+        "machine": spawn.machine(),
+    }
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The report for people."""
+    return "\n".join(
+        [
+            f"{report['repo']}: {report['files']:,} Python files, {report['agents']} analysts, {report['usable_cores']} usable cores",
+            f"one by one  {report['sequential']['elapsed_s']:8.1f} s, of that work {report['sequential']['work_s']:.1f} s",
+            f"at once     {report['parallel']['elapsed_s']:8.1f} s, of that work {report['parallel']['work_s']:.1f} s",
+            f"plain pool  {report['pool_s']:8.1f} s of work (at once / pool: {report['ratio_to_pool']:.2f})",
+            report["plainly"],
+        ]
+    )
+
+
+def _round(repo: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    report = json.loads(_nightcrew(["analyze", str(repo), "--baseline", "--together", "--json"], repo, environ))
+    if report["run"]["state"] != "done":
+        raise ToolFailed("an analyst failed", on=str(repo), why=str(report["summary"]["failed"]))
+    figures = report["figures"]
+    crew = [task["name"] for task in report["tasks"] if task["phase"] == "crew"]
+    return {
+        "files": report["summary"]["files"],
+        **figures,
+        "plainly": report["summary"]["parallel"],
+        "pool_s": _pool(repo, crew, figures["usable_cores"]),
+    }
+
+
+def _pool(repo: Path, crew: Sequence[str], workers: int) -> float:
+    """The same commands by a plain pool of as many workers as there are cores, on the same cores and as nice, longest first."""
+    of = {name: sum(other.partition("-")[0] == name for other in crew) for name in {one.partition("-")[0] for one in crew}}
+    orders = [{"ANALYST": name, "ANALYST_SHARD": f"{index}/{of[name]}"} for name in sorted(of) for index in range(1, of[name] + 1)]
+    orders.sort(key=lambda order: (-of[order["ANALYST"]], order["ANALYST"] != "complexity"))
+    mine = cores.choose(0, None, cores.usable())
+    began = time.monotonic()
+    with ThreadPoolExecutor(workers) as pool:
+        for done in pool.map(lambda order: _analyst(repo, order, mine), orders):
+            if done.returncode != 0:
+                raise ToolFailed("an analyst failed", on=str(repo), why=done.stderr.strip().rpartition("\n")[2])
+    return round(time.monotonic() - began, 3)
+
+
+def _analyst(repo: Path, order: Mapping[str, str], mine: tuple[int, ...]) -> subprocess.CompletedProcess[str]:
+    argv = ["nice", "-n", str(Settings().nice), sys.executable, "-I", "-m", "agents.analysts"]
+    if mine:
+        argv = ["taskset", "-c", ",".join(map(str, mine)), *argv]
+    return subprocess.run(
+        argv, cwd=repo, env={**os.environ, **order}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+
+
+def _nightcrew(args: Sequence[str], where: Path, environ: Mapping[str, str]) -> str:
+    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", *args]
+    done = subprocess.run(argv, cwd=where, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1, 5):
+        raise ToolFailed(f"nightcrew {args[0]} failed", why=done.stderr.strip().rpartition("\n")[2])
+    return done.stdout
