@@ -39,4 +39,4 @@ def _finding(file: str, item: Definition, number: int) -> Finding | None:
     if severity is None:
         return None
     message = f"`{item.name}` has cyclomatic complexity {number}"
-    return Finding(Perspective.COMPLEXITY, severity, file, item.node.lineno, "complex-function", message)
+    return Finding(Perspective.COMPLEXITY, severity, file, item.node.lineno, "complex-function", message, weight=number)

@@ -31,7 +31,7 @@ def look(module: Module) -> Seen:
     severity = Severity.MEDIUM if len(missing) == len(objects) >= MANY else Severity.LOW
     names = ", ".join(name for name, _ in missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
     message = f"no docstring for {len(missing)} of {len(objects)} public objects: {names}"
-    return Seen(counts, [Finding(Perspective.DOCSTRINGS, severity, module.file, missing[0][1], "missing-docstring", message)])
+    return Seen(counts, [Finding(Perspective.DOCSTRINGS, severity, module.file, missing[0][1], "missing-docstring", message, len(missing))])
 
 
 def _objects(tree: ast.Module) -> list[tuple[str, int, bool]]:

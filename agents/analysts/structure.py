@@ -38,7 +38,7 @@ def too_large(source: Source) -> Finding:
 
 def _long_file(module: Module) -> Iterator[Finding]:
     if severity := _above(module.lines, FILE_LINES):
-        yield Finding(Perspective.STRUCTURE, severity, module.file, 0, "long-file", f"the file has {module.lines:,} lines")
+        yield Finding(Perspective.STRUCTURE, severity, module.file, 0, "long-file", f"the file has {module.lines:,} lines", module.lines)
 
 
 def _long_functions(file: str, found: list[Definition]) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def _long_functions(file: str, found: list[Definition]) -> Iterator[Finding]:
         lines = (item.node.end_lineno or item.node.lineno) - item.node.lineno + 1
         if not item.is_class and (severity := _above(lines, FUNCTION_LINES)):
             yield Finding(
-                Perspective.STRUCTURE, severity, file, item.node.lineno, "long-function", f"`{item.name}` is {lines:,} lines long"
+                Perspective.STRUCTURE, severity, file, item.node.lineno, "long-function", f"`{item.name}` is {lines:,} lines long", lines
             )
 
 
@@ -58,7 +58,7 @@ def _large_classes(file: str, found: list[Definition]) -> Iterator[Finding]:
     for item in found:
         if item.is_class and (count := len(methods[id(item)])) > METHODS:
             message = f"`{item.name}` has {count} methods"
-            yield Finding(Perspective.STRUCTURE, Severity.LOW, file, item.node.lineno, "many-methods", message)
+            yield Finding(Perspective.STRUCTURE, Severity.LOW, file, item.node.lineno, "many-methods", message, count)
 
 
 def _above(number: int, limits: tuple[tuple[int, Severity], ...]) -> Severity | None:

@@ -55,6 +55,8 @@ class Finding:
     code: str
     """What kind of finding, stable: a bandit id (B602) or `syntax-error`, `too-large`, `complex-function`, …"""
     message: str
+    weight: int = 0
+    """How much of it, where that can be said (a complexity, a number of lines): of one severity the greatest comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,6 @@ class Facts:
     """The files with the most findings: file -> (high, medium, low)."""
 
 
-def order(finding: Finding) -> tuple[int, str, int, str, str]:
-    """Sort key: worst first, then by place; complete, so that equal findings are equal in every run."""
-    return (list(Severity).index(finding.severity), finding.file, finding.line, finding.code, finding.message)
+def order(finding: Finding) -> tuple[int, int, str, int, str, str]:
+    """Sort key: worst first, then the greatest, then by place; complete, so that equal findings are equal in every run."""
+    return (list(Severity).index(finding.severity), -finding.weight, finding.file, finding.line, finding.code, finding.message)

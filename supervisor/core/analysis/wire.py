@@ -2,7 +2,7 @@
 
     {"schema": 1, "analyst": "security", "shard": [1, 3], "files": 120, "lines": 34000, "unparsable": 1,
      "counts": {"issues": 4, "ignored": 80}, "severities": {"high": 1, "medium": 2, "low": 1},
-     "findings": [["high", "a/b.py", 12, "B602", "subprocess call with shell=True"], …], "hot": {"a/b.py": [1, 0, 0], …}}
+     "findings": [["high", "a/b.py", 12, "B602", "subprocess call with shell=True", 0], …], "hot": {"a/b.py": [1, 0, 0], …}}
 
 An analyst is a program like any other: whatever it prints is checked here, and nothing in it is believed beyond its shape.
 """
@@ -24,6 +24,7 @@ MAX_HOT = 60
 """What one line carries at most of findings and of hot files; the counts are complete."""
 MAX_TEXT = 160
 MAX_FILE = 200
+MAX_CODE = 40
 _MAX_COUNT = 2**53
 
 
@@ -53,7 +54,7 @@ def _line(facts: Facts, limit: int) -> str:
         "unparsable": facts.unparsable,
         "counts": {name: facts.counts.get(name, 0) for name in COUNTS[facts.perspective]},
         "severities": {str(severity): facts.severities.get(severity, 0) for severity in Severity},
-        "findings": [[str(one.severity), one.file, one.line, one.code, one.message] for one in worst],
+        "findings": [[str(one.severity), one.file, one.line, one.code, one.message, one.weight] for one in worst],
         "hot": {file: list(numbers) for file, numbers in hot},
     }
     return json.dumps(shape, ensure_ascii=True, separators=(",", ":"))
@@ -100,8 +101,16 @@ def cut(text: str, size: int) -> str:
 
 
 def _finding(perspective: Perspective, row: Any) -> Finding:
-    severity, file, line, code, message = row
-    return Finding(perspective, Severity(severity), cut(str(file), MAX_FILE), _count(line), cut(str(code), 40), cut(str(message), MAX_TEXT))
+    severity, file, line, code, message, weight = row
+    return Finding(
+        perspective,
+        Severity(severity),
+        cut(str(file), MAX_FILE),
+        _count(line),
+        cut(str(code), MAX_CODE),
+        cut(str(message), MAX_TEXT),
+        _count(weight),
+    )
 
 
 def _hot(numbers: Any) -> tuple[int, int, int]:

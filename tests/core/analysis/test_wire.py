@@ -84,8 +84,8 @@ GOOD = json.loads(wire.write(Facts(Perspective.TESTS, findings=(finding(Perspect
         GOOD | {"counts": {}},
         GOOD | {"counts": None},
         GOOD | {"severities": []},
-        GOOD | {"findings": [["awful", "a.py", 1, "x", "y"]]},
-        GOOD | {"findings": [["low", "a.py", "1", "x", "y"]]},
+        GOOD | {"findings": [["awful", "a.py", 1, "x", "y", 0]]},
+        GOOD | {"findings": [["low", "a.py", "1", "x", "y", 0]]},
         GOOD | {"findings": [[]]},
         GOOD | {"findings": 7},
         GOOD | {"hot": {"a.py": [1, 2]}},
@@ -99,7 +99,7 @@ def test_anything_else_is_refused(shape: Any) -> None:
 
 
 def test_more_than_the_limits_is_not_taken() -> None:
-    rows = [["low", "a.py", number, "x" * 99, "y" * 999] for number in range(1000)]
+    rows = [["low", "a.py", number, "x" * 99, "y" * 999, 0] for number in range(1000)]
     read = wire.read(GOOD | {"findings": rows, "hot": {str(number): [1, 1, 1] for number in range(1000)}})
     assert (len(read.findings), len(read.hot)) == (MAX_FINDINGS, MAX_HOT)
     assert (len(read.findings[0].code), len(read.findings[0].message)) == (40, MAX_TEXT)
