@@ -14,8 +14,6 @@ def claim() -> int:
 
 def put(kept: int, line: str) -> None:
     """Write `line` and a newline, all of it, and close `kept`. Raises OSError when the reader is gone."""
-    os.set_blocking(kept, True)  # a pipe that somebody made non-blocking would take a part only
-    rest = memoryview(f"{line}\n".encode("ascii"))
-    while rest:
-        rest = rest[os.write(kept, rest) :]
-    os.close(kept)
+    os.set_blocking(kept, True)  # in a pipe that somebody made non-blocking the line would end where the pipe is full
+    with os.fdopen(kept, "wb") as file:
+        file.write(f"{line}\n".encode("ascii"))

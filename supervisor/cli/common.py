@@ -41,6 +41,11 @@ def use_color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def can_redraw() -> bool:
+    """Whether stdout is a terminal on which a picture can be drawn over the one before."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def show(line: str) -> None:
     """A line of data that may hold colours; click by itself would take them out again under FORCE_COLOR."""
     click.echo(line, color=use_color())

@@ -26,7 +26,7 @@ class _Shown(Protocol):
 
 
 class LiveView:
-    """Draws on stdout while it is a terminal."""
+    """Draws on stdout while that is a terminal that can be drawn on."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -38,7 +38,7 @@ class LiveView:
     def refresh(self, loop: _Shown) -> None:
         """Draw again, at most once a second."""
         now = time.time()
-        if abs(now - self._drawn_at) < 0.9 or not sys.stdout.isatty():
+        if abs(now - self._drawn_at) < 0.9 or not common.can_redraw():
             return
         first, self._drawn_at = not self._drawn_at, now
         try:

@@ -104,7 +104,7 @@ def _nobody(place: Place) -> Finding:
     except (NightcrewError, sqlite3.Error):
         waiting = 0  # the check of the ledger says what is wrong with it
     if waiting:
-        return warn(f"none runs, and {waiting} tasks are unfinished", "agents that live go on, nothing new starts", "nightcrew up -d")
+        return warn(f"none runs; unfinished tasks: {waiting:,}", "agents that live go on, nothing new starts", "nightcrew up -d")
     return ok("none runs; one starts with the next nightcrew run")
 
 
@@ -154,7 +154,7 @@ def sessions(place: Place) -> Finding:
     live = {row.name for row in _rows(place) if not row.released}
     stale = {name: session for name, session in tagged.items() if name not in live}
     if not stale:
-        return ok(f"{len(tagged)}, each with its attempt")
+        return ok(f"{len(tagged)}, each with its attempt" if tagged else "none")
     why = "their attempts are over, and whatever runs in them is watched by nobody"
     if lock.holder(place.home.lock) is not None:
         return warn(f"left over: {_some(stale)}", why, f"{RESTART}: it closes them as it starts")
@@ -170,11 +170,11 @@ def _close(place: Place, stale: Mapping[str, str]) -> str:
 
 
 def sockets(place: Place) -> Finding:
-    """Sockets that nobody listens on."""
+    """Sockets of a supervisor that is gone. tmux leaves its own behind even when it was asked to end, so that one says nothing."""
     home = place.home
     if lock.holder(home.lock) is not None:
         return ok("the supervisor's own")
-    stale = [path for path in (home.daemon_socket, home.hint_socket, home.tmux_socket) if _is_ours(path) and not _answers(path)]
+    stale = [path for path in (home.daemon_socket, home.hint_socket) if _is_ours(path) and not _answers(path)]
     if not stale:
         return ok("none is left over")
     names = {path.name: "" for path in stale}
@@ -263,7 +263,7 @@ def leftovers(place: Place) -> Finding:
     still = _tagged(place)  # one that ended between the two looks is no leftover
     left = {pid: name for pid, name in found.items() if name not in live and still.get(pid) == name}
     if not left:
-        return ok(f"{len(found)} processes, each with its attempt")
+        return ok(f"{len(found)} processes, each with its attempt" if found else "none")
     pids = " ".join(map(str, sorted(left)))
     names = dict.fromkeys(left.values(), "")
     return warn(

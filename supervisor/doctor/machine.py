@@ -43,7 +43,7 @@ def inotify(place: Place) -> Finding:
     if not short:
         return ok(seen)
     why = f"watchers in {place.slots} agents share them with your desktop; beyond, they fail with ENOSPC or poll"
-    return warn(seen, why, f"sudo sysctl -w {' '.join(short)}, and the same lines in /etc/sysctl.d/90-nightcrew.conf")
+    return warn(seen, why, f"sudo sysctl -w {' '.join(short)}  (to stay: /etc/sysctl.d)")
 
 
 def _round(least: int) -> int:

@@ -41,12 +41,12 @@ def _check(one: Checked, width: int, *, color: bool) -> Iterator[str]:
         return
     for text in _wrapped(finding.why, width):
         yield " " * _TEXT + _styled(text, "2", color=color)
-    for number, text in enumerate(_wrapped(finding.fix, width - 2)):
-        yield " " * _TEXT + ("→ " if number == 0 else "  ") + text
+    if finding.fix:  # never broken: half of a command that somebody copies must not run
+        yield " " * _TEXT + "→ " + one_line(finding.fix)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Broken only between words: a path or a command that is too long stays whole, so that it can be copied."""
+    """Broken only between words: a path that is too long stays whole."""
     return textwrap.wrap(one_line(text), max(_ROOM, width - _TEXT), break_long_words=False, break_on_hyphens=False)
 
 

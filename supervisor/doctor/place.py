@@ -71,7 +71,9 @@ class Place:
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
-            process.communicate()
+            if process.stdout is not None:
+                process.stdout.close()  # not read to its end: a hung tmux server holds the other end of its client's
+            process.wait()
             return Said(None, f"{argv[0]} did not answer in {self.tool_s:g} s")
         return Said(process.returncode, output.decode("utf-8", "replace").strip())
 

@@ -116,7 +116,7 @@ def disk(place: Place) -> Finding:
     space = os.statvfs(_existing(place.home.root))
     free, least = space.f_bavail * space.f_frsize, place.settings.disk_free_min
     count, size = _worktrees(place.home.worktrees)
-    seen = f"{_size(free)} free" + (f", {count} worktrees take {_size(size)}" if count else "")
+    seen = f"{_size(free)} free" + (f"; worktrees: {count:,}, {_size(size)}" if count else "")
     fix = "nightcrew clean shows what can go"
     if free < least:
         return fail(seen, f"below {_size(least)} (limits.disk_free_min) nothing new starts", fix)
@@ -161,7 +161,7 @@ def ledger(place: Place) -> Finding:
         if error.what == "no ledger":
             return ok("not made yet: nothing was ever run here")
         return fail(f"{error.what}: {error.why}" if error.why else error.what, why, error.hint)
-    return ok(f"whole, schema {version}, {runs} runs, {tasks} tasks, {_size(path.stat().st_size)}")
+    return ok(f"whole, schema {version}; runs: {runs:,}, tasks: {tasks:,}, {_size(path.stat().st_size)}")
 
 
 def settings(place: Place) -> Finding:

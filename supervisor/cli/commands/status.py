@@ -111,8 +111,9 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
 def _watch(where: Home, name: str | None) -> None:
     from supervisor.cli import live
 
-    if not sys.stdout.isatty():
-        raise UsageError("--watch needs a terminal", why="stdout is not one", hint="nightcrew status")
+    if not common.can_redraw():
+        why = "stdout is not one" if not sys.stdout.isatty() else "TERM=dumb cannot move its cursor"
+        raise UsageError("--watch needs a terminal", why=why, hint="nightcrew status")
     with live.whole_screen():
         while True:
             views: list[queries.TaskView] = []

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-
 HELPED = 1.05
 """A speedup below it is within what two runs of the same differ by."""
 

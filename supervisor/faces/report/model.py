@@ -106,7 +106,7 @@ def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "epoch": row["epoch"],
         "created": row["created"],
-        "up": row["started"],
+        "up": told.seconds(result.get("up")) or row["started"],
         "began": told.seconds(result.get("started")),
         "ended": told.seconds(result.get("ended")) or row["ended"],
         "end": row["end"],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -36,11 +38,21 @@ def test_whatever_prints_prints_on_stderr() -> None:
         assert text in done.stderr
 
 
+PIPE_BYTES = 4096
+"""At least this much is in a pipe when its writer finds it full: it may hold one page only when a user has many pipes."""
+
+
+def _waiting(pipe: int) -> int:
+    """Bytes that a reader would get now."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_a_pipe_that_does_not_wait_gets_the_whole_line() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     process = subprocess.Popen([sys.executable, "-I", "-c", NOISY], stdout=writer, stderr=subprocess.DEVNULL)
     os.close(writer)
+    wait_until(lambda: process.poll() is not None or _waiting(reader) >= PIPE_BYTES, "the pipe to be full")
     with os.fdopen(reader, "rb") as pipe:
         assert len(pipe.read()) == 200_001
     assert process.wait(60) == 0

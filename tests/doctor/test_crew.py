@@ -1,0 +1,203 @@
+"""What attempts and supervisors left behind: found, told apart from what is alive, and mended only where that is safe."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.tmux import Tmux
+from supervisor.core import records
+from supervisor.daemon import lock
+from supervisor.doctor import crew as checks
+from supervisor.doctor.finding import Finding, State
+from supervisor.doctor.place import Place
+from supervisor.host import files
+from supervisor.ledger import store
+from tests.support import House, git, wait_until
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def at(house: House, *, tool_s: float = 10.0) -> Place:
+    """The house as doctor sees it."""
+    return Place(home=house.home, config=house.config, cwd=house.repo, environ=house.env, tool_s=tool_s)
+
+
+def tag_home(house: House) -> str:
+    return records.tag(str(house.home.root), "", 0).partition(":")[0]
+
+
+def mended(finding: Finding) -> str:
+    assert finding.mend is not None
+    return finding.mend()
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that a test started; ended afterwards."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for one in started:
+        one.kill()
+        one.wait()
+
+
+def test_before_anything_ran(house: House) -> None:
+    for name, check in checks.CHECKS.items():
+        assert check(at(house)).state is State.OK, name
+    assert not house.home.root.exists()
+
+
+def test_a_crew_at_work_is_well(house: House) -> None:
+    daemon = house.start_daemon()
+    house.ok("add", "--id", "long", "sleep 600")
+    wait_until(lambda: house.task("long").attempt_state == "running", "its runner to begin")
+    found = {name: check(at(house)) for name, check in checks.CHECKS.items()}
+    assert {name for name, one in found.items() if one.state is not State.OK} == set(), found
+    assert f"pid {daemon.pid}" in found["supervisor"].seen
+    assert found["tmux server"].seen.endswith("1 agent")
+    assert found["sessions"].seen == "1, each with its attempt"
+    assert found["worktrees"].seen == "1, each with its attempt"
+    assert found["leftovers"].seen != "none"
+    house.ok("kill", "long")
+
+
+def test_unfinished_tasks_without_a_supervisor(house: House) -> None:
+    house.start_daemon()
+    house.ok("add", "--id", "long", "sleep 600")
+    wait_until(lambda: house.task("long").attempt_state == "running", "its runner to begin")
+    house.ok("down")
+    found = checks.supervisor(at(house))
+    assert found.state is State.WARN and found.fix == "nightcrew up -d" and found.seen == "none runs; unfinished tasks: 1"
+
+
+def test_a_stopped_supervisor_does_not_answer(house: House) -> None:
+    daemon = house.start_daemon()
+    os.kill(daemon.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: checks._state(at(house), daemon.pid) == "T", "it to stop")
+        found = checks.supervisor(at(house, tool_s=0.2))
+        assert (found.state, found.fix) == (State.FAIL, f"kill -CONT {daemon.pid}")
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
+
+
+def test_a_holder_of_the_lock_that_serves_nobody(house: House) -> None:
+    files.private_dir(house.home.root)
+    files.private_dir(house.home.run_dir)
+    held = lock.DaemonLock(house.home.lock)
+    try:
+        found = checks.supervisor(at(house))
+        assert found.state is State.FAIL and found.seen == f"pid {os.getpid()} does not answer"
+    finally:
+        held.close()
+
+
+def test_a_hung_tmux_server(house: House) -> None:
+    files.private_dir(house.home.run_dir)
+    with Tmux(house.home.tmux_socket) as tmux:
+        pid = tmux.ensure_server()
+    assert checks.server(at(house)).state is State.OK
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: checks._state(at(house), pid) == "T", "it to stop")
+        found = checks.server(at(house, tool_s=0.2))
+        assert (found.state, found.fix) == (State.FAIL, f"kill -CONT {pid}")
+        assert checks.sessions(at(house, tool_s=0.2)).state is State.UNKNOWN
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_sessions_without_an_attempt_are_closed_only_without_a_supervisor(house: House) -> None:
+    files.private_dir(house.home.root)
+    files.private_dir(house.home.run_dir)
+    with Tmux(house.home.tmux_socket) as tmux:
+        tags = {"home": tag_home(house), "attempt": "1121-aaaa/lost:1"}
+        lost = tmux.spawn("1121-aaaa_lost_1", SLEEPER, house.repo, tags)
+        mine = tmux.spawn("mine", SLEEPER, house.repo, {})
+        other = tmux.spawn("other", SLEEPER, house.repo, {**tags, "home": "0" * 16})
+        with pytest.raises(Exception, match="no ledger"):
+            checks.sessions(at(house))
+        store.connect(house.home.ledger).close()
+        found = checks.sessions(at(house))
+        assert found.state is State.WARN and "1121-aaaa/lost:1" in found.seen
+        held = lock.DaemonLock(house.home.lock)
+        try:
+            assert checks.sessions(at(house)).mend is None, "the supervisor may be about to use it"
+            with pytest.raises(Exception, match="a supervisor has started meanwhile"):
+                mended(found)
+        finally:
+            held.close()
+        assert mended(found) == "closed 1121-aaaa/lost:1"
+        assert [tmux.has(one.session_id) for one in (lost, mine, other)] == [False, True, True]
+
+
+def test_dead_sockets_are_removed_and_nothing_else(house: House) -> None:
+    files.private_dir(house.home.run_dir)
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(house.home.daemon_socket))
+    dead.close()
+    hints = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    hints.bind(str(house.home.hint_socket))
+    house.home.tmux_socket.write_text("a file\n")
+    try:
+        found = checks.sockets(at(house))
+        assert found.state is State.WARN and "daemon.sock" in found.seen and "hints" not in found.seen
+        assert mended(found) == "removed daemon.sock"
+        assert not house.home.daemon_socket.exists() and house.home.hint_socket.exists() and house.home.tmux_socket.exists()
+        assert checks.sockets(at(house)).state is State.OK
+    finally:
+        hints.close()
+    assert mended(checks.sockets(at(house))) == "removed hints.sock"
+
+
+def test_a_worktree_removed_by_hand_is_forgotten_and_a_persons_own_is_not(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
+    house.ok("add", "-f", "--id", "work", "echo new > file")
+    house.ok("add", "-f", "--id", "stays", "echo new > file")
+    assert checks.worktrees(at(house)).state is State.OK
+    mine = tmp_path / "mine"
+    git(house.repo, "worktree", "add", "-q", str(mine))
+    shutil.rmtree(mine)  # as when its disk is not plugged in
+    task = house.task("work")
+    assert task.worktree is not None and task.branch is not None
+    shutil.rmtree(task.worktree)
+    found = checks.worktrees(at(house))
+    assert found.state is State.WARN and f"{task.id}:1" in found.seen
+    tip = git(house.repo, "rev-parse", task.branch)
+    assert mended(found).startswith(f"git forgot {task.id}:1")
+    listed = git(house.repo, "worktree", "list", "--porcelain")
+    assert task.worktree not in listed and str(mine) in listed and str(house.task("stays").worktree) in listed
+    assert git(house.repo, "rev-parse", task.branch) == tip
+    assert checks.worktrees(at(house)).state is State.OK
+
+
+def test_a_directory_that_no_attempt_knows_is_named_and_kept(house: House) -> None:
+    strange = house.home.worktrees / "0123456789ab" / "1121-aaaa" / "lint.1"
+    strange.mkdir(parents=True)
+    (strange / "work").write_text("precious\n")
+    store.connect(house.home.ledger).close()
+    found = checks.worktrees(at(house))
+    assert found.state is State.WARN and "1121-aaaa/lint.1" in found.seen and found.mend is None
+    assert (strange / "work").exists()
+
+
+def test_processes_of_an_attempt_that_is_over(house: House, sleepers: list[subprocess.Popen[bytes]]) -> None:
+    files.private_dir(house.home.root)
+    store.connect(house.home.ledger).close()
+    for name in (tag_home(house), "0" * 16):  # of this state directory, and of another
+        env = {**os.environ, records.TAG_VARIABLE: f"{name}:1121-aaaa/lint:2"}
+        sleepers.append(subprocess.Popen(SLEEPER, env=env))
+    ours, other = (one.pid for one in sleepers)
+    wait_until(lambda: ours in checks._tagged(at(house)), "it to be seen")
+    found = checks.leftovers(at(house))
+    assert found.state is State.WARN and found.seen == "1121-aaaa/lint:2: 1 still run"
+    assert found.fix.endswith(f"kill {ours}") and str(other) not in found.fix and found.mend is None

@@ -1,0 +1,177 @@
+"""The machine's limits: each check says well, not well and does not know, and the right thing to do."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from supervisor.core.spec import Settings
+from supervisor.doctor import machine as checks
+from supervisor.doctor.finding import State
+from tests.doctor.conftest import Machine
+
+
+def test_inotify(machine: Machine) -> None:
+    assert checks.inotify(machine.place()).state is State.OK
+    machine.file("proc/sys/fs/inotify/max_user_instances", "90\n")
+    found = checks.inotify(machine.place())
+    assert found.state is State.WARN and "fs.inotify.max_user_instances=128" in found.fix and "max_user_watches=" not in found.fix
+    machine.slots = 100
+    assert "fs.inotify.max_user_instances=512 fs.inotify.max_user_watches=2097152" in checks.inotify(machine.place()).fix
+    shutil.rmtree(machine.root / "proc/sys")
+    assert checks.inotify(machine.place()).state is State.UNKNOWN
+
+
+def test_open_files(machine: Machine) -> None:
+    assert checks.open_files(machine.place()).seen == "no limit"
+    machine.limits[resource.RLIMIT_NOFILE] = (1024, 4096)
+    assert checks.open_files(machine.place()).state is State.OK
+    machine.slots = 200
+    assert checks.open_files(machine.place()).fix == "ulimit -n 1664 before nightcrew up"
+
+
+def limited(key: str, value: int) -> Settings:
+    changes: dict[str, Any] = {"file_max": 0, key: value}
+    return replace(Settings(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("key", "number"), [("memory_max", resource.RLIMIT_AS), ("file_max", resource.RLIMIT_FSIZE), ("open_files", resource.RLIMIT_NOFILE)]
+)
+def test_a_setting_above_the_hard_limit_fails(machine: Machine, key: str, number: int) -> None:
+    machine.limits[number] = (4096, 4096)
+    found = checks.open_files(machine.place(limited(key, 4097)))
+    assert found.state is State.FAIL and f"limits.{key} is 4,097, the hard limit 4,096" in found.seen
+    assert checks.open_files(machine.place(limited(key, 4096))).state is State.OK
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="this limit does not bind root")
+def test_processes_of_the_user(machine: Machine) -> None:
+    machine.process(10, threads=30)
+    machine.process(11, threads=12)
+    machine.limits[resource.RLIMIT_NPROC] = (600, 600)
+    assert checks.processes(machine.place()).seen == "42 of 600 (ulimit -u)"
+    machine.limits[resource.RLIMIT_NPROC] = (500, 500)
+    assert checks.processes(machine.place()).state is State.WARN
+
+
+def test_processes_of_the_control_group(machine: Machine) -> None:
+    machine.process(10, threads=30)
+    assert checks.processes(machine.place()).seen == "no limit; 30 threads now"
+    machine.file("proc/self/cgroup", "1:name=systemd:/\n0::/user.slice/user-1000.slice/x.scope\n")
+    machine.file("sys/fs/cgroup/user.slice/user-1000.slice/pids.max", "100\n")
+    machine.file("sys/fs/cgroup/user.slice/user-1000.slice/pids.current", "31\n")
+    machine.file("sys/fs/cgroup/user.slice/user-1000.slice/x.scope/pids.max", "max\n")
+    found = checks.processes(machine.place())
+    assert found.state is State.WARN and found.seen == "31 of 100 (pids.max of /user.slice/user-1000.slice)"
+
+
+def test_memory(machine: Machine) -> None:
+    assert checks.memory(machine.place()).seen == "16.0 GiB, 2.0 GiB swap, 8 slots"
+    machine.file("sys/fs/cgroup/memory.max", str(2**31))
+    found = checks.memory(machine.place())
+    assert found.state is State.WARN and "slots = 6 in " in found.fix
+    machine.file("proc/meminfo", "MemTotal: 524288 kB\n")
+    assert "slots = 1 in " in checks.memory(machine.place()).fix and "no swap" in checks.memory(machine.place()).seen
+    machine.file("proc/meminfo", "garbage")
+    assert checks.memory(machine.place()).state is State.UNKNOWN
+
+
+UNDER_USER_MANAGER = "/user.slice/user-1000.slice/user@1000.service/app.slice/vte.scope"
+IN_SESSION = "/user.slice/user-1000.slice/session-3.scope"
+
+
+@pytest.mark.parametrize(
+    ("group", "linger", "kill", "state", "fix"),
+    [
+        (UNDER_USER_MANAGER, "yes", "no", State.OK, ""),
+        (UNDER_USER_MANAGER, "no", "no", State.WARN, "loginctl enable-linger"),
+        (IN_SESSION, "no", "no", State.OK, ""),
+        (IN_SESSION, "no", "yes", State.WARN, "loginctl enable-linger; nightcrew down; systemd-run --user --scope nightcrew up -d"),
+        (IN_SESSION, "yes", "yes", State.WARN, "nightcrew down; systemd-run --user --scope nightcrew up -d"),
+        ("/system.slice/ci.service", "no", "yes", State.OK, ""),
+    ],
+)
+def test_logout(machine: Machine, group: str, linger: str, kill: str, state: State, fix: str) -> None:
+    assert checks.logout(machine.place()).state is State.UNKNOWN
+    machine.systemd(group, Linger=linger, KillUserProcesses=kill)
+    found = checks.logout(machine.place())
+    assert (found.state, found.fix) == (state, fix)
+
+
+def test_logout_when_logind_says_nothing(machine: Machine) -> None:
+    machine.systemd(IN_SESSION)
+    assert checks.logout(machine.place()).state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("policy", "oomd", "state"),
+    [
+        ("continue", "inactive", State.OK),
+        ("continue", "active", State.WARN),
+        ("stop", "inactive", State.WARN),
+        ("kill", "active", State.WARN),
+    ],
+)
+def test_out_of_memory(machine: Machine, policy: str, oomd: str, state: State) -> None:
+    assert checks.out_of_memory(machine.place()).state is State.UNKNOWN
+    machine.systemd(UNDER_USER_MANAGER, **{"systemd-oomd": oomd, "OOMPolicy": f"OOMPolicy={policy}"})
+    found = checks.out_of_memory(machine.place())
+    assert "--user show vte.scope" in (machine.root / "asked").read_text()
+    assert found.state is state and f"vte.scope: OOMPolicy={policy}" in found.seen
+
+
+def test_a_tool_that_hangs_is_no_answer(machine: Machine) -> None:
+    machine.systemd(IN_SESSION)
+    machine.program("systemctl", "exec sleep 600")
+    machine.environ["PATH"] = f"{machine.root / 'bin'}:{os.environ['PATH']}"
+    found = checks.out_of_memory(machine.place(tool_s=0.1))
+    assert found.state is State.UNKNOWN and found.seen == "systemctl did not answer in 0.1 s"
+
+
+def test_control_groups(machine: Machine) -> None:
+    assert checks.cgroups(machine.place()).seen == "version 2"
+    (machine.root / "sys/fs/cgroup/cgroup.controllers").unlink()
+    assert checks.cgroups(machine.place()).seen.startswith("version 1")
+    shutil.rmtree(machine.root / "sys")
+    assert checks.cgroups(machine.place()).state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("environ", "state", "seen"),
+    [
+        ({"LANG": "de_DE.UTF-8"}, State.OK, "LANG=de_DE.UTF-8"),
+        ({"LANG": "C.utf8"}, State.OK, "LANG=C.utf8"),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "C"}, State.WARN, "LC_ALL=C"),
+        ({"LANG": "", "LC_CTYPE": "de_DE@euro"}, State.WARN, "LC_CTYPE=de_DE@euro"),
+        ({}, State.WARN, "no LC_ALL, LC_CTYPE or LANG"),
+    ],
+)
+def test_the_locale(machine: Machine, environ: dict[str, str], state: State, seen: str) -> None:
+    machine.environ = environ
+    found = checks.language(machine.place())
+    assert (found.state, found.seen) == (state, seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [("", State.OK), ("screen-256color", State.OK), ("dumb", State.WARN), ("xterm-nobody-knows", State.WARN)]
+)
+def test_the_terminal(machine: Machine, name: str, state: State) -> None:
+    machine.environ = {"TERM": name, "PATH": os.environ["PATH"]}
+    assert checks.terminal(machine.place()).state is state
+
+
+def test_a_laptop_sleeps(machine: Machine) -> None:
+    assert checks.sleep(machine.place()).state is State.OK
+    machine.file("sys/class/power_supply/AC/type", "Mains\n")
+    assert checks.sleep(machine.place()).state is State.OK
+    machine.file("sys/class/power_supply/BAT0/type", "Battery\n")
+    assert "automatic sleep" in checks.sleep(machine.place()).fix
+    machine.program("systemd-inhibit", "")
+    found = checks.sleep(machine.place())
+    assert found.state is State.WARN and found.fix.startswith("systemd-inhibit ") and found.seen == "BAT0: a laptop"
