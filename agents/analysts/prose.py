@@ -42,7 +42,14 @@ def compose(summary: Mapping[str, Any], model: str) -> str:
             )
     except (anthropic.AnthropicError, TypeError) as error:  # TypeError: the SDK's word for "no key was given"
         raise ProseError(one_line(f"{type(error).__name__}: {error}")[:200]) from error
-    text = "".join(block.text for block in answer.content if block.type == "text").strip()
+    text = _text(answer).strip()
     if not text:
         raise ProseError(f"{model} answered without text")
     return text[:MAX_CHARS]
+
+
+def _text(answer: object) -> str:
+    """The SDK checks no answer's shape, so nothing here believes it."""
+    content = getattr(answer, "content", None)
+    texts = [getattr(block, "text", None) for block in content] if isinstance(content, list) else []
+    return "".join(text for text in texts if isinstance(text, str))

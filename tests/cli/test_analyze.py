@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.provider import said, simulated
 from tests.support import House, git, make_repository, wait_until
 
 FLAWED = {
@@ -61,7 +62,7 @@ def test_the_report_is_written_and_shown_again(house: House, flawed: Path, tmp_p
 def test_only_those_that_are_asked_for(house: House, flawed: Path) -> None:
     report = analyze(house, flawed, "--agents", "tests, structure", "--exclude", "shop/broken.py")
     assert [one["name"] for one in report["summary"]["perspectives"]] == ["tests", "structure"]
-    assert report["summary"]["files"] == 3
+    assert (report["summary"]["files"], report["exclude"]) == (3, ["shop/broken.py"])
 
 
 def test_a_baseline_is_measured_before_and_written_down(house: House, flawed: Path, tmp_path: Path) -> None:
@@ -165,3 +166,17 @@ def test_without_a_key_the_report_is_whole_and_says_so(house: House, flawed: Pat
     done = house.run("analyze", str(flawed), "--agents", "tests", "--model", "claude-test", "--json", env=env)
     assert done.returncode == 0 and "no prose: " in done.stderr
     assert json.loads(done.stdout)["prose"] is None
+
+
+def test_a_model_writes_the_prose_and_the_report_marks_it(house: House, flawed: Path) -> None:
+    text = "Fix shop/run.py first.\n\n<b>Then</b> rest."
+    with simulated() as provider:
+        provider.answer = (200, said(text))
+        env = {"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "sk-canary"}
+        done = house.run("analyze", str(flawed), "--agents", "security", "--model", "claude-test", "--json", env=env)
+    assert json.loads(done.stdout)["prose"] == {"text": text, "model": "claude-test"}
+    page = (house.home.root / "runs" / house.task("lead").run / "report.html").read_text()
+    assert "Written by a model" in page and "&lt;b&gt;Then" in page
+    assert json.loads(house.ok("report", "--json", cwd=flawed))["prose"]["model"] == "claude-test", "kept for later"
+    written = [path for path in house.home.root.rglob("*") if path.is_file() and b"sk-canary" in path.read_bytes()]
+    assert written == [], "the key stays in the person's own shell"

@@ -56,7 +56,6 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
         "actions": actions(facts, points, failed),
         "failed": [{"task": one.task, "perspective": str(one.perspective), "shard": one.shard, "reason": one.reason} for one in failed],
         "parallel": figures.plainly(found),
-        "figures": found.to_json() if found else None,
     }
 
 

@@ -28,10 +28,11 @@ def render(report: words.Report) -> str:
 def _head(facts: Mapping[str, Any]) -> str:
     run, found = facts["run"], words.verdict(facts)
     where = f"{text(facts['repository']['name'])} at {code(facts['repository']['commit'][:12])}"
+    hidden = f"; nobody looked at {', '.join(code(one) for one in facts['exclude'])}" if facts.get("exclude") else ""
     return (
         f"# {text(run['title'] or run['id'])}\n\n**{found.sign} {found.word}.** {text(found.sentence)}\n\n"
         f"{where}, {words.moment(run['ended'] or run['started'] or run['submitted'])}, {seconds(run['wall_s'])}, "
-        f"{many(len(facts['tasks']), 'task')}"
+        f"{many(len(facts['tasks']), 'task')}{hidden}"
     )
 
 

@@ -43,6 +43,7 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
         "prose": _prose(root / "runs" / run.id / PROSE),
         "findings": [_finding(one) for one in sorted((finding for facts in crew for finding in facts.findings), key=order)],
         "findings_total": sum(facts.severities.get(severity, 0) for facts in crew for severity in Severity),
+        "exclude": _excluded(outcomes),
         "figures": found.to_json() if found else None,
         "tasks": [_task(db, view, outcome, root) for view, outcome in zip(views, outcomes, strict=True)],
     }
@@ -59,6 +60,11 @@ def benchmark(report: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _cores(outcomes: Iterable[Mapping[str, Any]]) -> int:
     return next((int(one["params"][CORES]) for one in outcomes if CORES in one["params"]), 1)
+
+
+def _excluded(outcomes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Which files nobody looked at, as patterns: a repository's own file can name them, so the reader must know."""
+    return sorted({pattern for one in outcomes for pattern in one["params"].get("ANALYST_EXCLUDE", "").splitlines()})
 
 
 def _run(run: RunView, views: list[TaskView], now: float) -> dict[str, Any]:

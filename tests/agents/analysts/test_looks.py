@@ -88,7 +88,7 @@ def test_complexity_counts_each_function_for_itself() -> None:
     text += "    class Local:\n        def method(self, c):\n" + "            if c: pass\n" * 12
     seen = complexity.look(module(text))
     assert seen.counts == {"functions": 3, "over": 2, "worst": 13}
-    assert [item.message for item in seen.findings] == ["`outer.Local.method` has cyclomatic complexity 13"]
+    assert [(item.message, item.weight) for item in seen.findings] == [("`outer.Local.method` has cyclomatic complexity 13", 13)]
 
 
 def test_asserts_of_a_test_are_no_branches() -> None:
@@ -179,7 +179,8 @@ def test_a_test_file_without_tests_is_told(file: str, text: str, found: int) -> 
 @pytest.mark.parametrize(("lines", "severity"), [(100, None), (101, "low"), (300, "low"), (301, "medium")])
 def test_long_functions(lines: int, severity: str | None) -> None:
     seen = structure.look(module("@mark\ndef f():\n" + "    x = 1\n" * (lines - 1)))
-    assert [(str(item.severity), item.code, item.line) for item in seen.findings] == ([(severity, "long-function", 2)] if severity else [])
+    found = [(str(item.severity), item.code, item.line, item.weight) for item in seen.findings]
+    assert found == ([(severity, "long-function", 2, lines)] if severity else [])
 
 
 @pytest.mark.parametrize(("lines", "severity"), [(1000, None), (1001, "low"), (3000, "low"), (3001, "medium")])
@@ -193,7 +194,7 @@ def test_classes_with_many_methods() -> None:
     again = "    @m0.setter\n    def m0(self, new): pass\n"
     assert not structure.look(module("class A:\n" + methods + again)).findings
     (finding,) = structure.look(module("class A:\n" + methods + "    def one_more(self): pass\n")).findings
-    assert (finding.code, finding.message) == ("many-methods", "`A` has 41 methods")
+    assert (finding.code, finding.message, finding.weight) == ("many-methods", "`A` has 41 methods", 41)
 
 
 def test_tests_may_be_long_lists() -> None:

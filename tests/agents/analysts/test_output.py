@@ -38,6 +38,33 @@ def test_whatever_prints_prints_on_stderr() -> None:
         assert text in done.stderr
 
 
+NOISY_LOOK = """
+import os, runpy
+from agents.analysts import survey
+from supervisor.core.analysis.nouns import Perspective
+
+look = survey.LOOKS[Perspective.TESTS]
+
+def noisy(module):
+    print("from python", flush=True)
+    os.write(1, b"from a library\\n")
+    return look(module)
+
+survey.LOOKS[Perspective.TESTS] = noisy
+runpy.run_module("agents.analysts", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_an_analyst_claims_stdout_before_it_looks(tmp_path: Path) -> None:
+    path = checkout(tmp_path / "r", {"a.py": "x = 1\n"})
+    argv = [sys.executable, "-I", "-c", NOISY_LOOK]
+    done = subprocess.run(argv, cwd=path, env=environment("tests", {}), capture_output=True, timeout=60, check=True)
+    assert done.stdout.startswith(b'{"schema":1,')
+    assert done.stdout.count(b"\n") == 1
+    assert b"from python\n" in done.stderr
+    assert b"from a library\n" in done.stderr
+
+
 PIPE_BYTES = 4096
 """At least this much is in a pipe when its writer finds it full: it may hold one page only when a user has many pipes."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.errors import one_line
-from supervisor.faces.report import html
+from supervisor.faces.report import html, markdown
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, report, sample, summary, task
 
 HARMLESS = tuple(f"name{n}" for n in range(len(HOSTILE)))
@@ -97,6 +97,14 @@ def test_a_run_without_anything() -> None:
     text = Page(html.render(report())).text
     assert "Nothing ran." in text
     assert "No task belongs to this run." in text
+
+
+def test_what_nobody_looked_at_is_said() -> None:
+    page = Page(html.render(report(exclude=list(HOSTILE))))
+    assert "Nobody looked at " in page.text and all(one_line(text) in page.text for text in HOSTILE)
+    assert outline(page) == outline(Page(html.render(report(exclude=list(HARMLESS)))))
+    assert "; nobody looked at `vendor/*`" in markdown.render(report(exclude=["vendor/*"]))
+    assert "Nobody looked at" not in html.render(report(exclude=[]))
 
 
 def test_an_empty_repository() -> None:
