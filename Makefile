@@ -20,9 +20,8 @@ help: ## show this list
 setup: ## prepare .venv and the tools; silent when nothing is to do
 	@tools/setup.sh
 
-demo: setup ## run ten small tasks over this repository and show their results
-	@.venv/bin/nightcrew run demo/plan.toml
-	@.venv/bin/nightcrew logs summary
+demo: setup ## five analysts look at this repository at once, and a report opens
+	@.venv/bin/nightcrew analyze
 
 test: setup ## run every test; as root a second time as an ordinary user
 	.venv/bin/pytest -n $(WORKERS) -m "not soak" $(PYTEST_ARGS)

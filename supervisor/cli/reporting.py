@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import time
 import webbrowser
 from collections.abc import Mapping
@@ -49,8 +50,8 @@ def print_summary(published: Published) -> None:
     summary = report["summary"]
     width = common.width()
     if summary is not None:
-        for line in _summary(report, summary):
-            click.echo(status.cut(line, width))
+        for line in _summary(report, summary, width):
+            click.echo(line)
     click.echo(f"report: {published.page}")
 
 
@@ -63,7 +64,8 @@ def show_in_browser(page: Path, *, wanted: bool | None) -> None:
         common.say(f"no browser could be started; open {page}")
 
 
-def _summary(report: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]:
+def _summary(report: Mapping[str, Any], summary: Mapping[str, Any], width: int) -> list[str]:
+    """Rows of a table are cut to `width`; sentences, which may end in a command to type, are wrapped."""
     health = "health unknown" if summary["health"] is None else f"health {summary['health']:.0f} of 100"
     lines = [f"{health}: {report['repository']['name']}, {summary['files']:,} Python files, {summary['lines']:,} lines", ""]
     lines += [_perspective(one) for one in summary["perspectives"]]
@@ -71,9 +73,13 @@ def _summary(report: Mapping[str, Any], summary: Mapping[str, Any]) -> list[str]
         lines += ["", "fix first"]
         for issue in summary["issues"][:SHOWN_ISSUES]:
             place = f"{issue['file']}:{issue['line']}" if issue["line"] else issue["file"]
-            lines.append(f"  {issue['severity']:<6}  {place}  {issue['message']} ({issue['code']})")
-    lines += ["", "next", *(f"  {action}" for action in summary["actions"]), "", summary["parallel"]]
-    return lines
+            lines.append(status.cut(f"  {issue['severity']:<6}  {place}  {issue['message']} ({issue['code']})", width))
+    lines += ["", "next", *(line for action in summary["actions"] for line in _wrapped(action, width, "  "))]
+    return [*lines, "", *_wrapped(summary["parallel"], width, "")]
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _perspective(one: Mapping[str, Any]) -> str:
