@@ -39,8 +39,8 @@ def parse(data: bytes) -> ast.Module | Unparsable:
         return Unparsable(error.msg or "invalid syntax", max(0, error.lineno or 0))
     except (RecursionError, MemoryError):  # the parser's words for its own limits, not for the machine's
         return Unparsable("it is nested too deeply")
-    except (ValueError, LookupError, OverflowError) as error:  # null bytes; a codec that the cookie names and that chokes
-        return Unparsable(str(error) or type(error).__name__)
+    except ValueError as error:  # null bytes, before Python 3.11.4
+        return Unparsable(str(error))
 
 
 @contextlib.contextmanager

@@ -170,6 +170,27 @@ def test_a_supervisor_that_hangs_is_named_not_waited_for_for_ever(house: House) 
         os.kill(daemon.pid, signal.SIGCONT)
 
 
+def test_nothing_starts_while_tmux_does_not_answer_and_everything_goes_on_when_it_does(house: House) -> None:
+    """A tmux that hangs costs no task an attempt: what is ready waits."""
+    house.start_daemon()
+    start(house, AT_WORK)
+    server = house.tmux_pid()
+    assert server is not None
+    os.kill(server, signal.SIGSTOP)
+    try:
+        wait_until(lambda: "nothing new starts: tmux did not answer" in house.daemon_output(), "the supervisor to notice")
+        house.ok("add", "--id", "late", "true")
+        wait_until(lambda: house.state("late") == "ready", "it to be ready")
+        assert (house.state("late"), house.task("late").epoch, house.task("agent").epoch) == ("ready", 0, 1)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    wait_until(lambda: house.state("late") == "done", "it to run once tmux answers")
+    assert house.task("late").epoch == 1
+    let_go(house)
+    house.wait_final()
+    assert (house.state("agent"), house.task("agent").epoch) == ("done", 1)
+
+
 # Sessions that a person touches ---------------------------------------------------------------------------------------------------
 
 

@@ -142,7 +142,9 @@ def test_nothing_to_look_at_is_no_mistake(tmp_path: Path, perspective: str) -> N
 
 def test_a_repository_without_tests_is_told_once(tmp_path: Path) -> None:
     path = checkout(tmp_path / "r", {"a.py": "x = 1\n", "b.py": "y = 1\n"})
-    assert brief(look(path, "tests").findings) == [("high", ".", 0, "no-tests")]
+    facts = look(path, "tests")
+    assert brief(facts.findings) == [("high", ".", 0, "no-tests")]
+    assert not facts.hot  # no file is to blame
     parts = [look(path, "tests", ANALYST_SHARD=f"{index}/2") for index in (1, 2)]
     assert [len(part.findings) for part in parts] == [1, 0]
     assert not look(checkout(tmp_path / "t", {"a.py": "x = 1\n", "test_a.py": "def test(): pass\n"}), "tests", ANALYST_SHARD="1/2").findings
