@@ -118,6 +118,18 @@ def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secur
     return secured
 
 
+def sweep(env: Environment, is_alive: Alive) -> bool:
+    """Remove worktree and work branch of an attempt that left nothing: no commit, no file, ignored ones included. False, with everything
+    as it was, when there is any reason to keep it."""
+    with env.repo.git.lock(env.repo.common_dir):
+        verdict = inspect(env, is_alive)
+        if not isinstance(verdict, Removable) or verdict.head != env.base:
+            return False
+        env.repo.git.run(env.repo.store, "worktree", "remove", str(env.path), deadline_s=BULK_S)
+        _delete_branch(env, env.base)
+    return True
+
+
 def forget(env: Environment) -> Secured:
     """Drop git's record of a worktree whose directory somebody removed; its branch stays, its commits stay reachable.
 

@@ -3,6 +3,7 @@
 description  one line, shown by `--help` and in the docs
 mode         "headless": stdout and stderr are pipes, logged; "terminal": the agent owns the pane
 module       optional: a module of ours that this kind runs; its tasks then give no command of their own
+sweep        optional: true when nothing is to stay of a task that is done and changed nothing: no worktree, no branch
 output       optional: "one json line": stdout must be exactly that, or the attempt has failed
 """
 
@@ -24,6 +25,7 @@ class Kind:
     mode: str
     module: str = ""
     output: str = ""
+    sweep: bool = False
 
     def command(self) -> tuple[str, ...]:
         """The command that this kind brings, apart from whatever PATH and directory it runs in; empty when each task gives its own."""

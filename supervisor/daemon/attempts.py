@@ -300,6 +300,17 @@ class Attempts:
             return error.why or error.line()
         return ""
 
+    def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
+        """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what
+        could not be is left to `clean`."""
+        made = self._environment(row, launch) if row.end == End.DONE and kinds()[launch.spec.kind].sweep else None
+        if made is None:
+            return False
+        try:
+            return removal.sweep(made, _alive_inside)
+        except NightcrewError:
+            return False
+
     def _environment(self, row: AttemptRow, launch: LaunchRow) -> Environment | None:
         """The worktree as the ledger knows it; None when the launch did not come so far."""
         if row.worktree is None or row.admin_dir is None or row.branch is None or row.base_oid is None:
@@ -311,13 +322,14 @@ class Attempts:
         made = self._environment(row, launch)
         if made is None:
             return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
+        sweeps = end is End.DONE and kinds()[launch.spec.kind].sweep
         notes = self._guard_notes(made.repo, self._home.attempt(row.task, row.epoch) / launch_files.GUARD)
         secured = rescue.secure(
-            made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=True
+            made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=not sweeps
         )
         environments.release(made)
         return result.Work(
-            branch=row.branch,
+            branch=None if sweeps and secured.tip == made.base else row.branch,
             tip=secured.tip,
             commits=secured.commits,
             files=secured.files,

@@ -121,6 +121,9 @@ class Jobs:
     async def release(self, task: str, epoch: int) -> None:
         await self.within(self.launchers, self._attempts.release, task, epoch)
         failpoint("finish.session-killed")
+        row = self._ledger.attempt(task, epoch)
+        if row is not None and await self.within(self.launchers, self._attempts.sweep, row, self._ledger.launch_row(task)):
+            self._ledger.note(task, epoch, removed=self._clock.wall(), branch=None)
         self._ledger.release(task, epoch)
 
     async def clean(self, row: AttemptRow, how: Cleaning) -> str:

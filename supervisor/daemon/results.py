@@ -107,7 +107,8 @@ def _refuse_cleaned(repository: Repository, view: TaskView, branch: str) -> None
 
 def _branch(view: TaskView) -> str:
     if view.branch is None:
-        raise NotFound("no branch of", on=view.id, why=f"it is {view.state} and never started", hint=f"nightcrew status {view.id}")
+        why = "it changed nothing" if view.epoch else f"it is {view.state} and never started"
+        raise NotFound("no branch of", on=view.id, why=why, hint=f"nightcrew status {view.id}")
     return view.branch
 
 

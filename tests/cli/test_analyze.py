@@ -180,3 +180,14 @@ def test_a_model_writes_the_prose_and_the_report_marks_it(house: House, flawed: 
     assert json.loads(house.ok("report", "--json", cwd=flawed))["prose"]["model"] == "claude-test", "kept for later"
     written = [path for path in house.home.root.rglob("*") if path.is_file() and b"sk-canary" in path.read_bytes()]
     assert written == [], "the key stays in the person's own shell"
+
+
+def test_nothing_of_an_analysis_stays_in_the_repository(house: House, flawed: Path) -> None:
+    analyze(house, flawed, "--agents", "tests,structure")
+    wait_until(lambda: all(task.branch is None for task in house.tasks()), "the worktrees to go")
+    assert git(flawed, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+    assert len(git(flawed, "worktree", "list").splitlines()) == 1
+    assert not any(Path(task.worktree or "").exists() for task in house.tasks())
+    again = house.run("take", house.task("tests").id, "-C", str(flawed))
+    assert again.returncode == 4 and "it changed nothing" in again.stderr
+    assert json.loads(house.ok("clean", "--json", cwd=flawed))["removable"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from agents.analysts.parsing import Module, parse
 from supervisor.core.analysis import wire
 from supervisor.core.analysis.nouns import Facts, Finding
-from tests.support import git
+from tests.support import git, wait_until
 
 
 def checkout(path: Path, files: Mapping[str, str | bytes]) -> Path:
@@ -56,6 +57,22 @@ def look(path: Path, perspective: str, **extra: str) -> Facts:
     assert done.stdout.count(b"\n") == 1
     assert done.stdout.endswith(b"\n")
     return wire.read(json.loads(done.stdout))
+
+
+def assert_gone(pid: int) -> None:
+    """It ends soon, since it got its KILL (a zombie has ended); when it does not, the test fails and leaves nothing behind."""
+    try:
+        wait_until(lambda: _state(pid) in {"", "Z"}, f"the end of process {pid}", 10)
+    except AssertionError:
+        os.kill(pid, signal.SIGKILL)
+        raise
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def brief(findings: tuple[Finding, ...]) -> list[tuple[str, str, int, str]]:

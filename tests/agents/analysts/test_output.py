@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agents.analysts.progress import Progress
-from tests.agents.analysts.kit import checkout, environment, run
+from tests.agents.analysts.kit import assert_gone, checkout, environment, run
 from tests.support import wait_until
 
 NOISY = """
@@ -123,8 +123,8 @@ def test_one_that_is_stopped_leaves_no_child(tmp_path: Path, number: signal.Sign
     wait_until(pid.exists, "its child to run")
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
+    assert_gone(int(pid.read_text()))
     assert (process.returncode, out, err) == (128 + number, b"", b"")
-    assert not Path(f"/proc/{int(pid.read_text())}").exists()
 
 
 def test_a_line_that_nobody_reads_is_no_success(tmp_path: Path) -> None:

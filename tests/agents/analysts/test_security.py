@@ -13,8 +13,7 @@ from agents.analysts import security
 from agents.analysts.security import CHUNK_BYTES, CHUNK_FILES, Bandit, chunks
 from agents.analysts.sources import Source
 from supervisor.core.errors import ToolFailed, ToolMissing
-from tests.agents.analysts.kit import checkout
-from tests.support import wait_until
+from tests.agents.analysts.kit import assert_gone, checkout
 
 
 def _stub(path: Path, script: str, timeout_s: float = 60) -> Bandit:
@@ -42,16 +41,8 @@ time.sleep(1000)
 """
     with pytest.raises(ToolFailed, match=r"^bandit was stopped: no answer in 1\.5 s$"):
         security.survey(_stub(path, script, 1.5), SOURCES, _ignore)
-    parent, child = map(int, (path / "pids").read_text().split())
-    assert not Path(f"/proc/{parent}").exists()
-    wait_until(lambda: _ended(child), "the end of its child")
-
-
-def _ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    for pid in (path / "pids").read_text().split():
+        assert_gone(int(pid))
 
 
 @pytest.mark.parametrize(
