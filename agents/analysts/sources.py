@@ -49,7 +49,7 @@ class Source:
     def is_test(self) -> bool:
         """Whether it belongs to the tests, by its name alone."""
         *directories, file = self.name.split(b"/")
-        named = file.startswith(b"test_") or file.endswith(b"_test.py") or file == b"conftest.py"
+        named = file.startswith(b"test_") or file.endswith(b"_test.py") or file in (b"conftest.py", b"test.py", b"tests.py")
         return named or b"test" in directories or b"tests" in directories
 
 

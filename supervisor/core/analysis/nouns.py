@@ -37,7 +37,7 @@ COUNTS: Mapping[Perspective, tuple[str, ...]] = {
 security    issues: what bandit reports; ignored: its low-severity reports in test files (an assert is how a test speaks), not in issues
 complexity  functions and methods; over: those whose cyclomatic complexity is above 5; worst: the highest complexity seen
 docstrings  objects: modules, public classes, functions and methods outside test files; documented: those with a docstring
-tests       test_files: `test_*.py`, `*_test.py`, `conftest.py` and everything below a directory `test` or `tests`
+tests       test_files: `test_*.py`, `*_test.py`, `conftest.py`, `test.py`, `tests.py` and everything below a directory `test` or `tests`
 structure   functions and methods; classes
 """
 

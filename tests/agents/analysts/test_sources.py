@@ -53,13 +53,24 @@ def test_empty_files_are_spread_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["test_a.py", "a/test_b.py", "a_test.py", "conftest.py", "tests/helper.py", "a/test/b/c.py", "tests/__init__.py"]
+    "name",
+    [
+        "test_a.py",
+        "a/test_b.py",
+        "a_test.py",
+        "conftest.py",
+        "shop/tests.py",
+        "shop/test.py",
+        "tests/helper.py",
+        "a/test/b/c.py",
+        "tests/__init__.py",
+    ],
 )
 def test_tests_are_known_by_their_names(name: str) -> None:
     assert Source(name.encode(), 0).is_test
 
 
-@pytest.mark.parametrize("name", ["a.py", "testing.py", "contest.py", "latest/a.py", "a/tests.py", "my_conftest.py"])
+@pytest.mark.parametrize("name", ["a.py", "testing.py", "contest.py", "latest/a.py", "attests.py", "my_conftest.py"])
 def test_other_files_are_no_tests(name: str) -> None:
     assert not Source(name.encode(), 0).is_test
 
