@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from supervisor.core.analysis import wire
 from supervisor.core.analysis.nouns import COUNTS, Facts, Finding, Perspective, Severity, Shard, order
 from supervisor.core.analysis.wire import MAX_FILE, MAX_FINDINGS, MAX_HOT, MAX_LINE, MAX_TEXT, WireError
+from tests import data
 
 TEXT = st.text(st.characters(), max_size=300)
 COUNT = st.integers(0, 2**53)
@@ -103,3 +105,12 @@ def test_more_than_the_limits_is_not_taken() -> None:
     read = wire.read(GOOD | {"findings": rows, "hot": {str(number): [1, 1, 1] for number in range(1000)}})
     assert (len(read.findings), len(read.hot)) == (MAX_FINDINGS, MAX_HOT)
     assert (len(read.findings[0].code), len(read.findings[0].message)) == (40, MAX_TEXT)
+
+
+def test_a_line_of_the_first_version_is_read_for_ever() -> None:
+    """Results lie in ledgers; a report of last year's run must still be written."""
+    text = (Path(data.__file__).parent / "analyst-1.json").read_text().strip()
+    found = wire.read(json.loads(text))
+    assert (found.perspective, found.shard) == (Perspective.STRUCTURE, Shard(2, 3))
+    assert found.files > 0 and found.lines > 0 and found.counts["functions"] > 0 and found.findings and found.hot
+    assert wire.write(found) == text
