@@ -93,10 +93,11 @@ def _print_changes(home: Home, views: list[queries.TaskView], shown: dict[str, t
     now = time.time()
     for view in views:
         mark = (view.state, view.epoch)
-        if shown.get(view.id) == mark or view.state in (TaskState.WAITING, TaskState.READY):
+        again = view.state is TaskState.READY and view.epoch > 0
+        if shown.get(view.id) == mark or (view.state in (TaskState.WAITING, TaskState.READY) and not again):
             continue
         shown[view.id] = mark
-        detail = status.detail(view, home.root) if view.final else ""
+        detail = status.detail(view, home.root) if view.final else f"{view.reason}; it runs again soon" if again else ""
         # A step of its attempt that we happen to see (launching, collecting) is no news.
         plain = replace(view, attempt_state=None)
         common.show(status.line(plain, now, width=common.width(), color=common.use_color(), detail=detail))

@@ -81,6 +81,8 @@ def detail(view: TaskView, root: Path) -> str:
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
         return f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
+    if view.state is TaskState.FAILED and view.epoch and (said := last_line(root / f"runs/{view.id}/{view.epoch}/stderr.log")):
+        return f"{why(view)}: {said}"
     return why(view)
 
 

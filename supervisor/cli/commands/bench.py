@@ -12,6 +12,13 @@ import click
 
 from supervisor.cli import common
 
+_under = click.option(
+    "--dir",
+    "under",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Where to work; removed again (default: the system's temporary directory).",
+)
+
 
 @click.group(name="bench")
 def command() -> None:
@@ -25,17 +32,12 @@ def command() -> None:
 @command.command()
 @click.option("-q", "--quick", is_flag=True, help="A short run: 1 and 10 agents, 20 that idle for 5 s, 10,000 tasks of history.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generated repository's content.")
-@click.option(
-    "--dir",
-    "under",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Where to work; removed again (default: the system's temporary directory). Needs about 3 GB for a full run.",
-)
+@_under
 @common.json_option
 def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
     """How fast agents come up, beside plain git and tmux; what 200 idle agents cost; how fast they are adopted after kill -9.
 
-    A full run takes some minutes. It measures and never judges: the exit code says only whether it ran.
+    A full run takes some minutes and 3 GB. It measures and never judges: the exit code says only whether it ran.
 
     \b
     nightcrew bench spawn --quick
@@ -56,12 +58,7 @@ def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
 @command.command()
 @click.argument("source", type=click.Path(path_type=Path, exists=True), default=Path())
 @click.option("--rounds", type=click.IntRange(1, 99), default=3, show_default=True, help="How often; the median round is reported.")
-@click.option(
-    "--dir",
-    "under",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Where to work; removed again (default: the system's temporary directory).",
-)
+@_under
 @common.json_option
 def analyze(source: Path, rounds: int, under: Path | None, as_json: bool) -> None:
     """What the analysts gain by working at once, beside a plain pool of the same commands.
