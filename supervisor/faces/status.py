@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from supervisor.core.errors import one_line
 from supervisor.core.states import TaskState
@@ -109,6 +110,31 @@ def _last_line(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - `c
     except OSError:
         return ""
     return next((text.strip() for text in reversed(lines) if text.strip()), "")
+
+
+def history(entry: Mapping[str, Any]) -> str:
+    """One line of a task's journal in plain words: `2026-11-21 06:59:34  attempt 1 ended: done`."""
+    data, attempt = entry["data"], f"attempt {entry['epoch']}"
+    match entry["event"]:
+        case "start":
+            said = f"{attempt} starts"
+        case "begin":
+            said = f"{attempt}: its command begins, with the others"
+        case "stopping":
+            said = f"{attempt} is being stopped"
+        case "tree gone":
+            said = f"{attempt}: no process is left, its work is being secured"
+            data = {}
+        case event if event.startswith("end "):
+            said = f"{attempt} ended: {event.removeprefix('end ')}"
+            data = {"cause": data.get("cause"), "the task is": data.get("task")}
+        case "retry":
+            said = "a person asked for it again"
+            data = {}
+        case event:
+            said = event if entry["epoch"] is None else f"{attempt}: {event}"
+    facts = "".join(f"; {value if key in ('cause', 'why', 'reason') else f'{key} {value}'}" for key, value in data.items() if value)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(entry['at']))}  {one_line(said + facts)}"
 
 
 def clock(at: float) -> str:

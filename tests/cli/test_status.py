@@ -45,7 +45,12 @@ def test_everything_is_listed_run_by_run(crew: House) -> None:
 def test_one_task_shows_its_history(crew: House) -> None:
     text = crew.ok("status", "bad")
     view = crew.task("bad")
-    for words in (f"worktree  {view.worktree}", f"branch    {view.branch}", "start:1", "end failed:1  cause: exit code 7"):
+    for words in (
+        f"worktree  {view.worktree}",
+        f"branch    {view.branch}",
+        "attempt 1 starts",
+        "attempt 1 ended: failed; exit code 7; the task is failed",
+    ):
         assert words in text
 
 

@@ -97,15 +97,14 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
 
 def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> None:
     click.echo(f"  title     {one_line(view.title)}")
+    click.echo(f"  repo      {one_line(queries.run(db, view.run).root)}")
     if view.branch:
         click.echo(f"  branch    {view.branch}")
         click.echo(f"  worktree  {view.worktree}")
     if view.epoch:
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
     for entry in queries.journal(db, view.id):
-        facts = "  ".join(f"{key}: {value}" for key, value in entry["data"].items() if value)
-        epoch = f":{entry['epoch']}" if entry["epoch"] else ""
-        click.echo(f"  {text.clock(entry['at'])}  {entry['event']}{epoch}  {one_line(facts)}".rstrip())
+        click.echo(f"  {text.history(entry)}")
 
 
 def _watch(where: Home, name: str | None) -> None:
