@@ -49,6 +49,8 @@ TICK_S = 1.0
 """How often the truth is looked at when no hint came. A dead agent is seen at the latest after this."""
 SETTLE_S = 0.02
 """Hints that come together are looked at together: 200 agents that end at once cost a few looks, not 200."""
+EAGER_S = 0.5
+"""After a hint, look again and again for this long: a runner hints just before it exits, so the first look may still see it alive."""
 DRAIN_S = 30.0
 
 Key = tuple[str, int]
@@ -74,6 +76,7 @@ class Loop:
         self._under_way: dict[Key, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._rested_from = 0.0
+        self._eager_until = 0.0
         self._drain_s = DRAIN_S
         self.jobs = Jobs(ledger, attempts, clock, lambda event: self._pending.append(event), self.alert)
 
@@ -101,14 +104,21 @@ class Loop:
         timeout = TICK_S
         if (soonest := wakes_at(self.crew.tasks.values())) is not None:
             timeout = min(timeout, max(SETTLE_S, soonest - self.clock.monotonic()))
+        if self.clock.monotonic() < self._eager_until:
+            timeout = min(timeout, 2 * SETTLE_S)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), timeout)
             await asyncio.sleep(max(0.0, self._rested_from + SETTLE_S - self.clock.monotonic()))
         self._wake.clear()
 
     def wake(self) -> None:
-        """Step soon: a hint arrived, a job ended, or a person asked."""
+        """Step soon: a job ended, or a person asked."""
         self._wake.set()
+
+    def hint(self) -> None:
+        """Something happened to an attempt. What the hint says is not read: looking is the only truth."""
+        self._eager_until = self.clock.monotonic() + EAGER_S
+        self.wake()
 
     def stop(self, *, now: bool = False) -> None:
         """Leave after this step; `now` does not wait for jobs under way. For signal handlers and `down`."""

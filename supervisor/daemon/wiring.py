@@ -90,7 +90,7 @@ def _drain_on_signals(loop: Loop) -> None:
 
 @contextlib.contextmanager
 def _hints(loop: Loop, path: Path) -> Iterator[None]:
-    """Wake the loop for each datagram. What it says is not read: looking is the only truth."""
+    """Tell the loop of each datagram."""
     path.unlink(missing_ok=True)
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     events = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ def _hints(loop: Loop, path: Path) -> Iterator[None]:
         with contextlib.suppress(BlockingIOError):
             while receiver.recv(256):
                 pass
-        loop.wake()
+        loop.hint()
 
     try:
         receiver.bind(str(path))
