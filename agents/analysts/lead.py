@@ -25,7 +25,7 @@ def main(environ: Mapping[str, str], out: TextIO, talk: TextIO) -> int:
     except (KeyError, OSError, ValueError) as error:
         print(f"lead: nothing to merge: {type(error).__name__}: {error}", file=talk)
         return 2
-    found = lead.summary(told.told(tasks), figures.figures(told.spans(tasks), cores))
+    found = lead.summary(told.told(tasks), figures.figures(told.spans(tasks), cores, told.spoilt(tasks)))
     _say(found, talk)
     print(json.dumps(found, ensure_ascii=False, separators=(",", ":")), file=out)
     return 0

@@ -45,7 +45,11 @@ def _is_named(file: str) -> bool:
 
 
 def _borrows(tree: ast.Module, found: list[Definition]) -> bool:
-    """Whether its tests may come from elsewhere: a base class, `import *`, a `load_tests` hook."""
+    """Whether its tests may come from elsewhere: a base class, `import *`, a `load_tests` hook, `TestX = machine.TestCase`."""
+    given = (
+        isinstance(node, ast.Assign) and any(isinstance(name, ast.Name) and name.id.startswith("Test") for name in node.targets)
+        for node in tree.body
+    )
     stars = (node.names[0].name == "*" for node in tree.body if isinstance(node, ast.ImportFrom))
     bases = (isinstance(item.node, ast.ClassDef) and item.node.bases for item in found)
-    return any(stars) or any(bases) or any(item.name == "load_tests" for item in found)
+    return any(stars) or any(bases) or any(given) or any(item.name == "load_tests" for item in found)

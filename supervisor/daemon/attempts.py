@@ -24,7 +24,7 @@ from supervisor.core.records import Exit, Started
 from supervisor.core.recovery import Life, Verdict
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.daemon import launch_files
+from supervisor.daemon import kind_protocol, launch_files
 from supervisor.host import files, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -37,7 +37,6 @@ from worktrees.repository import Repository, discover
 
 Key = tuple[str, int]
 TAIL = 64 * 1024
-OUTPUT_MAX = 2**20
 PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
 HOME_OPTION, ATTEMPT_OPTION = "home", "attempt"
 
@@ -236,8 +235,7 @@ class Attempts:
         record = self._record((row.task, row.epoch))
         if record is not None:
             end, cause = recovery.judge(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
-            breach = self._breach(row, launch) if end is End.DONE else ""
-            return (End.FAILED, breach) if breach else (end, cause)
+            return kind_protocol.judge(kinds()[launch.spec.kind], self._home.attempt(row.task, row.epoch), end, cause)
         if row.stop_why:
             return (End.TIMEOUT if row.stop_why == "timeout" else End.CANCELLED), row.stop_why
         return End.LOST, "its runner died" if (row.task, row.epoch) in self._started else "its runner never began"
@@ -245,14 +243,6 @@ class Attempts:
     def _up(self, key: Key) -> float | None:
         started = self._read_started(key)
         return started.at if started is not None else None
-
-    def _breach(self, row: AttemptRow, launch: LaunchRow) -> str:
-        """How it broke its kind's own protocol, or nothing."""
-        kind = kinds().get(launch.spec.kind)
-        if kind is None or kind.output != "one json line":
-            return ""
-        stdout = files.read_plain(self._home.attempt(row.task, row.epoch) / "stdout.log", OUTPUT_MAX)
-        return result.not_one_json_line(stdout or b"")
 
     def collect(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -95,8 +97,10 @@ def why(view: TaskView) -> str:
 def last_line(path: Path) -> str:
     """The last non-empty line of a log, or nothing."""
     try:
-        state = path.stat()
+        state = path.lstat()
     except OSError:
+        return ""
+    if not stat.S_ISREG(state.st_mode):  # an agent put it there: a pipe never ends, a link shows a file of the reader's
         return ""
     return _last_line(path, state.st_size, state.st_mtime_ns)
 
@@ -104,7 +108,7 @@ def last_line(path: Path) -> str:
 @lru_cache(maxsize=1024)  # a screen shows the same logs every second, and most of them did not grow
 def _last_line(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - `changed` is a part of the key
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_plainly) as file:
             file.seek(max(0, size - 2048))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
@@ -135,6 +139,11 @@ def history(entry: Mapping[str, Any]) -> str:
             said = event if entry["epoch"] is None else f"{attempt}: {event}"
     facts = "".join(f"; {value if key in ('cause', 'why', 'reason') else f'{key} {value}'}" for key, value in data.items() if value)
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(entry['at']))}  {one_line(said + facts)}"
+
+
+def _plainly(path: str, flags: int) -> int:
+    """It may have been replaced since it was looked at."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def clock(at: float) -> str:

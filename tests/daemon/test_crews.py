@@ -86,6 +86,7 @@ def test_a_group_larger_than_the_slots_is_refused(house: House) -> None:
         ("print('\\x1b[31mhello')", "failed", "failed: printed a line that is no JSON object: \\x1b[31mhello"),
         ("print('[1]')", "failed", "failed: printed a line that is no JSON object: [1]"),
         ("print('{}'); raise SystemExit(3)", "failed", "failed: exit code 3"),
+        ("raise SystemExit('git was stopped:\\x1b no answer')", "failed", "failed: exit code 1: git was stopped:\\x1b no answer"),
     ],
 )
 def test_a_kind_that_promises_one_line_is_held_to_it(house: House, spoken: str, state: str, reason: str) -> None:

@@ -26,3 +26,12 @@ def test_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:
     log = tmp_path / "stdout.log"
     log.write_text("x" * 100_000 + "\nlast \n \n")
     assert last_line(log) == "last"
+
+
+def test_what_an_agent_put_in_the_place_of_its_log_is_not_read(tmp_path: Path) -> None:
+    """A pipe would never end, and a link would show a file of the reader's."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "secret").write_text("the reader's own\n")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "directory").mkdir()
+    assert [last_line(tmp_path / name) for name in ("pipe", "link", "directory", "absent")] == [""] * 4

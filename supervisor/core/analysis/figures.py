@@ -11,6 +11,10 @@ HELPED = 1.05
 """A speedup below it is within what two runs of the same differ by."""
 
 
+POSSIBLE = 1.02
+"""An efficiency above it is no efficiency but a disturbed measurement."""
+
+
 class Phase(StrEnum):
     """What an attempt of an analysis is for."""
 
@@ -72,6 +76,8 @@ class Figures:
     efficiency_usable: float | None
     """speedup_work / the cores that could be used: min(agents, usable cores)."""
     per_agent: tuple[Agent, ...]
+    spoilt: tuple[str, ...] = ()
+    """Analysts that failed or ran more than once: the elapsed times hold what that cost, so nothing is compared."""
 
     def to_json(self) -> dict[str, Any]:
         """As written to disk: the four seconds that everybody looks for stand at the top."""
@@ -85,15 +91,17 @@ class Figures:
         }
 
 
-def figures(spans: Iterable[Span], usable_cores: int) -> Figures | None:
-    """The figures of an analysis, or None when no analyst of the crew ran. A baseline counts only when it ran every analyst of the crew."""
+def figures(spans: Iterable[Span], usable_cores: int, spoilt: Iterable[str] = ()) -> Figures | None:
+    """The figures of an analysis, or None when no analyst of the crew ended well. A baseline counts only when it ran every analyst of the
+    crew and none is among `spoilt`, those of either phase that failed or ran more than once."""
     known = sorted(spans, key=lambda span: (span.began, span.name))
     crew = [span for span in known if span.phase is Phase.CREW]
     if not crew:
         return None
     alone = {span.name: span for span in known if span.phase is Phase.BASELINE}
     names = {span.name for span in crew}
-    sequential = _one_by_one([alone[name] for name in sorted(names)]) if names <= alone.keys() else None
+    spoilt = tuple(sorted(set(spoilt)))
+    sequential = _one_by_one([alone[name] for name in sorted(names)]) if names <= alone.keys() and not spoilt else None
     parallel = _at_once(crew)
     speedup_work = _ratio(sequential.work_s, parallel.work_s) if sequential else None
     return Figures(
@@ -114,30 +122,38 @@ def figures(spans: Iterable[Span], usable_cores: int) -> Figures | None:
             )
             for span in sorted(crew, key=lambda span: span.name)
         ),
+        spoilt=spoilt,
     )
 
 
 def plainly(found: Figures | None) -> str:
     """One sentence on what the figures mean; it says so when running at once did not help."""
     if found is None:
-        return "No analyst ran, so there is nothing to say about running them at once."
-    at_once = f"{found.agents} analyst{'s' if found.agents != 1 else ''} at once took {found.parallel.elapsed_s:.1f} s"
+        return "No analyst ended well, so there is nothing to say about running them at once."
+    if found.spoilt:
+        some = ", ".join(found.spoilt[:3]) + (f" and {len(found.spoilt) - 3} more" if len(found.spoilt) > 3 else "")
+        return f"{some} failed or ran more than once, so the times say nothing about running at once."
+    who = f"{found.agents} analyst{'s' if found.agents != 1 else ''}"
     cores = f"{found.usable_cores} usable core{'s' if found.usable_cores != 1 else ''}"
-    if found.sequential is None or found.speedup is None:
-        return f"{at_once} on {cores}; --baseline measures what one after another would have taken."
+    at_once, alone = found.parallel, found.sequential
+    if alone is None or found.speedup is None:
+        measure = "; --baseline measures what one after another would have taken" if found.agents > 1 else ""
+        return f"{who} took {at_once.elapsed_s:.1f} s{' at once' if found.agents > 1 else ''} on {cores}{measure}."
+    took = f"one after another {who} took {alone.elapsed_s:.1f} s, at once {at_once.elapsed_s:.1f} s"
     if found.speedup_work is None or found.efficiency_usable is None:
-        return f"{at_once}; the work was too short to compare."
-    work = f"{found.agents} analyst{'s' if found.agents != 1 else ''} at once worked {found.parallel.work_s:.1f} s"
-    before = f"one after another {found.sequential.work_s:.1f} s"
-    whole = f"with set-up it was {found.parallel.elapsed_s:.1f} s against {found.sequential.elapsed_s:.1f} s"
+        return f"{took[0].upper()}{took[1:]}; the work was too short to compare."
+    work = f"of that work {alone.work_s:.1f} and {at_once.work_s:.1f} s"
     if found.speedup_work < HELPED:
-        return f"Running at once did not help: {work}, {before}, on {cores}; {whole}."
+        return f"Running at once did not help: {took}; {work}, on {cores}."
+    won = "" if found.speedup >= HELPED else " Set-up took what was won."
+    return f"{took[0].upper()}{took[1:]}; {work}: {found.speedup_work:.2f} times as fast, {_share_of_cores(found, cores)}.{won}"
+
+
+def _share_of_cores(found: Figures, cores: str) -> str:
     best = min(found.agents, found.usable_cores)
-    won = "" if found.speedup >= HELPED else ", so set-up took what was won"
-    return (
-        f"{work}, {before}: {found.speedup_work:.2f} times faster, {100 * found.efficiency_usable:.0f} % of the {best}.00 that "
-        f"{cores} allow; {whole}{won}."
-    )
+    if found.efficiency_usable is not None and found.efficiency_usable > POSSIBLE:
+        return f"more than {cores} can give: something else slowed the runs one by one, so measure again"
+    return f"{100 * (found.efficiency_usable or 0):.0f} % of the {best}.00 that {cores} allow"
 
 
 def _one_by_one(spans: Sequence[Span]) -> Side:

@@ -12,6 +12,7 @@ from supervisor.core.analysis.merge import merge
 from supervisor.core.analysis.nouns import Facts, Finding, Perspective, Severity, order
 from supervisor.core.analysis.scores import Score
 from supervisor.core.analysis.wire import hottest
+from supervisor.core.states import FINAL
 
 SCHEMA = 1
 MAX_ISSUES = 20
@@ -33,6 +34,11 @@ class Told:
     facts: Facts | None
     """None unless it is done and said what an analyst says."""
 
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, however it ended. One that has not is no failure."""
+        return self.state in FINAL
+
 
 def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
     """The summary as a JSON object of schema 1: the lead's one line, and `summary` of report.json. The same input in any order gives
@@ -43,7 +49,7 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
     by_perspective = {name: [one for one in crew if one.perspective is name] for name in Perspective}
     asked = {name: asked for name, asked in by_perspective.items() if asked}
     files, lines = _extent(facts, asked)
-    failed = [one for one in crew if one.facts is None]
+    failed = [one for one in crew if one.facts is None and one.over]
     return {
         "schema": SCHEMA,
         "health": scores.health(points),
@@ -53,9 +59,9 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
         "perspectives": [_perspective(name, facts.get(name), points.get(name), tasks) for name, tasks in asked.items()],
         "issues": [_shown(finding) for finding in issues(facts.values())],
         "hot_spots": hot_spots(facts.values()),
-        "actions": actions(facts, points, failed),
+        "actions": actions(facts, points, failed, sum(not one.over for one in crew)),
         "failed": [{"task": one.task, "perspective": str(one.perspective), "shard": one.shard, "reason": one.reason} for one in failed],
-        "parallel": figures.plainly(found),
+        "parallel": figures.plainly(found) if all(one.over for one in crew) else "The analysts are still at work.",
     }
 
 
@@ -88,10 +94,10 @@ def hot_spots(facts: Iterable[Facts]) -> list[dict[str, Any]]:
     return [{"file": file, "high": high, "medium": medium, "low": low} for file, (high, medium, low) in hottest(hot)[:MAX_HOT_SPOTS]]
 
 
-def actions(facts: Mapping[Perspective, Facts], points: Mapping[Perspective, Score], failed: Sequence[Told]) -> list[str]:
-    """What to do next, most urgent first; never empty."""
+def actions(facts: Mapping[Perspective, Facts], points: Mapping[Perspective, Score], failed: Sequence[Told], left: int = 0) -> list[str]:
+    """What to do next, most urgent first; never empty. `left` is how many analysts have not ended yet."""
     found = [
-        *(f"Run {one.task} again, without it the picture is not whole ({one.reason}): nightcrew retry {one.task}" for one in failed[:2]),
+        *_for_failed(failed),
         *_for_security(facts.get(Perspective.SECURITY)),
         *_for_unparsable(facts),
         *_for_complexity(facts.get(Perspective.COMPLEXITY)),
@@ -101,8 +107,17 @@ def actions(facts: Mapping[Perspective, Facts], points: Mapping[Perspective, Sco
     ]
     if not found:
         files = max((one.files for one in facts.values()), default=0)
+        if left:
+            return [f"Wait: {_many(left, 'analyst')} still at work."]
         found = ["Nothing urgent was found." if files else "There are no Python files here, so there was nothing to look at."]
     return found[:MAX_ACTIONS]
+
+
+def _for_failed(failed: Sequence[Told]) -> Iterable[str]:
+    if failed:
+        names = " ".join(one.task for one in failed)
+        many = _many(len(failed), "analyst")
+        yield f"The picture is not whole: {many} failed ({failed[0].reason}). Run again: nightcrew retry {names}"
 
 
 def _for_security(facts: Facts | None) -> Iterable[str]:
@@ -132,7 +147,7 @@ def _for_tests(facts: Facts | None, point: Score | None) -> Iterable[str]:
     if facts is None or point is None or point.plain is None or point.plain >= 50:
         return
     if facts.counts["test_files"] == 0:
-        yield f"Write a first test: none of the {_many(facts.files, 'Python file')} is one."
+        yield f"Write a first test: there is none beside {_many(facts.files, 'Python file')}."
     else:
         share = 100 * facts.counts["test_files"] / facts.files
         yield f"Write more tests: {share:.0f} % of the files are tests; 50 % would score 100."
@@ -154,12 +169,12 @@ def _for_structure(facts: Facts | None) -> Iterable[str]:
 
 
 def _perspective(name: Perspective, facts: Facts | None, point: Score | None, told: Sequence[Told]) -> dict[str, Any]:
-    failed = [one for one in told if one.facts is None]
-    state = "done" if not failed else "partial" if facts else "failed"
+    lacking = sorted((one for one in told if one.facts is None), key=lambda one: one.over, reverse=True)  # a failure says more than a wait
+    state = "done" if not lacking else "partial" if facts else "failed" if lacking[0].over else "running"
     return {
         "name": str(name),
         "state": state,
-        "reason": failed[0].reason if failed else "" if facts and facts.files else "no Python files",
+        "reason": lacking[0].reason if lacking else "" if facts and facts.files else "no Python files",
         "score": point.plain if point else None,
         "score_per_kloc": point.per_kloc if point else None,
         "formula": scores.FORMULAS[name][0],

@@ -4,6 +4,9 @@ Each perspective has two scores. The plain one counts absolutely and suits a sma
 The one per 1,000 lines puts the same counts in relation to size, so that a large repository can be better or worse than another. For
 perspectives that are a share already the two are the same. The health takes the ones per 1,000 lines.
 
+Below 1,000 lines the two are counted alike: one issue in 20 lines is not fifty in 1,000. Files that Python cannot parse are in no score;
+where there are no others, there is none.
+
 A function over 5 costs 15 points plainly and 5 per 1,000 lines: ordinary code has some of them everywhere (measured: Django 5.2 has 2.6 in
 1,000 lines, SymPy 1.14 has 5.0), and at 15 most of it would be 0 again.
 """
@@ -45,7 +48,8 @@ class Score:
 def score(facts: Facts) -> Score:
     """Score a perspective's merged facts."""
     counts, kloc = facts.counts, facts.lines / 1000
-    if not facts.files:
+    readable = facts.files - facts.unparsable
+    if readable <= 0:
         return Score(None, None)
     match facts.perspective:
         case Perspective.SECURITY:
@@ -57,7 +61,7 @@ def score(facts: Facts) -> Score:
         case Perspective.TESTS:
             return _share(2 * 100 * counts["test_files"] / facts.files)
         case Perspective.STRUCTURE:
-            return _share(20 * counts["functions"] / facts.files)
+            return _share(20 * counts["functions"] / readable)
 
 
 def health(scores: Mapping[Perspective, Score]) -> float | None:
@@ -68,7 +72,7 @@ def health(scores: Mapping[Perspective, Score]) -> float | None:
 
 
 def _lessened(count: int, kloc: float, *, each: int, each_per_kloc: int) -> Score:
-    per_kloc = count / kloc if kloc else float(count)
+    per_kloc = count / max(kloc, 1.0)  # below 1,000 lines there is nothing to put in relation: 1 in 20 lines is not 50 in 1,000
     return Score(_bounded(100 - each * count), _bounded(100 - each_per_kloc * per_kloc))
 
 
@@ -78,4 +82,4 @@ def _share(value: float | None) -> Score:
 
 
 def _bounded(value: float) -> float:
-    return round(min(100.0, max(0.0, value)), 1)
+    return round(float(min(100, max(0, value))), 1)

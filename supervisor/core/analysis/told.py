@@ -11,19 +11,38 @@ from supervisor.core.analysis.crew import PHASE
 from supervisor.core.analysis.figures import Phase, Span
 from supervisor.core.analysis.lead import Told
 from supervisor.core.analysis.nouns import Facts, Perspective
+from supervisor.core.states import FINAL
 
 
 def told(tasks: Iterable[Mapping[str, Any]]) -> list[Told]:
     """What each analyst among `tasks` came to; others are left out."""
-    return [_told(task, Perspective(task["params"]["ANALYST"])) for task in tasks if task["params"].get("ANALYST") in set(Perspective)]
+    return [_told(task, Perspective(task["params"]["ANALYST"])) for task in tasks if _is_analyst(task)]
+
+
+def _is_analyst(task: Mapping[str, Any]) -> bool:
+    """By its kind: any task may have a parameter of that name."""
+    return task["kind"] == "analyst" and task["params"].get("ANALYST") in set(Perspective)
+
+
+def _phase(task: Mapping[str, Any]) -> Phase:
+    """Of the crew unless it says otherwise: a plan may write anything there."""
+    given = task["params"].get(PHASE)
+    return Phase(given) if given in set(Phase) else Phase.CREW
 
 
 def spans(tasks: Iterable[Mapping[str, Any]]) -> list[Span]:
     """The time of each analyst that ran to an end of its own."""
+    return [found for task in tasks if _is_analyst(task) and task["state"] == "done" and (found := _span(task)) is not None]
+
+
+def spoilt(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of those that did not end well, or not at the first attempt."""
     return [
-        found
+        str(task["name"])
         for task in tasks
-        if task["params"].get("ANALYST") in set(Perspective) and task["state"] == "done" and (found := _span(task)) is not None
+        if task["params"].get("ANALYST") in set(Perspective)
+        and task["state"] in FINAL
+        and (task["state"] != "done" or (task["result"] or {}).get("epoch", 1) > 1)
     ]
 
 
@@ -33,7 +52,7 @@ def _told(task: Mapping[str, Any], perspective: Perspective) -> Told:
         task=str(task["id"]),
         perspective=perspective,
         shard=str(task["params"].get("ANALYST_SHARD", "1/1")),
-        phase=Phase(task["params"].get(PHASE, Phase.CREW)),
+        phase=_phase(task),
         state=str(task["state"]),
         reason=reason,
         facts=facts,
@@ -57,7 +76,7 @@ def _span(task: Mapping[str, Any]) -> Span | None:
     began, ended = seconds(result.get("started")), seconds(result.get("ended"))
     if began is None or ended is None:
         return None
-    phase = Phase(task["params"].get(PHASE, Phase.CREW))
+    phase = _phase(task)
     name = str(task["name"]).removeprefix("alone-") if phase is Phase.BASELINE else str(task["name"])
     return Span(name, phase, created=min(began, ended - result["spawn_to_done_ms"] / 1000), began=began, ended=ended)
 

@@ -42,9 +42,9 @@ def write(facts: Facts) -> str:
 
 def _line(facts: Facts, limit: int) -> str:
     # Made printable before they are put in order, so that whoever reads the line finds them in order.
-    shown = (replace(one, file=cut(one.file, MAX_FILE), message=cut(one.message, MAX_TEXT)) for one in facts.findings)
+    shown = (replace(one, file=tail(one.file, MAX_FILE), message=cut(one.message, MAX_TEXT)) for one in facts.findings)
     worst = sorted(shown, key=order)[:limit]
-    hot = hottest({cut(file, MAX_FILE): numbers for file, numbers in facts.hot.items()})[: min(limit, MAX_HOT)]
+    hot = hottest(_summed(facts.hot))[: min(limit, MAX_HOT)]
     shape = {
         "schema": SCHEMA,
         "analyst": str(facts.perspective),
@@ -94,10 +94,27 @@ def hottest(hot: Mapping[str, tuple[int, int, int]]) -> list[tuple[str, tuple[in
 
 def cut(text: str, size: int) -> str:
     """At most `size` characters, printable: control characters and lone surrogates become escapes."""
-    shown = "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text[: size + 1]
-    )
+    shown = _printable(text[: size + 1])
     return shown if len(shown) <= size else f"{shown[: size - 1]}…"
+
+
+def tail(text: str, size: int) -> str:
+    """As `cut`, of a path: its end is what tells two files apart."""
+    shown = _printable(text[-size - 1 :])
+    return shown if len(shown) <= size else f"…{shown[1 - size :]}"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text)
+
+
+def _summed(hot: Mapping[str, tuple[int, int, int]]) -> dict[str, tuple[int, int, int]]:
+    """By the names as they are shown: two files that look the same are one, and nothing of them is lost."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for file, (high, medium, low) in hot.items():
+        before = found.get(name := tail(file, MAX_FILE), (0, 0, 0))
+        found[name] = (before[0] + high, before[1] + medium, before[2] + low)
+    return found
 
 
 def _finding(perspective: Perspective, row: Any) -> Finding:

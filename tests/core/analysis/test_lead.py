@@ -71,7 +71,7 @@ def test_a_perspective_that_failed_is_shown_and_not_scored() -> None:
     assert (security["state"], security["reason"], security["score"]) == ("failed", "exit code 3", None)
     assert (tests["state"], found["health"]) == ("done", 100.0)
     assert found["failed"] == [{"task": "r/security-1", "perspective": "security", "shard": "1/1", "reason": "exit code 3"}]
-    assert found["actions"][0].startswith("Run r/security-1 again") and "nightcrew retry r/security-1" in found["actions"][0]
+    assert found["actions"][0] == ("The picture is not whole: 1 analyst failed (exit code 3). Run again: nightcrew retry r/security-1")
 
 
 def test_a_perspective_of_which_one_piece_failed_is_partial() -> None:
@@ -132,15 +132,22 @@ def outcome(found: Facts, **changes: Any) -> dict[str, Any]:
         "ended": "2026-11-21T06:00:03.500Z",
         "spawn_to_done_ms": 2700,
     }
-    shape = {"id": "r/x", "name": str(found.perspective), "state": "done", "reason": "done", "result": result}
+    shape = {"id": "r/x", "name": str(found.perspective), "kind": "analyst", "state": "done", "reason": "done", "result": result}
     return {**shape, "params": {"ANALYST": str(found.perspective), "ANALYST_SHARD": str(found.shard), "ANALYST_PHASE": "crew"}, **changes}
 
 
 def test_outcomes_become_what_was_told() -> None:
-    (one,) = told.told([outcome(facts(TESTS)), {"params": {}, "state": "done"}])
+    other = {**outcome(facts(TESTS)), "kind": "shell"}
+    (one,) = told.told([outcome(facts(TESTS)), other])
+    assert told.spans([other]) == []
     assert (one.perspective, one.phase, one.reason, one.facts and one.facts.files) == (TESTS, Phase.CREW, "", 10)
     (span,) = told.spans([outcome(facts(TESTS))])
     assert (round(span.began - span.created, 3), round(span.ended - span.began, 3)) == (0.2, 2.5)
+
+
+def test_what_a_plan_says_of_the_phase_is_not_believed() -> None:
+    odd = outcome(facts(TESTS), params={"ANALYST": "tests", "ANALYST_PHASE": "nonsense"})
+    assert told.told([odd])[0].phase is told.spans([odd])[0].phase is Phase.CREW
 
 
 def test_what_did_not_end_well_or_makes_no_sense_has_no_facts() -> None:
@@ -178,8 +185,8 @@ def test_set_up_and_work_apart() -> None:
         "work_s": 5.0,
     }
     assert figures.plainly(found) == (
-        "2 analysts at once worked 5.0 s, one after another 8.0 s: 1.60 times faster, 80 % of the 2.00 that 2 usable cores allow; "
-        "with set-up it was 6.0 s against 10.0 s."
+        "One after another 2 analysts took 10.0 s, at once 6.0 s; of that work 8.0 and 5.0 s: 1.60 times as fast, "
+        "80 % of the 2.00 that 2 usable cores allow."
     )
 
 
@@ -192,15 +199,15 @@ def test_efficiency_is_of_the_cores_that_could_be_used() -> None:
 def test_the_plain_truth_when_it_did_not_help() -> None:
     slow = [span("a", 20, 21, 31), span("b", 20, 21, 31)]
     assert figures.plainly(figures.figures([*slow, *ALONE], 1)) == (
-        "Running at once did not help: 2 analysts at once worked 10.0 s, one after another 8.0 s, on 1 usable core; "
-        "with set-up it was 11.0 s against 10.0 s."
+        "Running at once did not help: one after another 2 analysts took 10.0 s, at once 11.0 s; of that work 8.0 and 10.0 s, "
+        "on 1 usable core."
     )
 
 
 def test_the_plain_truth_when_set_up_took_what_was_won() -> None:
     late = [span("a", 20, 25, 30), span("b", 20, 26, 30)]
     assert figures.plainly(figures.figures([*late, *ALONE], 2)).endswith(
-        "with set-up it was 10.0 s against 10.0 s, so set-up took what was won."
+        "80 % of the 2.00 that 2 usable cores allow. Set-up took what was won."
     )
 
 
@@ -210,9 +217,54 @@ def test_without_a_whole_baseline_nothing_is_compared() -> None:
         assert found is not None and found.speedup is None and found.to_json()["sequential_s"] is None
         assert "--baseline" in figures.plainly(found)
     assert figures.figures(ALONE, 2) is None
-    assert "No analyst ran" in figures.plainly(None)
+    assert "No analyst ended well" in figures.plainly(None)
 
 
 def test_work_too_short_to_measure() -> None:
     spans = [span("a", 20, 21, 21), span("a", 0, 1, 1, Phase.BASELINE)]
-    assert figures.plainly(figures.figures(spans, 2)) == "1 analyst at once took 1.0 s; the work was too short to compare."
+    assert (
+        figures.plainly(figures.figures(spans, 2))
+        == "One after another 1 analyst took 1.0 s, at once 1.0 s; the work was too short to compare."
+    )
+    assert figures.plainly(figures.figures(spans[:1], 2)) == "1 analyst took 1.0 s on 2 usable cores."
+
+
+def test_one_that_still_runs_is_no_failure() -> None:
+    shown = lead.summary([say(None, state="running", reason="it is running")], None)
+    assert (shown["failed"], shown["perspectives"][0]["state"]) == ([], "running")
+    assert shown["actions"] == ["Wait: 1 analyst still at work."]
+    half = [say(facts(SECURITY, Shard(1, 2))), say(None, state="running", reason="it is running", shard="2/2")]
+    assert lead.summary(half, None)["perspectives"][0]["state"] == "partial"
+
+
+def test_more_than_the_cores_can_give_is_called_a_disturbance() -> None:
+    slow = [span("a", 0, 1, 9, Phase.BASELINE), span("b", 9, 10, 18, Phase.BASELINE)]
+    said = figures.plainly(figures.figures([*CREW, *slow], 2))
+    assert said.endswith(
+        "3.20 times as fast, more than 2 usable cores can give: something else slowed the runs one by one, so measure again."
+    )
+
+
+def test_what_failed_or_ran_again_is_compared_with_nothing() -> None:
+    """One that hung ten minutes in the middle of the baseline is no set-up of the others."""
+    alone = [span("a", 0, 1, 5, Phase.BASELINE), span("b", 605, 606, 610, Phase.BASELINE)]
+    found = figures.figures([*alone, *CREW], 2, ["alone-c", "c"])
+    assert found and (found.sequential, found.speedup) == (None, None)
+    assert figures.plainly(found) == "alone-c, c failed or ran more than once, so the times say nothing about running at once."
+    good = outcome(facts(TESTS))
+    again = {**good, "result": {**good["result"], "epoch": 2}}
+    assert told.spoilt([good, again, {**good, "state": "failed"}, {**good, "state": "running"}]) == ["tests", "tests"]
+
+
+def test_the_baseline_is_for_the_figures_and_for_nothing_else() -> None:
+    crew = [say(facts(SECURITY, issues=1))]
+    baseline = [
+        say(facts(SECURITY, Shard(1, 2), (issue(HIGH, 1),), issues=9), task="r/alone-security", phase=Phase.BASELINE),
+        say(None, TESTS, task="r/alone-tests", phase=Phase.BASELINE),
+    ]
+    assert lead.summary([*baseline, *crew], None) == lead.summary(crew, None)
+
+
+def test_of_a_shard_that_was_told_twice_the_one_with_more_files_counts() -> None:
+    small, large = facts(SECURITY, issues=1), replace(facts(SECURITY, issues=2), files=11)
+    assert merge([small, large])[SECURITY].counts["issues"] == merge([large, small])[SECURITY].counts["issues"] == 2

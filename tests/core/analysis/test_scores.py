@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from supervisor.core.analysis import scores
@@ -23,6 +25,9 @@ def facts(perspective: Perspective, files: int = 10, lines: int = 2000, **counts
         (facts(SECURITY, issues=11), 0.0, 45.0),
         (facts(SECURITY, issues=1000), 0.0, 0.0),
         (facts(SECURITY, issues=5, ignored=99, lines=0), 50.0, 50.0),
+        (facts(SECURITY, issues=2, lines=21), 80.0, 80.0),
+        (replace(facts(SECURITY, issues=0), unparsable=10), None, None),
+        (replace(facts(STRUCTURE, functions=8), unparsable=2), 20.0, 20.0),
         (facts(COMPLEXITY, over=2, functions=9), 70.0, 95.0),
         (facts(COMPLEXITY, over=7), 0.0, 82.5),
         (facts(DOCSTRINGS, objects=8, documented=6), 75.0, 75.0),
