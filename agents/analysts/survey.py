@@ -29,6 +29,7 @@ def survey(job: Parameters, root: Path, progress: Progress) -> Facts:
     every = [source for source in sources.find(root, job.timeout_s) if not job.excluded(source.shown)]
     mine = sources.shard(every, job.shard)
     if job.perspective is Perspective.SECURITY:
+        progress.say(f"0 of {len(mine):,} files")  # the first piece takes seconds
         bandit = security.Bandit(root, job.timeout_s)
         parts = security.survey(bandit, mine, lambda done: progress.at(done, len(mine)))
     else:

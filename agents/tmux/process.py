@@ -25,6 +25,9 @@ MINIMUM = (3, 3)
 
 _KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "SHELL", "TMPDIR", "TERM")
 
+_LEAVE = "#{?#{m/r:^(tmux|screen),#{client_termtype}#{client_termname}},Ctrl-b Ctrl-b d,Ctrl-b d} leaves: it goes on  "
+"""How to get out again. In a tmux of the user's own the outer one takes the first prefix; a terminal says what it is, or else its name does."""
+
 _SETTINGS = (
     ("-s", "exit-empty", "off"),  # the server outlives its last session
     ("-s", "set-clipboard", "off"),  # an agent cannot write the user's clipboard (OSC 52)
@@ -41,7 +44,8 @@ _SETTINGS = (
     ("-g", "mouse", "on"),
     ("-g", "status-left", " nightcrew #S "),
     ("-g", "status-left-length", "64"),
-    ("-g", "status-right", "#{?pane_dead,ended ,}#{?pane_in_mode,scrolled (q leaves) ,}%H:%M "),
+    ("-g", "status-right", f"#{{?pane_dead,ended ,}}#{{?pane_in_mode,scrolled (q leaves) ,{_LEAVE}}}%H:%M "),
+    ("-g", "status-right-length", "64"),
     ("-g", "status-style", "fg=colour250,bg=colour236"),
 )
 
@@ -114,7 +118,7 @@ def missing(binary: str, why: str) -> ToolMissing:
     """The error for a tmux that is absent or too old, with what to do."""
     least = ".".join(map(str, MINIMUM))
     return ToolMissing(
-        f"tmux {least} or newer is needed", on=binary, why=why, hint="install it: apt install tmux, dnf install tmux or brew install tmux"
+        f"tmux {least} or newer is needed", why=f"{binary}: {why}", hint="install it: apt install tmux, dnf install tmux or brew install tmux"
     )
 
 
