@@ -7,10 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor.core.analysis.merge import merge
-from supervisor.core.analysis.nouns import Facts, Finding, Perspective, Severity, Shard
-
-REPOSITORY = "."
-"""The file of a finding that is about no single file."""
+from supervisor.core.analysis.nouns import REPOSITORY, Facts, Finding, Perspective, Severity, Shard
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Sequence
 
 from agents.analysts.definitions import Definition, definitions
-from agents.analysts.facts import REPOSITORY, Seen
+from agents.analysts.facts import Seen
 from agents.analysts.parsing import Module
 from agents.analysts.sources import Source
-from supervisor.core.analysis.nouns import Finding, Perspective, Severity
+from supervisor.core.analysis.nouns import REPOSITORY, Finding, Perspective, Severity
 
 
 def look(module: Module) -> Seen:

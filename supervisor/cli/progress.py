@@ -29,11 +29,12 @@ def watch(home: Home, run: str, heading: str) -> list[TaskView]:
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         return _in_lines(home, run)
+    views: list[TaskView] = []
     with Live(console=console, auto_refresh=False, transient=False) as live:
-        views: list[TaskView] = []
         for views in _looks(home, run):
             live.update(_picture(heading, views, home.root), refresh=True)
-        return views
+    console.print()
+    return views
 
 
 def _looks(home: Home, run: str) -> Iterator[list[TaskView]]:

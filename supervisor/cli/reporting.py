@@ -16,8 +16,7 @@ from typing import Any
 import click
 
 from supervisor.cli import common
-from supervisor.faces import status
-from supervisor.faces.report import model, write
+from supervisor.faces.report import model, words, write
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.ledger import queries
@@ -37,7 +36,7 @@ def publish(home: Home, run: str, output: Path | None) -> Published:
     """Write the report of a run as it stands, to its own directory or to `output`; with a baseline `benchmark_results.json` too."""
     db = common.ledger(home)
     report = model.build(db, queries.run(db, run), home.root, time.time())
-    directory = output if output is not None else home.root / "runs" / run
+    directory = output.absolute() if output is not None else home.root / "runs" / run  # a page to open has an absolute address
     written = write.write(report, directory)
     if (figures := model.benchmark(report)) is not None:
         files.atomic_write(directory / "benchmark_results.json", json.dumps(figures, indent=2).encode() + b"\n")
@@ -46,13 +45,17 @@ def publish(home: Home, run: str, output: Path | None) -> Published:
 
 def print_summary(published: Published) -> None:
     """The essence on stdout, for a terminal or a pipe, and where the whole is."""
-    report = published.report
-    summary = report["summary"]
-    width = common.width()
-    if summary is not None:
-        for line in _summary(report, summary, width):
+    report, width = words.shown(published.report), common.width()
+    running = report["run"]["state"] == "running"
+    if running:
+        click.echo(f"still running: {words.verdict(report).sentence.rstrip('.')}")
+    if report["summary"] is not None:
+        for line in [""] * running + _summary(report, width):
             click.echo(line)
-    click.echo(f"report: {published.page}")
+    if report["summary"] is not None or not running:
+        click.echo(f"report: {published.page}")
+    if running:
+        click.echo(f"again: nightcrew report {report['run']['id']}")
 
 
 def show_in_browser(page: Path, *, wanted: bool | None) -> None:
@@ -64,27 +67,44 @@ def show_in_browser(page: Path, *, wanted: bool | None) -> None:
         common.say(f"no browser could be started; open {page}")
 
 
-def _summary(report: Mapping[str, Any], summary: Mapping[str, Any], width: int) -> list[str]:
-    """Rows of a table are cut to `width`; sentences, which may end in a command to type, are wrapped."""
+def _summary(report: Mapping[str, Any], width: int) -> list[str]:
+    """Sentences, which may end in a place or in a command to type, are wrapped to `width` and never cut."""
+    summary = report["summary"]
+    lines = [*_wrapped(_headline(report, summary), width, "")]
+    if report["exclude"]:
+        lines += _wrapped(f"nobody looked at {', '.join(report['exclude'])}", width, "")
+    lines += ["", *(line for one in summary["perspectives"] for line in _perspective(one, width))]
+    if issues := words.issues(report)[:SHOWN_ISSUES]:
+        lines += ["", "fix first", *(line for issue in issues for line in _issue(issue, width))]
+    if summary["actions"]:
+        lines += ["", "next", *(line for action in summary["actions"] for line in _wrapped(action, width, "  ", "    "))]
+    said = "" if report["run"]["state"] == "running" else summary["parallel"]
+    return [*lines, "", *(_wrapped(said, width, "") if said else [])]
+
+
+def _headline(report: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     health = "health unknown" if summary["health"] is None else f"health {summary['health']:.0f} of 100"
-    lines = [f"{health}: {report['repository']['name']}, {summary['files']:,} Python files, {summary['lines']:,} lines", ""]
-    lines += [_perspective(one) for one in summary["perspectives"]]
-    if summary["issues"]:
-        lines += ["", "fix first"]
-        for issue in summary["issues"][:SHOWN_ISSUES]:
-            place = f"{issue['file']}:{issue['line']}" if issue["line"] else issue["file"]
-            lines.append(status.cut(f"  {issue['severity']:<6}  {place}  {issue['message']} ({issue['code']})", width))
-    lines += ["", "next", *(line for action in summary["actions"] for line in _wrapped(action, width, "  "))]
-    return [*lines, "", *_wrapped(summary["parallel"], width, "")]
+    basis = f" {said}" if (said := words.basis(summary)) else ""
+    size = f"{words.many(summary['files'], 'Python file')}, {words.many(summary['lines'], 'line')}"
+    return f"{health}{basis}: {report['repository']['name']}, {size}"
 
 
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def _perspective(one: Mapping[str, Any], width: int) -> list[str]:
+    """`security      85.4  48 issues (4 high, 12 medium)`: the score that counts in the health, and what it rests on."""
+    score = "-" if one["score_per_kloc"] is None else f"{one['score_per_kloc']:.1f}"
+    state = "" if one["state"] == "done" else f"{one['state']}: {one['reason']}" if one["reason"] else str(one["state"])
+    said = "; ".join(filter(None, (words.rests_on(one), state)))
+    return _wrapped(f"{one['name']:<11}  {score:>5}  {said}".rstrip(), width, "  ", " " * 22)
 
 
-def _perspective(one: Mapping[str, Any]) -> str:
-    def points(value: float | None) -> str:
-        return "  -  " if value is None else f"{value:5.1f}"
+def _issue(issue: words.Issue, width: int) -> list[str]:
+    more = f" and {issue.others}" if issue.others else ""
+    return [
+        *_wrapped(f"{issue.severity:<6}  {issue.message} ({issue.code})", width, "  ", " " * 10),
+        *_wrapped(f"{issue.places[0]}{more}", width, " " * 10),
+    ]
 
-    note = f"  {one['state']}: {one['reason']}" if one["state"] != "done" else ""
-    return f"  {one['name']:<11} {points(one['score_per_kloc'])} per 1,000 lines  {points(one['score'])} plain{note}"
+
+def _wrapped(text: str, width: int, indent: str, then: str | None = None) -> list[str]:
+    further = indent if then is None else then
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)

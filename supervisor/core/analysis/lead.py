@@ -9,7 +9,7 @@ from typing import Any
 from supervisor.core.analysis import figures, scores
 from supervisor.core.analysis.figures import Figures, Phase
 from supervisor.core.analysis.merge import merge
-from supervisor.core.analysis.nouns import Facts, Finding, Perspective, Severity, order
+from supervisor.core.analysis.nouns import REPOSITORY, Facts, Finding, Perspective, Severity, order
 from supervisor.core.analysis.scores import Score
 from supervisor.core.analysis.wire import hottest
 from supervisor.core.states import FINAL
@@ -44,12 +44,12 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
     """The summary as a JSON object of schema 1: the lead's one line, and `summary` of report.json. The same input in any order gives
     the same bytes."""
     crew = sorted((one for one in told if one.phase is Phase.CREW), key=lambda one: one.task)
+    asked = _by_perspective(crew)
     facts = merge(one.facts for one in crew if one.facts is not None)
     points = {name: scores.score(merged) for name, merged in facts.items()}
-    by_perspective = {name: [one for one in crew if one.perspective is name] for name in Perspective}
-    asked = {name: asked for name, asked in by_perspective.items() if asked}
     files, lines = _extent(facts, asked)
     failed = [one for one in crew if one.facts is None and one.over]
+    left = sum(not one.over for one in crew)
     return {
         "schema": SCHEMA,
         "health": scores.health(points),
@@ -57,12 +57,20 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
         "files": files,
         "lines": lines,
         "perspectives": [_perspective(name, facts.get(name), points.get(name), tasks) for name, tasks in asked.items()],
-        "issues": [_shown(finding) for finding in issues(facts.values())],
+        "issues": list(map(_shown, issues(facts.values()))),
         "hot_spots": hot_spots(facts.values()),
-        "actions": actions(facts, points, failed, sum(not one.over for one in crew)),
-        "failed": [{"task": one.task, "perspective": str(one.perspective), "shard": one.shard, "reason": one.reason} for one in failed],
-        "parallel": figures.plainly(found) if all(one.over for one in crew) else "The analysts are still at work.",
+        "actions": actions(facts, points, failed, left),
+        "failed": list(map(_failure, failed)),
+        "parallel": "The analysts are still at work." if left else figures.plainly(found),
     }
+
+
+def _by_perspective(crew: Sequence[Told]) -> dict[Perspective, list[Told]]:
+    """The perspectives that were asked for, in their order."""
+    found: dict[Perspective, list[Told]] = {name: [] for name in Perspective}
+    for one in crew:
+        found[one.perspective].append(one)
+    return {name: tasks for name, tasks in found.items() if tasks}
 
 
 def _extent(facts: Mapping[Perspective, Facts], asked: Mapping[Perspective, Sequence[Told]]) -> tuple[int, int]:
@@ -191,8 +199,13 @@ def _shown(finding: Finding) -> dict[str, Any]:
     return {**asdict(finding), "perspective": str(finding.perspective), "severity": str(finding.severity)}
 
 
+def _failure(one: Told) -> dict[str, Any]:
+    return {"task": one.task, "perspective": str(one.perspective), "shard": one.shard, "reason": one.reason}
+
+
 def _place(finding: Finding) -> str:
-    return f"{finding.file}:{finding.line}" if finding.line else finding.file
+    file = "(repository)" if finding.file == REPOSITORY else finding.file
+    return f"{file}:{finding.line}" if finding.line else file
 
 
 def _many(number: int, noun: str) -> str:

@@ -42,6 +42,10 @@ structure   functions and methods; classes
 """
 
 
+REPOSITORY = "."
+"""The file of a finding that is about no single file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing worth a look."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from supervisor.faces.report.words import SEVERITIES, Report, number, parts, seconds
+from supervisor.faces.report.words import SEVERITIES, Report, file, number, parts, seconds
 
 MAX_ROWS = 60
 """Of a timeline: more would be taller than any screen, and browsers refuse canvases beyond 16,384 pixels."""
@@ -44,9 +44,9 @@ def hot_spots(summary: Mapping[str, Any]) -> Chart:
         at = 0
         for name in SEVERITIES:
             if count := spot[name]:
-                spans.append([row, 0, at, at + count, name, f"{spot['file']}: {count} {name}"])
+                spans.append([row, 0, at, at + count, name, f"{file(spot['file'])}: {count} {name}"])
                 at += count
-    return _chart([spot["file"] for spot in worst], spans, keep="tail")
+    return _chart([file(spot["file"]) for spot in worst], spans, keep="tail")
 
 
 def timeline(report: Report) -> list[tuple[str, Chart]]:

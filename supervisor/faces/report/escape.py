@@ -7,20 +7,27 @@ word is left as it is when it holds nothing but letters, digits and harmless sig
 from __future__ import annotations
 
 import re
-from itertools import groupby
+
+from supervisor.faces.report.words import pieces
 
 _PLAIN_WORD = re.compile(r"""[("']*(?!www\.)(?!GH-)[^\W_](?:[^\W_]|[.,;:()"'/=%+?!-](?!//))*""", re.IGNORECASE)
-_BARE = {"–", "-", "=", "+", "/", "%", "×", "−"}
+_BARE = re.compile(r"""[–=+/%×−-]|[.,;:()"'!?]+""")
+_WORDS = re.compile(r"\s+|\S+")
+_MARKED = re.compile(r"^\s+|\s+$|\S(?:.*\S)?", re.DOTALL)
 _PLAIN_CODE = re.compile(r"[^`|\\]+")
 
 
 def text(value: str) -> str:
-    """Running text of one line. Words that could be markup, and what stands in `backticks`, become code."""
-    words = [(word in _BARE or bool(_PLAIN_WORD.fullmatch(word)), word) for word in value.split()]
-    return " ".join(
-        " ".join(word for _, word in some) if plain else code(" ".join(word for _, word in some).strip("`"))
-        for plain, some in groupby(words, key=lambda item: item[0])
-    )
+    """Running text of one line. Words that could be markup, and what stands between two `backticks`, become code."""
+    spans: list[tuple[bool, str]] = []
+    for marked, part in pieces(value):
+        for word in (_MARKED if marked else _WORDS).findall(part):
+            is_code = not word.isspace() and (marked or not (_BARE.fullmatch(word) or _PLAIN_WORD.fullmatch(word)))
+            if is_code and spans and spans[-1][0]:  # two spans without a space between them would be read as neither
+                spans[-1] = (True, spans[-1][1] + word.strip("`"))
+            else:
+                spans.append((is_code, word.strip("`")))
+    return "".join(code(word) if is_code else " " if word.isspace() else word for is_code, word in spans).strip()
 
 
 def code(value: str) -> str:

@@ -22,7 +22,7 @@ _HERE = Path(__file__).parent
 
 def render(report: words.Report) -> str:
     """The page for `report` (schema 1), with no reference to any other file."""
-    facts = words.clean(report)
+    facts = words.shown(report)
     drawn, panels = charts.all_charts(facts), charts.timeline(facts)
     script, style = _script(), _style()
     return (
@@ -33,6 +33,7 @@ def render(report: words.Report) -> str:
             prose=report["prose"] and words.paragraphs(report["prose"]["text"]),
             verdict=words.verdict(facts),
             failures=words.failures(facts),
+            issues=words.issues(facts) if facts["summary"] else [],
             ready=[task for task in facts["tasks"] if words.takeable(task)],
             charts=drawn,
             panels=panels,

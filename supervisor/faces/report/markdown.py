@@ -11,13 +11,15 @@ from supervisor.faces.report.words import many, number, ratio, seconds
 
 MAX_FINDINGS = 50
 """In this form; report.html and report.json have all that were kept."""
+MAX_PLACES = 5
+"""Of one issue, beside the first."""
 
 
 def render(report: words.Report) -> str:
     """The report (schema 1) as GitHub's Markdown, ending with a newline."""
-    facts = words.clean(report)
+    facts = words.shown(report)
     sections = [_head(facts), *_result(facts, report["prose"]), *_crew(facts)]
-    if facts["figures"]:
+    if words.compared(facts):
         sections.append(_parallel(facts))
     if facts["summary"]:
         sections.append(_method(facts["summary"]))
@@ -30,7 +32,7 @@ def _head(facts: Mapping[str, Any]) -> str:
     where = f"{text(facts['repository']['name'])} at {code(facts['repository']['commit'][:12])}"
     hidden = f"; nobody looked at {', '.join(code(one) for one in facts['exclude'])}" if facts.get("exclude") else ""
     return (
-        f"# {text(run['title'] or run['id'])}\n\n**{found.sign} {found.word}.** {text(found.sentence)}\n\n"
+        f"# {text(words.title(facts))}\n\n**{found.sign} {found.word}.** {text(found.sentence)}\n\n"
         f"{where}, {words.moment(run['ended'] or run['started'] or run['submitted'])}, {seconds(run['wall_s'])}, "
         f"{many(len(facts['tasks']), 'task')}{hidden}"
     )
@@ -46,10 +48,10 @@ def _result(facts: Mapping[str, Any], prose: Mapping[str, str] | None) -> Iterab
         yield "\n\n".join(f"> {text(one)}" for one in words.paragraphs(prose["text"]))
         model = text(facts["prose"]["model"])
         yield f"_Written by a model ({model}) from the figures here; where the two differ, the figures are right._"
-    if summary["issues"]:
-        yield "## What to fix first\n\n" + _findings(summary["issues"])
     if summary["actions"]:
         yield "## Next\n\n" + "\n".join(f"{index}. {text(action)}" for index, action in enumerate(summary["actions"], 1))
+    if summary["issues"]:
+        yield "## What to fix first\n\n" + "\n".join(_issue(one) for one in words.issues(facts))
     yield _perspectives(summary)
     yield _hot_spots(summary["hot_spots"])
     yield _all_findings(facts)
@@ -72,7 +74,16 @@ def _changes(task: Mapping[str, Any]) -> str:
 def _health(summary: Mapping[str, Any]) -> str:
     if summary["health"] is None:
         return "## Health: no score"
-    return f"## Health: {number(summary['health'])} of 100\n\n{words.health_sum(summary)}"
+    basis = words.basis(summary)
+    return f"## Health: {number(summary['health'])} of 100{basis and f', {basis}'}\n\n{words.health_sum(summary)}"
+
+
+def _issue(issue: words.Issue) -> str:
+    first, *others = issue.places
+    more = ", ".join(code(place) for place in others[:MAX_PLACES]) + (", …" if len(others) > MAX_PLACES else "")
+    return f"- **{issue.severity}** {code(first)} {text(issue.message)} ({text(issue.code)})" + (
+        f"; {issue.others}: {more}" if others else ""
+    )
 
 
 def _findings(findings: Iterable[Mapping[str, Any]]) -> str:
@@ -95,7 +106,7 @@ def _perspectives(summary: Mapping[str, Any]) -> str:
 
 
 def _hot_spots(spots: Sequence[Mapping[str, Any]]) -> str:
-    rows = [[code(one["file"]), number(one["high"]), number(one["medium"]), number(one["low"])] for one in spots]
+    rows = [[code(words.file(one["file"])), number(one["high"]), number(one["medium"]), number(one["low"])] for one in spots]
     return "## Hot spots\n\n" + _table(["File", "High:", "Medium:", "Low:"], rows) if rows else ""
 
 
@@ -116,8 +127,11 @@ def _crew(facts: Mapping[str, Any]) -> Iterable[str]:
         time = words.spent(task)
         state = task["state"] + (f", attempt {task['epoch']}" if task["epoch"] > 1 else "")
         rows.append([code(task["name"]), state, seconds(time.setup), seconds(time.work), seconds(task["cpu_s"]), code(task["last_line"])])
-    yield "## The crew\n\n" + (
-        _table(["Task", "State", "Set-up:", "Work:", "CPU:", "Last line"], rows) if rows else "No task belongs to this run."
+    said = words.at_once(facts)
+    yield (
+        "## The crew\n\n"
+        + (f"{text(said)}\n\n" if said else "")
+        + (_table(["Task", "State", "Set-up:", "Work:", "CPU:", "Last line"], rows) if rows else "No task belongs to this run.")
     )
 
 
@@ -132,7 +146,7 @@ def _parallel(facts: Mapping[str, Any]) -> str:
         f"{ratio(figures['efficiency_agents'])} of {many(figures['agents'], 'agent')}, {ratio(figures['efficiency_usable'])} of "
         f"{many(figures['usable_cores'], 'usable core')}.\n\n"
     )
-    return "## At once\n\n" + said + compared * (figures["speedup"] is not None) + _table(["Agent", "Alone:", "At once:", "Set-up:"], rows)
+    return "## At once\n\n" + said + compared + _table(["Agent", "Alone:", "At once:", "Set-up:"], rows)
 
 
 def _method(summary: Mapping[str, Any]) -> str:
@@ -140,8 +154,7 @@ def _method(summary: Mapping[str, Any]) -> str:
         [
             text(one["name"]),
             number(summary["weights"].get(one["name"], 0)),
-            code(words.formula(one["formula_per_kloc"])),
-            code(words.formula(one["formula"])),
+            *map(code, words.formulas(one)),
         ]
         for one in summary["perspectives"]
     ]

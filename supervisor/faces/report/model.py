@@ -14,15 +14,18 @@ from supervisor.core.analysis import figures, lead, told
 from supervisor.core.analysis.crew import CORES, PHASE
 from supervisor.core.analysis.figures import Phase
 from supervisor.core.analysis.nouns import Finding, Severity, order
+from supervisor.core.errors import HostError
 from supervisor.core.result import rfc3339
 from supervisor.core.states import TaskState
 from supervisor.faces import status
+from supervisor.host import files
 from supervisor.ledger import queries
 from supervisor.ledger.queries import RunView, TaskView
 
 SCHEMA = 1
 PROSE = "prose.json"
 """In the run's directory: what a model wrote about it, `{"text", "model"}`."""
+PROSE_MAX = 100_000
 
 
 def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[str, Any]:
@@ -30,7 +33,7 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
     views = queries.of_run(db, run.id)
     outcomes = queries.outcomes(db, run.id)
     analysts = told.told(outcomes)
-    found = figures.figures(told.spans(outcomes), _cores(outcomes))
+    found = figures.figures(told.spans(outcomes), _cores(outcomes), told.spoilt(outcomes))
     crew = [one.facts for one in analysts if one.facts is not None and one.phase is Phase.CREW]
     summary = lead.summary(analysts, found) if analysts else None
     return {
@@ -59,7 +62,8 @@ def benchmark(report: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _cores(outcomes: Iterable[Mapping[str, Any]]) -> int:
-    return next((int(one["params"][CORES]) for one in outcomes if CORES in one["params"]), 1)
+    given = (str(one["params"].get(CORES, "")) for one in outcomes if one["kind"] == "lead")
+    return next((int(text) for text in given if text.isascii() and text.isdigit() and len(text) < 6 and int(text)), 1)
 
 
 def _excluded(outcomes: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -126,7 +130,7 @@ def _last_line(directory: Path) -> str:
 
 def _prose(file: Path) -> dict[str, str] | None:
     try:
-        shape = json.loads(file.read_bytes())
+        shape = json.loads(files.read_plain(file, PROSE_MAX) or b"")
         return {"text": str(shape["text"]), "model": str(shape["model"])}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (HostError, OSError, ValueError, KeyError, TypeError):
         return None

@@ -7,6 +7,7 @@
 
   const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif";
   const COLORS = { per: "accent", plain: "tint", work: "accent", setup: "setup", held: "held", bad: "high" };
+  const TALL = { medium: 0.85, low: 0.7 }; // of a bar: severities differ by height where a piece is too narrow for its sign
   const SIGNS = { high: "▲", medium: "◆", low: "●", bad: "✗" };
   const pen = document.createElement("canvas").getContext("2d");
   const color = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -26,12 +27,12 @@
   const clock = (at, max) => (max < 120 ? `${+at.toFixed(2)} s` : max < 7200 ? `${+(at / 60).toFixed(1)} min` : `${+(at / 3600).toFixed(1)} h`);
 
   // Where a span lies, in pixels of the plot: of the canvas when `canvas`, else of the page.
-  function place(u, chart, [row, lane, begin, end], canvas) {
+  function place(u, chart, [row, lane, begin, end, style], canvas) {
     const left = u.valToPos(begin, "x", canvas), right = u.valToPos(end, "x", canvas);
     const step = Math.abs(u.valToPos(1, "y", canvas) - u.valToPos(0, "y", canvas));
     const height = (step * 0.64) / chart.lanes;
-    const top = u.valToPos(row, "y", canvas) - step * 0.32 + lane * height;
-    return { left, top, width: Math.max(right - left, canvas ? uPlot.pxRatio : 1), height: height - (chart.lanes > 1 ? 1 : 0) };
+    const tall = height * (TALL[style] ?? 1), top = u.valToPos(row, "y", canvas) - step * 0.32 + lane * height + height - tall;
+    return { left, top, width: Math.max(right - left, canvas ? uPlot.pxRatio : 1), height: tall - (chart.lanes > 1 ? 1 : 0) };
   }
 
   function fill(ctx, style, box) {
@@ -63,11 +64,13 @@
       const box = place(u, chart, span, true), style = span[4], sign = SIGNS[style];
       fill(ctx, style, box);
       if (!sign && chart.lanes === 1) continue;
-      const text = style === "bad" ? sign : `${sign ?? ""} ${span[3] - span[2]}`, gap = 4 * uPlot.pxRatio;
       const outside = chart.lanes > 1; // beside its bar, since a score of 0 has none
-      if (!outside && ctx.measureText(text).width + 2 * gap > box.width) continue;
+      const room = outside ? Infinity : box.width, gap = Math.min(4, room / uPlot.pxRatio / 8) * uPlot.pxRatio;
+      const full = style === "bad" ? sign : `${sign ?? ""} ${span[3] - span[2]}`.trim();
+      const text = [full, sign].find(one => one && ctx.measureText(one).width + 2 * gap <= room);
+      if (!text) continue;
       ctx.fillStyle = color(outside ? "muted" : "paper");
-      ctx.fillText(text.trim(), box.left + gap + (outside ? box.width : 0), box.top + box.height / 2);
+      ctx.fillText(text, box.left + gap + (outside ? box.width : 0), box.top + box.height / 2);
     }
     ctx.restore();
   }
@@ -141,10 +144,14 @@
       await navigator.clipboard.writeText(code.textContent);
       button.textContent = "Copied";
     } catch {
-      getSelection().selectAllChildren(code); // not allowed to write: at least it is selected
-      button.textContent = "Selected";
+      getSelection().selectAllChildren(code); // not allowed to write: the old way, or at least it is selected
+      button.textContent = document.execCommand("copy") ? "Copied" : "Selected";
     }
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    button.classList.add("copied");
+    setTimeout(() => {
+      button.textContent = "Copy";
+      button.classList.remove("copied");
+    }, 1500);
   }
 
   for (const code of all("code.copy")) {

@@ -10,6 +10,7 @@ from itertools import pairwise
 from shlex import quote
 from typing import Any
 
+from supervisor.core.analysis.nouns import REPOSITORY, Perspective
 from supervisor.core.errors import one_line
 
 Report = Mapping[str, Any]
@@ -34,6 +35,23 @@ def clean(value: Any) -> Any:
             return [clean(item) for item in value]
         case _:
             return value
+
+
+def shown(report: Report) -> dict[str, Any]:
+    """The report as a page draws it: clean, and without the summary of an analysis that is too young to know anything."""
+    facts: dict[str, Any] = clean(report)
+    return facts if known(facts) else facts | {"summary": None}
+
+
+def known(report: Report) -> bool:
+    """Whether an analyst has answered, or never will."""
+    return any(one["counts"] or one["state"] != "running" for one in (report["summary"] or {}).get("perspectives", ()))
+
+
+def title(report: Report) -> str:
+    """The run's title; with a capital where it is our own, an analysis's."""
+    text = str(report["run"]["title"] or report["run"]["id"])
+    return text[:1].upper() + text[1:] if any(task["phase"] for task in report["tasks"]) else text
 
 
 def paragraphs(text: str) -> list[str]:
@@ -100,9 +118,51 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
+def file(name: str) -> str:
+    """A finding's file; what is said of no file in particular is said of the repository."""
+    return "(repository)" if name == REPOSITORY else name
+
+
 def place(finding: Mapping[str, Any]) -> str:
     """`file:line`, as editors take it; the file alone when the whole file is meant."""
-    return f"{finding['file']}:{finding['line']}" if finding["line"] else str(finding["file"])
+    return f"{file(finding['file'])}:{finding['line']}" if finding["line"] else file(finding["file"])
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """What to fix, once, however many places it was found in."""
+
+    severity: str
+    message: str
+    code: str
+    perspective: str
+    places: tuple[str, ...]
+    """At least one; the first is the one that the lead chose."""
+    others: str
+    """`in 3 other places`; empty when there is one place."""
+
+
+def issues(report: Report) -> list[Issue]:
+    """The summary's issues in its order: those that differ by their place alone are one, with every place that the findings know."""
+
+    def kind(one: Mapping[str, Any]) -> tuple[str, ...]:
+        return one["perspective"], one["severity"], one["code"], one["message"]
+
+    places: dict[tuple[str, ...], dict[str, None]] = {kind(one): {} for one in report["summary"]["issues"]}
+    for one in [*report["summary"]["issues"], *report["findings"]]:
+        if (same := places.get(kind(one))) is not None:
+            same[place(one)] = None
+    kept = Counter((one["perspective"], one["severity"]) for one in report["findings"])
+    total = {(one["name"], name): number for one in report["summary"]["perspectives"] for name, number in one["severities"].items()}
+
+    def others(found: tuple[str, ...], number: int) -> str:
+        least = "at least " if kept[found[0], found[1]] < total.get((found[0], found[1]), 0) else ""
+        return f"in {least}{many(number, 'other place')}" if number else ""
+
+    return [
+        Issue(severity, message, code, perspective, tuple(where), others((perspective, severity), len(where) - 1))
+        for (perspective, severity, code, message), where in places.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +185,12 @@ def verdict(report: Report) -> Verdict:
     """What became of the run. A run that is not whole never reads as one that is."""
     if report["run"]["state"] == "running":
         ended = sum(task["state"] in ("done", *_ENDED_BADLY) for task in report["tasks"])
-        return Verdict(
-            "open", "●", "Still running", f"{ended} of {many(len(report['tasks']), 'task')} ended; this is what is known so far."
+        so_far = (
+            "nothing is known yet"
+            if any(task["phase"] for task in report["tasks"]) and not known(report)
+            else "this is what is known so far"
         )
+        return Verdict("open", "●", "Still running", f"{ended} of {many(len(report['tasks']), 'task')} ended; {so_far}.")
     if report["summary"] is None:
         return _of_tasks(report["tasks"])
     return _of_analysis(report)
@@ -168,10 +231,39 @@ def _of_analysis(report: Report) -> Verdict:
 
 
 def _standing(summary: Mapping[str, Any]) -> str:
-    known = [one for one in summary["perspectives"] if one["score_per_kloc"] is not None]
-    if not known:
+    if summary["health"] is None:
         return "There is no health score."
-    return f"The health score stands on {len(known)} of {many(len(summary['perspectives']), 'perspective')}."
+    return f"The health score stands on {_scored(summary)} of {many(len(Perspective), 'perspective')}."
+
+
+def basis(summary: Mapping[str, Any]) -> str:
+    """`from 1 of 5 perspectives`, beside every health that is not from all that there are; else empty."""
+    scored = _scored(summary)
+    return f"from {scored} of {many(len(Perspective), 'perspective')}" if 0 < scored < len(Perspective) else ""
+
+
+def _scored(summary: Mapping[str, Any]) -> int:
+    return sum(one["score_per_kloc"] is not None for one in summary["perspectives"])
+
+
+def rests_on(perspective: Mapping[str, Any]) -> str:
+    """What a perspective counted, in a few words: what its score rests on. Empty when it has no result."""
+    counts, files = perspective["counts"], perspective["files"]
+    if not counts:
+        return ""
+    match perspective["name"]:
+        case Perspective.SECURITY:
+            severe = [f"{count:,} {name}" for name in SEVERITIES if (count := perspective["severities"].get(name, 0))]
+            return many(counts["issues"], "issue") + (f" ({', '.join(severe)})" if severe else "")
+        case Perspective.COMPLEXITY:
+            worst = f", the worst {counts['worst']:,}" if counts["over"] else ""
+            return f"{counts['over']:,} of {many(counts['functions'], 'function')} over 5{worst}"
+        case Perspective.DOCSTRINGS:
+            return f"{counts['documented']:,} of {many(counts['objects'], 'public object')} documented"
+        case Perspective.TESTS:
+            return f"{counts['test_files']:,} of {many(files, 'file')} for tests, {many(counts['test_functions'], 'test function')}"
+        case _:
+            return f"{many(counts['functions'], 'function')} in {many(files, 'file')}"
 
 
 def _severe(perspectives: Iterable[Mapping[str, Any]]) -> str:
@@ -260,6 +352,18 @@ def parts(attempt: Mapping[str, Any], now: float | None = None) -> list[tuple[st
     return [(name, at, end) for (name, at), (_, end) in pairwise(known) if end > at or name == "work"]
 
 
+def compared(report: Report) -> bool:
+    """Whether the crew's time can be set against a baseline's; without one the figures only repeat the crew's table."""
+    figures = report["figures"]
+    return bool(figures) and figures["sequential_s"] is not None and report["run"]["state"] != "running"
+
+
+def at_once(report: Report) -> str:
+    """The sentence on the crew's time; empty while it is still running, or when a section of its own compares it."""
+    ended = report["run"]["state"] != "running"
+    return str(report["summary"]["parallel"]) if report["summary"] and ended and not compared(report) else ""
+
+
 def health_sum(summary: Mapping[str, Any]) -> str:
     """The arithmetic behind the health, to check by hand; empty when there is no score."""
     weights = summary["weights"]
@@ -270,6 +374,8 @@ def health_sum(summary: Mapping[str, Any]) -> str:
     return f"({terms}) / {sum(weight for weight, _ in known)} = {number(summary['health'])}"
 
 
-def formula(text: str) -> str:
-    """As printed: a real multiplication and a real minus sign."""
-    return text.replace(" x ", " × ").replace(" - ", " − ")
+def formulas(perspective: Mapping[str, Any]) -> list[str]:
+    """Of the score per 1,000 lines and of the plain one, as printed: written out, with real multiplication and minus signs."""
+    plain, per_kloc = perspective["formula"], perspective["formula_per_kloc"]
+    said = (plain if per_kloc == "the same" else per_kloc, plain)
+    return [text.replace(" x ", " × ").replace(" - ", " − ") for text in said]

@@ -154,6 +154,16 @@ def ready(names: tuple[str, ...] = HOSTILE) -> dict[str, Any]:
     return report(tasks=[task(next(some), title=next(some), commits=2, diff=diff, last_line=next(some)) for _ in names])
 
 
+def young(known: bool = False) -> dict[str, Any]:
+    """An analysis that still runs: nobody has answered, or one of two has."""
+    parts = [perspective("tests", "running", None, reason="")]
+    parts += [perspective("structure")] * known
+    tasks = [task("tests", "running", phase="crew"), task("structure", "done" if known else "running", phase="crew")]
+    made = report(summary=summary(parts, parallel="No analyst ran."), tasks=tasks, figures=sample("large")["figures"], exclude=["vendor/*"])
+    made["run"] |= {"title": "analysis of shop", "state": "running", "ended": None}
+    return made
+
+
 def analysis(findings: int = 0, tasks: int = 1, **changes: Any) -> dict[str, Any]:
     """A whole analysis of five perspectives with so many findings and tasks."""
     found = [

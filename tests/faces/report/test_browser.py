@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.faces.report import html
-from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, ready, sample
+from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, sample, summary
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 
@@ -87,6 +87,14 @@ COLOURS = """canvas => {
 }"""
 
 
+TOP = """(canvas, [red, green, blue]) => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    for (let at = 0; at < data.length; at += 4)
+        if (data[at] === red && data[at + 1] === green && data[at + 2] === blue) return Math.floor(at / 4 / canvas.width);
+    return -1;
+}"""
+
+
 def drawn(opened: Opened) -> list[list[str]]:
     """The opaque colours of each chart's canvas."""
     return [canvas.evaluate(COLOURS) for canvas in opened.page.query_selector_all(".chart canvas")]
@@ -117,6 +125,7 @@ def test_by_night_the_charts_are_dark_too(show: Open) -> None:
     assert night in drawn(opened)[0]
     opened.page.emulate_media(color_scheme="light")
     assert colour(opened, "accent") != night
+    opened.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # until it was told and drew
     assert colour(opened, "accent") in drawn(opened)[0]
     opened.check_quiet()
 
@@ -161,7 +170,17 @@ def test_a_place_can_be_copied(show: Open) -> None:
     button = opened.page.locator("#fix button.copy-it").first
     button.click()
     playwright.expect(button).to_have_text("Copied")
+    assert "copied" in (button.get_attribute("class") or "")
     assert opened.page.evaluate("navigator.clipboard.readText()") == "package/sub/module_0.py:0".removesuffix(":0")
+
+
+def test_severities_differ_by_more_than_their_colour(show: Open) -> None:
+    opened = show(analysis(summary=summary([perspective("tests")], hot_spots=[{"file": "a.py", "high": 1, "medium": 1, "low": 1}])))
+    tops = []
+    for name in ("high", "medium", "low"):
+        wanted = [int(part) for part in colour(opened, name).split(",")]
+        tops.append(opened.page.locator("[data-chart=hot] canvas").evaluate(TOP, wanted))
+    assert tops[0] < tops[1] < tops[2]
 
 
 def test_a_bar_tells_what_it_is(show: Open) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.core.errors import one_line
 from supervisor.faces.report import html, markdown
-from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, report, sample, summary, task
+from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, report, sample, summary, task, young
 
 HARMLESS = tuple(f"name{n}" for n in range(len(HOSTILE)))
 
@@ -114,6 +114,45 @@ def test_an_empty_repository() -> None:
     text = Page(html.render(made)).text
     assert "no score" in text
     assert "There is no Python file at this commit." in text
+
+
+def test_an_analysis_that_nobody_has_answered_yet_shows_its_crew_alone() -> None:
+    page = Page(html.render(young()))
+    assert [found["id"] for tag, found in page.tags if tag == "section"] == ["crew"]
+    assert "nothing is known yet" in page.text and "No analyst ran" not in page.text and "Analysis of shop" in page.text
+    assert "No analyst ran" not in markdown.render(young()) and "## Health" not in markdown.render(young())
+
+
+def test_an_analysis_that_runs_shows_what_is_known() -> None:
+    page = Page(html.render(young(known=True)))
+    assert [found["id"] for tag, found in page.tags if tag == "section"] == ["health", "perspectives", "crew", "method"]
+    assert "from 1 of 5 perspectives" in page.text and "No analyst ran" not in page.text and "failed" not in page.text
+    assert "## Health: 50.0 of 100, from 1 of 5 perspectives" in markdown.render(young(known=True))
+
+
+def test_what_to_do_stands_before_what_was_found() -> None:
+    made = analysis(findings=2)
+    made["summary"]["actions"] = ["Split it."]
+    text = html.render(made)
+    assert text.index('id="actions"') < text.index('id="fix"') and made["summary"]["issues"][0]["message"] in text
+    text = markdown.render(made)
+    assert text.index("## Next") < text.index("## What to fix first")
+
+
+def test_columns_without_news_are_left_out() -> None:
+    def heads(**changes: Any) -> str:
+        return html.render(report(summary=summary([perspective("tests"), perspective("security", **changes)])))
+
+    assert "Unparsable" not in heads() and ">Parts" not in heads()
+    assert "Unparsable" in heads(unparsable=1) and ">Parts" in heads(shards=3)
+
+
+def test_without_a_baseline_the_crew_says_how_long_it_took() -> None:
+    made = sample("large")
+    assert 'id="parallel"' in html.render(made)
+    made["figures"]["sequential_s"] = None
+    page = html.render(made)
+    assert "parallel" not in re.findall(r'(?:id="|href="#)(\w+)', page) and page.count('class="lead"') == 1
 
 
 def test_an_analysis_in_which_all_failed() -> None:

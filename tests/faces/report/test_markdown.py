@@ -87,6 +87,8 @@ def test_a_text_stays_in_its_cell(first: str, second: str) -> None:
         ("`Editor._alter` has complexity 63", "`Editor._alter` has complexity 63"),
         ("ask @everyone about #1", "ask `@everyone` about `#1`"),
         ("see http://evil.example or www.evil.example", "see `http://evil.example` or `www.evil.example`"),
+        ("no docstring for 4 of 10: `a`, `b` (`c`).", "no docstring for 4 of 10: `a`, `b` (`c`)."),
+        ("`a``b`@c", "`ab@c`"),
         ("a|b `", "<code>a&#124;b</code> "),
     ],
 )
@@ -115,6 +117,14 @@ def test_it_says_what_the_page_says(name: str) -> None:
 
 def test_a_run_without_anything() -> None:
     assert "No task belongs to this run." in markdown.render(report())
+
+
+def test_only_a_baseline_makes_a_section_on_running_at_once() -> None:
+    made = sample("large")
+    assert "## At once" in markdown.render(made)
+    made["figures"]["sequential_s"] = None
+    text = markdown.render(made)
+    assert "## At once" not in text and text.count(escape.text(made["summary"]["parallel"])) == 1
 
 
 def test_of_five_thousand_findings_some_are_shown() -> None:

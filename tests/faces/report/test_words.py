@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.faces.report import words
-from tests.faces.report.kit import NAMES, ZERO, analysis, perspective, report, sample, summary, task
+from tests.faces.report.kit import NAMES, ZERO, analysis, finding, perspective, report, sample, summary, task, young
 
 
 def line(made: dict[str, Any]) -> str:
@@ -32,10 +32,12 @@ def run(state: str, **changes: Any) -> dict[str, Any]:
          "✗ Failed. None of 2 tasks is done: 1 failed and 1 quarantined."),
         (run("failed"), "! Nothing ran. The run has no task."),
         (run("running", tasks=[task("a"), task("b", "running")]), "● Still running. 1 of 2 tasks ended; this is what is known so far."),
+        (young(), "● Still running. 0 of 2 tasks ended; nothing is known yet."),
+        (young(known=True), "● Still running. 1 of 2 tasks ended; this is what is known so far."),
         (analysis(), "✓ Complete. 5 perspectives looked at 120 files and 24,000 lines: 5 high, 10 medium and 15 low-severity findings."),
         (
             run("failed", summary=summary([perspective("security", "partial"), perspective("tests", "failed", None)])),
-            "! Incomplete. No result from tests; only a part from security. The health score stands on 1 of 2 perspectives.",
+            "! Incomplete. No result from tests; only a part from security. The health score stands on 1 of 5 perspectives.",
         ),
         (
             run("failed", summary=summary([perspective("security", "failed", None), perspective("tests", "missing", None)])),
@@ -62,6 +64,48 @@ def test_the_health_can_be_checked_by_hand() -> None:
     made = summary([perspective("security", score=40.0), perspective("tests", "failed", None), perspective("structure", score=80.0)])
     assert words.health_sum(made) == "(3 × 40.0 + 1 × 80.0) / 4 = 50.0"
     assert words.health_sum(summary([perspective("tests", "failed", None)])) == ""
+
+
+def test_a_health_that_is_not_from_all_says_from_how_many() -> None:
+    every = analysis()["summary"]
+    assert words.basis(every) == ""
+    assert words.basis(summary([perspective("structure", score=100.0)])) == "from 1 of 5 perspectives"
+    assert words.basis(summary([perspective("tests", "failed", None)])) == ""
+
+
+def test_issues_that_differ_by_their_place_alone_are_one() -> None:
+    many = [finding("a.py", line) for line in (1, 2)]
+    made = report(
+        summary=summary([perspective("security", severities={"high": 4})], issues=[many[0], finding(".", 0, code="no-tests"), many[1]]),
+        findings=[*many, finding("b.py", 3), finding("a.py", 9, severity="low")],
+        findings_total=5,
+    )
+    first, second = words.issues(made)
+    assert (first.places, first.others) == (("a.py:1", "a.py:2", "b.py:3"), "in at least 2 other places")
+    assert (second.places, second.others) == (("(repository)",), "")
+    made["summary"]["perspectives"][0]["severities"]["high"] = 3
+    assert words.issues(made)[0].others == "in 2 other places"
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "said"),
+    [
+        ("security", {"issues": 1, "ignored": 9}, "1 issue (1 high, 2 medium, 3 low)"),
+        ("complexity", {"functions": 300, "over": 12, "worst": 41}, "12 of 300 functions over 5, the worst 41"),
+        ("complexity", {"functions": 1, "over": 0, "worst": 3}, "0 of 1 function over 5"),
+        ("docstrings", {"objects": 10, "documented": 4}, "4 of 10 public objects documented"),
+        ("tests", {"test_files": 2, "test_functions": 1}, "2 of 120 files for tests, 1 test function"),
+        ("structure", {"functions": 2000, "classes": 7}, "2,000 functions in 120 files"),
+        ("tests", {}, ""),
+    ],
+)
+def test_what_a_score_rests_on(name: str, counts: dict[str, int], said: str) -> None:
+    assert words.rests_on(perspective(name, counts=counts)) == said
+
+
+def test_every_formula_is_written_out() -> None:
+    assert words.formulas(perspective("tests")) == ["min(100, 2 × test-file %)"] * 2
+    assert words.formulas(perspective("security"))[0] == "max(0, 100 − 10 × issues per 1,000 lines)"
 
 
 def test_every_failure_is_told_once_with_its_command() -> None:

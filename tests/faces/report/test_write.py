@@ -22,7 +22,7 @@ def test_three_private_files_that_can_be_written_again(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads(paths.json.read_text()) == sample("large")
     assert paths.html.read_text().startswith("<!doctype html>")
-    assert paths.markdown.read_text().startswith("# analysis of django\n")
+    assert paths.markdown.read_text().startswith("# Analysis of django\n")
 
 
 def test_a_directory_that_is_none(tmp_path: Path) -> None:
