@@ -79,7 +79,7 @@ provide_tools() {
 pip_install() { .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps "$@"; }
 
 fill_venv() {
-    say "installing the locked dependencies into .venv (half a minute the first time)"
+    say "installing the locked dependencies into .venv (up to a minute)"
     # The two go apart: pip has no hash for this directory. Hatchling, which builds it, comes from the lock.
     { pip_install --require-hashes -r requirements/dev.txt && pip_install --no-build-isolation --editable .; } ||
         die "pip could not fill .venv, its reason is above: is a package index reachable? Then run make again"

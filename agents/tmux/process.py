@@ -26,7 +26,7 @@ MINIMUM = (3, 3)
 _KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "SHELL", "TMPDIR", "TERM")
 
 _LEAVE = "#{?#{m/r:^(tmux|screen),#{client_termtype}#{client_termname}},Ctrl-b Ctrl-b d,Ctrl-b d} leaves: it goes on  "
-"""How to get out again. In a tmux of the user's own the outer one takes the first prefix; a terminal says what it is, or else its name does."""
+"""How to get out again. In a tmux of the user's own the outer one takes the first prefix; a terminal says what it is, or its name does."""
 
 _SETTINGS = (
     ("-s", "exit-empty", "off"),  # the server outlives its last session
@@ -118,7 +118,9 @@ def missing(binary: str, why: str) -> ToolMissing:
     """The error for a tmux that is absent or too old, with what to do."""
     least = ".".join(map(str, MINIMUM))
     return ToolMissing(
-        f"tmux {least} or newer is needed", why=f"{binary}: {why}", hint="install it: apt install tmux, dnf install tmux or brew install tmux"
+        f"tmux {least} or newer is needed",
+        why=f"{binary}: {why}",
+        hint="install it: apt install tmux, dnf install tmux or brew install tmux",
     )
 
 

@@ -104,4 +104,19 @@ def settings_file() -> Path:
     return settings_path()
 
 
+class Duration(click.ParamType[float]):
+    """Seconds from `90`, `1.5`, `90s`, `10m`, `2h`, `1d`; the same for every verb."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from supervisor.config.reading import duration
+
+        text = str(value).strip()
+        try:
+            return float(duration(f"{text}s" if text[-1:].isdigit() else text))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -81,11 +81,12 @@ def to_the_end(home: Home, run: str, *, quiet: bool) -> list[queries.TaskView]:
                 break
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
-        common.say(f"the tasks go on; nightcrew status {run}, nightcrew kill {run}")
+        common.say(f"the tasks go on; nightcrew status {run}")
+        common.say(f"to end them: nightcrew kill {run}")
         raise
     if not quiet:
         common.say(f"run {run}: {status.tally(views)}")
-        _say_next(views)
+        _say_next(run, views)
     return views
 
 
@@ -104,10 +105,13 @@ def _print_changes(home: Home, views: list[queries.TaskView], shown: dict[str, t
     sys.stdout.flush()
 
 
-def _say_next(views: list[queries.TaskView]) -> None:
-    done = next((view for view in views if view.state is TaskState.DONE and (view.result or {}).get("commits")), None)
+def _say_next(run: str, views: list[queries.TaskView]) -> None:
+    done = [view for view in views if view.state is TaskState.DONE and (view.result or {}).get("commits")]
     bad = next((view for view in views if view.state in (TaskState.FAILED, TaskState.QUARANTINED)), None)
-    if done is not None:
-        common.say(f"to see and keep a result: nightcrew diff {done.id}, nightcrew take {done.id}")
+    if done:
+        common.say(f"to see and keep a result: nightcrew diff {done[0].id}, nightcrew take {done[0].id}")
+    if len(done) > 1:
+        common.say(f"the same for: {', '.join(view.name for view in done[1:6])}{f' and {len(done) - 6} more' if len(done) > 6 else ''}")
     if bad is not None:
         common.say(f"to see what went wrong: nightcrew logs {bad.id}")
+    common.say(f"all of it on one page: nightcrew report {run}")

@@ -92,6 +92,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
     """Supervise many coding agents side by side: one tmux session and one git worktree each.
 
     \b
+    nightcrew analyze            look at the repository around you, and write a report
     nightcrew run plan.toml      start the plan's tasks and follow them
     nightcrew status --watch     see what everybody does
     nightcrew attach NAME        look into a pane; detach with Ctrl-b d

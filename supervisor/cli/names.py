@@ -23,26 +23,45 @@ NEWEST = 500
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def _completes(*states: TaskState, also: tuple[str, ...] = ()) -> Complete:
+def _completes(*states: TaskState, also: tuple[str, ...] = (), only: str = "TRUE") -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         before = ctx.params.get(param.name or "") or ()
         given = (before,) if isinstance(before, str) else before
-        return [word for word in (*also, *_words(states)) if word.startswith(incomplete) and word not in given]
+        rows = _tasks(states, only)
+        # Full ids only for who has typed a run's: there are as many as tasks, and they would hide the short names.
+        words = [task for _, task, _ in rows] if "/" in incomplete else [*(row[0] for row in rows), *(row[2] for row in rows)]
+        return [word for word in dict.fromkeys((*also, *words)) if word.startswith(incomplete) and word not in given]
 
     return complete
 
 
-def _words(states: tuple[TaskState, ...]) -> dict[str, None]:
-    """A task's own id, which means its newest one, then its full id, then its run's; newest first and each once."""
+def _tasks(states: tuple[TaskState, ...], only: str) -> list[tuple[str, str, str]]:
+    """A task's own id, which means its newest one, its full id, and its run's; newest first."""
     # Spelled out, so that SQLite can use the partial index of unfinished tasks: a parameter would not match it.
     spelled = ", ".join(f"'{state}'" for state in states)
-    sql = f"SELECT name, id, run FROM task WHERE state IN ({spelled}) ORDER BY ord DESC LIMIT {NEWEST}"  # noqa: S608 - our own words
+    sql = f"SELECT name, id, run FROM task WHERE state IN ({spelled}) AND {only} ORDER BY ord DESC LIMIT {NEWEST}"  # noqa: S608 - our own words
+    return [(str(row[0]), str(row[1]), str(row[2])) for row in _rows(sql)]
+
+
+def _rows(sql: str) -> list[sqlite3.Row]:
     try:
         with contextlib.closing(store.connect_readonly(home().ledger)) as db:
-            rows = db.execute(sql).fetchall()
+            return db.execute(sql).fetchall()
     except (NightcrewError, sqlite3.Error, OSError, RuntimeError):
-        return {}
-    return dict.fromkeys(str(row[column]) for column in ("name", "id", "run") for row in rows)
+        return []
+
+
+def run_id(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
+    """Every run, newest first."""
+    rows = _rows(f"SELECT id FROM run ORDER BY rowid DESC LIMIT {NEWEST}")  # noqa: S608 - our own number
+    return [word for (word,) in rows if word.startswith(incomplete)]
+
+
+def kind_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
+    """Kinds of agent that take a command."""
+    from agents.kinds import kinds
+
+    return sorted(name for name, kind in kinds().items() if name.startswith(incomplete) and not kind.module)
 
 
 _UNFINISHED = tuple(state for state in TaskState if state not in FINAL)
@@ -55,5 +74,8 @@ unfinished_name = _completes(*_UNFINISHED)
 """What can be waited for or killed."""
 running_name = _completes(TaskState.RUNNING, also=("supervisor",))
 """What has a pane."""
-done_name = _completes(TaskState.DONE)
+done_name = _completes(
+    TaskState.DONE,
+    only="EXISTS (SELECT 1 FROM attempt a WHERE a.task = task.id AND a.epoch = task.epoch AND a.branch IS NOT NULL AND a.removed IS NULL)",
+)
 """What can be merged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 from supervisor.cli import common
@@ -10,6 +11,14 @@ from supervisor.faces.report import model as report_model
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.ledger import queries
+
+
+def ready(model: str) -> str:
+    """`model` when it can be asked, as far as that shows before; else nothing, and that is said."""
+    if not model or os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_AUTH_TOKEN"):
+        return model
+    common.say("no prose: ANTHROPIC_API_KEY is not set")
+    return ""
 
 
 def write(home: Home, run: str, model: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from supervisor.cli import common
+from supervisor.core.errors import UsageError
 from supervisor.faces.report import model, words, write
 from supervisor.host import files
 from supervisor.host.paths import Home
@@ -30,6 +31,19 @@ class Published:
 
     report: dict[str, Any]
     page: Path
+
+
+def place_for(output: Path | None) -> Path | None:
+    """`output` as a directory that can be written, made when it is missing: found out before the work, not after it. Raises UsageError or
+    what making it raises."""
+    if output is None:
+        return None
+    where = output.absolute()
+    if where.is_dir() and not os.access(where, os.W_OK | os.X_OK):
+        raise UsageError("cannot write a report", on=str(where), why="the directory is not writable", hint="another --output")
+    if not where.is_dir():
+        files.private_dir(where)
+    return where
 
 
 def publish(home: Home, run: str, output: Path | None) -> Published:

@@ -223,7 +223,7 @@ def worktrees(place: Place) -> Finding:
     if not place.home.ledger.exists() and not lying:
         return ok("none")
     rows = _rows(place)
-    gone = [row for row in rows if row.worktree and not os.path.lexists(row.worktree) and row.admin_dir and Path(row.admin_dir).is_dir()]
+    gone = [row for row in rows if _is_gone(row)]
     known = {environment_path(root / row.project, row.task, row.epoch) for row in rows if not row.removed}
     orphans = sorted(path for path in lying - known if path.is_dir())
     if gone:
@@ -235,6 +235,17 @@ def worktrees(place: Place) -> Finding:
         fix = f"look into {root / next(iter(names))}; what you do not need, remove by git worktree remove"
         return warn(f"no attempt knows {_some(names)}", "they take space, and nightcrew removes nothing that it does not know", fix)
     return ok(f"{len(lying)}, each with its attempt")
+
+
+def _is_gone(row: Row) -> bool:
+    """Whether git still has a record of a worktree that somebody removed. The record's name alone is no evidence: git gives it to the
+    next worktree, of another task, once it is free."""
+    if row.removed or not row.worktree or not row.admin_dir or os.path.lexists(row.worktree):
+        return False
+    try:
+        return (Path(row.admin_dir) / "gitdir").read_bytes() == os.fsencode(row.worktree) + b"/.git\n"
+    except OSError:
+        return False
 
 
 def _forget(place: Place, gone: list[Row]) -> str:

@@ -6,6 +6,7 @@ import importlib
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from supervisor.core.errors import NightcrewError, one_line
@@ -71,6 +72,12 @@ def _guarded(check: Check, place: Place) -> Finding:
 def mend(checked: list[Checked]) -> list[dict[str, Any]]:
     """Do everything that is safe. Returns for each `group`, `name`, `done` (whether it worked) and `what`."""
     return [{"group": one.group, "name": one.name, **_mended(one.finding.mend)} for one in checked if one.finding.mend is not None]
+
+
+def without_failed(checked: list[Checked], mended: list[dict[str, Any]]) -> list[Checked]:
+    """The findings of a second look, which offer no mending that has just failed: it would fail again."""
+    failed = {(one["group"], one["name"]) for one in mended if not one["done"]}
+    return [replace(one, finding=replace(one.finding, mend=None)) if (one.group, one.name) in failed else one for one in checked]
 
 
 def _mended(act: Callable[[], str]) -> dict[str, Any]:

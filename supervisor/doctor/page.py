@@ -65,8 +65,8 @@ def counts(checked: Iterable[Checked]) -> dict[str, int]:
 def summary(checked: Sequence[Checked]) -> str:
     """One sentence on all, with the next command where one of ours helps."""
     number = counts(checked)
-    parts = [(number["fail"], "fail", "fails"), (number["warn"], "to look at", "to look at"), (number["unknown"], "unknown", "unknown")]
-    bad = [f"{count} {one if count == 1 else many}" for count, many, one in parts if count]
+    parts = {"not working": number["fail"], "to look at": number["warn"], "unknown": number["unknown"]}
+    bad = [f"{count} {what}" for what, count in parts.items() if count]
     text = ", ".join([*bad, f"{number['ok']} fine"]) if bad else f"all {number['ok']} are fine"
     mendable = sum(one.finding.mend is not None for one in checked)
     return f"{text}; next: nightcrew doctor --fix mends {mendable} of them" if mendable else text

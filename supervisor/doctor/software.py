@@ -70,6 +70,8 @@ def git(place: Place) -> Finding:
 def agents(place: Place) -> Finding:
     """The agents' own command lines, for information: a task may run anything."""
     found = {name: path for name in AGENTS if (path := place.which(name)) is not None}
+    if not found:
+        return ok("none found; shell tasks work")
     missing = ", ".join(name for name in AGENTS if name not in found)
     with concurrent.futures.ThreadPoolExecutor(len(AGENTS)) as pool:
         said = dict(zip(found, pool.map(lambda path: place.ask(path, "--version"), found.values()), strict=True))

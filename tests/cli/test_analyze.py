@@ -79,16 +79,33 @@ def test_a_baseline_is_measured_before_and_written_down(house: House, flawed: Pa
     assert max(began[name]["up"] for name in ("tests", "structure")) <= min(began[name]["began"] for name in ("tests", "structure"))
 
 
-@pytest.mark.parametrize(
-    ("files", "health", "said"),
-    [({"README": "no code\n"}, None, "There are no Python files here"), ({"x.py": "def f(:\n"}, 0, "Mend or exclude 1 file")],
-)
-def test_a_repository_without_anything_to_look_at(
-    house: House, tmp_path: Path, files: dict[str, str], health: float | None, said: str
-) -> None:
-    report = analyze(house, make_repository(tmp_path / "looked-at", files))
-    assert (report["summary"]["health"] is None) == (health is None)
-    assert any(action.startswith(said) for action in report["summary"]["actions"])
+def test_a_repository_that_no_analyst_can_read(house: House, tmp_path: Path) -> None:
+    report = analyze(house, make_repository(tmp_path / "looked-at", {"x.py": "def f(:\n"}))
+    assert report["summary"]["health"] is None
+    assert any(action.startswith("Mend or exclude 1 file") for action in report["summary"]["actions"])
+
+
+def test_without_python_files_nothing_starts(house: House, tmp_path: Path) -> None:
+    done = house.run("analyze", str(make_repository(tmp_path / "notes", {"README": "no code\n"})))
+    assert done.returncode == 4 and "no Python files in notes at " in done.stderr and done.stdout == ""
+    assert not house.home.ledger.exists()
+
+
+def test_a_directory_inside_is_said_to_mean_the_whole(house: House, flawed: Path) -> None:
+    done = house.run("analyze", "-C", str(flawed / "shop"), "--agents", "tests", "--timeout", "60")
+    assert done.returncode == 0 and f"is inside {flawed}: all of that is looked at" in done.stderr
+    assert "is inside" not in house.run("analyze", "--agents", "tests", "-d", str(flawed)).stderr
+    both = house.run("analyze", "-C", str(flawed), str(flawed))
+    assert both.returncode == 2 and "PATH and -C are the same" in both.stderr
+
+
+def test_report_never_shows_another_repositorys_run_unsaid(house: House, flawed: Path, tmp_path: Path) -> None:
+    house.ok("analyze", "--agents", "tests", cwd=flawed)
+    none = house.run("report", cwd=house.repo)
+    assert none.returncode == 4 and f"no run of {house.repo} yet; next: nightcrew analyze" in none.stderr
+    outside = house.run("report", "--json", cwd=tmp_path)
+    assert outside.returncode == 0 and json.loads(outside.stdout)["repository"]["name"] == "a shop"
+    assert f"the newest run of all, {house.task('lead').run} of {flawed}" in outside.stderr
 
 
 def test_a_repository_without_a_commit_is_refused(house: House, tmp_path: Path) -> None:
@@ -111,6 +128,14 @@ def test_a_repository_without_a_commit_is_refused(house: House, tmp_path: Path) 
 def test_what_makes_no_sense_is_said_before_anything_starts(house: House, flawed: Path, args: tuple[str, ...], said: str) -> None:
     done = house.run("analyze", str(flawed), *args)
     assert done.returncode in (2, 4) and said in done.stderr and not house.home.ledger.exists()
+
+
+def test_a_place_that_cannot_be_written_is_said_before_anything_starts(house: House, flawed: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = house.run("analyze", str(flawed), "-o", str(tmp_path / "file" / "below"))
+    assert done.returncode != 0 and str(tmp_path / "file") in done.stderr and not house.home.ledger.exists()
+    assert house.run("analyze", str(flawed), "-a", "tests", "-o", "deep/report", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "deep" / "report" / "report.html").exists()
 
 
 # Analysts that do not answer -------------------------------------------------------------------------------------------------------
@@ -153,7 +178,7 @@ def test_ctrl_c_stops_following_and_the_analysts_go_on(house: House, flawed: Pat
     _, said = following.communicate(timeout=60)
     if following.returncode != 0:  # it had not ended by itself just before
         assert following.returncode == 130
-        assert f"the analysts go on; nightcrew report {house.task('lead').run}, or nightcrew kill {house.task('lead').run}" in said
+        assert f"the analysts go on; to end them: nightcrew kill {house.task('lead').run}" in said
     house.wait_final()
     assert {str(task.state) for task in house.tasks()} == {"done"}
 
@@ -164,7 +189,7 @@ def test_ctrl_c_stops_following_and_the_analysts_go_on(house: House, flawed: Pat
 def test_without_a_key_the_report_is_whole_and_says_so(house: House, flawed: Path) -> None:
     env = {"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "HOME": str(flawed)}
     done = house.run("analyze", str(flawed), "--agents", "tests", "--model", "claude-test", "--json", env=env)
-    assert done.returncode == 0 and "no prose: " in done.stderr
+    assert done.returncode == 0 and "no prose: ANTHROPIC_API_KEY is not set" in done.stderr and "asking" not in done.stderr
     assert json.loads(done.stdout)["prose"] is None
 
 

@@ -25,6 +25,7 @@ def test_attach_shows_the_pane_and_detaching_changes_nothing(house: House, termi
     here.nightcrew("attach")
     screen = here.sees("what the agent says")
     assert f"nightcrew {house.task('agent').id.replace('/', '_')}_1" in screen, "the status line says whose pane it is"
+    assert "Ctrl-b Ctrl-b d leaves: it goes on" in screen, "the terminal of these tests is a tmux, whose own prefix comes first"
     here.type("nobody hears this")
     here.press("C-b", "d")
     screen = here.sees("left with 0")

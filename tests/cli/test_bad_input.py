@@ -52,7 +52,7 @@ def refused(done: Done, code: int, *words: str) -> str:
         (["status", "--watch"], 2, "needs a terminal"),
         (["status", "--watch", "--json"], 2, "do not go together"),
         (["kill"], 2, "give names, or --all"),
-        (["wait", "--timeout", "-1"], 2, "not in the range"),
+        (["wait", "--timeout", "-1"], 2, "a duration is"),
         (["wait", "nobody"], 4, "nobody"),
         (["logs", "nobody"], 4, "nobody"),
         (["attach", "nobody"], 4, "nobody"),

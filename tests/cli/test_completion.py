@@ -125,15 +125,32 @@ def test_options_and_choices(crew: House) -> None:
 
 def test_each_verb_offers_the_names_that_it_can_use(crew: House, run: str) -> None:
     going = crew.task("agent").run
-    assert words(crew, "attach", "") == ["supervisor", "agent-1", "agent", f"{going}/agent-1", f"{going}/agent", going]
+    assert words(crew, "attach", "") == ["supervisor", "agent-1", "agent", going]
     for verb in ("kill", "wait"):
-        assert words(crew, verb, "") == ["agent-1", "agent", f"{going}/agent-1", f"{going}/agent", going]
+        assert words(crew, verb, "") == ["agent-1", "agent", going]
+        assert words(crew, verb, f"{going}/") == [f"{going}/agent-1", f"{going}/agent"]
     for verb in ("retry", "clean"):
-        assert {"good", "bad", "behind", f"{run}/bad", run} <= set(words(crew, verb, ""))
+        assert {"good", "bad", "behind", run} <= set(words(crew, verb, ""))
+        assert f"{run}/bad" in words(crew, verb, f"{run}/")
         assert not {"agent-1", going} & set(words(crew, verb, ""))
     assert "good" in words(crew, "take", "") and "bad" not in words(crew, "take", "")
     for verb in ("status", "logs", "diff"):
         assert {"good", "bad", "agent-1", run, going} <= set(words(crew, verb, ""))
+    assert words(crew, "report", "") == [going, run]
+
+
+def test_what_was_cleaned_is_not_offered_to_take(house: House) -> None:
+    house.ok("add", "-f", "--id", "work", "echo new > file")
+    assert "work" in words(house, "take", "")
+    house.ok("take", "work")
+    house.ok("clean", "--yes")
+    assert words(house, "take", "") == []
+
+
+def test_values_of_options(house: House) -> None:
+    assert words(house, "analyze", "--agents", "") == ["security", "complexity", "docstrings", "tests", "structure"]
+    assert words(house, "analyze", "--agents", "tests,s") == ["tests,security", "tests,structure"]
+    assert words(house, "add", "--kind", "") == ["shell", "terminal"]
 
 
 def test_a_name_that_was_given_is_not_offered_again(crew: House) -> None:

@@ -33,6 +33,7 @@ def test_run_starts_the_supervisor_follows_and_separates_data_from_talk(house: H
     assert f"nightcrew: run {run}: 2 tasks; nightcrew status {run}" in talk
     assert f"nightcrew: run {run}: 1 done, 1 failed" in talk
     assert f"nightcrew: to see what went wrong: nightcrew logs {run}/bad" in talk
+    assert f"nightcrew: all of it on one page: nightcrew report {run}" in talk
     assert f"nightcrew: to see and keep a result: nightcrew diff {run}/good, nightcrew take {run}/good" in talk
     assert all(line[0] in "●✓✗" for line in done.stdout.splitlines())
     assert "collecting" not in done.stdout and "launching" not in done.stdout

@@ -180,6 +180,37 @@ def test_a_worktree_removed_by_hand_is_forgotten_and_a_persons_own_is_not(house:
     assert checks.worktrees(at(house)).state is State.OK
 
 
+def test_a_worktree_that_clean_removed_was_not_removed_by_hand(house: House) -> None:
+    """git gives the name of its record to the next worktree of the same name, which is another task's."""
+    house.start_daemon()
+    house.ok("add", "-f", "--id", "work", "echo new > file")
+    house.ok("take", "work")
+    house.ok("clean", "--yes")
+    house.ok("add", "-f", "--id", "work", "echo newer > file")
+    rows = [row for row in checks._rows(at(house)) if row.task.endswith("/work")]
+    assert len(rows) == 2 and len({row.admin_dir for row in rows}) == 1, rows
+    assert checks.worktrees(at(house)).state is State.OK
+
+
+def test_a_record_that_git_gave_to_another_worktree_is_left_alone(house: House) -> None:
+    house.start_daemon()
+    house.ok("add", "-f", "--id", "work", "echo new > file")
+    first = house.task("work").worktree
+    assert first is not None
+    shutil.rmtree(first)
+    mended(checks.worktrees(at(house)))
+    house.ok("add", "-f", "--id", "work", "echo newer > file")
+    rows = [row for row in checks._rows(at(house)) if row.task.endswith("/work")]
+    assert not any(row.removed for row in rows) and len({row.admin_dir for row in rows}) == 1, rows
+    assert checks.worktrees(at(house)).state is State.OK
+    second = house.task("work").worktree
+    assert second is not None
+    shutil.rmtree(second)
+    found = checks.worktrees(at(house))
+    assert found.seen == f"removed by hand: {house.task('work').id}:1"
+    assert mended(found).startswith("git forgot")
+
+
 def test_a_directory_that_no_attempt_knows_is_named_and_kept(house: House) -> None:
     strange = house.home.worktrees / "0123456789ab" / "1121-aaaa" / "lint.1"
     strange.mkdir(parents=True)

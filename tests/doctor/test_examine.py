@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.core.errors import ToolFailed
 from supervisor.doctor import page
-from supervisor.doctor.examine import GROUPS, Check, examine, mend
+from supervisor.doctor.examine import GROUPS, Check, examine, mend, without_failed
 from supervisor.doctor.finding import Checked, Finding, State, fail, ok, unknown, warn
 from supervisor.doctor.place import Place
 from tests.doctor.conftest import Machine
@@ -85,11 +85,15 @@ def test_what_was_mended_and_what_could_not_be() -> None:
         Checked("a", "two", fail("", "", "", broken)),
         Checked("a", "three", fail("", "", "", refused)),
     ]
-    assert [(one["name"], one["done"], one["what"]) for one in mend(checked)] == [
+    mended = mend(checked)
+    assert [(one["name"], one["done"], one["what"]) for one in mended] == [
         ("one", True, "done it"),
         ("two", False, "[Errno 13] Permission denied: '/x'"),
         ("three", False, "no"),
     ]
+    left = without_failed(checked, mended)
+    assert [one.name for one in left if one.finding.mend is not None] == ["one"], "what just failed is not offered again"
+    assert [one.finding.state for one in left] == [one.finding.state for one in checked]
 
 
 SAMPLE = [
@@ -115,7 +119,7 @@ def test_the_page() -> None:
         "                   → sudo sysctl -w " + "x" * 90,
         "  ? logout         systemd does not\\x1b[31m run here",
     ]
-    assert page.summary(SAMPLE) == "1 fails, 1 to look at, 1 unknown, 1 fine; next: nightcrew doctor --fix mends 1 of them"
+    assert page.summary(SAMPLE) == "1 not working, 1 to look at, 1 unknown, 1 fine; next: nightcrew doctor --fix mends 1 of them"
     assert page.summary(SAMPLE[:1]) == "all 1 are fine"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from supervisor.cli import common, follow
+from supervisor.cli.names import kind_name
 from supervisor.core.crew import TaskClass
 from supervisor.host.paths import home
 
@@ -18,16 +19,18 @@ from supervisor.host.paths import home
 @click.option("--base", help="Where the worktree starts (default: HEAD).")
 @click.option("--id", "name", default="task", show_default=True, help="Its name, for the other verbs.")
 @click.option("--title", help="Any text (default: the command).")
-@click.option("--kind", show_default="shell", help="shell: works by itself. terminal: owns the pane; attach and type.")
+@click.option(
+    "--kind", show_default="shell", shell_complete=kind_name, help="shell: works by itself. terminal: owns the pane; attach and type."
+)
 @click.option("-p", "--priority", type=click.IntRange(0, 100), show_default="50")
 @click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), show_default="normal")
-@click.option("--timeout", help='Stop it after this long: "90s", "30m", "2h".')
+@click.option("--timeout", type=common.Duration(), help='Stop it after this long: "90s", "30m", "2h".')
 @click.option("--retries", type=click.IntRange(0, 100), show_default="0")
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end.")
 @click.option("--key", help="Idempotency key: the same key twice is one task.")
 @common.json_option
 def command(
-    words: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None, **options: str | int | None
+    words: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None, **options: str | float | None
 ) -> int:
     """Run one command as a task, in a worktree of its own. One word is given to the shell, several are run as they are.
 

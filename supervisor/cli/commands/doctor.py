@@ -30,7 +30,7 @@ def command(fix: bool, as_json: bool) -> int:
     for one in mended:
         common.say(one_line(f"{one['name']}: {one['what']}" if one["done"] else f"{one['name']} could not be mended: {one['what']}"))
     if mended:
-        checked = examine.examine(here)
+        checked = examine.without_failed(examine.examine(here), mended)
     if as_json:
         common.print_json(**page.shape(checked, mended))
     else:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import run_id
 from supervisor.core.errors import NotFound
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
+if TYPE_CHECKING:
+    from worktrees.repository import Repository
+
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=run_id)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where to write it (default: with the run's records)."
 )
@@ -42,10 +47,25 @@ def command(run: str | None, output: Path | None, opened: bool | None, as_json: 
 
 def _run(where: Home, name: str | None) -> str:
     db = common.ledger(where)
-    here = queries.project_at(db, str(Path.cwd()))
     if name is not None:
+        here = queries.project_at(db, str(Path.cwd()))
         return queries.one(db, queries.match_tasks(db, common.typed(name), here)[0]).run
-    newest = queries.runs(db, 1, here or None)
+    repository = _repository(where)
+    newest = queries.runs(db, 1, repository.project if repository else None)
     if not newest:
-        raise NotFound("no runs", on=str(where.root), hint="nightcrew run PLAN, or nightcrew analyze")
+        on = f" of {repository.root}" if repository else ""
+        raise NotFound(f"no run{on} yet", hint="nightcrew analyze" if repository else "nightcrew run PLAN, or nightcrew analyze PATH")
+    if repository is None:
+        common.say(f"this is no repository: the newest run of all, {newest[0].id} of {newest[0].root}")
     return newest[0].id
+
+
+def _repository(where: Home) -> Repository | None:
+    """The one around the current directory, if any."""
+    from worktrees.git import Git
+    from worktrees.repository import discover
+
+    try:
+        return discover(Git(where.root / "git"), Path.cwd())
+    except NotFound:
+        return None

@@ -20,14 +20,14 @@ LOOK_S = 0.1
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=unfinished_name)
 @click.option("--any", "first", is_flag=True, help="Until one of them has ended, not all.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up after this long, with exit code 124.")
+@click.option("--timeout", type=common.Duration(), help='Give up after this long ("90s", "10m"), with exit code 124.')
 @common.json_option
 def command(names: tuple[str, ...], first: bool, timeout: float | None, as_json: bool) -> int:
     """Wait until tasks or runs have ended; without NAMES, until nothing is unfinished. Exit code 1 when one did not end well.
 
     \b
     nightcrew wait
-    nightcrew wait --any --timeout 3600 lint types
+    nightcrew wait --any --timeout 1h lint types
     """
     where = home()
     db = common.ledger(where)
