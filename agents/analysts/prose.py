@@ -1,6 +1,7 @@
 """The lead's summary in prose, written by a model from the same facts. Nothing depends on it: whatever goes wrong is a sentence.
 
-Runs in the process of the command that a person typed, since there the person's own API key is: agents never have it.
+Runs in the process of the command that a person typed, since there the person's own API key is: agents never have it
+(docs/decisions/0008-prose-is-written-where-the-key-is.md).
 """
 
 from __future__ import annotations
