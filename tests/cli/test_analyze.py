@@ -173,10 +173,13 @@ def test_ctrl_c_stops_following_and_the_analysts_go_on(house: House, flawed: Pat
         [sys.executable, "-I", "-m", "supervisor.cli.main", "analyze", str(flawed)],
         env=house.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    wait_until(lambda: house.state("security") != "none", "the run to be accepted")
+    assert following.stdout is not None and following.stderr is not None
+    assert any("/security" in line for line in following.stderr), "it follows"
     os.kill(following.pid, signal.SIGINT)
-    _, said = following.communicate(timeout=60)
-    if following.returncode != 0:  # it had not ended by itself just before
+    said = following.stderr.read()
+    following.stdout.close()
+    following.stderr.close()
+    if following.wait(60) != 0:  # it had not ended by itself just before
         assert following.returncode == 130
         assert f"the analysts go on; to end them: nightcrew kill {house.task('lead').run}" in said
     house.wait_final()

@@ -186,8 +186,8 @@ def test_the_reader_may_leave(crew: House) -> None:
 
 def test_following_tells_why_something_failed_and_that_it_runs_again(house: House) -> None:
     house.start_daemon()
-    done = house.run("add", "-f", "--id", "weak", "--retries", "1", "echo attempt $NIGHTCREW_EPOCH broke >&2; exit 3")
+    done = house.run("add", "-f", "--id", "weak", "--retries", "2", "echo attempt $NIGHTCREW_EPOCH broke >&2; exit 3")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert done.returncode == 1
     assert any(line.startswith("○ ready") and line.endswith("failed: exit code 3; it runs again soon") for line in lines), lines
-    assert lines[-1].startswith("✗ failed") and lines[-1].endswith("exit code 3: attempt 2 broke"), lines
+    assert lines[-1].startswith("✗ failed") and lines[-1].endswith("exit code 3: attempt 3 broke"), lines
