@@ -47,6 +47,9 @@ class Shared(Strict):
     timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] = 0
     cores: Annotated[int, Field(ge=1, le=4096)] | list[Annotated[int, Field(ge=0, le=4095)]] | None = None
+    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    tpm_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
 
     @field_validator("params")
     @classmethod
@@ -236,6 +239,9 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, brought: t
         timeout_s=task.timeout or 0.0,
         retries=task.retries,
         cores=tuple(task.cores) if isinstance(task.cores, list) else task.cores or 0,
+        weight=task.weight,
+        tpm_max=task.tpm_max or 0,
+        cost_max=task.cost_max or 0.0,
     )
 
 

@@ -151,6 +151,12 @@ TEMPLATE = """\
 #retries = 0
 # How many cores an agent gets, or which: [0, 1]. No default: all those of the crew.
 #cores = 1
+# Its share of the model limits beside the others'.
+#weight = 1.0
+# Tokens a minute that a task never passes. No default: no cap but the shared limit.
+#tpm_max = 20000
+# US dollars that a task's model calls may cost. No default: no cap.
+#cost_max = 5.0
 
 # For `nightcrew analyze`.
 #[analyze]

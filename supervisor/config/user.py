@@ -8,7 +8,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from supervisor.config import gateway
+from supervisor.config.gateway import GatewayKeys
 from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
+from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.spec import Settings
 
 _FIELD = Settings()
@@ -36,7 +39,7 @@ class LeadModel(Strict):
     model: Annotated[str, Field(max_length=128)] = _FIELD.lead_model
 
 
-class UserModel(Strict):
+class UserModel(GatewayKeys):
     """The whole file."""
 
     slots: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -71,7 +74,7 @@ def load(file: Path, usable_cores: int) -> Settings:
 
     Raises ConfigError as every file does.
     """
-    model = parse(read_text(file), UserModel, str(file)) if _there(file) else UserModel()
+    model = _read(file)
     return Settings(
         slots=model.slots if model.slots is not None else max(8, 2 * usable_cores),
         grace_s=model.grace,
@@ -85,3 +88,13 @@ def load(file: Path, usable_cores: int) -> Settings:
         lead_model=model.lead.model,
         pass_env=tuple(model.pass_env),
     )
+
+
+def load_gateway(file: Path, stored: Path | None = None) -> GatewaySettings:
+    """The gateway's settings of the same file. `stored` is the directory of keys (`Home.keys`): without `[upstream]` tables every
+    provider whose key is there is used. Raises ConfigError as every file does."""
+    return gateway.settings(_read(file), stored)
+
+
+def _read(file: Path) -> UserModel:
+    return parse(read_text(file), UserModel, str(file)) if _there(file) else UserModel()

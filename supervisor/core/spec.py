@@ -35,6 +35,12 @@ class TaskSpec:
     retries: int = 0
     cores: tuple[int, ...] | int = 0
     """CPU numbers to pin to, or how many to be given; 0 leaves it to the settings."""
+    weight: float = 1.0
+    """Its share of the model limits beside the others' weights."""
+    tpm_max: int = 0
+    """Tokens per minute that it never passes; 0 is no cap."""
+    cost_max: float = 0.0
+    """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
 
     def to_json(self) -> str:
         """The form stored in the ledger."""

@@ -63,6 +63,56 @@ class Home:
         return self.run_dir / "hints.sock"
 
     @property
+    def agents_socket(self) -> Path:
+        """Where the daemon answers agents, each by its token."""
+        return self.run_dir / "agents.sock"
+
+    @property
+    def gateway_socket(self) -> Path:
+        """The gateway for who has no network; the same as its port on 127.0.0.1."""
+        return self.run_dir / "gateway.sock"
+
+    @property
+    def gateway_record(self) -> Path:
+        """Who the gateway is and where it listens; written when it is ready."""
+        return self.root / "gateway.json"
+
+    @property
+    def gateway_lock(self) -> Path:
+        """Held by the one gateway of this user for as long as it lives."""
+        return self.root / "gateway.lock"
+
+    @property
+    def gateway_account(self) -> Path:
+        """Every request and what it took."""
+        return self.root / "gateway.db"
+
+    @property
+    def gateway_log(self) -> Path:
+        """What the gateway says; no secret gets into it."""
+        return self.root / "gateway.log"
+
+    @property
+    def recordings(self) -> Path:
+        """Bodies of requests and answers, when recording is on."""
+        return self.root / "recordings"
+
+    @property
+    def prices(self) -> Path:
+        """The price table that the daemon writes for the gateway."""
+        return self.root / "prices.json"
+
+    @property
+    def secret(self) -> Path:
+        """What attempt tokens are derived from (0600)."""
+        return self.root / "secret"
+
+    @property
+    def keys(self) -> Path:
+        """One file a provider's key (0600 in a 0700 directory)."""
+        return self.root / "keys"
+
+    @property
     def lock(self) -> Path:
         """Names the daemon's pid. The lock itself is on its directory, the state, which lives as long as what it protects."""
         return self.root / "daemon.lock"

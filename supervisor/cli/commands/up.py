@@ -10,6 +10,7 @@ import click
 
 from supervisor.cli import common
 from supervisor.core.states import TaskState
+from supervisor.daemon import provider_keys
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
@@ -21,6 +22,9 @@ from supervisor.ledger import queries
 def command(detach: bool, root: Path | None, config: Path | None) -> None:
     """Start the supervisor. It adopts every agent that is still alive, in this terminal or with -d in the background.
 
+    A provider's key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY is put into a file of the gateway's, which only you can read,
+    once; agents get a token in its place.
+
     In a terminal the first Ctrl-C drains and leaves, a second one leaves at once; agents go on in both cases.
 
     \b
@@ -29,12 +33,15 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
     """
     where = Home(root.absolute()) if root else home()
     file = config or common.settings_file()
+    rest = provider_keys.take(where, os.environ, common.say)
     if detach:
         from supervisor.daemon import start
 
         answer = start.ensure_running(where, file, common.say)
         common.say(f"the supervisor runs (pid {answer['pid']}); nightcrew attach supervisor")
         return
+    if rest != dict(os.environ):  # so that no key stands in /proc/PID/environ of the supervisor for as long as it lives
+        os.execve(sys.executable, [sys.executable, "-I", "-m", "supervisor.cli.main", *sys.argv[1:]], rest)  # noqa: S606 - ourselves again
     from supervisor.cli.live import LiveView
     from supervisor.daemon import wiring
 

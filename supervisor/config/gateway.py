@@ -1,0 +1,214 @@
+"""The gateway's part of the user's file: `[gateway]`, `[upstream.NAME]`, `[[route]]`, `[quota.NAME]`, `[prices.MODEL]`. docs/settings.md
+describes each key.
+
+There is no key for the address to listen at: the gateway holds your keys, so it is on 127.0.0.1 and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from supervisor.config.reading import Duration, Strict
+from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
+
+HOMES = {
+    Api.ANTHROPIC: "https://api.anthropic.com",
+    Api.OPENAI: "https://api.openai.com",
+    Api.GEMINI: "https://generativelanguage.googleapis.com",
+}
+"""Where each API lives when an upstream names no `url`."""
+_PREFIX = {Api.ANTHROPIC: "/v1", Api.OPENAI: "/v1", Api.GEMINI: "/v1beta"}
+"""What every path of the API begins with: people write it into base URLs or leave it out, and both must mean the same."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|sec|second|m|min|minute|h|hour|d|day)")
+_PERIODS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_POLICY = Policy()
+
+PerMinute = Annotated[float, Field(gt=0, le=1e12)]
+Dollars = Annotated[float, Field(gt=0, le=1e9)]
+
+
+class LimitsModel(Strict):
+    """Limits a minute, as the provider's console shows them. What is left out is learned, or is no limit."""
+
+    rpm: PerMinute | None = None
+    itpm: PerMinute | None = None
+    otpm: PerMinute | None = None
+    tpm: PerMinute | None = None
+
+    def limits(self) -> Limits:
+        return Limits(rpm=self.rpm, itpm=self.itpm, otpm=self.otpm, tpm=self.tpm)
+
+
+class UpstreamModel(LimitsModel):
+    """`[upstream.NAME]`: an account at a server that speaks one of the three APIs."""
+
+    api: Literal["anthropic", "openai", "gemini"]
+    url: str | None = None
+    key: Literal["file", "none", "client"] = "file"
+    key_file: str | None = None
+    key_command: Annotated[list[str], Field(min_length=1, max_length=64)] | None = None
+    account: Annotated[str, Field(max_length=64)] = ""
+    models: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(min_length=1, max_length=200)] = Field(
+        default_factory=lambda: ["*"]
+    )
+    classes: dict[str, LimitsModel] = Field(default_factory=dict)
+    learn: bool = True
+    burst: Annotated[Duration, Field(gt=0, le=3600)] = 60.0
+    reserve_max_tokens: bool = False
+    cached_counts: bool = False
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+                raise ValueError('a url is such as "https://api.example.com/v1": http or https, a host, no password and no query')
+            _ = parts.port  # raises ValueError for what is no port
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> UpstreamModel:
+        if sum((self.key != "file", self.key_file is not None, self.key_command is not None)) > 1:
+            raise ValueError('give one of key = "none" or "client", key_file, key_command')
+        if self.key != "none" and self.url is not None and urlsplit(self.url).scheme == "http" and not _is_loopback(self.url):
+            raise ValueError('a key does not travel over plain http to another machine; use https, or key = "none"')
+        return self
+
+    def upstream(self, name: str) -> Upstream:
+        """As the core knows it."""
+        api = Api(self.api)
+        return Upstream(
+            name=name,
+            api=api,
+            url=(self.url or HOMES[api]).rstrip("/").removesuffix(_PREFIX[api]),
+            key=KeySource("command", argv=tuple(self.key_command)) if self.key_command else KeySource(self.key, self.key_file or ""),
+            account=self.account,
+            models=tuple(self.models),
+            limits=self.limits(),
+            classes={model_class: limits.limits() for model_class, limits in self.classes.items()},
+            learn=self.learn,
+            burst_s=self.burst,
+            reserve_max_tokens=self.reserve_max_tokens,
+            cached_counts=self.cached_counts,
+        )
+
+
+class RouteModel(Strict):
+    """One `[[route]]`: which upstream serves a model, and under which name."""
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    upstream: str = ""
+    as_model: Annotated[str, Field(alias="as", max_length=200)] = ""
+
+
+class QuotaModel(Strict):
+    """`[quota.NAME]`: a hard ceiling on something else than tokens."""
+
+    rate: str
+    burst: Annotated[float, Field(ge=1, le=1e6)] = 1.0
+
+    @field_validator("rate")
+    @classmethod
+    def _rate(cls, value: str) -> str:
+        if not (found := _RATE.fullmatch(value.strip())) or not 0 < float(found[1]) <= 1e9:
+            raise ValueError('a rate is such as "60/min", "5/s", "1000/h" or "200/day"')
+        return value
+
+    def quota(self, name: str) -> Quota:
+        """As the core knows it."""
+        found = _RATE.fullmatch(self.rate.strip())
+        assert found is not None  # noqa: S101 - checked above; mypy cannot know
+        return Quota(name, float(found[1]), _PERIODS[found[2][0]], self.burst)
+
+
+class PriceModel(Strict):
+    """`[prices."MODEL"]`: US dollars for a million tokens."""
+
+    input: Annotated[float, Field(ge=0, le=1e6)]
+    output: Annotated[float, Field(ge=0, le=1e6)]
+    cache_read: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    cache_write: Annotated[float, Field(ge=0, le=1e6)] | None = None
+
+
+class GatewayModel(Strict):
+    """`[gateway]`."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    hold: Annotated[Duration, Field(ge=1, le=86400)] = _POLICY.hold_s
+    patient_hold: Annotated[Duration, Field(ge=1, le=86400)] = _POLICY.patient_hold_s
+    queue_max: Annotated[int, Field(ge=1, le=100_000)] = _POLICY.queue_max
+    headroom: Annotated[float, Field(ge=0, le=0.5)] = _POLICY.headroom
+    batch_share: Annotated[float, Field(ge=0, le=0.5)] = _POLICY.batch_share
+    margin: Annotated[float, Field(ge=0.5, le=1)] = _POLICY.margin
+    cost_per_night: Dollars | None = None
+    record: bool = False
+    keep: Annotated[Duration, Field(ge=3600, le=3650 * 86400)] = 30 * 86400.0
+
+
+class GatewayKeys(Strict):
+    """The top-level keys of the user's file that are the gateway's."""
+
+    gateway: GatewayModel = Field(default_factory=GatewayModel)
+    upstream: dict[str, UpstreamModel] = Field(default_factory=dict)
+    route: Annotated[list[RouteModel], Field(max_length=1000)] = Field(default_factory=list)
+    quota: dict[str, QuotaModel] = Field(default_factory=dict)
+    prices: dict[str, PriceModel] = Field(default_factory=dict)
+
+    @field_validator("upstream", "quota", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        for name in value if isinstance(value, dict) else ():
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r}: a name has 1 to 32 lower-case letters, digits, '_' or '-', and starts with a letter or digit")
+        return value
+
+    @model_validator(mode="after")
+    def _routes_lead_somewhere(self) -> GatewayKeys:
+        for route in self.route:
+            if route.upstream and route.upstream not in self.upstream:
+                raise ValueError(f"a route leads to the upstream {route.upstream!r}, which no [upstream.{route.upstream}] describes")
+        return self
+
+
+def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
+    """As the core knows them. When the file names no upstream, each provider whose key lies in `stored` (`anthropic.key`, `openai.key`,
+    `gemini.key`: `nightcrew up` puts them there) is one, at its own address."""
+    upstreams = [model.upstream(name) for name, model in keys.upstream.items()]
+    if not upstreams and stored is not None:
+        upstreams = [Upstream(str(api), api, url) for api, url in HOMES.items() if (stored / f"{api}.key").is_file()]
+    gateway = keys.gateway
+    return GatewaySettings(
+        upstreams=tuple(upstreams),
+        routes=tuple(Route(route.model, route.upstream, route.as_model) for route in keys.route),
+        quotas=tuple(model.quota(name) for name, model in keys.quota.items()),
+        policy=Policy(
+            margin=gateway.margin,
+            hold_s=gateway.hold,
+            patient_hold_s=gateway.patient_hold,
+            queue_max=gateway.queue_max,
+            headroom=gateway.headroom,
+            batch_share=gateway.batch_share,
+            cost_per_night=gateway.cost_per_night,
+        ),
+        port=gateway.port,
+        record=gateway.record,
+        keep_days=gateway.keep / 86400,
+        prices={model: price.model_dump(exclude_none=True) for model, price in keys.prices.items()},
+    )
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,87 @@
+"""What the proxy tells `Traffic`. Every ticket arrives once and ends once: by `Ended`, by `Withdrawn`, or by a command that turns it away.
+
+Arrived ──> (Send) ──> Responded? ──> Began? ──> Ended
+   │           └─────> Refused ──> (Send again, or TurnAway)
+   └─> Withdrawn at any moment
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Agent, End, LaneKey, Observed, Refusal, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request was read and wants to be sent."""
+
+    ticket: int
+    """Unique in the life of the process, rising."""
+    agent: Agent
+    lane: LaneKey
+    model: str
+    """As it will be sent."""
+    upstreams: tuple[str, ...]
+    """Names of the upstreams that could serve it, in the user's order."""
+    body_bytes: int
+    max_tokens: int | None = None
+    body_key: str = ""
+    """Digest of agent and body: a request that comes again within `Policy.place_kept_s` regains its place."""
+    session: str = ""
+    """The client's own session id when it sends one: what was cached for it was cached under this."""
+    bound_usd: float | None = None
+    """The most that it can cost; None when its model has no known price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Responded:
+    """The upstream's response line and headers came, and the request is being served."""
+
+    ticket: int
+    observed: Observed
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The exact input is known (message_start); output is what was seen so far."""
+
+    ticket: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The request is over. `usage` None: the provider never said; then the reservation stands, and never less than what was seen."""
+
+    ticket: int
+    end: End
+    usage: Usage | None
+    cost_usd: float | None = None
+    observed: Observed = NOTHING_OBSERVED
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The upstream did not serve it; nothing was passed to the client yet."""
+
+    ticket: int
+    why: Refusal
+    observed: Observed = NOTHING_OBSERVED
+    detail: str = ""
+    """For people: the status, or the system's words; no secret in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The client went away while the request waited. (While it is being served that is `Ended` with CLIENT_GONE.)"""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed: `wakes_at` was reached, or nothing happened for a while."""
+
+
+Event = Arrived | Responded | Began | Ended | Refused | Withdrawn | Tick
