@@ -5,13 +5,14 @@ Everything happens on a copy and in a directory of its own; the user's superviso
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from supervisor.core.errors import ToolFailed
 from supervisor.core.spec import Settings
 from supervisor.host import cores
 from supervisor.host.paths import Home
+from supervisor.ledger import queries, store
 
 Say = Callable[[str], None]
 
@@ -38,7 +40,7 @@ def measure(source: Path, rounds: int, under: Path | None, say: Say) -> dict[str
         try:
             for number in range(rounds):
                 say(f"round {number + 1} of {rounds}: one by one, at once, and by a plain pool")
-                found.append(_round(repo, environ))
+                found.append(_round(repo, home, environ))
         finally:
             _nightcrew(["down", "--now"], root, environ)
             place.end_server(home)
@@ -66,29 +68,37 @@ def table(report: Mapping[str, Any]) -> str:
     )
 
 
-def _round(repo: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+def _round(repo: Path, home: Home, environ: Mapping[str, str]) -> dict[str, Any]:
     report = json.loads(_nightcrew(["analyze", str(repo), "--baseline", "--together", "--json"], repo, environ))
     if report["run"]["state"] != "done":
         raise ToolFailed("an analyst failed", on=str(repo), why=str(report["summary"]["failed"]))
-    figures = report["figures"]
-    crew = [task["name"] for task in report["tasks"] if task["phase"] == "crew"]
+    with contextlib.closing(store.connect_readonly(home.ledger)) as db:
+        crew = orders(report, queries.outcomes(db, report["run"]["id"]))
     return {
         "files": report["summary"]["files"],
-        **figures,
+        **report["figures"],
         "plainly": report["summary"]["parallel"],
-        "pool_s": _pool(repo, crew, figures["usable_cores"]),
+        "pool_s": _pool(repo, crew, report["figures"]["usable_cores"]),
     }
 
 
-def _pool(repo: Path, crew: Sequence[str], workers: int) -> float:
-    """The same commands by a plain pool of as many workers as there are cores, on the same cores and as nice, longest first."""
-    of = {name: sum(other.partition("-")[0] == name for other in crew) for name in {one.partition("-")[0] for one in crew}}
-    orders = [{"ANALYST": name, "ANALYST_SHARD": f"{index}/{of[name]}"} for name in sorted(of) for index in range(1, of[name] + 1)]
-    orders.sort(key=lambda order: (-of[order["ANALYST"]], order["ANALYST"] != "complexity"))
+def orders(report: Mapping[str, Any], outcomes: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """What each analyst of the crew was asked for, as its environment: the one that took longest alone comes first. `outcomes` are those of
+    the report's run. Raises ToolFailed when its times cannot be compared with anything."""
+    figures = report["figures"]
+    if figures is None or figures["sequential"] is None:
+        raise ToolFailed("nothing to compare", on=report["repository"]["name"], why=report["summary"]["parallel"])
+    alone_s = {one["name"]: one["alone_s"] for one in figures["per_agent"]}
+    crew = [one for one in outcomes if one["name"] in alone_s]
+    return [one["params"] for one in sorted(crew, key=lambda one: alone_s[one["name"]], reverse=True)]
+
+
+def _pool(repo: Path, crew: Sequence[Mapping[str, str]], workers: int) -> float:
+    """The same commands by a plain pool of as many workers as there are cores, on the same cores and as nice, in this order."""
     mine = cores.choose(0, None, cores.usable())
     began = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
-        for done in pool.map(lambda order: _analyst(repo, order, mine), orders):
+        for done in pool.map(lambda order: _analyst(repo, order, mine), crew):
             if done.returncode != 0:
                 raise ToolFailed("an analyst failed", on=str(repo), why=done.stderr.strip().rpartition("\n")[2])
     return round(time.monotonic() - began, 3)

@@ -1,22 +1,27 @@
-"""Submitting a run and watching it to its end: `run` and `add -f`."""
+"""Submitting a run and watching it to its end: `run`, `add -f` and `analyze`."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import click
 
 from supervisor.cli import common
+from supervisor.core.analysis.nouns import many
 from supervisor.core.spec import Submission
 from supervisor.core.states import TaskState
 from supervisor.faces import status, tasks_json
 from supervisor.host.paths import Home
 from supervisor.ledger import queries
+from supervisor.ledger.queries import TaskView
 
 LOOK_S = 0.2
+WIDE = 10_000
+"""Columns where nothing is cut."""
 
 
 def submit_and_follow(home: Home, submission: Submission, notes: Iterable[str], *, detach: bool, as_json: bool) -> int:
@@ -27,6 +32,11 @@ def submit_and_follow(home: Home, submission: Submission, notes: Iterable[str], 
     views = to_the_end(home, accepted.run, quiet=as_json)
     if as_json:
         common.print_json(run=accepted.run, tasks=[tasks_json.task(view) for view in views])
+    return exit_code(views)
+
+
+def exit_code(views: Iterable[TaskView]) -> int:
+    """0 when every task is done, else 1."""
     return 0 if all(view.state is TaskState.DONE for view in views) else 1
 
 
@@ -51,9 +61,8 @@ def hand_over(home: Home, submission: Submission, notes: Iterable[str]) -> Accep
     start.ensure_running(home, common.settings_file(), common.say)
     answer = protocol.call(home.daemon_socket, "submit", submit.to_wire(submission))
     accepted = Accepted(str(answer["run"]), tuple(answer["tasks"]), bool(answer["new"]))
-    count = len(accepted.tasks)
     known = "" if accepted.new else " (known already: the same key)"
-    common.say(f"run {accepted.run}: {count} task{'s' if count != 1 else ''}{known}; nightcrew status {accepted.run}")
+    common.say(f"run {accepted.run}: {many(len(accepted.tasks), 'task')}{known}; nightcrew status {accepted.run}")
     return accepted
 
 
@@ -66,20 +75,10 @@ def say_accepted(accepted: Accepted, *, as_json: bool) -> int:
     return 0
 
 
-def to_the_end(home: Home, run: str, *, quiet: bool) -> list[queries.TaskView]:
-    """Print a line for each task that starts or ends, until all have; the supervisor may come and go meanwhile."""
-    db = common.ledger(home)
-    shown: dict[str, tuple[TaskState, int]] = {}
-    watch = common.SupervisorWatch(home)
+def to_the_end(home: Home, run: str, *, quiet: bool) -> list[TaskView]:
+    """Watch the run until all have ended, then say what came of it and what to do next; `quiet` does neither."""
     try:
-        while True:
-            watch.look()
-            views = queries.of_run(db, run)
-            if not quiet:
-                _print_changes(home, views, shown)
-            if all(view.final for view in views):
-                break
-            time.sleep(LOOK_S)
+        views = deque(looks(home, run), maxlen=1).pop() if quiet else print_changes(home, run)
     except KeyboardInterrupt:
         common.say(f"the tasks go on; nightcrew status {run}")
         common.say(f"to end them: nightcrew kill {run}")
@@ -90,22 +89,52 @@ def to_the_end(home: Home, run: str, *, quiet: bool) -> list[queries.TaskView]:
     return views
 
 
-def _print_changes(home: Home, views: list[queries.TaskView], shown: dict[str, tuple[TaskState, int]]) -> None:
-    now = time.time()
-    for view in views:
-        mark = (view.state, view.epoch)
-        again = view.state is TaskState.READY and view.epoch > 0
-        if shown.get(view.id) == mark or (view.state in (TaskState.WAITING, TaskState.READY) and not again):
-            continue
-        shown[view.id] = mark
-        detail = status.detail(view, home.root) if view.final else f"{view.reason}; it runs again soon" if again else ""
-        # A step of its attempt that we happen to see (launching, collecting) is no news.
-        plain = replace(view, attempt_state=None)
-        common.show(status.line(plain, now, width=common.width(), color=common.use_color(), detail=detail))
-    sys.stdout.flush()
+def looks(home: Home, run: str) -> Iterator[list[TaskView]]:
+    """The tasks as they are, again and again until all have ended; the supervisor may come and go meanwhile."""
+    db = common.ledger(home)
+    supervisor = common.SupervisorWatch(home)
+    while True:
+        supervisor.look()
+        views = queries.of_run(db, run)
+        yield views
+        if all(view.final for view in views):
+            return
+        time.sleep(LOOK_S)
 
 
-def _say_next(run: str, views: list[queries.TaskView]) -> None:
+def print_changes(home: Home, run: str, *, err: bool = False) -> list[TaskView]:
+    """Print a line for each task that starts, runs again or ends, until all have; returns them. On stdout, or plain on stderr."""
+    shown: dict[str, tuple[TaskState, int]] = {}
+    views: list[TaskView] = []
+    for views in looks(home, run):
+        for view in views:
+            mark = (view.state, view.epoch)
+            if shown.get(view.id) != mark and _is_news(view):
+                shown[view.id] = mark
+                _print(home, view, err=err)
+        sys.stdout.flush()
+    return views
+
+
+def _is_news(view: TaskView) -> bool:
+    return view.state not in (TaskState.WAITING, TaskState.READY) or _runs_again(view)
+
+
+def _runs_again(view: TaskView) -> bool:
+    return view.state is TaskState.READY and view.epoch > 0
+
+
+def _print(home: Home, view: TaskView, *, err: bool) -> None:
+    detail = status.detail(view, home.root) if view.final else f"{view.reason}; it runs again soon" if _runs_again(view) else ""
+    # A step of its attempt that we happen to see (launching, collecting) is no news.
+    plain = replace(view, attempt_state=None)
+    if err:
+        click.echo(status.line(plain, time.time(), width=WIDE, color=False, detail=detail), err=True)
+    else:
+        common.show(status.line(plain, time.time(), width=common.width(), color=common.use_color(), detail=detail))
+
+
+def _say_next(run: str, views: list[TaskView]) -> None:
     done = [view for view in views if view.state is TaskState.DONE and (view.result or {}).get("commits")]
     bad = next((view for view in views if view.state in (TaskState.FAILED, TaskState.QUARANTINED)), None)
     if done:

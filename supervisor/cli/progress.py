@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -12,15 +10,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from supervisor.cli import common
+from supervisor.cli import follow
 from supervisor.core.errors import one_line
 from supervisor.core.states import TaskState
 from supervisor.faces import status
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
 from supervisor.ledger.queries import TaskView
 
-LOOK_S = 0.2
 _STYLES = {"31": "red", "32": "green", "33": "yellow", "36": "cyan", "2": "dim"}
 
 
@@ -28,38 +24,12 @@ def watch(home: Home, run: str, heading: str) -> list[TaskView]:
     """Show the run until every task of it has ended; returns them. Ctrl-C passes through: the tasks go on."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
-        return _in_lines(home, run)
+        return follow.print_changes(home, run, err=True)
     views: list[TaskView] = []
     with Live(console=console, auto_refresh=False, transient=False) as live:
-        for views in _looks(home, run):
+        for views in follow.looks(home, run):
             live.update(_picture(heading, views, home.root), refresh=True)
     console.print()
-    return views
-
-
-def _looks(home: Home, run: str) -> Iterator[list[TaskView]]:
-    """The tasks as they are, again and again until all have ended; the supervisor may come and go meanwhile."""
-    db = common.ledger(home)
-    supervisor = common.SupervisorWatch(home)
-    while True:
-        supervisor.look()
-        views = queries.of_run(db, run)
-        yield views
-        if all(view.final for view in views):
-            return
-        time.sleep(LOOK_S)
-
-
-def _in_lines(home: Home, run: str) -> list[TaskView]:
-    shown: dict[str, tuple[TaskState, int]] = {}
-    views: list[TaskView] = []
-    for views in _looks(home, run):
-        for view in views:
-            mark = (view.state, view.epoch)
-            if shown.get(view.id) != mark and view.state not in (TaskState.WAITING, TaskState.READY):
-                shown[view.id] = mark
-                line = status.line(view, time.time(), width=10_000, color=False, detail=status.why(view) if view.final else "")
-                print(line, file=sys.stderr, flush=True)
     return views
 
 

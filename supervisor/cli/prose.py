@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
+from collections.abc import Mapping
+from typing import Any
 
 from supervisor.cli import common
-from supervisor.faces.report import model as report_model
+from supervisor.faces.report.model import PROSE
 from supervisor.host import files
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
 
 
 def ready(model: str) -> str:
@@ -21,18 +21,18 @@ def ready(model: str) -> str:
     return ""
 
 
-def write(home: Home, run: str, model: str) -> None:
-    """Have `model` write about the run, and keep it beside the run's records; nothing when `model` is empty. A failure is said, no more."""
+def write(home: Home, run: str, summary: Mapping[str, Any], model: str) -> dict[str, str] | None:
+    """Have `model` write about the summary of a run, keep that beside the run's records, and return it as the report's `prose`. None when
+    `model` is empty, or when it did not come to that: then it is said why, no more."""
     if not model:
-        return
+        return None
     from agents.analysts import prose
 
-    db = common.ledger(home)
-    summary = report_model.build(db, queries.run(db, run), home.root, time.time())["summary"]
     common.say(f"asking {model} for a summary in prose")
     try:
-        text = prose.compose(summary, model)
+        written = {"text": prose.compose(summary, model), "model": model}
     except prose.ProseError as error:
         common.say(f"no prose: {error}; the report is whole without it")
-        return
-    files.atomic_write(home.root / "runs" / run / report_model.PROSE, json.dumps({"text": text, "model": model}).encode())
+        return None
+    files.atomic_write(home.root / "runs" / run / PROSE, json.dumps(written).encode())
+    return written

@@ -46,15 +46,30 @@ def place_for(output: Path | None) -> Path | None:
     return where
 
 
-def publish(home: Home, run: str, output: Path | None) -> Published:
-    """Write the report of a run as it stands, to its own directory or to `output`; with a baseline `benchmark_results.json` too."""
+def build(home: Home, run: str) -> dict[str, Any]:
+    """The report of a run as it stands: the shape of report.json."""
     db = common.ledger(home)
-    report = model.build(db, queries.run(db, run), home.root, time.time())
-    directory = output.absolute() if output is not None else home.root / "runs" / run  # a page to open has an absolute address
+    return model.build(db, queries.run(db, run), home.root, time.time())
+
+
+def publish(home: Home, report: dict[str, Any], output: Path | None) -> Published:
+    """Write the report to the directory of its run or to `output`; with a baseline `benchmark_results.json` too."""
+    directory = (
+        output.absolute() if output is not None else home.root / "runs" / report["run"]["id"]
+    )  # a page to open has an absolute address
     written = write.write(report, directory)
     if (figures := model.benchmark(report)) is not None:
         files.atomic_write(directory / "benchmark_results.json", json.dumps(figures, indent=2).encode() + b"\n")
     return Published(report, written.html)
+
+
+def show(published: Published, *, as_json: bool, opened: bool | None) -> None:
+    """The report on stdout as JSON; else its essence there, and the page in a browser: see `show_in_browser`."""
+    if as_json:
+        click.echo(json.dumps(published.report, indent=2))
+    else:
+        print_summary(published)
+        show_in_browser(published.page, wanted=opened)
 
 
 def print_summary(published: Published) -> None:

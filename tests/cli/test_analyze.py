@@ -65,6 +65,25 @@ def test_only_those_that_are_asked_for(house: House, flawed: Path) -> None:
     assert (report["summary"]["files"], report["exclude"]) == (3, ["shop/broken.py"])
 
 
+def test_an_exclude_that_matches_nothing_is_said(house: House, flawed: Path) -> None:
+    words = ("--agents", "tests", "--exclude", "vendor/*", "--exclude", "shop/", "--exclude", "*.md", "--json")
+    done = house.run("analyze", str(flawed), *words)
+    assert done.returncode == 0 and json.loads(done.stdout)["summary"]["files"] == 1
+    assert [line for line in done.stderr.splitlines() if "--exclude" in line] == [
+        "nightcrew: no Python file matches --exclude 'vendor/*', '*.md'"
+    ]
+    assert "--exclude" not in house.run("analyze", "--agents", "tests", "--exclude", "shop", "-d", cwd=flawed).stderr
+
+
+def test_what_becomes_of_each_is_told_on_stderr(house: House, flawed: Path) -> None:
+    done = house.run("analyze", str(flawed), "--agents", "tests,structure")
+    run = house.task("lead").run
+    told = [line.split()[:3] for line in done.stderr.splitlines() if line[0] in "●✓✗"]
+    assert {(sign, state) for sign, state, _ in told} <= {("●", "running"), ("✓", "done")}, "no step of an attempt that was met by chance"
+    assert sorted(task for sign, _, task in told if sign == "✓") == [f"{run}/lead", f"{run}/structure", f"{run}/tests"]
+    assert f"{run}/tests" not in done.stdout
+
+
 def test_a_baseline_is_measured_before_and_written_down(house: House, flawed: Path, tmp_path: Path) -> None:
     report = analyze(house, flawed, "--baseline", "--together", "--agents", "tests,structure", "-o", str(tmp_path / "out"))
     figures = json.loads((tmp_path / "out" / "benchmark_results.json").read_text())

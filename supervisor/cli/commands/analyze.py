@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,13 +15,17 @@ from click.shell_completion import CompletionItem
 from supervisor.cli import common, follow
 from supervisor.core.analysis.crew import PHASE
 from supervisor.core.analysis.figures import Phase
-from supervisor.core.analysis.nouns import Perspective
+from supervisor.core.analysis.nouns import Perspective, many
 from supervisor.core.errors import NotFound, UsageError
-from supervisor.core.states import TaskState
-from supervisor.host.paths import home
+from supervisor.host.paths import Home, home
 
 if TYPE_CHECKING:
+    from supervisor.config.project import Analyze
+    from supervisor.core.analysis.crew import Wanted
     from supervisor.daemon.analysis import Analysis
+    from supervisor.daemon.submit import Workplace
+    from supervisor.ledger.queries import TaskView
+    from worktrees.repository import Repository
 
 
 class _Agents(click.ParamType[tuple[Perspective, ...]]):
@@ -43,6 +48,36 @@ class _Agents(click.ParamType[tuple[Perspective, ...]]):
         return [CompletionItem(before + comma + name) for name in Perspective if name.startswith(last) and name not in given]
 
 
+class _Timeout(common.Duration):
+    """A duration that an analyst can have."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = super().convert(value, param, ctx)
+        if not 0 < seconds <= 86400:
+            self.fail("it is more than nothing and at most a day", param, ctx)
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The command line, as click read it."""
+
+    path: Path | None
+    repo: Path | None
+    agents: tuple[Perspective, ...] | None
+    base: str | None
+    baseline: bool
+    together: bool
+    exclude: tuple[str, ...]
+    timeout: float | None
+    """Seconds."""
+    model: str | None
+    output: Path | None
+    detach: bool
+    opened: bool | None
+    as_json: bool
+
+
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @click.option("-C", "--repo", type=click.Path(path_type=Path), help="The same as PATH, as the other verbs have it.")
@@ -51,7 +86,7 @@ class _Agents(click.ParamType[tuple[Perspective, ...]]):
 @click.option("--baseline", is_flag=True, help="Run each analyst alone first, and compare: benchmark_results.json.")
 @click.option("--together", is_flag=True, help="Let all begin at the same moment, once all are up.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files, such as 'vendor/*' (again for more).")
-@click.option("--timeout", type=common.Duration(), help='Of each analyst: "90s", "10m" (default: 10m).')
+@click.option("--timeout", type=_Timeout(), help='Of each analyst: "90s", "10m" (default: 10m).')
 @click.option("--model", help="Let this model write the summary in prose; it is sent what was found, and your API key pays for it.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where to write the report (default: with the run's records)."
@@ -59,21 +94,7 @@ class _Agents(click.ParamType[tuple[Perspective, ...]]):
 @click.option("-d", "--detach", is_flag=True, help="Do not follow it; nightcrew report RUN shows it later.")
 @click.option("--open/--no-open", "opened", default=None, help="Open the report in a browser (default: on a graphical desktop).")
 @common.json_option
-def command(
-    path: Path | None,
-    repo: Path | None,
-    agents: tuple[Perspective, ...] | None,
-    base: str | None,
-    baseline: bool,
-    together: bool,
-    exclude: tuple[str, ...],
-    timeout: float | None,
-    model: str | None,
-    output: Path | None,
-    detach: bool,
-    opened: bool | None,
-    as_json: bool,
-) -> int:
+def command(**typed: Any) -> int:
     """Look at a Python repository from five perspectives at once, and write a report.
 
     Each analyst has its own session and worktree; nothing of the repository is run and nothing leaves the machine, unless --model
@@ -85,61 +106,104 @@ def command(
     nightcrew analyze ../shop --agents security,complexity
     nightcrew analyze --baseline --together --json
     """
-    from supervisor.cli import progress, prose, reporting
-    from supervisor.core.analysis.crew import Wanted
-    from supervisor.daemon import analysis, submit
+    from supervisor.cli import prose, reporting
+
+    asked, where = _Asked(**typed), home()
+    place = _workplace(asked.path, asked.repo)
+    prepared = _prepared(place, asked)
+    output, model = reporting.place_for(asked.output), prose.ready(asked.model or place.settings.lead_model)
+    accepted = follow.hand_over(where, prepared.submission, place.repository.notes)
+    if asked.detach:
+        common.say(f"to see what they find: nightcrew report {accepted.run}")
+        return follow.say_accepted(accepted, as_json=asked.as_json)
+    views = _follow(where, accepted.run, _heading(place, prepared))
+    published = reporting.publish(where, _report(where, accepted.run, model), output)
+    reporting.show(published, as_json=asked.as_json, opened=asked.opened)
+    return follow.exit_code(views)
+
+
+def _workplace(path: Path | None, repo: Path | None) -> Workplace:
+    """Where to look. What is around a directory is looked at whole, and that is said."""
+    from supervisor.daemon import submit
 
     if path is not None and repo is not None:
         raise UsageError("PATH and -C are the same", why="give one of them", hint="nightcrew analyze --help")
-    if timeout is not None and not 0 < timeout <= 86400:
-        raise UsageError("bad value for --timeout", why="it is more than nothing and at most a day", hint="nightcrew analyze --timeout 10m")
     asked = path or repo
     place = submit.workplace(asked or Path())
     if asked is not None and asked.resolve() != place.repository.root:
         common.say(f"{asked} is inside {place.repository.root}: all of that is looked at; --exclude leaves parts out")
-    given = place.project.analyze
-    wanted = Wanted(
-        perspectives=agents or given.agents,
-        baseline=baseline,
-        together=together,
-        timeout_s=timeout or given.timeout_s,
-        exclude=exclude or given.exclude,
-    )
-    where = home()
-    prepared = analysis.prepare(place, wanted, base, None, os.environ)
-    at = f"{place.repository.root.name} at {prepared.submission.base_oid[:7]}"
+    return place
+
+
+def _prepared(place: Workplace, asked: _Asked) -> Analysis:
+    """The analysis to hand over. Raises NotFound when there is nothing to look at."""
+    from supervisor.daemon import analysis
+
+    prepared = analysis.prepare(place, _wanted(asked, place.project.analyze), asked.base, None, os.environ)
     if not prepared.extent.files:
-        raise NotFound(f"no Python files in {at}", why="there is nothing to analyze", hint="nightcrew analyze PATH, or --base REV")
-    output = reporting.place_for(output)
-    model = prose.ready(model or place.settings.lead_model)
-    accepted = follow.hand_over(where, prepared.submission, place.repository.notes)
-    if detach:
-        common.say(f"to see what they find: nightcrew report {accepted.run}")
-        return follow.say_accepted(accepted, as_json=as_json)
+        raise NotFound(
+            f"no Python files in {_at(place, prepared)}", why="there is nothing to analyze", hint="nightcrew analyze PATH, or --base REV"
+        )
+    if without := _without_a_match(place.repository, prepared.submission.base_oid, asked.exclude):
+        common.say(f"no Python file matches --exclude {', '.join(map(repr, without))}")
+    return prepared
+
+
+def _wanted(asked: _Asked, given: Analyze) -> Wanted:
+    """What was typed, and what the project says where nothing was."""
+    from supervisor.core.analysis.crew import Wanted
+
+    return Wanted(
+        perspectives=asked.agents or given.agents,
+        baseline=asked.baseline,
+        together=asked.together,
+        timeout_s=asked.timeout or given.timeout_s,
+        exclude=asked.exclude or given.exclude,
+    )
+
+
+def _without_a_match(repository: Repository, commit: str, patterns: Sequence[str]) -> list[str]:
+    """The patterns by which no Python file of the commit is left out."""
+    from agents.analysts.parameters import Excluded
+    from agents.analysts.sources import Source, tracked
+    from worktrees.git import BULK_S
+
+    if not patterns:
+        return []
+    listed = repository.git.run(repository.store, "ls-tree", "-r", "-z", "--full-tree", commit, deadline_s=BULK_S)
+    names = [Source(name, 0).shown for name in tracked(listed.out)]  # an entry of ls-tree has its mode and name where one of ls-files has
+    return [pattern for pattern in patterns if not any(map(Excluded([pattern]), names))]
+
+
+def _follow(where: Home, run: str, heading: str) -> list[TaskView]:
+    from supervisor.cli import progress
+
     try:
-        views = progress.watch(where, accepted.run, _heading(at, prepared))
+        return progress.watch(where, run, heading)
     except KeyboardInterrupt:
-        common.say(f"the analysts go on; to end them: nightcrew kill {accepted.run}")
-        common.say(f"to see what they found: nightcrew report {accepted.run}")
+        common.say(f"the analysts go on; to end them: nightcrew kill {run}")
+        common.say(f"to see what they found: nightcrew report {run}")
         raise
-    prose.write(where, accepted.run, model)
-    published = reporting.publish(where, accepted.run, output)
-    if as_json:
-        click.echo(json.dumps(published.report, indent=2))
-    else:
-        reporting.print_summary(published)
-        reporting.show_in_browser(published.page, wanted=opened)
-    return 0 if all(view.state is TaskState.DONE for view in views) else 1
 
 
-def _heading(at: str, prepared: Analysis) -> str:
+def _report(where: Home, run: str, model: str) -> dict[str, Any]:
+    """The report of the run, with the prose of `model`, if any."""
+    from supervisor.cli import prose, reporting
+
+    report = reporting.build(where, run)
+    if written := prose.write(where, run, report["summary"], model):
+        report["prose"] = written
+    return report
+
+
+def _heading(place: Workplace, prepared: Analysis) -> str:
     """What is looked at, and by how many: `flask at 5ecf997: 83 Python files, 5 perspectives, 8 tasks (security in 3 parts)`."""
     tasks = prepared.submission.spec.tasks
     parts = Counter(task.params["ANALYST"] for task in tasks if task.params.get(PHASE) == Phase.CREW)
     split = ", ".join(f"{name} in {count} parts" for name, count in parts.items() if count > 1)
-    counted = (_count(prepared.extent.files, "Python file"), _count(len(parts), "perspective"), _count(len(tasks), "task"))
-    return f"{at}: {', '.join(counted)}" + (f" ({split})" if split else "")
+    counted = (many(prepared.extent.files, "Python file"), many(len(parts), "perspective"), many(len(tasks), "task"))
+    return f"{_at(place, prepared)}: {', '.join(counted)}" + (f" ({split})" if split else "")
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def _at(place: Workplace, prepared: Analysis) -> str:
+    return f"{place.repository.root.name} at {prepared.submission.base_oid[:7]}"

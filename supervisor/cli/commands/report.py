@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,12 +35,8 @@ def command(run: str | None, output: Path | None, opened: bool | None, as_json: 
     from supervisor.cli import reporting
 
     where = home()
-    published = reporting.publish(where, _run(where, run), output)
-    if as_json:
-        click.echo(json.dumps(published.report, indent=2))
-    else:
-        reporting.print_summary(published)
-        reporting.show_in_browser(published.page, wanted=opened)
+    report = reporting.build(where, _run(where, run))
+    reporting.show(reporting.publish(where, report, output), as_json=as_json, opened=opened)
     return 0
 
 

@@ -6,10 +6,9 @@ import time
 
 import click
 
-from supervisor.cli import common
+from supervisor.cli import common, follow
 from supervisor.cli.names import unfinished_name
 from supervisor.core.errors import TimedOut
-from supervisor.core.states import TaskState
 from supervisor.faces import status, tasks_json
 from supervisor.host.paths import home
 from supervisor.ledger import queries
@@ -49,4 +48,4 @@ def command(names: tuple[str, ...], first: bool, timeout: float | None, as_json:
         common.print_json(tasks=[tasks_json.task(view) for view in ended])
     elif ended:
         common.say(status.tally(ended))
-    return 0 if all(view.state is TaskState.DONE for view in ended) else 1
+    return follow.exit_code(ended)

@@ -26,6 +26,8 @@ PIECES_MAX = 8
 """Of one perspective. Beyond it the set-up of worktrees is what takes the time."""
 PHASE = "ANALYST_PHASE"
 CORES = "ANALYST_CORES"
+TOGETHER = "ANALYST_TOGETHER"
+"""Set where an analyst was to begin at the same moment as the others, so that the figures can say when it did not."""
 TITLES: Mapping[Perspective, str] = {
     Perspective.SECURITY: "Look for security flaws",
     Perspective.COMPLEXITY: "Measure how complex the functions are",
@@ -78,7 +80,9 @@ def crew(wanted: Wanted, pieces: Mapping[Perspective, int], cores: int, commands
     )
     alone = _chain(analysts) if wanted.baseline else ()
     last_alone = tuple(task.name for task in alone[-1:])
-    at_once = tuple(replace(task, after=last_alone, after_on="finished", together="crew" if wanted.together else "") for task in analysts)
+    at_once = tuple(replace(task, after=last_alone, after_on="finished") for task in analysts)
+    if wanted.together:
+        at_once = tuple(replace(task, together="crew", params={**task.params, TOGETHER: "1"}) for task in at_once)
     lead = TaskSpec(
         name="lead",
         title="Merge what the analysts found",

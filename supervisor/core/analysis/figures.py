@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from supervisor.core.analysis.nouns import many
+
 HELPED = 1.05
 """A speedup below it is within what two runs of the same differ by."""
-
-
+APART_S = 1.0
+"""Analysts that were to begin together and begin further apart than this did not."""
 POSSIBLE = 1.02
 """An efficiency above it is no efficiency but a disturbed measurement."""
 
@@ -36,6 +38,8 @@ class Span:
     began: float
     """Its command began; with `together`, after the wait for the others."""
     ended: float
+    together: bool = False
+    """It was to begin at the same moment as the others of the crew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class Figures:
     per_agent: tuple[Agent, ...]
     spoilt: tuple[str, ...] = ()
     """Analysts that failed or ran more than once: the elapsed times hold what that cost, so nothing is compared."""
+    began_apart_s: float | None = None
+    """From the first to the last begin of those that were to begin together; None when that was not asked."""
 
     def to_json(self) -> dict[str, Any]:
         """As written to disk: the four seconds that everybody looks for stand at the top."""
@@ -87,7 +93,6 @@ class Figures:
             "setup_s": self.parallel.setup_s,
             "work_s": self.parallel.work_s,
             **asdict(self),
-            "per_agent": [asdict(agent) for agent in self.per_agent],
         }
 
 
@@ -123,18 +128,23 @@ def figures(spans: Iterable[Span], usable_cores: int, spoilt: Iterable[str] = ()
             for span in sorted(crew, key=lambda span: span.name)
         ),
         spoilt=spoilt,
+        began_apart_s=_apart([span.began for span in crew if span.together]),
     )
 
 
 def plainly(found: Figures | None) -> str:
-    """One sentence on what the figures mean; it says so when running at once did not help."""
+    """In plain words what the figures mean; they say so when running at once did not help, or when `together` did not hold."""
     if found is None:
         return "No analyst ended well, so there is nothing to say about running them at once."
     if found.spoilt:
         some = ", ".join(found.spoilt[:3]) + (f" and {len(found.spoilt) - 3} more" if len(found.spoilt) > 3 else "")
         return f"{some} failed or ran more than once, so the times say nothing about running at once."
-    who = f"{found.agents} analyst{'s' if found.agents != 1 else ''}"
-    cores = f"{found.usable_cores} usable core{'s' if found.usable_cores != 1 else ''}"
+    apart = found.began_apart_s or 0.0
+    return _worth(found) + (f" The analysts were to begin together, but began {apart:.1f} s apart." if apart > APART_S else "")
+
+
+def _worth(found: Figures) -> str:
+    who, cores = many(found.agents, "analyst"), many(found.usable_cores, "usable core")
     at_once, alone = found.parallel, found.sequential
     if alone is None or found.speedup is None:
         measure = "; --baseline measures what one after another would have taken" if found.agents > 1 else ""
@@ -165,6 +175,10 @@ def _one_by_one(spans: Sequence[Span]) -> Side:
 def _at_once(spans: Sequence[Span]) -> Side:
     created, began, ended = min(s.created for s in spans), min(s.began for s in spans), max(s.ended for s in spans)
     return Side(_seconds(ended - created), _seconds(began - created), _seconds(ended - began))
+
+
+def _apart(begins: Sequence[float]) -> float | None:
+    return _seconds(max(begins) - min(begins)) if begins else None
 
 
 def _ratio(over: float | None, under: float) -> float | None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from supervisor.core.analysis import figures, scores
 from supervisor.core.analysis.figures import Figures, Phase
+from supervisor.core.analysis.hot import hottest, summed
 from supervisor.core.analysis.merge import merge
-from supervisor.core.analysis.nouns import REPOSITORY, Facts, Finding, Perspective, Severity, order
+from supervisor.core.analysis.nouns import REPOSITORY, Facts, Finding, Perspective, Severity, many, order
 from supervisor.core.analysis.scores import Score
-from supervisor.core.analysis.wire import hottest
 from supervisor.core.states import FINAL
 
 SCHEMA = 1
@@ -94,11 +94,7 @@ def issues(facts: Iterable[Facts]) -> list[Finding]:
 
 def hot_spots(facts: Iterable[Facts]) -> list[dict[str, Any]]:
     """The files with the most findings over all perspectives, worst first."""
-    hot: dict[str, tuple[int, int, int]] = {}
-    for one in facts:
-        for file, (high, medium, low) in one.hot.items():
-            before = hot.get(file, (0, 0, 0))
-            hot[file] = (before[0] + high, before[1] + medium, before[2] + low)
+    hot = summed(item for one in facts for item in one.hot.items())
     return [{"file": file, "high": high, "medium": medium, "low": low} for file, (high, medium, low) in hottest(hot)[:MAX_HOT_SPOTS]]
 
 
@@ -116,7 +112,7 @@ def actions(facts: Mapping[Perspective, Facts], points: Mapping[Perspective, Sco
     if not found:
         files = max((one.files for one in facts.values()), default=0)
         if left:
-            return [f"Wait: {_many(left, 'analyst')} still at work."]
+            return [f"Wait: {many(left, 'analyst')} still at work."]
         found = ["Nothing urgent was found." if files else "There are no Python files here, so there was nothing to look at."]
     return found[:MAX_ACTIONS]
 
@@ -124,8 +120,7 @@ def actions(facts: Mapping[Perspective, Facts], points: Mapping[Perspective, Sco
 def _for_failed(failed: Sequence[Told]) -> Iterable[str]:
     if failed:
         names = " ".join(one.task for one in failed)
-        many = _many(len(failed), "analyst")
-        yield f"The picture is not whole: {many} failed ({failed[0].reason}). Run again: nightcrew retry {names}"
+        yield f"The picture is not whole: {many(len(failed), 'analyst')} failed ({failed[0].reason}). Run again: nightcrew retry {names}"
 
 
 def _for_security(facts: Facts | None) -> Iterable[str]:
@@ -135,7 +130,7 @@ def _for_security(facts: Facts | None) -> Iterable[str]:
         if number := facts.severities.get(severity, 0):
             first = next((finding for finding in facts.findings if finding.severity is severity), None)
             start = f", first {_place(first)} ({first.code})" if first else ""
-            yield f"Look at {_many(number, f'{severity}-severity security finding')}{start}."
+            yield f"Look at {many(number, f'{severity}-severity security finding')}{start}."
             return
 
 
@@ -143,7 +138,7 @@ def _for_unparsable(facts: Mapping[Perspective, Facts]) -> Iterable[str]:
     broken = [finding for one in facts.values() for finding in one.findings if finding.code == "syntax-error"]
     if broken:
         number = max(one.unparsable for one in facts.values())
-        yield f"Mend or exclude {_many(number, 'file')} that Python cannot parse, first {_place(min(broken, key=order))}."
+        yield f"Mend or exclude {many(number, 'file')} that Python cannot parse, first {_place(min(broken, key=order))}."
 
 
 def _for_complexity(facts: Facts | None) -> Iterable[str]:
@@ -155,7 +150,7 @@ def _for_tests(facts: Facts | None, point: Score | None) -> Iterable[str]:
     if facts is None or point is None or point.plain is None or point.plain >= 50:
         return
     if facts.counts["test_files"] == 0:
-        yield f"Write a first test: there is none beside {_many(facts.files, 'Python file')}."
+        yield f"Write a first test: there is none beside {many(facts.files, 'Python file')}."
     else:
         share = 100 * facts.counts["test_files"] / facts.files
         yield f"Write more tests: {share:.0f} % of the files are tests; 50 % would score 100."
@@ -206,7 +201,3 @@ def _failure(one: Told) -> dict[str, Any]:
 def _place(finding: Finding) -> str:
     file = "(repository)" if finding.file == REPOSITORY else finding.file
     return f"{file}:{finding.line}" if finding.line else file
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

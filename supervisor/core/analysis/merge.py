@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from supervisor.core.analysis.hot import summed
 from supervisor.core.analysis.nouns import COUNTS, Facts, Perspective, Severity, Shard, order
 
 _GREATEST = frozenset({"worst"})
@@ -18,11 +19,6 @@ def merge(parts: Iterable[Facts]) -> dict[Perspective, Facts]:
 
 
 def _one(name: Perspective, parts: list[Facts]) -> Facts:
-    hot: dict[str, tuple[int, int, int]] = {}
-    for part in parts:
-        for file, (high, medium, low) in part.hot.items():
-            before = hot.get(file, (0, 0, 0))
-            hot[file] = (before[0] + high, before[1] + medium, before[2] + low)
     return Facts(
         perspective=name,
         files=sum(part.files for part in parts),
@@ -31,7 +27,7 @@ def _one(name: Perspective, parts: list[Facts]) -> Facts:
         counts={count: _total(count, parts) for count in COUNTS[name]},
         severities={severity: sum(part.severities.get(severity, 0) for part in parts) for severity in Severity},
         findings=tuple(sorted((finding for part in parts for finding in part.findings), key=order)),
-        hot=dict(sorted(hot.items())),
+        hot=summed(item for part in parts for item in part.hot.items()),
     )
 
 

@@ -1,10 +1,12 @@
-"""What analysts find and count."""
+"""What analysts find and count, and how a count is said."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from supervisor.core.analysis.hot import Hot
 
 
 class Perspective(StrEnum):
@@ -89,8 +91,13 @@ class Facts:
     """All findings, also those beyond the limit of `findings`."""
     findings: tuple[Finding, ...] = ()
     """The worst ones first, see `order`."""
-    hot: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    hot: Mapping[str, Hot] = field(default_factory=dict)
     """The files with the most findings: file -> (high, medium, low)."""
+
+
+def many(count: int, noun: str) -> str:
+    """`1 file`, `2,800 files`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def order(finding: Finding) -> tuple[int, int, str, int, str, str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from supervisor.core.analysis import wire
-from supervisor.core.analysis.crew import PHASE
+from supervisor.core.analysis.crew import PHASE, TOGETHER
 from supervisor.core.analysis.figures import Phase, Span
 from supervisor.core.analysis.lead import Told
 from supervisor.core.analysis.nouns import Facts, Perspective
@@ -40,9 +40,7 @@ def spoilt(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     return [
         str(task["name"])
         for task in tasks
-        if task["params"].get("ANALYST") in set(Perspective)
-        and task["state"] in FINAL
-        and (task["state"] != "done" or (task["result"] or {}).get("epoch", 1) > 1)
+        if _is_analyst(task) and task["state"] in FINAL and (task["state"] != "done" or (task["result"] or {}).get("epoch", 1) > 1)
     ]
 
 
@@ -78,7 +76,8 @@ def _span(task: Mapping[str, Any]) -> Span | None:
         return None
     phase = _phase(task)
     name = str(task["name"]).removeprefix("alone-") if phase is Phase.BASELINE else str(task["name"])
-    return Span(name, phase, created=min(began, ended - result["spawn_to_done_ms"] / 1000), began=began, ended=ended)
+    created = min(began, ended - result["spawn_to_done_ms"] / 1000)
+    return Span(name, phase, created, began, ended, together=TOGETHER in task["params"])
 
 
 def seconds(text: Any) -> float | None:

@@ -10,10 +10,10 @@ An analyst is a program like any other: whatever it prints is checked here, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from supervisor.core.analysis.hot import Hot, hottest, summed
 from supervisor.core.analysis.nouns import COUNTS, Facts, Finding, Perspective, Severity, Shard, order
 
 SCHEMA = 1
@@ -44,7 +44,8 @@ def _line(facts: Facts, limit: int) -> str:
     # Made printable before they are put in order, so that whoever reads the line finds them in order.
     shown = (replace(one, file=tail(one.file, MAX_FILE), message=cut(one.message, MAX_TEXT)) for one in facts.findings)
     worst = sorted(shown, key=order)[:limit]
-    hot = hottest(_summed(facts.hot))[: min(limit, MAX_HOT)]
+    # By the names as they are shown: two files that look the same are one, and nothing of them is lost.
+    hot = hottest(summed((tail(file, MAX_FILE), numbers) for file, numbers in facts.hot.items()))[: min(limit, MAX_HOT)]
     shape = {
         "schema": SCHEMA,
         "analyst": str(facts.perspective),
@@ -87,11 +88,6 @@ def read(shape: Any) -> Facts:
         raise WireError(f"it is no analyst's result: {type(error).__name__}: {error}") from None
 
 
-def hottest(hot: Mapping[str, tuple[int, int, int]]) -> list[tuple[str, tuple[int, int, int]]]:
-    """Files with the worst first: by high, then medium, then low findings, then by name."""
-    return sorted(hot.items(), key=lambda item: (*(-number for number in item[1]), item[0]))
-
-
 def cut(text: str, size: int) -> str:
     """At most `size` characters, printable: control characters and lone surrogates become escapes."""
     shown = _printable(text[: size + 1])
@@ -108,15 +104,6 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text)
 
 
-def _summed(hot: Mapping[str, tuple[int, int, int]]) -> dict[str, tuple[int, int, int]]:
-    """By the names as they are shown: two files that look the same are one, and nothing of them is lost."""
-    found: dict[str, tuple[int, int, int]] = {}
-    for file, (high, medium, low) in hot.items():
-        before = found.get(name := tail(file, MAX_FILE), (0, 0, 0))
-        found[name] = (before[0] + high, before[1] + medium, before[2] + low)
-    return found
-
-
 def _finding(perspective: Perspective, row: Any) -> Finding:
     severity, file, line, code, message, weight = row
     return Finding(
@@ -130,7 +117,7 @@ def _finding(perspective: Perspective, row: Any) -> Finding:
     )
 
 
-def _hot(numbers: Any) -> tuple[int, int, int]:
+def _hot(numbers: Any) -> Hot:
     high, medium, low = numbers
     return (_count(high), _count(medium), _count(low))
 

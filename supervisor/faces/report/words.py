@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Any
 
 from supervisor.core.analysis.nouns import REPOSITORY, Perspective
+from supervisor.core.analysis.nouns import many as many  # the pages take their words from here, this one too
 from supervisor.core.errors import one_line
 
 Report = Mapping[str, Any]
@@ -106,11 +107,6 @@ def moment(text: str | None) -> str:
     except ValueError:
         return text
     return f"{at.astimezone(UTC):%d %b %Y, %H:%M} UTC".lstrip("0")
-
-
-def many(count: int, noun: str) -> str:
-    """`1 file`, `2,800 files`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(parts: Sequence[str]) -> str:

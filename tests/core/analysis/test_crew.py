@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.analysis.crew import PIECE_MAX_FILES, PIECES_MAX, Wanted, crew, shards
+from supervisor.core.analysis.crew import PIECE_MAX_FILES, PIECES_MAX, TOGETHER, Wanted, crew, shards
 from supervisor.core.analysis.nouns import Perspective
 
 COMMANDS = {"analyst": ("python", "-m", "analyst"), "lead": ("python", "-m", "lead")}
@@ -65,6 +65,7 @@ def test_together_is_for_the_crew_alone() -> None:
         ("complexity", "crew"),
         ("lead", ""),
     ]
+    assert [task.name for task in tasks if TOGETHER in task.params] == ["security", "complexity"], "the figures look whether it held"
 
 
 @pytest.mark.parametrize("perspectives", [ALL, ALL[:1]])

@@ -256,6 +256,35 @@ def test_what_failed_or_ran_again_is_compared_with_nothing() -> None:
     assert told.spoilt([good, again, {**good, "state": "failed"}, {**good, "state": "running"}]) == ["tests", "tests"]
 
 
+def test_a_task_of_another_kind_spoils_nothing_whatever_its_parameters() -> None:
+    assert told.spoilt([{**outcome(facts(TESTS)), "kind": "shell", "state": "failed"}]) == []
+
+
+def test_it_is_said_when_those_that_were_to_begin_together_did_not() -> None:
+    def begun(*after_s: float, **marked: str) -> figures.Figures:
+        """One analyst a number, which began so many seconds after 06:00:01."""
+        good = outcome(facts(TESTS))
+        crew = [
+            {
+                **good,
+                "name": f"tests-{number}",
+                "params": {**good["params"], **marked},
+                "result": {**good["result"], "started": f"2026-11-21T06:00:{1 + seconds:06.3f}Z", "ended": "2026-11-21T06:00:59.000Z"},
+            }
+            for number, seconds in enumerate(after_s)
+        ]
+        found = figures.figures(told.spans(crew), 2)
+        assert found is not None
+        return found
+
+    late = begun(0.0, 3.25, ANALYST_TOGETHER="1")
+    assert late.to_json()["began_apart_s"] == 3.25
+    assert figures.plainly(late).endswith(". The analysts were to begin together, but began 3.2 s apart.")
+    held, never_asked = begun(0.0, 0.9, ANALYST_TOGETHER="1"), begun(0.0, 3.25)
+    assert (held.began_apart_s, never_asked.began_apart_s) == (0.9, None)
+    assert "apart" not in figures.plainly(held) + figures.plainly(never_asked)
+
+
 def test_the_baseline_is_for_the_figures_and_for_nothing_else() -> None:
     crew = [say(facts(SECURITY, issues=1))]
     baseline = [

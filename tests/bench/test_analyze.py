@@ -1,0 +1,56 @@
+"""`nightcrew bench analyze`: the pool gets the very commands that the crew had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.bench import analyze
+from supervisor.core.errors import ToolFailed
+from tests.support import make_repository
+
+
+def report(**alone_s: float) -> dict[str, Any]:
+    """Of a run whose analysts took so many seconds alone."""
+    agents = [{"name": name, "alone_s": seconds} for name, seconds in alone_s.items()]
+    figures = {"sequential": {"elapsed_s": 9.0}, "per_agent": agents}
+    return {"figures": figures, "repository": {"name": "shop"}, "summary": {"parallel": "tests failed or ran more than once."}}
+
+
+def outcome(name: str, **params: str) -> dict[str, Any]:
+    return {"name": name, "params": params}
+
+
+def test_the_pool_gets_what_the_crew_was_asked_for_longest_first() -> None:
+    ran = [
+        outcome("alone-tests", ANALYST="tests", ANALYST_PHASE="baseline"),
+        outcome("tests", ANALYST="tests", ANALYST_EXCLUDE="vendor/*"),
+        outcome("security-1", ANALYST="security", ANALYST_SHARD="1/2"),
+        outcome("security-2", ANALYST="security", ANALYST_SHARD="2/2"),
+        outcome("lead"),
+    ]
+    assert analyze.orders(report(**{"tests": 0.5, "security-1": 2.0, "security-2": 3.0}), ran) == [
+        {"ANALYST": "security", "ANALYST_SHARD": "2/2"},
+        {"ANALYST": "security", "ANALYST_SHARD": "1/2"},
+        {"ANALYST": "tests", "ANALYST_EXCLUDE": "vendor/*"},
+    ]
+
+
+@pytest.mark.parametrize("figures", [None, {"sequential": None, "per_agent": []}])
+def test_where_nothing_can_be_compared_there_is_no_figure(figures: dict[str, Any] | None) -> None:
+    with pytest.raises(ToolFailed, match="nothing to compare shop: tests failed or ran more than once"):
+        analyze.orders({**report(), "figures": figures}, [])
+
+
+def test_a_round_measures_all_three(tmp_path: Path) -> None:
+    source = make_repository(
+        tmp_path / "shop", {"a.py": "x = 1\n", "vendor/b.py": "x = 1\n", "nightcrew.toml": '[analyze]\nexclude = ["vendor"]\n'}
+    )
+    said: list[str] = []
+    found = analyze.measure(source, 1, tmp_path, said.append)
+    assert (found["repo"], found["files"], found["agents"], found["spoilt"]) == ("shop", 1, 5, [])
+    assert found["pool_s"] > 0 and found["sequential_s"] > 0 and found["ratio_to_pool"] > 0
+    assert len(found["rounds"]) == 1 and "plain pool" in analyze.table(found)
+    assert [path.name for path in tmp_path.iterdir()] == ["shop"], "it works in a place of its own and removes it"
