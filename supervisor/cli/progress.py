@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ _STYLES = {"31": "red", "32": "green", "33": "yellow", "36": "cyan", "2": "dim"}
 def watch(home: Home, run: str, heading: str) -> list[TaskView]:
     """Show the run until every task of it has ended; returns them. Ctrl-C passes through: the tasks go on."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal or console.is_dumb_terminal:
+    if not sys.stderr.isatty() or console.is_dumb_terminal:  # FORCE_COLOR makes rich call a pipe a terminal
         return follow.print_changes(home, run, err=True)
     views: list[TaskView] = []
     with Live(console=console, auto_refresh=False, transient=False) as live:
