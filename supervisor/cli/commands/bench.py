@@ -1,4 +1,4 @@
-"""`nightcrew bench spawn` and `nightcrew bench analyze`."""
+"""`nightcrew bench spawn`, `analyze`, `fairness` and `gateway`."""
 
 from __future__ import annotations
 
@@ -78,6 +78,53 @@ def analyze(source: Path, rounds: int, under: Path | None, as_json: bool) -> Non
         common.print_json(**report)
     else:
         click.echo(analyze.table(report))
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="10 virtual minutes instead of an hour; too short for the aims of fairness.")
+@click.option("--seeds", type=click.IntRange(1, 99), default=3, show_default=True, help="How many seeds, from 1 on.")
+@common.json_option
+def fairness(quick: bool, seeds: int, as_json: bool) -> None:
+    """How the gateway shares a provider's limit, beside what others do: one virtual hour of 50 agents that want far more than there is.
+
+    Nothing is sent anywhere and no time passes: it is a simulation, in which the gateway's admission is the real one. It measures and never
+    judges: the exit code says only whether it ran.
+
+    \b
+    nightcrew bench fairness
+    nightcrew bench fairness --quick --seeds 1 --json
+    """
+    from supervisor.bench.fairness import runs, scenarios
+
+    report = scenarios.measure(range(1, seeds + 1), scenarios.QUICK_S if quick else runs.HOUR_S, common.say)
+    if as_json:
+        common.print_json(**report)
+    else:
+        click.echo(scenarios.table(report))
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="A short run: 5,000 requests instead of 100,000.")
+@_under
+@common.json_option
+def gateway(quick: bool, under: Path | None, as_json: bool) -> None:
+    """What the gateway costs: CPU, time added to a request, memory; beside LiteLLM's proxy where `make bench-peers` installed it.
+
+    Real sockets and a real account; the provider is a process of this machine. A full run takes some minutes.
+
+    \b
+    nightcrew bench gateway --quick
+    nightcrew bench gateway --json
+    """
+    from supervisor.bench.gateway import measure
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    report = measure.measure(measure.QUICK if quick else measure.Options(), under, common.say)
+    if as_json:
+        common.print_json(**report)
+    else:
+        click.echo(measure.table(report))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of every signal handler

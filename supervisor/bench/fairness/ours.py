@@ -1,0 +1,99 @@
+"""Our policy in the simulated world: the real `Traffic`, told what the proxy would tell it and obeyed as the proxy would obey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from supervisor.bench.fairness.world import ROUNDING, Headers, Turn, World
+from supervisor.core.gateway.client_env import is_patient
+from supervisor.core.gateway.commands import Alert, Command, Journal, Send, TurnAway
+from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick
+from supervisor.core.gateway.nouns import Agent, Api, End, LaneKey, Level, Observed, Refusal, Usage
+from supervisor.core.gateway.settings import GatewaySettings, Limits, Policy, Upstream
+from supervisor.core.gateway.traffic import Traffic
+
+LANE = LaneKey(Api.ANTHROPIC, "opus-4")
+MAX_TOKENS = 64_000
+
+
+class Gateway:
+    """The gateway. The limit is configured; its use by others and the size of requests must be learned."""
+
+    def __init__(self, world: World, policy: Policy | None = None) -> None:
+        self._world = world
+        upstream = Upstream("provider", Api.ANTHROPIC, "http://127.0.0.1", limits=Limits(tpm=world.upstream.limit_tpm))
+        self.traffic = Traffic(GatewaySettings(upstreams=(upstream,), policy=policy or Policy()), world.now)
+        self.journal: list[tuple[float, Journal | Alert]] = []
+        self._turns: dict[int, Turn] = {}
+        self._tickets: dict[int, int] = {}
+        self._last_ticket = 0
+        self._wake: float | None = None
+
+    def arrived(self, turn: Turn) -> None:
+        """Each request has a ticket of its own, also when it is one that comes again; the body is what tells."""
+        self._last_ticket += 1
+        self._turns[self._last_ticket], self._tickets[turn.number] = turn, self._last_ticket
+        self._tell(
+            Arrived(
+                self._last_ticket,
+                Agent(turn.agent, epoch=1, task_class=turn.task_class, patient=is_patient(turn.task_class)),
+                LANE,
+                model="claude-opus-4-8",
+                upstreams=("provider",),
+                body_bytes=turn.body_bytes,
+                max_tokens=MAX_TOKENS,
+                body_key=f"{turn.agent}/{turn.number}",
+                session=turn.agent,
+            )
+        )
+
+    def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:
+        """A 429: the client hears nothing of it."""
+        self._tell(Refused(self._tickets[turn.number], Refusal.RATE_LIMITED, _observed(headers, float(retry_after))))
+
+    def began(self, turn: Turn, headers: Headers) -> None:
+        """Headers and message_start come in one piece."""
+        ticket = self._tickets[turn.number]
+        self._tell(Responded(ticket, _observed(headers)))
+        self._tell(Began(ticket, Usage(input=turn.input, output=1)))
+
+    def ended(self, turn: Turn) -> None:
+        """The whole answer came."""
+        ticket = self._tickets.pop(turn.number)
+        del self._turns[ticket]
+        self._tell(Ended(ticket, End.SERVED, Usage(input=turn.input, output=turn.output)))
+        self._world.finish(turn)
+
+    def _tell(self, event: Event) -> None:
+        self._obey(self.traffic.handle(event, self._world.now))
+        wake = self.traffic.wakes_at(self._world.now)
+        if wake is not None and (self._wake is None or wake < self._wake):
+            self._wake = wake
+            self._world.timeline.at(wake, lambda: self._tick(wake))
+
+    def _tick(self, planned: float) -> None:
+        if planned == self._wake:
+            self._wake = None
+            self._tell(Tick())
+
+    def _obey(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            match command:
+                case Send():
+                    self._world.send(self._turns[command.ticket], self)
+                case TurnAway():
+                    turn = self._turns.pop(command.ticket)
+                    del self._tickets[turn.number]
+                    if command.retry_after_s is None:
+                        raise RuntimeError(f"{turn.agent} turned away for good: {command.status} {command.why}")
+                    self._world.refuse(turn, command.retry_after_s)
+                case Journal() | Alert():
+                    self.journal.append((self._world.now, command))
+                case _:
+                    assert_never(command)
+
+
+def _observed(headers: Headers, retry_after_s: float | None = None) -> Observed:
+    level = Level(headers.limit, headers.remaining, headers.full_in_s)
+    return Observed({"tokens": level}, retry_after_s=retry_after_s, rounding=ROUNDING)

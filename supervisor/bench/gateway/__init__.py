@@ -1,0 +1,8 @@
+"""What the gateway costs: real sockets, a real account, and a provider and clients that cost as little as they can.
+
+upstream   the provider: a process that answers every request with the same stream
+load       the clients: as many connections as asked, each sending the next request when its answer is whole
+place      a state directory with running attempts, and the gateway's process in it
+peers      LiteLLM's proxy, from an environment of its own
+measure    what is run in which order, and the report
+"""

@@ -1,0 +1,157 @@
+"""What one agent may spend by itself: tokens a minute, dollars of its task; and the crew's dollars of one night.
+
+A cap holds its own agent back and nobody else. The tokens of the last 60 s are exact, so no minute anywhere holds more than the cap (but
+for what an estimate was short). A single request larger than the cap goes alone, when the minute before it was empty, and its excess
+counts in the minutes after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor.core.gateway.nouns import Agent
+from supervisor.core.gateway.rank import Flow, Rank
+from supervisor.core.gateway.recent import Recent
+from supervisor.core.gateway.ticket import Ticket
+
+NIGHT_S = 12 * 3600.0
+NIGHT_STEP_S = 600.0
+CENT = 1e-9
+"""Dollars: what float sums may be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now: at `until`, or (None) when a request of the same cap has ended."""
+
+    until: float | None
+    night: bool = False
+    """The cap is the crew's, not its agent's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Not at all, and why: for the person whose agent stops."""
+
+    why: str
+
+
+class Night:
+    """The crew's dollars of the last 12 hours."""
+
+    def __init__(self, cap: float | None) -> None:
+        self.cap = cap
+        self.spent = Recent(NIGHT_S, NIGHT_STEP_S)
+        self.bounds = 0.0
+        """The most that the requests in flight can cost."""
+        self.in_flight = 0
+        self.held: list[Budget] = []
+        """Agents that wait for one of them to end."""
+
+
+class Budget:
+    """One agent: its caps, what it spent, and its requests."""
+
+    __slots__ = (
+        "agent", "bounds", "capped", "cost_known", "held", "in_flight", "night", "queued", "recent", "seen_at", "spent",
+    )  # fmt: skip
+
+    def __init__(self, agent: Agent, night: Night, spent: float | None) -> None:
+        self.night = night
+        self.recent = Recent()
+        """Tokens charged against limits."""
+        self.spent = spent or 0.0
+        self.cost_known = spent is not None
+        self.bounds = 0.0
+        self.in_flight = 0
+        self.queued = 0
+        self.held: list[tuple[Rank, Flow]] = []
+        """Flows set aside until this budget allows more."""
+        self.seen_at = 0.0
+        self.meet(agent)
+
+    def meet(self, agent: Agent) -> None:
+        """It came again, perhaps with other caps."""
+        self.agent = agent
+        self.capped = agent.tpm_max is not None or agent.cost_max is not None or self.night.cap is not None
+
+    def verdict(self, ticket: Ticket, now: float) -> Wait | Never | None:
+        """Whether its caps let this request go now (None)."""
+        return self._by_cost(ticket, now) or self._by_tokens(ticket.guess.warm + ticket.guess.output, now)
+
+    def open(self, ticket: Ticket, now: float) -> None:
+        """It is sent: count what is reserved, and the most it can cost."""
+        self.in_flight += 1
+        tokens, cap = ticket.input + ticket.output, self.agent.tpm_max
+        if cap is not None and tokens > cap:
+            ticket.slot = self._spread(tokens, max(cap, 1.0), now)
+        else:
+            ticket.slot = self.recent.add(tokens, now)
+        if ticket.bound is not None:
+            self.bounds += ticket.bound
+            self.night.bounds += ticket.bound
+        self.night.in_flight += 1
+
+    def change(self, ticket: Ticket, tokens: float) -> None:
+        """It took so many more tokens (or fewer) than was counted."""
+        if ticket.slot is not None:
+            self.recent.change(ticket.slot, tokens)
+
+    def close(self, ticket: Ticket, cost_usd: float | None, now: float) -> None:
+        """It is over. Without a known cost its bound is what it cost."""
+        self._release(ticket)
+        cost = ticket.bound if cost_usd is None else max(0.0, cost_usd)
+        if cost is not None:
+            self.cost_known = True
+            if cost:
+                self.spent += cost
+                self.night.spent.add(cost, now)
+
+    def take_back(self, ticket: Ticket) -> None:
+        """It was not served: nothing was spent."""
+        self.change(ticket, -(ticket.input + ticket.output))
+        self._release(ticket)
+
+    def _release(self, ticket: Ticket) -> None:
+        self.in_flight -= 1
+        self.night.in_flight -= 1
+        bound = ticket.bound or 0.0
+        self.bounds = self.bounds - bound if self.in_flight else 0.0  # float rounding does not pile up
+        self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
+
+    def _by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
+        cap, night = self.agent.cost_max, self.night
+        if cap is None and night.cap is None:
+            return None
+        bound = ticket.bound
+        if bound is None:
+            return Never(f"{ticket.event.model} has no known price, so a cost cap cannot be kept; give it one in the gateway's prices")
+        if cap is not None and self.spent + self.bounds + bound > cap + CENT:
+            if self.in_flight:
+                return Wait(None)
+            return Never(_too_dear(f"the task {self.agent.name} may cost", cap, self.spent, bound))
+        if night.cap is None or (spent := night.spent.sum(now)) + night.bounds + bound <= night.cap + CENT:
+            return None
+        if night.in_flight:
+            return Wait(None, night=True)
+        return Never(_too_dear("the crew may cost in 12 hours", night.cap, spent, bound))
+
+    def _by_tokens(self, tokens: float, now: float) -> Wait | None:
+        cap = self.agent.tpm_max
+        if cap is None:
+            return None
+        room = max(0.0, cap - tokens)
+        if self.recent.sum(now) <= room:
+            return None
+        return Wait(self.recent.at_most_at(room, now))
+
+    def _spread(self, tokens: float, cap: float, now: float) -> list[float]:
+        first = self.recent.add(cap, now)
+        while (tokens := tokens - cap) > 0:
+            now += 60.0
+            self.recent.add_later(min(tokens, cap), now)
+        return first
+
+
+def _too_dear(what: str, cap: float, spent: float, bound: float) -> str:
+    return f"{what} ${cap:.2f}: ${spent:.2f} is spent, and this request can cost ${bound:.2f}"

@@ -1,0 +1,156 @@
+"""How many tokens a request will take, learned from what the requests before it took.
+
+- Input: bytes of the body over `ratio`, the bytes a token of this agent and model, and one mean deviation more: what was too much comes
+  back with the first byte, what was too little may be refused. New agents begin with the model's ratio, new models with 3.6.
+- What is cached: the client's session had so many tokens in the provider's cache after its last turn, on one account, for five minutes.
+- Output: mean plus one mean deviation of this agent's outputs, 1200 before the first; never `max_tokens`, which clients set to 64,000.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.core.gateway.events import Arrived
+from supervisor.core.gateway.nouns import Usage
+
+FIRST_RATIO = 3.6
+"""Bytes of JSON a token, measured on English prompts and code."""
+FIRST_SPREAD = 0.2
+"""Part by which a new agent's prompts may be larger than that: 3.0 bytes a token is the least that was seen of text."""
+RATIOS = (0.5, 20_000.0)
+"""Nothing outside is believed. An image is a million bytes and 1500 tokens."""
+FIRST_OUTPUT = 1200.0
+GAIN = 0.25
+"""Weight of the newest turn, once there were four."""
+CACHE_S = 300.0
+"""How long a provider keeps a prompt cached after its last use (Anthropic's and OpenAI's short form)."""
+FORGET_S = 3600.0
+
+
+@dataclass(slots=True)
+class Guess:
+    """What one request will take. `warm`: tokens of `input` that count when it goes to the account `home`, where the rest is cached."""
+
+    input: float
+    output: float
+    warm: float
+    home: str = ""
+
+
+class Habit:
+    """What one agent's turns with one model were like."""
+
+    __slots__ = ("deviation", "mean", "ratio", "spread", "turns", "used_at")
+
+    def __init__(self, ratio: float) -> None:
+        self.ratio = ratio
+        self.spread = FIRST_SPREAD
+        """Mean deviation of the ratio, as a part of it."""
+        self.mean = self.deviation = 0.0
+        self.turns = 0
+        self.used_at = 0.0
+
+    def saw_input(self, ratio: float, gain: float) -> None:
+        """One turn had so many bytes a token."""
+        ratio = _within(ratio)
+        off = abs(ratio - self.ratio) / self.ratio
+        self.spread += GAIN * (min(off, 1.0) - self.spread)
+        self.ratio += gain * (ratio - self.ratio)
+
+    def saw_output(self, tokens: float) -> None:
+        """One turn wrote so much."""
+        self.turns += 1
+        gain = 1 / self.turns if self.turns < 1 / GAIN else GAIN
+        off = abs(tokens - self.mean) if self.turns > 1 else tokens / 2
+        self.mean += gain * (tokens - self.mean)
+        self.deviation += gain * (off - self.deviation)
+
+
+@dataclass(slots=True)
+class _Warm:
+    account: str
+    tokens: float
+    at: float
+
+
+class Estimator:
+    """All habits, and what is cached where."""
+
+    def __init__(self) -> None:
+        self._habits: dict[tuple[str, str], Habit] = {}
+        self._models: dict[str, float] = {}
+        self._warm: dict[tuple[str, str, str], _Warm] = {}
+
+    def habit(self, agent: str, model: str) -> Habit:
+        """One agent's habit with one model; new ones begin like the model's."""
+        habit = self._habits.get((agent, model))
+        if habit is None:
+            habit = self._habits[agent, model] = Habit(self._models.get(model, FIRST_RATIO))
+        return habit
+
+    def guess(self, event: Arrived, now: float) -> Guess:
+        """What this request will take. All numbers are at least 1."""
+        habit = self.habit(event.agent.name, event.model)
+        habit.used_at = now
+        tokens = event.body_bytes / habit.ratio * (1 + habit.spread)
+        if tokens < 1:
+            tokens = 1.0
+        output = habit.mean + habit.deviation if habit.turns else FIRST_OUTPUT
+        if event.max_tokens is not None and event.max_tokens < output:
+            output = float(event.max_tokens)
+        if output < 1:
+            output = 1.0
+        warm = self._warm.get((event.agent.name, event.model, event.session))
+        if warm is None or now - warm.at > CACHE_S:
+            return Guess(tokens, output, tokens)
+        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account)
+
+    def saw_input(self, event: Arrived, account: str, usage: Usage, now: float) -> None:
+        """The provider said what the input was."""
+        prompt = usage.input + usage.cache_read + usage.cache_write
+        if prompt <= 0:
+            return
+        habit = self.habit(event.agent.name, event.model)
+        ratio = event.body_bytes / prompt
+        habit.saw_input(ratio, GAIN if habit.turns else 1.0)
+        known = self._models.get(event.model)
+        self._models[event.model] = habit.ratio if known is None else known + 0.1 * (habit.ratio - known)
+        key = (event.agent.name, event.model, event.session)
+        cached = usage.cache_read + usage.cache_write
+        if cached > 0:
+            self._warm[key] = _Warm(account, cached, now)
+        else:
+            self._warm.pop(key, None)
+
+    def saw_output(self, event: Arrived, tokens: int) -> None:
+        """A request that was served to its end wrote so much."""
+        self.habit(event.agent.name, event.model).saw_output(tokens)
+
+    def forget(self, now: float) -> None:
+        """Drop what was not used for an hour; what a model is like stays."""
+        self._warm = {key: warm for key, warm in self._warm.items() if now - warm.at <= CACHE_S}
+        self._habits = {key: habit for key, habit in self._habits.items() if now - habit.used_at <= FORGET_S}
+
+    def learned(self) -> dict[str, Any]:
+        """JSON for `recall`."""
+        habits = [[*key, h.ratio, h.mean, h.deviation, h.turns] for key, h in self._habits.items()]
+        return {"models": dict(self._models), "habits": habits}
+
+    def recall(self, learned: object, now: float) -> None:
+        """Take over what `learned` gave before a restart; what is not understood is left out."""
+        if not isinstance(learned, dict):
+            return
+        with suppress(AttributeError, TypeError, ValueError):
+            self._models.update({str(model): _within(float(ratio)) for model, ratio in learned["models"].items()})
+        for entry in learned.get("habits") or ():
+            with suppress(TypeError, ValueError):
+                agent, model, ratio, mean, deviation, turns = entry
+                habit = self._habits[str(agent), str(model)] = Habit(_within(float(ratio)))
+                habit.mean, habit.deviation, habit.turns = max(0.0, float(mean)), max(0.0, float(deviation)), max(0, int(turns))
+                habit.used_at = now
+
+
+def _within(ratio: float) -> float:
+    return min(max(ratio, RATIOS[0]), RATIOS[1])

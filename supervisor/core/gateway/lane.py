@@ -1,0 +1,218 @@
+"""One fair queue for requests that the same accounts could serve: which request goes next, and to which account.
+
+In order: interactive before normal before batch, in a class the smallest start tag. The first in order takes any pool that has room for it
+(the one that holds its cached prompt when that has room, else the one with the most); when none has, it *claims* those that it waits for,
+and nobody behind it may use them: a big request is never overtaken by small ones until it starves. Requests that could go to different
+upstreams (their `Route`) claim different pools, so one route never blocks another.
+
+What the classes above take while one waits is credited to it at `batch_share`, and from time to time its first request is first of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.bucket import NEVER
+from supervisor.core.gateway.budget import Never, Wait
+from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
+from supervisor.core.gateway.nouns import LaneKey
+from supervisor.core.gateway.pool import Pool
+from supervisor.core.gateway.rank import Rank
+from supervisor.core.gateway.settings import Policy
+from supervisor.core.gateway.ticket import Ticket
+
+INTERACTIVE, NORMAL, BATCH = range(3)
+CLASSES: Final = (TaskClass.INTERACTIVE, TaskClass.NORMAL, TaskClass.BATCH)
+AROUND_S = 900.0
+"""Headroom for interactive agents is kept so long after one of them was last heard of; a crew without them uses the whole bucket."""
+FLOOR_S = 15.0
+"""Seconds of the rate a lower class must be owed before it goes first: a person's few requests in a row are not interrupted."""
+LEAST_WAIT_S = 0.001
+"""No timer is shorter: what is due sooner is due now, within the bucket's slack."""
+REQUEST_TOKENS = 1000.0
+"""What a request counts as where only requests are limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One way to one pool."""
+
+    pool: Pool
+    upstream: str
+
+
+class Route:
+    """The doors that requests with the same list of upstreams may take, in the user's order; one for each pool."""
+
+    __slots__ = ("doors", "lane", "names")
+
+    def __init__(self, lane: Lane, names: tuple[str, ...]) -> None:
+        self.lane = lane
+        self.names = names
+        self.doors: tuple[Door, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A request's cost in its bottleneck: how many tokens of the lane's main dimension its scarcest one is worth."""
+
+    request: float
+    input: float
+    output: float
+    total: float
+    rate: float = 0.0
+    """Cost a second that all pools give together; 0: not known."""
+
+    def of(self, tokens_in: float, tokens_out: float) -> float:
+        """At least one token."""
+        cost, other = self.request, tokens_in * self.input
+        if other > cost:
+            cost = other
+        other = tokens_out * self.output
+        if other > cost:
+            cost = other
+        other = (tokens_in + tokens_out) * self.total
+        return other if other > cost else cost
+
+
+class Lane:
+    """Mutable. `wake` is when the first request in the queue may go by time alone (infinite: when something happens)."""
+
+    def __init__(self, key: LaneKey, policy: Policy, hold: Callable[[Ticket, Wait | Never], None]) -> None:
+        """`hold` is told of a request that its agent's caps hold back, and takes it (or its flow) out of the queue."""
+        self.key = key
+        self._hold = hold
+        self.pools: dict[str, Pool] = {}
+        self.routes: dict[tuple[str, ...], Route] = {}
+        self.ranks = tuple(Rank() for _ in CLASSES)
+        self.by_class = dict(zip(CLASSES, self.ranks, strict=True))
+        self.wake = NEVER
+        self._headroom_until = -NEVER
+        self.reload(policy)
+        self.waiting = 0
+        """How many wait in all classes."""
+        self.price = Price(1.0, 0.0, 0.0, 1.0)
+        """By the limits as they are now."""
+
+    def reload(self, policy: Policy) -> None:
+        """Another policy from now on."""
+        share = min(max(policy.batch_share, 0.0), 0.5)
+        self._credit = share / (1 - share)
+        self._headroom = policy.headroom
+
+    def reprice(self) -> None:
+        """A limit changed."""
+        self.price = _price(self.pools.values())
+
+    def cost_of(self, ticket: Ticket) -> float:
+        """What it is expected to cost, where its prompt is cached."""
+        return self.price.of(ticket.guess.warm, ticket.guess.output)
+
+    def wait_s(self, rank: Rank, cost: float, now: float) -> float:
+        """Seconds until so much in front of it has gone, with all that the classes above have waiting, once the first may go at all."""
+        above = sum(other.cost for other in self.ranks[: self.ranks.index(rank)])
+        rate = self.price.rate
+        starts = [pool.trouble.ready_at(now) for pool in self.pools.values()] if self.wake == NEVER else [self.wake]
+        start = min(starts, default=now)
+        return (0.0 if start == NEVER else max(0.0, start - now)) + ((above + cost) / rate if rate else 0.0)
+
+    # Who goes next ------------------------------------------------------------------------------------------------------------------
+
+    def next(self, now: float) -> tuple[Ticket, Door] | None:
+        """The request to send now. None: nobody may go, and `wake` is when to look again."""
+        self.wake = NEVER
+        claimed: set[str] = set()
+        for rank, share in self._order(now):
+            for ticket in self._firsts(rank, now):
+                door = self.choose(ticket, share, now, claimed)
+                if door:
+                    return ticket, door
+                self._claim(ticket, share, claimed, now)
+            if len(claimed) == len(self.pools):
+                break
+        return None
+
+    def leaves(self, rank: Rank, now: float) -> float:
+        """The part of the bucket that a class leaves to interactive agents, when there are any."""
+        return 0.0 if rank is self.ranks[INTERACTIVE] or now >= self._headroom_until else self._headroom
+
+    def met(self, rank: Rank, now: float) -> None:
+        """A request of that class arrived."""
+        if rank is self.ranks[INTERACTIVE]:
+            self._headroom_until = now + AROUND_S
+
+    def choose(self, ticket: Ticket, share: float, now: float, claimed: frozenset[str] | set[str] = frozenset()) -> Door | None:
+        """The door that it may take now: to where its prompt is cached, else to the pool with the most room."""
+        doors = ticket.route.doors
+        if len(doors) == 1:
+            door = doors[0]
+            return door if door.pool.key.account not in claimed and door.pool.fits(ticket, share, now) else None
+        fitting = [door for door in doors if door.pool.key.account not in claimed and door.pool.fits(ticket, share, now)]
+        home = ticket.guess.home
+        return max(fitting, key=lambda door: (door.pool.key.account == home, door.pool.headroom(now), -door.pool.in_flight), default=None)
+
+    def went(self, ticket: Ticket) -> None:
+        """It was sent: move the clock, and credit the classes below that wait."""
+        rank = ticket.rank
+        rank.went(ticket)
+        interactive, normal, batch = self.ranks
+        if rank is interactive:
+            normal.owed = normal.owed + ticket.cost * self._credit if normal.count or batch.count else 0.0
+        else:
+            normal.owed = max(0.0, normal.owed - ticket.cost)
+            if rank is normal:
+                batch.owed = batch.owed + ticket.cost * self._credit if batch.count else 0.0
+            else:
+                batch.owed = max(0.0, batch.owed - ticket.cost)
+
+    def _order(self, now: float) -> list[tuple[Rank, float]]:
+        """Classes in the order of this moment, and the part of the bucket that each must leave."""
+        interactive, normal, batch = self.ranks
+        lower = [(rank, self.leaves(rank, now)) for rank in (normal, batch) if rank.count]
+        if len(lower) == 2 and self._is_due(batch, batch):
+            lower.reverse()
+        if not interactive.count:
+            return lower
+        if lower and self._is_due(normal, lower[0][0]):
+            return [(lower[0][0], 0.0), (interactive, 0.0), *lower[1:]]
+        return [(interactive, 0.0), *lower]
+
+    def _is_due(self, creditor: Rank, rank: Rank) -> bool:
+        return creditor.owed >= rank.cost / rank.count + FLOOR_S * self.price.rate
+
+    def _firsts(self, rank: Rank, now: float) -> list[Ticket]:
+        """The first request of each route of a class, smallest tag first, past agents that their own caps hold back."""
+        firsts = []
+        for route in rank.routes():
+            while (ticket := rank.first(route)) is not None:
+                verdict = ticket.budget.verdict(ticket, now) if ticket.budget.capped else None
+                if verdict is None:
+                    firsts.append(ticket)
+                    break
+                self._hold(ticket, verdict)
+        if len(firsts) > 1:
+            firsts.sort(key=lambda ticket: (ticket.start, ticket.id))
+        return firsts
+
+    def _claim(self, ticket: Ticket, share: float, claimed: set[str], now: float) -> None:
+        for door in ticket.route.doors:
+            pool = door.pool
+            if pool.key.account not in claimed:
+                self.wake = min(self.wake, max(pool.ready_at(ticket, share, now), now + LEAST_WAIT_S))
+                if pool.trouble.calm or pool.trouble.lets(now):
+                    claimed.add(pool.key.account)
+
+
+def _price(pools: Iterable[Pool]) -> Price:
+    limits = [0.0] * len(NAMES)
+    for pool in pools:
+        for dimension in pool.dimensions:
+            limits[dimension.index] += dimension.limit
+    main = limits[INPUT] or limits[TOKENS] or limits[OUTPUT] or limits[REQUESTS] * REQUEST_TOKENS
+    if not main:
+        return Price(1.0, 0.0, 0.0, 1.0)
+    request, tokens_in, tokens_out, total = (main / limit if limit else 0.0 for limit in limits)
+    return Price(max(1.0, request), tokens_in, tokens_out, total, main / 60)

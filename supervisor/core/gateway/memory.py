@@ -1,0 +1,47 @@
+"""What the gateway knows of its limits, carried over a restart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from supervisor.core.gateway.network import Network
+from supervisor.core.gateway.nouns import Api, LaneKey, PoolKey, Usage
+
+
+def pools(network: Network) -> list[dict[str, Any]]:
+    """JSON: each pool's key, margin, and limits with their capacities."""
+    return [
+        {
+            "account": pool.key.account,
+            "api": str(pool.key.lane.api),
+            "model_class": pool.key.lane.model_class,
+            "long_context": pool.key.lane.long_context,
+            **pool.learned(),
+        }
+        for pool in network.pools()
+    ]
+
+
+def recall_pools(network: Network, learned: object, now: float) -> None:
+    """Give pools what they knew. Entries that are not understood, and accounts that are gone, are left out."""
+    for entry in learned if isinstance(learned, list) else ():
+        try:
+            lane = LaneKey(Api(entry["api"]), str(entry["model_class"]), bool(entry["long_context"]))
+            pool = network.pool(PoolKey(str(entry["account"]), lane), now)
+            if pool is not None:
+                pool.recall(entry, now)
+        except (KeyError, TypeError, ValueError):
+            continue
+
+
+def restore(network: Network, charges: Iterable[tuple[PoolKey, float, Usage]], now: float) -> None:
+    """Charge what was spent before now: (pool, seconds ago, usage)."""
+    by_pool: defaultdict[PoolKey, list[tuple[float, Usage]]] = defaultdict(list)
+    for key, age_s, usage in charges:
+        by_pool[key].append((max(0.0, age_s), usage))
+    for key, spent in by_pool.items():
+        pool = network.pool(key, now)
+        if pool is not None:
+            pool.restore(sorted(spent, key=lambda charge: -charge[0]), now)

@@ -1,0 +1,111 @@
+"""Lanes, routes and pools, made when they are first asked for, and the upstreams that stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from supervisor.core.gateway.budget import Never, Wait
+from supervisor.core.gateway.commands import Alert, Command, TurnAway
+from supervisor.core.gateway.lane import Door, Lane, Route
+from supervisor.core.gateway.nouns import LaneKey, PoolKey
+from supervisor.core.gateway.pool import Desk, Pool
+from supervisor.core.gateway.settings import GatewaySettings, Upstream
+from supervisor.core.gateway.ticket import Ticket
+
+
+class Network:
+    """What requests can go through."""
+
+    def __init__(self, settings: GatewaySettings, say: list[Command], hold: Callable[[Ticket, Wait | Never], None], seed: float) -> None:
+        self.lanes: dict[LaneKey, Lane] = {}
+        self._settings = settings
+        self._say = say
+        self._hold = hold
+        self._seed = seed
+        self._upstreams = {upstream.name: upstream for upstream in settings.upstreams}
+        self._stopped: set[str] = set()
+
+    def route(self, key: LaneKey, names: tuple[str, ...], now: float) -> Route:
+        """The way of requests with this lane and these upstreams."""
+        lane = self.lane(key)
+        route = lane.routes.get(names)
+        if route is None:
+            route = lane.routes[names] = Route(lane, names)
+            route.doors = self._doors(route, now)
+        return route
+
+    def lane(self, key: LaneKey) -> Lane:
+        """One queue."""
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane(key, self._settings.policy, self._hold)
+        return lane
+
+    def pool(self, key: PoolKey, now: float) -> Pool | None:
+        """One account's part of a lane; None when no upstream has that account (any more)."""
+        for upstream in self._upstreams.values():
+            if upstream.owner == key.account and upstream.api is key.lane.api:
+                return self._pool(self.lane(key.lane), upstream, now)
+        return None
+
+    def pools(self) -> list[Pool]:
+        """All that were ever asked for."""
+        return [pool for lane in self.lanes.values() for pool in lane.pools.values()]
+
+    def stop(self, upstream: str, detail: str, now: float) -> None:
+        """Its key was refused: nothing goes there until the settings are loaded again."""
+        self._stopped.add(upstream)
+        said = f" ({detail})" if detail else ""
+        text = f"{upstream} refuses our key{said}; nothing is sent to it until the right one is in its place and the gateway is reloaded"
+        self._say.append(Alert(f"key refused {upstream}", text))
+        self._hang_doors(now)
+
+    def stopped(self, pool: Pool) -> bool:
+        """No upstream is left that leads to it."""
+        return not any(door.pool is pool for route in self.lanes[pool.key.lane].routes.values() for door in route.doors)
+
+    def hopeless(self, ticket: Ticket, now: float) -> TurnAway | None:
+        """Why no waiting helps it: nobody serves it, or all that could have reached their spend cap."""
+        doors = ticket.route.doors
+        if not doors:
+            stopped = [name for name in ticket.route.names if name in self._stopped]
+            why = f"the provider refused the key of {', '.join(stopped)}" if stopped else f"no upstream serves {ticket.event.model}"
+            return TurnAway(ticket.id, 503, why)
+        for door in doors:
+            if not door.pool.trouble.capped(now):
+                return None
+        return TurnAway(ticket.id, 402, f"the spend cap of {', '.join(door.pool.key.account for door in doors)} is reached")
+
+    def reload(self, settings: GatewaySettings, now: float) -> None:
+        """Other settings from now on; what stopped may be tried again. What is in flight goes on."""
+        self._settings = settings
+        self._upstreams = {upstream.name: upstream for upstream in settings.upstreams}
+        self._stopped.clear()
+        for lane in self.lanes.values():
+            lane.reload(settings.policy)
+            for account, pool in lane.pools.items():
+                for upstream in settings.upstreams:
+                    if upstream.owner == account and upstream.api is lane.key.api:
+                        pool.reload(upstream, settings.policy, now)
+        self._hang_doors(now)
+
+    def _hang_doors(self, now: float) -> None:
+        for lane in self.lanes.values():
+            for route in lane.routes.values():
+                route.doors = self._doors(route, now)
+
+    def _doors(self, route: Route, now: float) -> tuple[Door, ...]:
+        doors: dict[str, Door] = {}
+        for name in route.names:
+            upstream = self._upstreams.get(name)
+            if upstream and name not in self._stopped and upstream.owner not in doors:
+                doors[upstream.owner] = Door(self._pool(route.lane, upstream, now), name)
+        return tuple(doors.values())
+
+    def _pool(self, lane: Lane, upstream: Upstream, now: float) -> Pool:
+        pool = lane.pools.get(upstream.owner)
+        if pool is None:
+            key = PoolKey(upstream.owner, lane.key)
+            pool = lane.pools[upstream.owner] = Pool(key, upstream, self._settings.policy, Desk(self._say, lane.reprice, self._seed), now)
+            lane.reprice()
+        return pool

@@ -1,0 +1,66 @@
+"""Places kept for requests that were told to come back, or whose clients gave up waiting: the same body regains its tag."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from supervisor.core.gateway.rank import Rank
+from supervisor.core.gateway.ticket import Ticket
+from supervisor.core.gateway.timers import EARLY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One of them. Its cost stays charged to its agent until it comes back or `until`."""
+
+    ticket: Ticket
+    rank: Rank
+    until: float
+
+
+class Places:
+    """Kept by the digest of agent and body, all for the same time."""
+
+    def __init__(self, kept_s: float) -> None:
+        self.kept_s = kept_s
+        self._by_key: dict[str, Place] = {}
+        self._in_order: deque[tuple[str, Place]] = deque()
+
+    @property
+    def next_end(self) -> float:
+        """When the first one ends; infinite when none is kept."""
+        return self._in_order[0][1].until if self._in_order else float("inf")
+
+    def keep(self, ticket: Ticket, now: float) -> None:
+        """Keep its place, or give its cost back to its agent when it cannot be known again."""
+        key = ticket.event.body_key
+        if not key:
+            ticket.rank.charge(ticket, -ticket.cost)
+            return
+        self._drop(self._by_key.get(key))
+        place = Place(ticket, ticket.rank, now + self.kept_s)
+        self._by_key[key] = place
+        self._in_order.append((key, place))
+
+    def take(self, ticket: Ticket) -> bool:
+        """Give it the place that was kept for its body: the old tag, with what it costs more charged. False: none was."""
+        place = self._by_key.get(ticket.event.body_key)
+        if place is None or place.rank is not ticket.rank:
+            return False
+        del self._by_key[ticket.event.body_key]
+        ticket.start = place.ticket.start
+        ticket.rank.charge(ticket, ticket.cost - place.ticket.cost)
+        return True
+
+    def expire(self, now: float) -> None:
+        """Give up places whose time is over."""
+        while self._in_order and self._in_order[0][1].until <= now + EARLY_S:
+            key, place = self._in_order.popleft()
+            if self._by_key.get(key) is place:
+                del self._by_key[key]
+                self._drop(place)
+
+    def _drop(self, place: Place | None) -> None:
+        if place is not None:
+            place.rank.charge(place.ticket, -place.ticket.cost)

@@ -1,0 +1,162 @@
+"""One class's queue in a lane: start-time fair queueing over its agents (Goyal, Vin, Cheng 1996).
+
+A request's start tag is the class's virtual clock, or its agent's finish tag when that is later; its finish tag is that plus its cost over
+the agent's weight. The smallest start tag goes first, and the clock is the start tag of the last one that went. So an agent that asks
+for much is far ahead of the clock and waits, one that asked for little is not, and idle time is nobody's credit.
+
+Requests of one agent that could go to the same upstreams are a flow. The heap of a route holds one entry for each flow, its first
+request; entries that are out of date are thrown away when they come up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from supervisor.core.gateway.ticket import Ticket, Where
+
+if TYPE_CHECKING:
+    from supervisor.core.gateway.lane import Route
+
+
+class Flow:
+    """An agent's waiting requests for one route, first tag first."""
+
+    __slots__ = ("aside", "entry", "live", "route", "shown", "waiting", "weight")
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.waiting: list[tuple[float, int, Ticket]] = []
+        self.live = 0
+        self.weight = 0.0
+        self.shown = -1
+        """Ticket of its valid entry in the route's heap; -1: it has none."""
+        self.entry = -1
+        """Number of that entry: older ones are out of date."""
+        self.aside = False
+        """Its agent's own cap holds it back: it has no entry."""
+
+    def first(self) -> Ticket | None:
+        """The request that is next, past those that are gone."""
+        waiting = self.waiting
+        while waiting and waiting[0][2].where is not Where.QUEUED:
+            heappop(waiting)
+        return waiting[0][2] if waiting else None
+
+
+class Rank:
+    """All that wait in one class of one lane."""
+
+    __slots__ = ("_entries", "_finish", "_flows", "_heads", "cost", "count", "owed", "virtual", "weight")
+
+    def __init__(self) -> None:
+        self.virtual = 0.0
+        self.count = 0
+        self.cost = 0.0
+        """Of all that wait."""
+        self.weight = 0.0
+        """Of all agents that wait."""
+        self.owed = 0.0
+        """Cost that it may take before the classes above it."""
+        self._finish: dict[str, float] = {}
+        self._flows: dict[tuple[str, Route], Flow] = {}
+        self._heads: dict[Route, list[tuple[float, int, int, Flow]]] = {}
+        self._entries = 0
+
+    def stamp(self, ticket: Ticket) -> None:
+        """Give it its tags."""
+        agent = ticket.event.agent
+        finish = self._finish.get(agent.name, 0.0)
+        ticket.start = start = finish if finish > self.virtual else self.virtual
+        self._finish[agent.name] = start + ticket.cost / agent.weight
+
+    def charge(self, ticket: Ticket, cost: float) -> None:
+        """It costs so much more (or less) than its tag says: its agent's next requests start later (or sooner)."""
+        name = ticket.event.agent.name
+        self._finish[name] = self._finish.get(name, 0.0) + cost / ticket.event.agent.weight
+
+    def put(self, ticket: Ticket) -> None:
+        """Let it wait at its tag."""
+        key = ticket.event.agent.name, ticket.route
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = Flow(ticket.route)
+        if not flow.live:
+            flow.weight = ticket.event.agent.weight
+            self.weight += flow.weight
+        flow.live += 1
+        self.count += 1
+        self.cost += ticket.cost
+        heappush(flow.waiting, (ticket.start, ticket.id, ticket))
+        self._show(flow)
+
+    def remove(self, ticket: Ticket) -> None:
+        """It does not wait here any more; its `where` is no longer QUEUED."""
+        flow = self._flows[ticket.event.agent.name, ticket.route]
+        flow.live -= 1
+        self.count -= 1
+        self.cost = self.cost - ticket.cost if self.count else 0.0
+        if not flow.live:
+            self.weight = self.weight - flow.weight if self.count else 0.0
+        self._show(flow)
+
+    def went(self, ticket: Ticket) -> None:
+        """It was sent: the clock is at its tag (a retry or a kept place has an old one, and the clock does not go back)."""
+        if ticket.start > self.virtual:
+            self.virtual = ticket.start
+
+    def first(self, route: Route) -> Ticket | None:
+        """The request with the smallest tag among those that no cap of their own holds back."""
+        heads = self._heads.get(route)
+        while heads:
+            _, _, entry, flow = heads[0]
+            if entry == flow.entry:
+                return flow.first()
+            heappop(heads)
+        return None
+
+    def routes(self) -> list[Route]:
+        """All that anybody ever waited for."""
+        return list(self._heads)
+
+    def set_aside(self, ticket: Ticket) -> Flow:
+        """Its agent's own cap holds its flow back, until `back`."""
+        flow = self._flows[ticket.event.agent.name, ticket.route]
+        flow.aside = True
+        self._show(flow)
+        return flow
+
+    def back(self, flow: Flow) -> None:
+        """Its agent may be asked again."""
+        flow.aside = False
+        self._show(flow)
+
+    def wait_cost(self, ticket: Ticket) -> float:
+        """What will go before it, roughly: the clock must reach its tag, and moves by cost over all waiting weights."""
+        return max(0.0, ticket.start - self.virtual) * self.weight
+
+    def waiting(self) -> Iterator[Ticket]:
+        """All that wait, in no order. For people."""
+        for flow in self._flows.values():
+            yield from (ticket for _, _, ticket in flow.waiting if ticket.where is Where.QUEUED)
+
+    def of_route(self, route: Route) -> list[Ticket]:
+        """All that wait for one route, in no order."""
+        return [ticket for ticket in self.waiting() if ticket.route is route]
+
+    def forget(self) -> None:
+        """Drop agents that are not ahead of the clock and wait for nothing: a new tag would be the same."""
+        self._flows = {key: flow for key, flow in self._flows.items() if flow.live}
+        self._finish = {name: tag for name, tag in self._finish.items() if tag > self.virtual}
+        self._heads = {route: heads for route, heads in self._heads.items() if heads}
+
+    def _show(self, flow: Flow) -> None:
+        """Keep the flow's entry in its route's heap in step with its first request."""
+        ticket = flow.first()
+        if ticket is None or flow.aside:
+            flow.shown = flow.entry = -1
+        elif ticket.id != flow.shown:
+            self._entries += 1
+            flow.shown, flow.entry = ticket.id, self._entries
+            heappush(self._heads.setdefault(flow.route, []), (ticket.start, ticket.id, self._entries, flow))

@@ -1,0 +1,67 @@
+"""One request on its way through the gateway, as the decisions see it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from supervisor.core.gateway.budget import Budget
+    from supervisor.core.gateway.estimate import Guess
+    from supervisor.core.gateway.events import Arrived
+    from supervisor.core.gateway.lane import Route
+    from supervisor.core.gateway.nouns import Observed
+    from supervisor.core.gateway.pool import Pool
+    from supervisor.core.gateway.rank import Rank
+    from supervisor.core.gateway.recent import Slot
+
+
+class Where(IntEnum):
+    """Where it is. GONE: it ended; heaps that still hold it pass over it."""
+
+    QUEUED = 0
+    LATER = 1
+    """It failed, and waits for its next attempt before it queues again at its old place."""
+    SENT = 2
+    GONE = 3
+
+
+class Ticket:
+    """Mutable, and changed by its lane, rank, pool and budget alone. Amounts are tokens."""
+
+    __slots__ = (
+        "answered", "arrived_at", "attempt", "bound", "budget", "cost", "deadline", "event", "guess", "id", "input", "input_known", "lane",
+        "marks", "observed", "output", "pool", "probe", "rank", "route", "sent_at", "serial", "slot", "start", "upstream", "where",
+    )  # fmt: skip
+
+    def __init__(self, event: Arrived, route: Route, rank: Rank, budget: Budget, guess: Guess, now: float) -> None:
+        self.id = event.ticket
+        self.event = event
+        self.lane = route.lane
+        self.rank = rank
+        self.budget = budget
+        self.guess = guess
+        self.arrived_at = now
+        self.bound = event.bound_usd
+        self.attempt = 0
+        self.where = Where.QUEUED
+        self.start = 0.0
+        """Start tag of its class's virtual clock: smaller goes first."""
+        self.cost = 0.0
+        """What its agent's finish tag was raised by (before the weight)."""
+        self.route = route
+        self.deadline = now
+        # From here on only while it is sent.
+        self.pool: Pool
+        self.upstream = ""
+        self.serial = 0
+        self.sent_at = 0.0
+        self.marks: tuple[float, ...] = ()
+        self.input = 0.0
+        """Limited input that is charged for it."""
+        self.output = 0.0
+        self.input_known = False
+        self.answered = False
+        self.probe = False
+        self.observed: Observed | None = None
+        self.slot: Slot | None = None

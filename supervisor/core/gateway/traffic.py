@@ -1,0 +1,443 @@
+"""One brain for all model traffic: who may send now, to which account, what is charged for it, and who is told to come back.
+
+`handle` takes one event and gives the commands that follow from it; `wakes_at` says when to send the next `Tick`. Nothing here knows a
+clock, a socket or a random number. The parts, from the request's side:
+
+    traffic   tickets, timers, and what becomes of a request      lane      the queue of one model class, over several pools
+    places    places kept for requests that come back             rank      one class's fair queue
+    budget    an agent's own caps                                 pool      one account's limits and reservations
+    estimate  what a request will take                            trouble   refusals: breakers, margin, parking
+
+A ticket is QUEUED, then SENT (reserved), perhaps LATER (it failed and waits to queue again), then GONE. A hold budget counts from its
+arrival; when it is over the client gets 429 with Retry-After and its place is kept. Nobody is turned away for waiting while it is SENT.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from supervisor.core.gateway import memory, views
+from supervisor.core.gateway.bucket import NEVER
+from supervisor.core.gateway.budget import Budget, Never, Night, Wait
+from supervisor.core.gateway.commands import Command, Send, TurnAway
+from supervisor.core.gateway.estimate import Estimator
+from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
+from supervisor.core.gateway.lane import Door, Lane
+from supervisor.core.gateway.network import Network
+from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Agent, End, PoolKey, Refusal, TrafficView, Usage
+from supervisor.core.gateway.places import Places
+from supervisor.core.gateway.settings import GatewaySettings
+from supervisor.core.gateway.ticket import Ticket, Where
+from supervisor.core.gateway.timers import EARLY_S, Timers
+
+SWEEP_S = 600.0
+"""How often what nobody uses any more is forgotten."""
+IDLE_S = 3600.0
+RETRY_AFTER_S = (1, 60)
+"""Claude Code waits out 60 s and gives up at 61 (measured)."""
+
+
+class Traffic:
+    """The whole of it. `now` is monotonic seconds; one that goes back counts as the last one."""
+
+    def __init__(self, settings: GatewaySettings, now: float, *, seed_jitter: float = 0.0) -> None:
+        """`seed_jitter`, 0 to 1, moves the retries of one gateway away from those of another."""
+        self.budgets: dict[str, Budget] = {}
+        """By agent."""
+        self.tickets: dict[int, Ticket] = {}
+        """All that have not ended."""
+        self.waiting = 0
+        """How many of them are QUEUED or LATER."""
+        self.estimator = Estimator()
+        self._say: list[Command] = []
+        self.network = Network(settings, self._say, self._hold, seed_jitter)
+        self._policy = settings.policy
+        self._night = Night(settings.policy.cost_per_night)
+        self._places = Places(settings.policy.place_kept_s)
+        self._spent: dict[str, float] = {}
+        self._now = now
+        self._sweep_at = now + SWEEP_S
+        self._deadlines: Timers[Ticket] = Timers()
+        self._later: Timers[Ticket] = Timers()
+        self._held: Timers[Budget] = Timers()
+        self._alarm = NEVER
+        """Nothing is due before this."""
+        self._acts: dict[type[Event], Callable[[Any, float], None]] = {
+            Arrived: self._arrived,
+            Responded: self._responded,
+            Began: self._began,
+            Ended: self._ended,
+            Refused: self._refused,
+            Withdrawn: self._withdrawn,
+            Tick: self._tick,
+        }
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """What follows from the event. Never raises on any order of events; tickets that are not known (any more) are passed over."""
+        if now < self._now:
+            now = self._now
+        self._now = now
+        if now + EARLY_S >= self._alarm:
+            self._ring(now)
+        self._acts[type(event)](event, now)
+        said = self._say[:]
+        self._say.clear()
+        return said
+
+    def wakes_at(self, now: float) -> float | None:
+        """When `Tick` is due, in monotonic seconds; not before `now`. None: only an event changes anything."""
+        if self._alarm == NEVER:
+            return None
+        return max(self._alarm, now)
+
+    def view(self, now: float) -> TrafficView:
+        """Everything at this moment, for people."""
+        return views.view(self.network, self.budgets.values(), self.tickets.values(), max(now, self._now))
+
+    # Before and after a restart -----------------------------------------------------------------------------------------------------
+
+    def restore(self, charges: Iterable[tuple[PoolKey, float, Usage]], now: float) -> None:
+        """Count what was charged before a restart: (pool, seconds ago, usage). After `recall`: it needs the limits."""
+        memory.restore(self.network, charges, max(now, self._now))
+
+    def spent(self, agent: str, usd: float) -> None:
+        """What this task has cost so far, over all its attempts."""
+        self._spent[agent] = usd
+        if agent in self.budgets:
+            self.budgets[agent].spent = usd
+
+    def spent_tonight(self, usd: float) -> None:
+        """What the crew cost in the last 12 hours; it counts for 12 hours from now on."""
+        self._night.spent.add(usd, self._now)
+
+    def learned(self) -> dict[str, Any]:
+        """JSON for `recall`: limits, margins, what requests are like."""
+        return {"pools": memory.pools(self.network), "estimates": self.estimator.learned()}
+
+    def recall(self, learned: Mapping[str, Any], now: float) -> None:
+        """Take over what `learned` gave before a restart; what is not understood is left out."""
+        memory.recall_pools(self.network, learned.get("pools"), max(now, self._now))
+        self.estimator.recall(learned.get("estimates"), max(now, self._now))
+
+    def reload(self, settings: GatewaySettings, now: float) -> list[Command]:
+        """Other settings from now on. Requests in flight and learned limits stay; upstreams whose key was refused are tried again."""
+        now = self._now = max(now, self._now)
+        self._policy = settings.policy
+        self._night.cap = settings.policy.cost_per_night
+        self._places.kept_s = settings.policy.place_kept_s
+        for budget in self.budgets.values():
+            budget.meet(budget.agent)
+        self.network.reload(settings, now)
+        self._turn_away_hopeless(now)
+        return self.handle(Tick(), now)
+
+    # Events -------------------------------------------------------------------------------------------------------------------------
+
+    def _arrived(self, event: Arrived, now: float) -> None:
+        if event.ticket in self.tickets:
+            return
+        agent = event.agent
+        route = self.network.route(event.lane, event.upstreams, now)
+        lane = route.lane
+        budget = self.budgets.get(agent.name) or self._new_budget(agent)
+        if budget.agent is not agent:
+            budget.meet(agent)
+        budget.seen_at = now
+        ticket = Ticket(event, route, lane.by_class[agent.task_class], budget, self.estimator.guess(event, now), now)
+        ticket.deadline = now + (self._policy.patient_hold_s if agent.patient else self._policy.hold_s)
+        ticket.cost = lane.cost_of(ticket)
+        lane.met(ticket.rank, now)
+        if self._let_in(ticket, now):
+            self.tickets[event.ticket] = ticket
+            self._admit_or_queue(ticket, now)
+
+    def _responded(self, event: Responded, now: float) -> None:
+        ticket = self._sent(event.ticket)
+        if ticket:
+            ticket.pool.trouble.answered(ticket, now)
+            ticket.pool.responded(ticket, event.observed, now)
+            self._pump(ticket.lane, now)
+
+    def _began(self, event: Began, now: float) -> None:
+        ticket = self._sent(event.ticket)
+        if ticket:
+            ticket.pool.trouble.answered(ticket, now)
+            if not ticket.input_known:
+                before = ticket.input + ticket.output
+                ticket.pool.input_known(ticket, event.usage, now)
+                self.estimator.saw_input(ticket.event, ticket.pool.key.account, event.usage, now)
+                self._charge_more(ticket, before)
+            self._pump(ticket.lane, now)
+
+    def _ended(self, event: Ended, now: float) -> None:
+        ticket = self._sent(event.ticket)
+        if ticket is None:
+            self._withdraw(event.ticket, now)
+            return
+        pool = ticket.pool
+        if event.end is End.CLIENT_GONE:
+            if not ticket.answered:
+                pool.trouble.lost(ticket, now)
+        else:
+            if event.end is not End.CUT or ticket.answered:
+                pool.trouble.answered(ticket, now)
+            pool.trouble.ended(ticket, cut=event.end is End.CUT, now=now)
+        if event.observed is not NOTHING_OBSERVED:
+            pool.responded(ticket, event.observed, now)
+        self._settle(ticket, event, now)
+        self._over(ticket)
+        ticket.budget.close(ticket, event.cost_usd, now)
+        if ticket.budget.held or self._night.held:
+            self._ask_again(ticket.budget, now)
+        if ticket.lane.waiting:
+            self._pump(ticket.lane, now)
+
+    def _refused(self, event: Refused, now: float) -> None:
+        ticket = self._sent(event.ticket)
+        if ticket is None:
+            return
+        pool, why = ticket.pool, event.why
+        ticket.budget.take_back(ticket)
+        pool.release(ticket, asked=why is not Refusal.UNREACHABLE, now=now)
+        wait = 0.0
+        if why is Refusal.RATE_LIMITED or why is Refusal.ACCELERATION:
+            pool.trouble.limited(ticket, why, event.observed, event.detail, now)
+        elif why is Refusal.WINDOW_SPENT:
+            pool.trouble.window_spent(ticket, event.observed, now)
+        elif why is Refusal.SPEND_CAP:
+            pool.trouble.spend_cap(ticket, now)
+        elif why is Refusal.KEY_REFUSED:
+            pool.trouble.lost(ticket, now)
+            self.network.stop(ticket.upstream, event.detail, now)
+        else:
+            wait = pool.trouble.failed(ticket, why, event.observed, event.detail, now)
+        self._again(ticket, str(why), wait, now)
+        if why is Refusal.SPEND_CAP or why is Refusal.KEY_REFUSED:
+            self._turn_away_hopeless(now)
+        self._ask_again(ticket.budget, now)
+        self._pump(ticket.lane, now)
+
+    def _withdrawn(self, event: Withdrawn, now: float) -> None:
+        if self._sent(event.ticket):
+            self._ended(Ended(event.ticket, End.CLIENT_GONE, None), now)
+        else:
+            self._withdraw(event.ticket, now)
+
+    def _tick(self, event: Tick, now: float) -> None:  # noqa: ARG002 - that it came is all it says
+        self._ring(now)
+
+    # A request's way ----------------------------------------------------------------------------------------------------------------
+
+    def _let_in(self, ticket: Ticket, now: float) -> bool:
+        """Whether it may queue, with its tags; else it was turned away."""
+        refused = self.network.hopeless(ticket, now)
+        if refused:
+            self._say.append(refused)
+        elif self._places.take(ticket):
+            return True
+        elif self.waiting >= self._policy.queue_max:
+            self._say.append(self._come_back(ticket, f"the gateway's queue is full ({self.waiting} requests wait)", now))
+        else:
+            ticket.rank.stamp(ticket)
+            return True
+        return False
+
+    def _admit_or_queue(self, ticket: Ticket, now: float) -> None:
+        lane = ticket.lane
+        if not lane.waiting and not ticket.budget.capped:
+            door = lane.choose(ticket, lane.leaves(ticket.rank, now), now)
+            if door:
+                self._send(ticket, door, now)
+                return
+        self._queue(ticket)
+        if lane.waiting == 1 or ticket.rank.first(ticket.route) is ticket:  # nothing changes for those before it
+            self._pump(lane, now)
+
+    def _queue(self, ticket: Ticket) -> None:
+        ticket.where = Where.QUEUED
+        ticket.rank.put(ticket)
+        ticket.lane.waiting += 1
+        self._wait(ticket)
+
+    def _wait(self, ticket: Ticket) -> None:
+        self.waiting += 1
+        ticket.budget.queued += 1
+        self._deadlines.at(ticket.deadline, ticket)
+        self._at(ticket.deadline)
+
+    def _leave(self, ticket: Ticket, where: Where) -> None:
+        """It does not wait any more."""
+        was, ticket.where = ticket.where, where
+        self.waiting -= 1
+        ticket.budget.queued -= 1
+        if was is Where.QUEUED:
+            ticket.lane.waiting -= 1
+            ticket.rank.remove(ticket)
+
+    def _pump(self, lane: Lane, now: float) -> None:
+        """Send all that may go."""
+        if not lane.waiting:
+            lane.wake = NEVER
+            return
+        while chosen := lane.next(now):
+            ticket, door = chosen
+            self._leave(ticket, Where.SENT)
+            self._send(ticket, door, now)
+        if lane.wake < self._alarm:
+            self._alarm = lane.wake
+
+    def _send(self, ticket: Ticket, door: Door, now: float) -> None:
+        ticket.where = Where.SENT
+        ticket.attempt += 1
+        ticket.upstream = door.upstream
+        pool = door.pool
+        pool.send(ticket, now)
+        ticket.budget.open(ticket, now)
+        ticket.lane.went(ticket)
+        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe))
+
+    def _settle(self, ticket: Ticket, event: Ended, now: float) -> None:
+        usage, pool = event.usage, ticket.pool
+        tokens_in, tokens_out, before = ticket.input, ticket.output, ticket.input + ticket.output
+        if event.end is End.REJECTED:
+            tokens_in = tokens_out = 0.0
+        elif usage is not None:
+            tokens_in, tokens_out = pool.limited_input(usage), float(max(0, usage.output))
+            if not ticket.input_known:
+                self.estimator.saw_input(ticket.event, pool.key.account, usage, now)
+            if event.end is End.SERVED:
+                self.estimator.saw_output(ticket.event, usage.output)
+        pool.settle(ticket, tokens_in, tokens_out, now)
+        self._charge_more(ticket, before)
+
+    def _charge_more(self, ticket: Ticket, before: float) -> None:
+        """Its input or output turned out to be another than `before`: tell its agent's tags and its window."""
+        ticket.budget.change(ticket, ticket.input + ticket.output - before)
+        cost = ticket.lane.price.of(ticket.input, ticket.output)
+        ticket.rank.charge(ticket, cost - ticket.cost)
+        ticket.cost = cost
+
+    def _again(self, ticket: Ticket, why: str, wait_s: float, now: float) -> None:
+        """It was refused: to the front of its queue, after a while where that is asked for."""
+        refused = self.network.hopeless(ticket, now)
+        if refused:
+            self._turn_away(ticket, refused)
+        elif now >= ticket.deadline:
+            self._turn_away(ticket, self._come_back(ticket, f"the upstream would not serve it in time: {why}", now), now)
+        elif wait_s:
+            ticket.where = Where.LATER
+            self._wait(ticket)
+            self._later.at(now + wait_s, ticket)
+            self._at(now + wait_s)
+        else:
+            self._queue(ticket)
+
+    def _withdraw(self, number: int, now: float) -> None:
+        ticket = self.tickets.get(number)
+        if ticket is not None:
+            self._leave(ticket, Where.GONE)
+            self._places.keep(ticket, now)
+            self._at(self._places.next_end)
+            self._over(ticket)
+            self._pump(ticket.lane, now)
+
+    def _turn_away(self, ticket: Ticket, command: TurnAway, now: float | None = None) -> None:
+        """Answer it ourselves. With `now` its place is kept."""
+        if ticket.where is not Where.SENT:
+            self._leave(ticket, Where.GONE)
+        if now is None:
+            ticket.rank.charge(ticket, -ticket.cost)
+        else:
+            self._places.keep(ticket, now)
+            self._at(self._places.next_end)
+        self._over(ticket)
+        self._say.append(command)
+
+    def _over(self, ticket: Ticket) -> None:
+        ticket.where = Where.GONE
+        del self.tickets[ticket.id]
+
+    def _new_budget(self, agent: Agent) -> Budget:
+        budget = self.budgets[agent.name] = Budget(agent, self._night, self._spent.pop(agent.name, None))
+        return budget
+
+    def _sent(self, number: int) -> Ticket | None:
+        ticket = self.tickets.get(number)
+        return ticket if ticket is not None and ticket.where is Where.SENT else None
+
+    # Those that do not get through --------------------------------------------------------------------------------------------------
+
+    def _come_back(self, ticket: Ticket, why: str, now: float) -> TurnAway:
+        wait = ticket.lane.wait_s(ticket.rank, ticket.rank.wait_cost(ticket), now)
+        least, most = RETRY_AFTER_S
+        return TurnAway(ticket.id, 429, why, most if wait >= most else max(least, math.ceil(wait)))
+
+    def _hold(self, ticket: Ticket, verdict: Wait | Never) -> None:
+        """Its agent's caps hold it back."""
+        if isinstance(verdict, Never):
+            self._turn_away(ticket, TurnAway(ticket.id, 402, verdict.why))
+            return
+        budget = ticket.budget
+        budget.held.append((ticket.rank, ticket.rank.set_aside(ticket)))
+        if verdict.until is not None:
+            self._held.at(verdict.until, budget)
+            self._at(verdict.until)
+        if verdict.night:
+            self._night.held.append(budget)
+
+    def _ask_again(self, budget: Budget, now: float) -> None:
+        """One of its requests ended, or time passed: its caps may let more through now."""
+        freed = [budget, *self._night.held] if self._night.held else [budget]
+        self._night.held.clear()
+        for one in freed:
+            held, one.held = one.held, []
+            for rank, flow in held:
+                rank.back(flow)
+            for lane in {flow.route.lane for _, flow in held}:
+                self._pump(lane, now)
+
+    def _turn_away_hopeless(self, now: float) -> None:
+        for ticket in [ticket for ticket in self.tickets.values() if ticket.where is not Where.SENT]:
+            refused = self.network.hopeless(ticket, now)
+            if refused:
+                self._turn_away(ticket, refused)
+
+    # Timers -------------------------------------------------------------------------------------------------------------------------
+
+    def _at(self, when: float) -> None:
+        if when < self._alarm:
+            self._alarm = when
+
+    def _ring(self, now: float) -> None:
+        """Do all that is due, then set the one alarm to what is due next."""
+        for ticket in self._later.due(now):
+            if ticket.where is Where.LATER:
+                self._leave(ticket, Where.QUEUED)
+                self._queue(ticket)
+        for budget in self._held.due(now):
+            self._ask_again(budget, now)
+        for lane in self.network.lanes.values():
+            self._pump(lane, now)
+        for ticket in self._deadlines.due(now):
+            if ticket.where is Where.QUEUED or ticket.where is Where.LATER:
+                why = f"no turn came within {now - ticket.arrived_at:.0f} s"
+                self._turn_away(ticket, self._come_back(ticket, why, now), now)
+        self._places.expire(now)
+        if now >= self._sweep_at:
+            self._sweep(now)
+        lanes = (lane.wake for lane in self.network.lanes.values())
+        self._alarm = min(self._later.next(), self._held.next(), self._deadlines.next(), self._places.next_end, *lanes)
+
+    def _sweep(self, now: float) -> None:
+        """Forget agents that have been away for an hour (not what they spent)."""
+        self._sweep_at = now + SWEEP_S
+        for name, budget in list(self.budgets.items()):
+            if not budget.in_flight and not budget.queued and now - budget.seen_at > IDLE_S:
+                self._spent[name] = budget.spent
+                del self.budgets[name]
+        self.estimator.forget(now)
+        for lane in self.network.lanes.values():
+            for rank in lane.ranks:
+                rank.forget()

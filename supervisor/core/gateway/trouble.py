@@ -1,0 +1,237 @@
+"""What a pool does about refusals: its two breakers, the margin, and who is told.
+
+    what happened                      breaker    open for                                  also
+    rate limited, too sharp a rise     limit      Retry-After, or 1, 2, 4 .. 30 s           level to 0 or below, margin * 0.97, careful ramp
+    forecast below 0                   limit      until a tenth of the bucket is there
+    subscription window spent          limit      until its reset
+    spend cap reached                  limit      15 minutes                                one alert; who waits only for it gets 402
+    5 of the last 10 failed            failures   1, 2, 4 .. 30 s (or Retry-After, to 60)   never called a rate limit
+
+402 for a spend cap, because it is what ends a turn cleanly: clients retry 429 for minutes, each time for nothing, and do not retry 402.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supervisor.core.gateway.breaker import WINDOW, Breaker, Outcomes, backoff_s
+from supervisor.core.gateway.bucket import NEVER
+from supervisor.core.gateway.commands import Alert, Journal
+from supervisor.core.gateway.dimension import NAMES
+from supervisor.core.gateway.nouns import BreakerState, Observed, Refusal, Window
+from supervisor.core.gateway.settings import Policy
+from supervisor.core.gateway.ticket import Ticket
+
+if TYPE_CHECKING:
+    from supervisor.core.gateway.pool import Desk, Pool
+
+MARGIN_CUT = 0.97
+MARGIN_FLOOR = 0.85
+MARGIN_GAIN = 0.005
+MARGIN_EVERY_S = 60.0
+LONGEST_FREEZE_S = 3600.0
+"""A longer Retry-After is asked again after this: a limit a day may be meant, or nonsense."""
+LONGEST_PROBE_S = 60.0
+SPEND_CAP_S = 900.0
+PARKED_S = 300.0
+"""A spent window whose reset is not known is asked again after this."""
+NOISE = 0.001
+"""Part of the capacity by which a forecast may be below 0 and mean nothing."""
+REOPEN = 0.1
+"""Part of the capacity that the forecast must have again."""
+
+
+def jitter(seed: float, number: int) -> float:
+    """0 to 1, the same for the same arguments, spread evenly over consecutive numbers (multiples of the golden ratio)."""
+    return (seed + number * 0.6180339887498949) % 1.0
+
+
+class Trouble:
+    """One pool's. `calm` is true while both breakers are closed: the usual case, asked for each request."""
+
+    __slots__ = ("_margin_at", "_outcomes", "_pool", "_say", "_seed", "calm", "failures", "limit", "margin", "spend_capped")
+
+    def __init__(self, pool: Pool, policy: Policy, desk: Desk, now: float) -> None:
+        self._pool = pool
+        self._say = desk.say
+        self._outcomes = Outcomes()
+        self._margin_at = now
+        self._seed = desk.seed
+        self.margin = policy.margin
+        self.limit = Breaker("limit")
+        self.failures = Breaker("failures")
+        self.calm = True
+        self.spend_capped = False
+        """The account's spend cap was reached, and no request was served since."""
+
+    # Asked before each request ------------------------------------------------------------------------------------------------------
+
+    def lets(self, now: float) -> bool:
+        """Whether a request may be sent now, if only as the probe."""
+        return self.limit.lets(now) and self.failures.lets(now)
+
+    def ready_at(self, now: float) -> float:
+        """When `lets` will be true by time alone; infinite while a probe is on its way."""
+        when = now
+        for breaker in (self.limit, self.failures):
+            if breaker.state is BreakerState.HALF_OPEN:
+                return NEVER
+            if breaker.state is BreakerState.OPEN:
+                when = max(when, breaker.until)
+        return when
+
+    def capped(self, now: float) -> bool:
+        """The spend cap is reached and it is not yet time to try again."""
+        return self.spend_capped and not self.limit.lets(now) and self.limit.state is BreakerState.OPEN
+
+    def worst(self) -> Breaker:
+        """The breaker to show."""
+        if self.failures.state is BreakerState.CLOSED or self.limit.state is BreakerState.OPEN:
+            return self.limit
+        return self.failures
+
+    # What happens to requests -------------------------------------------------------------------------------------------------------
+
+    def try_with(self, ticket: Ticket, now: float) -> None:
+        """It is sent as the probe of whichever breaker is open."""
+        for breaker in (self.limit, self.failures):
+            if breaker.state is BreakerState.OPEN:
+                why = breaker.why
+                breaker.try_with(ticket.id)
+                self._journal(breaker, BreakerState.OPEN, why, now)
+
+    def answered(self, ticket: Ticket, now: float) -> None:
+        """The provider serves it (or answered that the request is wrong: it is there)."""
+        if ticket.answered:
+            return
+        ticket.answered = True
+        if not self.calm:
+            for breaker in self._probed_by(ticket):
+                self._close(breaker, now)
+
+    def ended(self, ticket: Ticket, *, cut: bool, now: float) -> None:
+        """A request that was being served came to its end, or was cut by the provider."""
+        self._outcomes.add(failed=cut)
+        if cut and (self.failures.probe == ticket.id or (self._outcomes.bad and self.failures.state is BreakerState.CLOSED)):
+            self._failing("streams are cut", 0.0, now)
+        if cut:
+            self.lost(ticket, now)
+
+    def lost(self, ticket: Ticket, now: float) -> None:
+        """It went away before the provider answered."""
+        for breaker in self._probed_by(ticket):
+            breaker.lost(now)
+            self._journal(breaker, BreakerState.HALF_OPEN, "the probe's client went away", now)
+
+    def limited(self, ticket: Ticket, why: Refusal, observed: Observed, detail: str, now: float) -> None:
+        """429 for a limit."""
+        if self.limit.state is not BreakerState.OPEN or ticket.sent_at > self.limit.opened_at:
+            self.margin = max(MARGIN_FLOOR, self.margin * MARGIN_CUT)
+            self._margin_at = now
+            self._pool.tune(self.margin, now)
+        self._pool.refused_levels(observed, now)
+        said = observed.retry_after_s
+        freeze = backoff_s(self.limit.trips + 1) if said is None else min(max(said, 0.0), LONGEST_FREEZE_S)
+        freeze += jitter(self._seed, ticket.id) * min(1.0, 0.1 + 0.1 * freeze)
+        self._pool.ramp.restart(now, careful=True)
+        self._trip_limit(f"{why}{': ' if detail else ''}{detail}", now + freeze, now)
+        for breaker in self._probed_by(ticket):
+            self._close(breaker, now)  # the failure breaker's probe: whoever counts is not broken
+
+    def window_spent(self, ticket: Ticket, observed: Observed, now: float) -> None:
+        """The subscription's window is spent: park until its reset."""
+        self._pool.saw_windows(observed.windows, now)
+        if self.limit.state is not BreakerState.OPEN:
+            said = observed.retry_after_s
+            self._trip_limit("subscription window spent", now + (PARKED_S if said is None else max(1.0, said)), now)
+        for breaker in self._probed_by(ticket):
+            self._close(breaker, now)
+
+    def windows(self, windows: tuple[Window, ...], now: float) -> None:
+        """Park when one of them is spent."""
+        for window in windows:
+            if window.spent and window.resets_in_s > 0:
+                later = jitter(self._seed, len(self._pool.key.account))
+                self._trip_limit(f"subscription window {window.name} is spent", now + window.resets_in_s + later, now)
+
+    def spend_cap(self, ticket: Ticket, now: float) -> None:
+        """429 for money: only a person can change that."""
+        self.spend_capped = True
+        account = self._pool.key.account
+        self._say.append(Alert(f"spend cap {account}", f"the provider refuses {account}: its spend cap is reached; raise it there"))
+        self._trip_limit("spend cap reached", now + SPEND_CAP_S, now)
+        for breaker in self._probed_by(ticket):
+            self._close(breaker, now)
+
+    def failed(self, ticket: Ticket, why: Refusal, observed: Observed, detail: str, now: float) -> float:
+        """529, 5xx or no connection. Gives the seconds until this request may be tried again."""
+        self._outcomes.add(failed=True)
+        said = min(observed.retry_after_s or 0.0, LONGEST_PROBE_S)
+        probe = self.failures.probe == ticket.id
+        if self.limit.probe == ticket.id:
+            self.limit.lost(now)
+            self._journal(self.limit, BreakerState.HALF_OPEN, f"the probe failed: {why}", now)
+        if probe or (self._outcomes.bad and self.failures.state is BreakerState.CLOSED):
+            self._failing(f"{why}{': ' if detail else ''}{detail}", said + jitter(self._seed, ticket.id), now)
+        wait = max(said, backoff_s(self._outcomes.in_a_row))
+        return wait * (1 + 0.1 * jitter(self._seed, ticket.id + ticket.attempt))
+
+    def look(self, now: float) -> None:
+        """Open the limit breaker when the forecast says that others, or wrong estimates, take what is left."""
+        if self.limit.state is not BreakerState.CLOSED or now < self._pool.debt_until:
+            return
+        for dimension in self._pool.dimensions:
+            left = dimension.forecast(self._pool.unsettled(dimension.index), self._pool.policy.horizon_s, now)
+            if left < -NOISE * dimension.capacity:
+                lacking = REOPEN * dimension.capacity - left
+                until = now + lacking / max(dimension.mirror.rate, 1e-9)
+                self._trip_limit(f"{NAMES[dimension.index]} would be gone within {self._pool.policy.horizon_s:g} s", until, now)
+                return
+
+    def recover(self, now: float) -> None:
+        """A clean minute raises the margin a little."""
+        minutes = int((now - self._margin_at) / MARGIN_EVERY_S)
+        if minutes:
+            self.margin = min(self._pool.policy.margin, self.margin + MARGIN_GAIN * minutes)
+            self._margin_at += MARGIN_EVERY_S * minutes
+            self._pool.tune(self.margin, now)
+
+    # Changes ------------------------------------------------------------------------------------------------------------------------
+
+    def _probed_by(self, ticket: Ticket) -> list[Breaker]:
+        return [breaker for breaker in (self.limit, self.failures) if breaker.probe == ticket.id]
+
+    def _failing(self, why: str, at_least_s: float, now: float) -> None:
+        self._trip(self.failures, why, now + max(at_least_s, backoff_s(self.failures.trips + 1)), now)
+
+    def _trip_limit(self, why: str, until: float, now: float) -> None:
+        self._trip(self.limit, why, until, now)
+
+    def _trip(self, breaker: Breaker, why: str, until: float, now: float) -> None:
+        before = breaker.state
+        breaker.trip(why, now, until)
+        self.calm = False
+        if before is not BreakerState.OPEN:
+            self._journal(breaker, before, why, now)
+
+    def _close(self, breaker: Breaker, now: float) -> None:
+        breaker.well()
+        if breaker is self.failures:
+            self._outcomes.clear()
+        else:
+            self.spend_capped = False
+        self.calm = self.limit.state is BreakerState.CLOSED and self.failures.state is BreakerState.CLOSED
+        self._pool.ramp.restart(now, careful=False)
+        self._journal(breaker, BreakerState.HALF_OPEN, "the probe was served", now)
+
+    def _journal(self, breaker: Breaker, before: BreakerState, why: str, now: float) -> None:
+        numbers = {"margin": self.margin, "in_flight": float(self._pool.in_flight), "for_s": max(0.0, breaker.until - now)}
+        if breaker is self.failures:
+            numbers[f"failed_of_{WINDOW}"] = float(self._outcomes.failed)
+        for dimension in self._pool.dimensions:
+            name = NAMES[dimension.index]
+            numbers[f"{name}_level"] = dimension.bucket.advance(now)
+            numbers[f"{name}_upstream"] = dimension.mirror.advance(now)
+            numbers[f"{name}_unsettled"] = self._pool.unsettled(dimension.index)
+            numbers[f"{name}_outside_per_minute"] = dimension.outside * 60
+        self._say.append(Journal(self._pool.key, breaker.name, before, breaker.state, why, numbers))

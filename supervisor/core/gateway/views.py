@@ -1,0 +1,99 @@
+"""Traffic as people see it. Reads, and changes nothing that a decision rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from supervisor.core.gateway.bucket import NEVER
+from supervisor.core.gateway.dimension import REQUESTS
+from supervisor.core.gateway.nouns import AgentView, BreakerState, LaneKey, PoolView, TrafficView
+from supervisor.core.gateway.ticket import Ticket, Where
+
+if TYPE_CHECKING:
+    from supervisor.core.gateway.budget import Budget
+    from supervisor.core.gateway.lane import Lane
+    from supervisor.core.gateway.network import Network
+    from supervisor.core.gateway.pool import Pool
+
+ACTIVE_S = 60.0
+
+
+def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[Ticket], now: float) -> TrafficView:
+    """Everything at `now`. Costs a sort of all that wait."""
+    waiting: dict[LaneKey, list[Ticket]] = {key: [] for key in network.lanes}
+    for ticket in tickets:
+        if ticket.where is not Where.SENT:
+            waiting[ticket.lane.key].append(ticket)
+    return TrafficView(
+        pools=tuple(_pool(network, pool, now) for pool in network.pools()),
+        agents=_agents(network, list(budgets), waiting, now),
+        queued={key: len(queue) for key, queue in waiting.items()},
+        delay_s={key: _delay_s(lane, now) for key, lane in network.lanes.items()},
+    )
+
+
+def _pool(network: Network, pool: Pool, now: float) -> PoolView:
+    breaker = pool.trouble.worst()
+    state, why = breaker.state, breaker.why
+    opens = pool.trouble.ready_at(now)
+    if network.stopped(pool):
+        state, why, opens = BreakerState.OPEN, "key refused", NEVER
+    exhausted = [
+        seconds
+        for dimension in pool.dimensions
+        if (seconds := dimension.exhausted_in_s(pool.unsettled(dimension.index), pool.pace.rate(dimension.index, now), now)) is not None
+    ]
+    return PoolView(
+        key=pool.key,
+        breaker=state,
+        breaker_why=why,
+        exhausted_in_s=min(exhausted, default=None),
+        opens_in_s=None if state is BreakerState.CLOSED or opens == NEVER else opens - now,
+        in_flight=pool.in_flight,
+        dimensions=tuple(dimension.view(pool.reserved(dimension.index), now) for dimension in pool.dimensions),
+        windows=pool.windows(now),
+    )
+
+
+def _delay_s(lane: Lane, now: float) -> float:
+    normal = lane.ranks[1]
+    return lane.wait_s(normal, normal.cost, now)
+
+
+def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list[Ticket]], now: float) -> tuple[AgentView, ...]:
+    places: dict[str, int] = {}
+    since: dict[str, float] = {}
+    for key, queue in waiting.items():
+        ranks = network.lanes[key].ranks
+        queue.sort(key=lambda ticket: (ranks.index(ticket.rank), ticket.start, ticket.id))
+        for place, ticket in enumerate(queue, 1):
+            name = ticket.budget.agent.name
+            places[name] = min(place, places.get(name, place))
+            since[name] = min(ticket.arrived_at, since.get(name, now))
+    active = {budget.agent.name for budget in budgets if budget.in_flight or budget.queued or now - budget.seen_at <= ACTIVE_S}
+    weights = sum(budget.agent.weight for budget in budgets if budget.agent.name in active)
+    tokens = _tokens_per_minute(network)
+    return tuple(
+        AgentView(
+            name=budget.agent.name,
+            task_class=budget.agent.task_class,
+            used_tpm=budget.recent.sum(now),
+            share_tpm=tokens * budget.agent.weight / weights if tokens and budget.agent.name in active else None,
+            cap_tpm=budget.agent.tpm_max,
+            cost_usd=budget.spent if budget.cost_known else None,
+            in_flight=budget.in_flight,
+            queued=budget.queued,
+            place=places.get(budget.agent.name),
+            waiting_s=now - since.get(budget.agent.name, now),
+        )
+        for budget in budgets
+    )
+
+
+def _tokens_per_minute(network: Network) -> float:
+    """All that the limits of tokens allow: where there is more than one in a pool, the largest, which prompts are counted by."""
+    return sum(
+        max((dimension.bucket.rate * 60 for dimension in pool.dimensions if dimension.index != REQUESTS), default=0.0)
+        for pool in network.pools()
+    )

@@ -1,0 +1,92 @@
+"""Where requests come in: they are read, written down, checked, and given the fault that is meant for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from supervisor.gateway.sim.counting import model_class, tokens_of
+from supervisor.gateway.sim.dialects import WORDS, Ask, Dialect, Failure
+from supervisor.gateway.sim.exchange import SIMULATED, Exchange
+from supervisor.gateway.sim.faults import NO_FAULT, Facts
+from supervisor.gateway.sim.provider import Provider
+from supervisor.gateway.sim.stats import Entry, label, safe_path, without_secrets
+
+_INVALID = Ask("", stream=False, max_tokens=None, body={})
+_COUNTED = {"anthropic": "input_tokens", "gemini": "totalTokens"}
+
+
+async def complete(provider: Provider, dialect: Dialect, request: web.Request) -> web.StreamResponse:
+    """Answer a request for a completion."""
+    try:
+        body = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        return _exchange(provider, dialect, request, b"").refuse(Failure(413, WORDS[413]), "invalid")
+    exchange = _exchange(provider, dialect, request, body)
+    if not _known(provider, exchange.key):
+        return exchange.refuse(Failure(401, WORDS[401]), "key")
+    if exchange.ask is _INVALID:
+        return exchange.refuse(Failure(400, WORDS[400]), "invalid")
+    exchange.fault = provider.faults.choose(Facts(dialect.api, exchange.ask.model, exchange.key, body))
+    return await exchange.run()
+
+
+async def count(provider: Provider, dialect: Dialect, request: web.Request) -> web.Response:
+    """Say how many tokens a body has. It costs none, and its own limit on requests is not simulated."""
+    body = await request.read()
+    exchange = _exchange(provider, dialect, request, body)
+    exchange.entry.api = "count_tokens"
+    fault = exchange.fault = provider.faults.choose(Facts("count_tokens", exchange.ask.model, exchange.key, body))
+    if not _known(provider, exchange.key):
+        return exchange.refuse(Failure(401, WORDS[401]), "key")
+    if exchange.ask is _INVALID:
+        return exchange.refuse(Failure(400, WORDS[400]), "invalid")
+    if fault.status:
+        return exchange.refuse_by_fault()
+    tokens = tokens_of(len(body)) if fault.input_tokens is None else fault.input_tokens
+    exchange.end("answered")
+    return web.json_response({_COUNTED[dialect.api]: tokens}, headers=SIMULATED | dialect.id_headers(exchange.request_id))
+
+
+def _exchange(provider: Provider, dialect: Dialect, request: web.Request, body: bytes) -> Exchange:
+    """Write the request down."""
+    key, ask, number = _key(request.headers, request.query), _read(dialect, request, body), provider.stats.number()
+    entry = Entry(
+        number=number,
+        at=time.monotonic(),
+        method=request.method,
+        path=safe_path(request.path, request.query),
+        api=dialect.api,
+        model=ask.model,
+        stream=ask.stream,
+        key=label(key),
+        headers=without_secrets(request.headers.items()),
+        body_sha256=hashlib.sha256(body).hexdigest(),
+        body_bytes=len(body),
+    )
+    provider.stats.last.append(entry)
+    tally = provider.stats.tally(entry.key, model_class(ask.model))
+    tally.asked += 1
+    return Exchange(provider, dialect, request, entry, tally, key, ask, NO_FAULT, f"sim{number:09d}")
+
+
+def _read(dialect: Dialect, request: web.Request, body: bytes) -> Ask:
+    """The request, or `_INVALID`."""
+    try:
+        return dialect.read(request.path, request.query, json.loads(body))
+    except (KeyError, TypeError, ValueError):
+        return _INVALID
+
+
+def _key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """The key, wherever one of the providers looks for it; empty when there is none."""
+    bearer = headers.get("Authorization", "").removeprefix("Bearer ")
+    return headers.get("x-api-key") or headers.get("x-goog-api-key") or bearer or query.get("key", "")
+
+
+def _known(provider: Provider, key: str) -> bool:
+    return key in provider.settings.keys if provider.settings.keys else bool(key)

@@ -1,0 +1,40 @@
+"""The languages of the providers: bytes and headers in, facts out. Pure: no I/O, no clock.
+
+asked       what an address names, and what a request asks for
+addresses   which addresses are passed on, and to where
+reading     a request's body, and the two ways in which it is ever changed
+sse         a response cut into its events or elements while it passes
+usages      what the providers say was used, cleaned and brought to one form
+answer      one response, read beside the stream
+headers     rate limits, waiting, the headers that carry keys
+refusals    why an upstream did not serve
+errors      our own answers, in each API's shape
+"""
+
+from supervisor.gateway.wire.addresses import recognise, target, upgrade_refused
+from supervisor.gateway.wire.answer import Answer
+from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint, Recognised
+from supervisor.gateway.wire.errors import error
+from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, auth_headers, observed
+from supervisor.gateway.wire.reading import read, sent_body
+from supervisor.gateway.wire.refusals import failure, refusal
+
+__all__ = [
+    "CLIENT_AUTH_HEADERS",
+    "HOP_BY_HOP",
+    "Answer",
+    "Asked",
+    "BadRequest",
+    "Endpoint",
+    "Recognised",
+    "auth_headers",
+    "error",
+    "failure",
+    "observed",
+    "read",
+    "recognise",
+    "refusal",
+    "sent_body",
+    "target",
+    "upgrade_refused",
+]

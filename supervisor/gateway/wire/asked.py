@@ -1,0 +1,81 @@
+"""The nouns of the wire: what an address names, and what a request asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from supervisor.core.gateway.nouns import Api
+
+
+class Endpoint(StrEnum):
+    """What is passed on; nothing else is."""
+
+    MESSAGES = "messages"
+    COUNT_TOKENS = "count tokens"
+    CHAT = "chat"
+    RESPONSES = "responses"
+    GENERATE = "generate"
+    STREAM_GENERATE = "stream generate"
+    MODELS = "models"
+    PROBE = "probe"
+    """`HEAD /`: Claude Code sends it before its first request, without a token, and ignores the answer."""
+
+
+FREE = frozenset({Endpoint.COUNT_TOKENS, Endpoint.MODELS, Endpoint.PROBE})
+"""Takes no tokens, so it waits in no queue."""
+
+
+class BadRequest(Exception):
+    """What came is no request of its API. `status` and `why` are for the answer; `why` quotes nothing that was sent."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """An address that is passed on."""
+
+    endpoint: Endpoint
+    api: Api | None
+    """None while only the headers can tell: the model lists of Anthropic and OpenAI have the same address."""
+    path: str
+    """As an upstream's root serves it, for example `/v1/messages`; see `target`."""
+    query: str = ""
+    """What is sent of the query, without the question mark: its known parameters, each as it came."""
+    token: str = ""
+    """The client's token, when the address carries it: `/a/<token>/...`, or Gemini's `?key=`."""
+    model: str = ""
+    """The model, when the path names it (Gemini)."""
+
+
+Span = tuple[int, int]
+"""Where a value stands in a body: the first byte, and the one after its last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one request asks for. Text that came from the client is printable and at most 200 characters."""
+
+    api: Api
+    endpoint: Endpoint
+    model: str = ""
+    """As the client named it; empty for `MODELS` and `PROBE`."""
+    stream: bool = False
+    max_tokens: int | None = None
+    session: str = ""
+    """The client's own id of its conversation, empty when it sends none."""
+    long_context: bool = False
+    """It counts against the limit for long contexts."""
+    model_at: Span | None = field(default=None, repr=False)
+    """Where the body names the model, quotes included."""
+    usage_edit: tuple[Span, bytes] | None = field(default=None, repr=False)
+    """What makes an OpenAI chat stream report its usage: put these bytes there. None when there is nothing to add."""
+
+    @property
+    def free(self) -> bool:
+        """It takes no tokens (`count_tokens`, model lists, the probe), and bypasses the queue."""
+        return self.endpoint in FREE

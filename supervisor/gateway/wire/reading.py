@@ -1,0 +1,209 @@
+"""What a request asks for, and the only two ways in which its body is ever changed.
+
+A body is walked once, member by member of its outermost object; each value is parsed by the standard library's scanner, which also says
+where it ends. So the place of `model` is known to the byte, whatever stands around it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from supervisor.core.gateway.models import LONG_CONTEXT_BYTES
+from supervisor.core.gateway.nouns import Api
+from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint, Recognised, Span
+
+MODEL_CHARS = 200
+MAX_TOKENS = 1_000_000_000
+"""Far above what any model gives; a larger `max_tokens` is no number to reckon with."""
+
+_WITHOUT_BODY = frozenset({Endpoint.MODELS, Endpoint.PROBE})
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id")
+_SESSION = re.compile(r"[!-~]{1,200}")
+_OLD_USER_ID = re.compile(r"_session_([0-9a-fA-F-]{36})$")
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
+_NEXT = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One member of an object: its value, and where that stands in the text."""
+
+    value: Any
+    start: int
+    end: int
+
+
+_Members = Mapping[str, _Member]
+
+
+def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Asked:
+    """What is asked. Header names are lower case. Raises BadRequest for what is no request, and nothing else.
+
+    `max_tokens` is the most output over all choices that were asked for. A model that the client did not name (OpenAI allows that with a
+    stored prompt) is a BadRequest: nobody could say whose limit it takes.
+    """
+    api = recognised.api or (Api.ANTHROPIC if "anthropic-version" in headers else Api.OPENAI)
+    if recognised.endpoint in _WITHOUT_BODY:
+        return Asked(api, recognised.endpoint)
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise BadRequest(415, "send the body without a Content-Encoding.")
+    text, members = _parsed(body)
+    values = {name: member.value for name, member in members.items()}
+    model = recognised.model or _model(values.get("model"))
+    is_stream = recognised.endpoint is Endpoint.STREAM_GENERATE or values.get("stream") is True
+    edit = _usage_edit(text, members) if recognised.endpoint is Endpoint.CHAT and is_stream else None
+    return Asked(
+        api,
+        recognised.endpoint,
+        model,
+        is_stream,
+        _max_tokens(values),
+        _session(headers, values),
+        model.endswith("[1m]") or (len(body) > LONG_CONTEXT_BYTES and "context-1m" in headers.get("anthropic-beta", "")),
+        None if recognised.model else _in_bytes(text, body, (members["model"].start, members["model"].end)),
+        None if edit is None else (_in_bytes(text, body, edit[0]), edit[1]),
+    )
+
+
+def sent_body(asked: Asked, body: bytes, *, model: str | None = None) -> bytes:
+    """The body to send: the very same object, but for a `model` that a route gives, and for a chat stream that has to report its usage.
+
+    `body` is the one that `asked` was read from. Every other byte stays as it was.
+    """
+    edits = [asked.usage_edit] if asked.usage_edit else []
+    if model is not None and model != asked.model and asked.model_at:
+        edits.append((asked.model_at, json.dumps(model).encode()))
+    for (start, end), put in sorted(edits, reverse=True):
+        body = b"".join((body[:start], put, body[end:]))
+    return body
+
+
+def _refused(_: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are no JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refused)
+
+
+def _parsed(body: bytes) -> tuple[str, _Members]:
+    try:
+        text = body.decode()
+        members, end = _object(text, _space(text, 0))
+        if _space(text, end) != len(text):
+            raise BadRequest(400, "something follows the JSON object.")
+    except UnicodeDecodeError:
+        raise BadRequest(400, "the body is not UTF-8.") from None
+    except RecursionError:
+        raise BadRequest(400, "the JSON is nested too deep.") from None
+    except ValueError:
+        raise BadRequest(400, "the body is not a JSON object.") from None
+    return text, members
+
+
+def _object(text: str, start: int) -> tuple[_Members, int]:
+    """The members of the object that begins at `start`, and where it ends. Raises ValueError, RecursionError; BadRequest for a name that
+    comes twice: the provider might take the one, and we the other."""
+    if text[start : start + 1] != "{":
+        raise ValueError("no object")
+    place = _space(text, start + 1)
+    members: dict[str, _Member] = {}
+    if text[place : place + 1] == "}":
+        return members, place + 1
+    while True:
+        name, place = _decoder.raw_decode(text, place)
+        colon = _COLON.match(text, place)
+        if not isinstance(name, str) or colon is None:
+            raise ValueError("no member")
+        if name in members:
+            raise BadRequest(400, "a member of the JSON object comes twice.")
+        value, end = _decoder.raw_decode(text, colon.end())
+        members[name] = _Member(value, colon.end(), end)
+        after = _NEXT.match(text, end)
+        if after is None:
+            raise ValueError("no end of a member")
+        if after[1] == "}":
+            return members, after.start(1) + 1
+        place = after.end()
+
+
+def _space(text: str, place: int) -> int:
+    """The first place from `place` on that is no white space."""
+    match = _SPACE.match(text, place)
+    return match.end() if match else place
+
+
+def _in_bytes(text: str, body: bytes, span: Span) -> Span:
+    """A span of the text as one of the body."""
+    if len(text) == len(body):
+        return span
+    start = len(text[: span[0]].encode())
+    return start, start + len(text[span[0] : span[1]].encode())
+
+
+def _model(value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > MODEL_CHARS or not value.isprintable():
+        raise BadRequest(400, "model: a name of 1 to 200 printable characters is required.")
+    return value
+
+
+def _max_tokens(values: Mapping[str, Any]) -> int | None:
+    config = values.get("generationConfig")
+    config = config if isinstance(config, dict) else {}
+    said = [_tokens(values.get(name)) for name in _LIMITS] + [_tokens(config.get("maxOutputTokens"))]
+    most = max((number for number in said if number is not None), default=None)
+    choices = max(_tokens(values.get("n")) or 1, _tokens(config.get("candidateCount")) or 1)
+    return None if most is None else min(most * choices, MAX_TOKENS)
+
+
+def _tokens(value: object) -> int | None:
+    """A count that the client gives; None for none, and for -1, which some servers take for 'as many as you like'."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1 <= value <= MAX_TOKENS or value != int(value):
+        raise BadRequest(400, "a number of tokens or choices is not a whole number that makes sense.")
+    return int(value) if value >= 0 else None
+
+
+def _session(headers: Mapping[str, str], values: Mapping[str, Any]) -> str:
+    metadata = values.get("metadata")
+    user_id = metadata.get("user_id") if isinstance(metadata, dict) else None
+    said = (*(headers.get(name) for name in _SESSION_HEADERS), _session_of(user_id), values.get("prompt_cache_key"))
+    return next((text for text in said if isinstance(text, str) and _SESSION.fullmatch(text)), "")
+
+
+def _session_of(user_id: object) -> object:
+    """Claude Code's session in `metadata.user_id`: a JSON text now, `user_..._session_<uuid>` in older versions."""
+    if not isinstance(user_id, str):
+        return None
+    if old := _OLD_USER_ID.search(user_id):
+        return old[1]
+    try:
+        said = json.loads(user_id)
+    except (ValueError, RecursionError):
+        return None
+    return said.get("session_id") if isinstance(said, dict) else None
+
+
+def _usage_edit(text: str, members: _Members) -> tuple[Span, bytes] | None:
+    """Where to put what into a chat request so that its stream reports usage; None when it does anyhow, or when it is no valid request."""
+    options = members.get("stream_options")
+    if options is None:
+        inside = _space(text, 0) + 1
+        return (inside, inside), b'"stream_options":{"include_usage":true},'
+    if options.value is None:
+        return (options.start, options.end), b'{"include_usage":true}'
+    if not isinstance(options.value, dict):
+        return None
+    inner, _ = _object(text, options.start)
+    wish = inner.get("include_usage")
+    if wish is None:
+        inside = options.start + 1
+        return (inside, inside), b'"include_usage":true' + (b"," if inner else b"")
+    return None if wish.value is True else ((wish.start, wish.end), b"true")

@@ -1,0 +1,123 @@
+"""Why an upstream did not serve a request, told from its status, its headers and the body of its error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from supervisor.core.gateway.nouns import Api, Level, Observed, Refusal, Window
+from supervisor.gateway.wire.headers import MAX_RETRY_AFTER_S, UNKNOWN_RESET_S, date_of, duration_s, number, observed
+
+_SPEND_CODES = frozenset({"enforced_spend_limit_reached", "insufficient_quota", "billing_hard_limit_reached", "billing_error"})
+_ACCELERATION = re.compile(r"acceleration limit|usage increase rate|slow_down", re.IGNORECASE)
+_NO_CREDIT = re.compile(r"credit balance is too low|exceeded (?:its|your) (?:monthly )?spend", re.IGNORECASE)
+_FAILURES: Mapping[Api, Mapping[str, Refusal]] = {
+    Api.ANTHROPIC: {
+        "overloaded_error": Refusal.OVERLOADED,
+        "rate_limit_error": Refusal.RATE_LIMITED,
+        "api_error": Refusal.SERVER_ERROR,
+        "timeout_error": Refusal.SERVER_ERROR,
+    },
+    Api.OPENAI: {
+        "server_is_overloaded": Refusal.OVERLOADED,
+        "rate_limit_exceeded": Refusal.RATE_LIMITED,
+        "slow_down": Refusal.ACCELERATION,
+        "server_error": Refusal.SERVER_ERROR,
+    },
+    Api.GEMINI: {
+        "UNAVAILABLE": Refusal.OVERLOADED,
+        "RESOURCE_EXHAUSTED": Refusal.RATE_LIMITED,
+        "INTERNAL": Refusal.SERVER_ERROR,
+        "DEADLINE_EXCEEDED": Refusal.SERVER_ERROR,
+    },
+}
+
+
+def refusal(api: Api, status: int, headers: Mapping[str, str], body: bytes) -> tuple[Refusal, Observed] | None:
+    """Why the upstream did not serve, with what it said of its limits. None: the answer is the client's own affair and is passed on.
+
+    `body` may be cut off (its first 64 KiB are plenty). A redirect counts as a server error: it is never followed, and never passed on,
+    since a client would follow it with its token. The caller decides whether a refused key was ours or the client's own.
+    """
+    if status < 300:
+        return None
+    fault = _fault(body)
+    seen = observed(api, headers)
+    if api is Api.GEMINI:
+        seen = _gemini_limits(seen, headers, fault)
+    why = _why(status, fault, seen)
+    return None if why is None else (why, seen)
+
+
+def failure(api: Api, failed: str) -> Refusal | None:
+    """What an error event inside a stream (`Answer.failed`) means, when nothing was passed on yet; None: the client's own affair."""
+    return Refusal.SPEND_CAP if failed in _SPEND_CODES else _FAILURES[api].get(failed)
+
+
+def _why(status: int, fault: Mapping[str, Any], seen: Observed) -> Refusal | None:
+    text = f"{fault.get('type')} {fault.get('code')} {fault.get('message')}"
+    if status == 402 or (status in (400, 403, 429) and (_codes(fault) & _SPEND_CODES or _NO_CREDIT.search(text))):
+        return Refusal.SPEND_CAP
+    if status in (401, 403) or (status == 400 and "API_KEY_INVALID" in _codes(fault)):
+        return Refusal.KEY_REFUSED
+    if status in (429, 503) and _ACCELERATION.search(text):
+        return Refusal.ACCELERATION
+    if status == 429:
+        return Refusal.WINDOW_SPENT if any(window.spent for window in seen.windows) else Refusal.RATE_LIMITED
+    if status == 529 or (status >= 500 and "overloaded" in text.lower()):
+        return Refusal.OVERLOADED
+    return Refusal.SERVER_ERROR if status >= 500 or status < 400 or status == 408 else None
+
+
+def _fault(body: bytes) -> Mapping[str, Any]:
+    """The `error` object of any of the APIs (Gemini's streams wrap it in a list); empty when there is none."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(said, list) and said:
+        said = said[0]
+    fault = said.get("error") if isinstance(said, dict) else None
+    return fault if isinstance(fault, dict) else {"message": fault} if isinstance(fault, str) else {}
+
+
+def _codes(fault: Mapping[str, Any]) -> set[str]:
+    """Every word by which an error names itself."""
+    details = fault.get("details")
+    named = [fault.get("type"), fault.get("code"), details.get("error_code") if isinstance(details, dict) else None]
+    return {word for word in (*named, *(detail.get("reason") for detail in _details(fault))) if isinstance(word, str)}
+
+
+def _details(fault: Mapping[str, Any]) -> list[dict[str, Any]]:
+    details = fault.get("details")
+    return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
+
+
+def _gemini_limits(seen: Observed, headers: Mapping[str, str], fault: Mapping[str, Any]) -> Observed:
+    """RetryInfo, and the quota that QuotaFailure names: one per minute is a limit, one per day is a window that is spent."""
+    wait, levels, windows = seen.retry_after_s, dict(seen.levels), list(seen.windows)
+    for detail in _details(fault):
+        delay = duration_s(str(detail.get("retryDelay", "")))
+        if wait is None and delay is not None and delay <= MAX_RETRY_AFTER_S:
+            wait = delay
+        violations = detail.get("violations")
+        for quota in violations if isinstance(violations, list) else ():
+            name = str(quota.get("quotaId", "")) if isinstance(quota, dict) else ""
+            if "PerDay" in name:
+                windows.append(Window("day", 1.0, _until_pacific_midnight_s(headers), spent=True))
+            elif "PerMinute" in name and (limit := number(str(quota.get("quotaValue", "")))):
+                levels["input" if "token" in f"{name} {quota.get('quotaMetric')}".lower() else "requests"] = Level(limit)
+    return replace(seen, levels=levels, windows=tuple(windows[:1]), retry_after_s=wait)
+
+
+def _until_pacific_midnight_s(headers: Mapping[str, str]) -> float:
+    """Gemini's daily quotas begin at midnight Pacific. Taken as UTC-8 the whole year: an hour late in summer rather than an hour early."""
+    now = date_of(headers)
+    if now is None:
+        return UNKNOWN_RESET_S
+    here = now - timedelta(hours=8)
+    return 86_400.0 - (here.hour * 3600 + here.minute * 60 + here.second)

@@ -1,0 +1,131 @@
+"""An agent's own caps: tokens a minute, dollars of its task, dollars of the crew's night."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.gateway.commands import Send
+from supervisor.core.gateway.events import Ended, Refused, Withdrawn
+from supervisor.core.gateway.nouns import Agent, End, Refusal, Usage
+from supervisor.core.gateway.recent import Recent
+from supervisor.core.gateway.settings import Limits
+from tests.core.gateway.playbook import After, Playbook, ask, away, sent
+
+FREE = Limits()
+SERVED = Usage(1000, 1200)
+
+
+def test_a_tpm_cap_holds_its_agent_back_and_nobody_else() -> None:
+    capped = Agent("capped", 1, tpm_max=5000)
+    play = Playbook(FREE) >> [ask(1, capped), ask(2, capped), ask(3, capped), ask(4, "other")] << sent(1) << sent(2) << sent(4)
+    assert play >> After(59)
+    assert play >> After(3) << sent(3)
+
+
+def test_what_a_capped_agent_did_not_need_is_its_own_again() -> None:
+    capped = Agent("capped", 1, tpm_max=5000)
+    play = Playbook(FREE) >> [ask(1, capped), ask(2, capped), ask(3, capped)] << sent(1) << sent(2)
+    assert play >> Ended(1, End.SERVED, Usage(200, 100)) << sent(3)
+
+
+@given(
+    sizes=st.lists(st.integers(50, 9000), min_size=1, max_size=40),
+    gaps=st.lists(st.floats(0, 20), min_size=40, max_size=40),
+)
+def test_no_minute_holds_more_than_the_cap_or_one_request(sizes: list[int], gaps: list[float]) -> None:
+    capped = Agent("capped", 1, tpm_max=5000)
+    play = Playbook(FREE, hold_s=1e6)
+    went: list[tuple[float, float]] = []
+    number_of_size = dict(enumerate(sizes))
+    for number, size in number_of_size.items():
+        sent_now = [(play.now, one) for one in play.tell(ask(number, capped, tokens=size))]
+        before = play.now
+        while play.now < before + gaps[number]:
+            sent_now += [(play.now, one) for one in play.tell(After(1.0))]
+        for when, command in sent_now:
+            assert isinstance(command, Send)
+            ticket = play.traffic.tickets[command.ticket]
+            went.append((when, ticket.input + ticket.output))
+    for start, first in went:
+        inside = [tokens for when, tokens in went if start <= when < start + 59.0]
+        assert sum(inside) <= max(5000, first) + 1e-6
+
+
+def test_a_request_larger_than_the_cap_goes_alone_and_is_paid_off() -> None:
+    capped = Agent("capped", 1, tpm_max=2000)
+    play = Playbook(FREE, hold_s=1e5) >> [ask(1, capped, tokens=3000), ask(2, capped, tokens=500)] << sent(1)
+    assert play >> Ended(1, End.SERVED, Usage(3000, 1200)) >> After(119)
+    assert play >> After(62) << sent(2)
+
+
+def test_a_task_stops_before_it_would_cost_more_than_it_may() -> None:
+    poor = Agent("poor", 1, cost_max=1.0)
+    play = Playbook(FREE) >> [ask(1, poor, bound_usd=0.6), ask(2, poor, bound_usd=0.6), ask(3, "rich", bound_usd=50.0)]
+    play << sent(1) << sent(3) >> Ended(1, End.SERVED, SERVED, cost_usd=0.3) << sent(2)
+    assert play >> Ended(2, End.SERVED, SERVED, cost_usd=0.2) >> ask(4, poor, bound_usd=0.6) << away(4, 402)
+    assert play >> ask(5, poor, bound_usd=0.5) << sent(5) >> Ended(5, End.CUT, None) >> ask(6, poor, bound_usd=0.01) << away(6, 402)
+    assert next(agent for agent in play.traffic.view(play.now).agents if agent.name == "poor").cost_usd == 1.0
+
+
+def test_a_waiting_request_is_turned_away_when_what_was_in_flight_took_all() -> None:
+    poor = Agent("poor", 1, cost_max=1.0)
+    play = Playbook(FREE) >> [ask(1, poor, bound_usd=0.6), ask(2, poor, bound_usd=0.6)] << sent(1)
+    assert play >> Ended(1, End.SERVED, SERVED, cost_usd=0.6) << away(2, 402)
+
+
+def test_what_the_task_cost_before_a_restart_counts_also_for_one_that_is_known() -> None:
+    poor = Agent("poor", 1, cost_max=1.0)
+    play = Playbook(FREE)
+    play.traffic.spent("poor", 0.9)
+    assert play >> ask(1, poor, bound_usd=0.2) << away(1, 402)
+    play.traffic.spent("poor", 0.5)
+    assert play >> ask(2, poor, bound_usd=0.2) << sent(2)
+
+
+def test_without_a_price_a_cap_cannot_be_kept_and_the_request_says_so() -> None:
+    play = (
+        Playbook(FREE)
+        >> ask(1, Agent("poor", 1, cost_max=1.0))
+        << away(1, 402, why="m has no known price, so a cost cap cannot be kept; give it one in the gateway's prices")
+    )
+    assert play >> ask(2) << sent(2) >> Ended(2, End.SERVED, SERVED)
+
+
+def test_a_refused_request_costs_nothing() -> None:
+    poor = Agent("poor", 1, cost_max=1.0)
+    play = Playbook(FREE) >> ask(1, poor, bound_usd=0.6) << sent(1) >> Refused(1, Refusal.OVERLOADED) >> ask(2, poor, bound_usd=0.6)
+    play << sent(2) >> After(1.2)
+    assert play >> Withdrawn(1) >> Ended(2, End.SERVED, SERVED, cost_usd=0.1) >> ask(3, poor, bound_usd=0.9) << sent(3)
+
+
+def test_the_crew_stops_before_a_night_costs_more_than_it_may() -> None:
+    play = Playbook(FREE, cost_per_night=10.0)
+    play.traffic.spent_tonight(4.0)
+    play >> [ask(1, "a", bound_usd=5.0), ask(2, "b", bound_usd=3.0), ask(3, "c", bound_usd=1.0)] << sent(1) << sent(3)
+    assert play >> Ended(1, End.SERVED, SERVED, cost_usd=2.0) << sent(2)
+    assert play >> Ended(2, End.SERVED, SERVED, cost_usd=2.5) >> ask(4, "d", bound_usd=1.0)
+    play >> Ended(3, End.SERVED, SERVED, cost_usd=1.0) << away(4, 402) >> ask(5, "d", bound_usd=0.5) << sent(5)
+    assert play >> Ended(5, End.SERVED, SERVED, cost_usd=0.5) >> ask(7, "d", bound_usd=0.5) << away(7, 402)
+    assert play >> After(12 * 3600 + 700) >> ask(6, "d", bound_usd=9.0) << sent(6)
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 100), st.booleans()), max_size=60))
+def test_a_sliding_sum_never_forgets_early(spent: list[tuple[float, int, bool]]) -> None:
+    recent, now, exact = Recent(60.0, 1.0), 0.0, []
+    for gap, amount, corrected in spent:
+        now += gap
+        slot = recent.add(float(amount), now)
+        if corrected:
+            recent.change(slot, 5.0)
+            amount += 5
+        exact.append((now, amount))
+        true = sum(amount for when, amount in exact if now - when <= 60)
+        late = sum(amount for when, amount in exact if now - when <= 61)
+        assert true <= recent.sum(now) <= late
+        when = recent.at_most_at(10.0, now)
+        assert when >= now
+        assert deepcopy(recent).sum(when) <= 10.0
+    assert recent.sum(now + 62) == 0
