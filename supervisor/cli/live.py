@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from supervisor.cli import common
-from supervisor.core.errors import LedgerError, one_line
+from supervisor.core.errors import LedgerError, UsageError, one_line
 from supervisor.daemon import lock
 from supervisor.faces import status
 from supervisor.host.paths import Home
@@ -57,6 +57,18 @@ class LiveView:
         if version != self._read_at:
             self._views, self._read_at = queries.unfinished(self._db), version
         return self._views
+
+
+def must_redraw(instead: str) -> None:
+    """Raise UsageError unless stdout can be drawn on; `instead` is the command that needs no terminal."""
+    if not common.can_redraw():
+        why = "stdout is not one" if not sys.stdout.isatty() else "TERM=dumb cannot move its cursor"
+        raise UsageError("--watch needs a terminal", why=why, hint=instead)
+
+
+def fitted(text: str) -> str:
+    """As many lines as the terminal has rows for, each wiping what was behind it."""
+    return "\x1b[K\n".join(text.splitlines()[: shutil.get_terminal_size().lines - 1]) + "\x1b[K"
 
 
 def draw(text: str) -> None:

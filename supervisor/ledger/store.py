@@ -1,4 +1,4 @@
-"""Opening the ledger: durable, checked, migrated; refused when it is not what we wrote.
+"""Opening the ledger, and any other file of ours that SQLite keeps: durable, checked, migrated; refused when it is not what we wrote.
 
 `synchronous=FULL` because an acknowledged task must survive a power cut (a modelled one lost 400 of 400 commits at NORMAL and none at
 FULL), `BEGIN IMMEDIATE` because sixteen claimers then never met "database is locked" (against 283,418 times).
@@ -12,6 +12,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,42 @@ from supervisor.core.errors import DiskFull, LedgerError
 
 SCHEMA = 1
 BUSY_S = 10.0
-_TABLES = frozenset({"project", "run", "task", "dependency", "attempt", "journal"})
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """One kind of file: what it is called, what must be in it, and what to say when it cannot be used."""
+
+    name: str
+    """As in "the ledger is damaged"."""
+    schema: int
+    tables: frozenset[str]
+    package: str
+    """Its `migrations/<number>.sql` lead to each schema."""
+    untouched: str
+    """What its damage leaves as it was."""
+    goes_on: str
+    """What becomes of things when it is taken away while it is in use."""
+    absent: str = "nothing was ever run here"
+    first: str = "nightcrew run PLAN"
+    """What makes the first one."""
+
+
+LEDGER = Book(
+    name="the ledger",
+    schema=SCHEMA,
+    tables=frozenset({"project", "run", "task", "dependency", "attempt", "journal"}),
+    package="supervisor.ledger",
+    untouched="branches and worktrees are untouched",
+    goes_on="running agents go on; nothing new is accepted",
+)
 
 
 class _Connection(sqlite3.Connection):
     """A connection whose statements fail in our words, see `explained`."""
 
     path: Path
+    book: Book
 
     def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
         return self.cursor(_Cursor).execute(sql, parameters)
@@ -39,94 +69,94 @@ class _Cursor(sqlite3.Cursor):
     connection: _Connection
 
     def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
-        with explained(self.connection.path):
+        with explained(self.connection.path, self.connection.book):
             super().execute(sql, parameters)
         return self
 
     def executemany(self, sql: str, parameters: Any, /) -> _Cursor:
-        with explained(self.connection.path):
+        with explained(self.connection.path, self.connection.book):
             super().executemany(sql, parameters)
         return self
 
     # A damaged page shows when its row is fetched.
 
     def fetchone(self) -> Any:
-        with explained(self.connection.path):
+        with explained(self.connection.path, self.connection.book):
             return super().fetchone()
 
     def fetchall(self) -> list[Any]:
-        with explained(self.connection.path):
+        with explained(self.connection.path, self.connection.book):
             return super().fetchall()
 
     def __next__(self) -> Any:
         try:
             return super().__next__()
         except sqlite3.DatabaseError as error:
-            raise _translate(error, self.connection.path) from error
+            raise _translate(error, self.connection.path, self.connection.book) from error
 
 
-def connect(path: Path, *, create: bool = True) -> sqlite3.Connection:
-    """Open the ledger for writing, creating it only when no file is there, and bring its schema up to date.
+def connect(path: Path, *, create: bool = True, book: Book = LEDGER) -> sqlite3.Connection:
+    """Open the file for writing, creating it only when no file is there, and bring its schema up to date.
 
     Raises LedgerError when the file is damaged, empty, newer than this version, or cannot be written; the file is left as it was.
     """
-    with explained(path):
-        if not _present(path):
+    with explained(path, book):
+        if not _present(path, book):
             if not create:
-                raise LedgerError("no ledger", on=str(path), hint="nightcrew up -d")
-            _create(path)
+                raise LedgerError(f"no {_noun(book)}", on=str(path), hint="nightcrew up -d")
+            _create(path, book)
     # Checked by a connection that only reads: one that can write folds SQLite's log into the file when it closes, damaged or not.
-    with contextlib.closing(connect_readonly(path)) as reader:
-        version = _check_version(reader, path)
+    with contextlib.closing(connect_readonly(path, book=book)) as reader:
+        version = _check_version(reader, path, book)
         found = reader.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise _damaged(path, str(found))
-    return _writer(path, version)
+            raise _damaged(path, str(found), book)
+    return _writer(path, version, book)
 
 
-def _writer(path: Path, version: int) -> sqlite3.Connection:
-    with explained(path):
+def _writer(path: Path, version: int, book: Book) -> sqlite3.Connection:
+    with explained(path, book):
         if not os.access(path, os.W_OK):  # SQLite would open it for reading, and say so at the first commit
             raise PermissionError(errno.EACCES, "it is read-only")
-        db = _open(path, path)
+        db = _open(path, path, book)
         try:
             _prepare(db)
-            _migrate(db, path, version)
+            _migrate(db, path, version, book)
         except BaseException:
             db.close()
             raise
     return db
 
 
-def _open(target: Path | str, path: Path) -> _Connection:
+def _open(target: Path | str, path: Path, book: Book) -> _Connection:
     db = sqlite3.connect(target, uri=isinstance(target, str), timeout=BUSY_S, isolation_level=None, factory=_Connection)
-    db.path = path
+    db.path, db.book = path, book
     db.row_factory = sqlite3.Row
     return db
 
 
-def _present(path: Path) -> bool:
-    """Whether the ledger is there. Raises LedgerError for less than a whole one: it must not be taken for no ledger."""
+def _present(path: Path, book: Book) -> bool:
+    """Whether the file is there. Raises LedgerError for less than a whole one: it must not be taken for none."""
     if not path.exists():
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
-            raise _damaged(path, f"it is gone, while {log.name}, which belongs to it, is not")
+            raise _damaged(path, f"it is gone, while {log.name}, which belongs to it, is not", book)
         return False
     if path.stat().st_size == 0:
-        raise _damaged(path, "it has zero bytes")
+        raise _damaged(path, "it has zero bytes", book)
     return True
 
 
-def _create(path: Path) -> None:
-    """Make the file under another name and move it into place whole: a kill half-way must not leave a ledger that looks damaged."""
+def _create(path: Path, book: Book) -> None:
+    """Make the file under another name and move it into place whole: a kill half-way must not leave one that looks damaged."""
     draft = path.with_name(f"{path.name}.new")
     for suffix in ("", "-wal", "-shm"):
         draft.with_name(draft.name + suffix).unlink(missing_ok=True)
     draft.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
-    db = _open(draft, path)
+    db = _open(draft, path, book)
     try:
         _prepare(db)
-        _migrate(db, path, 0)
+        _migrate(db, path, 0, book)
     finally:
         db.close()
     draft.rename(path)
@@ -137,15 +167,15 @@ def _create(path: Path) -> None:
         os.close(directory)
 
 
-def connect_readonly(path: Path) -> sqlite3.Connection:
-    """Open the ledger for looking only: never creates, never migrates. Raises LedgerError as `connect` does."""
-    with explained(path):
-        if not _present(path):
-            raise LedgerError("no ledger", on=str(path), why="nothing was ever run here", hint="nightcrew run PLAN")
-        db = _open(f"{path.absolute().as_uri()}?mode=ro", path)
+def connect_readonly(path: Path, *, book: Book = LEDGER) -> sqlite3.Connection:
+    """Open the file for looking only: never creates, never migrates. Raises LedgerError as `connect` does."""
+    with explained(path, book):
+        if not _present(path, book):
+            raise LedgerError(f"no {_noun(book)}", on=str(path), why=book.absent, hint=book.first)
+        db = _open(f"{path.absolute().as_uri()}?mode=ro", path, book)
         try:
-            _check_version(db, path)
-            _check_tables(db, path)
+            _check_version(db, path, book)
+            _check_tables(db, path, book)
         except BaseException:
             db.close()
             raise
@@ -153,9 +183,9 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
+def transaction(db: sqlite3.Connection, path: Path, *, book: Book = LEDGER) -> Iterator[None]:
     """All or nothing, durable at exit. Raises DiskFull or LedgerError with nothing changed."""
-    with explained(path):
+    with explained(path, book):
         db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -167,32 +197,38 @@ def transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explained(path: Path, book: Book = LEDGER) -> Iterator[None]:
     """Turn what SQLite and the kernel say into our errors."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise _translate(error, path) from error
+        raise _translate(error, path, book) from error
     except UnicodeEncodeError as error:
-        raise LedgerError("the ledger refused", on=str(path), why=f"not Unicode text: {error.object!r:.80}") from None
+        raise LedgerError(f"{book.name} refused", on=str(path), why=f"not Unicode text: {error.object!r:.80}") from None
     except PermissionError as error:
         raise LedgerError(
-            "cannot open the ledger", on=str(path), why=error.strerror or "", hint=f"check the owner of {path.parent}"
+            f"cannot open {book.name}", on=str(path), why=error.strerror or "", hint=f"check the owner of {path.parent}"
         ) from None
     except OSError as error:
         why = error.strerror or str(error)
-        raise (_full(path, why) if error.errno == errno.ENOSPC else LedgerError("cannot open the ledger", on=str(path), why=why)) from None
+        if error.errno == errno.ENOSPC:
+            raise _full(path, why, book) from None
+        raise LedgerError(f"cannot open {book.name}", on=str(path), why=why) from None
 
 
-def _translate(error: sqlite3.DatabaseError, path: Path) -> LedgerError | DiskFull:
+def _translate(error: sqlite3.DatabaseError, path: Path, book: Book) -> LedgerError | DiskFull:
     text = str(error)
     if "disk is full" in text or ("disk I/O error" in text and _no_space(path)):
-        return _full(path, text)
+        return _full(path, text, book)
     if "readonly" in text or "unable to open" in text:
-        return LedgerError("cannot open the ledger", on=str(path), why=text, kept="the file as it was", hint=f"check {path.parent}")
+        return LedgerError(f"cannot open {book.name}", on=str(path), why=text, kept="the file as it was", hint=f"check {path.parent}")
     if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
-        return LedgerError("the ledger refused", on=str(path), why=text, kept="everything committed before")
-    return _damaged(path, text)
+        return LedgerError(f"{book.name} refused", on=str(path), why=text, kept="everything committed before")
+    return _damaged(path, text, book)
+
+
+def _noun(book: Book) -> str:
+    return book.name.removeprefix("the ")
 
 
 def _no_space(path: Path) -> bool:
@@ -204,16 +240,16 @@ def _no_space(path: Path) -> bool:
     return space.f_bavail * space.f_frsize < 2**20
 
 
-def _full(path: Path, why: str) -> DiskFull:
-    return DiskFull("cannot write the ledger", on=str(path), why=why, kept="everything committed before", hint="free some space")
+def _full(path: Path, why: str, book: Book) -> DiskFull:
+    return DiskFull(f"cannot write {book.name}", on=str(path), why=why, kept="everything committed before", hint="free some space")
 
 
-def _damaged(path: Path, why: str) -> LedgerError:
+def _damaged(path: Path, why: str, book: Book) -> LedgerError:
     return LedgerError(
-        "the ledger is damaged",
+        f"{book.name} is damaged",
         on=str(path),
         why=why,
-        kept="the file as it was; no new one was made; branches and worktrees are untouched",
+        kept=f"the file as it was; no new one was made; {book.untouched}",
         hint=f"recover what is readable: cd {path.parent} && sqlite3 {path.name} .recover | sqlite3 recovered.db && "
         f"mv {path.name} {path.name}.damaged && mv recovered.db {path.name}",
     )
@@ -225,10 +261,10 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA foreign_keys=ON")
 
 
-def _migrate(db: sqlite3.Connection, path: Path, version: int) -> None:
-    for number in range(version + 1, SCHEMA + 1):
-        script = resources.files("supervisor.ledger").joinpath("migrations", f"{number}.sql").read_text(encoding="utf-8")
-        with transaction(db, path):
+def _migrate(db: sqlite3.Connection, path: Path, version: int, book: Book) -> None:
+    for number in range(version + 1, book.schema + 1):
+        script = resources.files(book.package).joinpath("migrations", f"{number}.sql").read_text(encoding="utf-8")
+        with transaction(db, path, book=book):
             for statement in _statements(script):
                 db.execute(statement)
             db.execute(f"PRAGMA user_version={number}")
@@ -244,25 +280,25 @@ def _statements(script: str) -> Iterator[str]:
             held = ""
 
 
-def _check_version(db: sqlite3.Connection, path: Path) -> int:
+def _check_version(db: sqlite3.Connection, path: Path, book: Book) -> int:
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    if version > SCHEMA:
+    if version > book.schema:
         raise LedgerError(
-            "the ledger is newer",
+            f"{book.name} is newer",
             on=str(path),
-            why=f"it has schema {version}, this nightcrew knows up to {SCHEMA}",
+            why=f"it has schema {version}, this nightcrew knows up to {book.schema}",
             kept="the file as it was",
             hint="install the newer nightcrew again",
         )
     if version < 1:
-        raise _damaged(path, f"it is not a nightcrew ledger (schema {version})")
+        raise _damaged(path, f"it is not a nightcrew {_noun(book)} (schema {version})", book)
     return version
 
 
-def _check_tables(db: sqlite3.Connection, path: Path) -> None:
-    missing = _TABLES - {row["name"] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+def _check_tables(db: sqlite3.Connection, path: Path, book: Book) -> None:
+    missing = book.tables - {row["name"] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if missing:
-        raise _damaged(path, f"it has no table {', '.join(sorted(missing))}")
+        raise _damaged(path, f"it has no table {', '.join(sorted(missing))}", book)
 
 
 def file_identity(path: Path) -> tuple[int, int]:
@@ -271,14 +307,14 @@ def file_identity(path: Path) -> tuple[int, int]:
     return seen.st_dev, seen.st_ino
 
 
-def check_same_file(path: Path, opened: tuple[int, int]) -> None:
+def check_same_file(path: Path, opened: tuple[int, int], book: Book = LEDGER) -> None:
     """Raises LedgerError when the file that was opened is no longer the one at `path`: what is written to it would be gone at exit."""
     with contextlib.suppress(OSError):
         if file_identity(path) == opened:
             return
     raise LedgerError(
-        "the ledger was moved or removed while it was in use",
+        f"{book.name} was moved or removed while it was in use",
         on=str(path),
-        kept="running agents go on; nothing new is accepted",
+        kept=book.goes_on,
         hint=f"put it back at {path}, or nightcrew down",
     )

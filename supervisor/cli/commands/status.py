@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import click
 
 from supervisor.cli import common
 from supervisor.cli.names import any_name
-from supervisor.core.errors import UsageError, one_line
+from supervisor.core.errors import NightcrewError, UsageError, one_line
 from supervisor.daemon import lock
 from supervisor.faces import status as text
 from supervisor.faces import tasks_json
@@ -22,6 +21,8 @@ from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
 RECENT = 5
+GATEWAY_S = 2.0
+"""Seconds that a gateway which does not answer may hold this up."""
 
 
 @click.command()
@@ -69,6 +70,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape: dict[str, Any] = {"supervisor": {"running": pid is not None, "pid": pid, "home": os.fspath(where.root)}}
     shape["runs"] = [tasks_json.run(run) for run in runs]
     shape["tasks"] = [tasks_json.task(view) for view in views]
+    shape["gateway"], _ = _gateway(where)
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = queries.journal(db, views[0].id)
     common.print_json(**shape)
@@ -93,6 +95,23 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
             click.echo(f"run {run.id}  {one_line(run.title)}  {counts}")
     elif not views:
         common.say("nothing to do; next: nightcrew run PLAN")
+    if name is None:
+        shape, said = _gateway(where)
+        if shape is not None and (shape["running"] or any(not view.final for view in views)):
+            common.show(text.cut(said, common.width()))
+
+
+def _gateway(where: Home) -> tuple[dict[str, Any] | None, str]:
+    """The gateway as JSON and on one line; None where there never was one. It must not keep anybody from seeing the crew."""
+    if not where.gateway_record.exists():
+        return None, ""
+    from supervisor.faces import gateway
+
+    try:
+        shape = gateway.look(where, time.time(), timeout_s=GATEWAY_S)
+    except NightcrewError as error:
+        shape = {"running": False, "why": error.line()}
+    return (None, "") if shape is None else (gateway.printed(shape), gateway.line(shape))
 
 
 def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> None:
@@ -110,9 +129,7 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
 def _watch(where: Home, name: str | None) -> None:
     from supervisor.cli import live
 
-    if not common.can_redraw():
-        why = "stdout is not one" if not sys.stdout.isatty() else "TERM=dumb cannot move its cursor"
-        raise UsageError("--watch needs a terminal", why=why, hint="nightcrew status")
+    live.must_redraw("nightcrew status")
     with live.whole_screen():
         while True:
             views: list[queries.TaskView] = []

@@ -1,0 +1,155 @@
+"""`nightcrew gateway status`, `metrics`, `reload`, `replay` and `sim`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import click
+
+from supervisor.cli import common
+from supervisor.cli.names import run_id
+from supervisor.core.errors import NotFound, UsageError
+from supervisor.host.paths import Home, home
+
+
+@click.group(name="gateway")
+def command() -> None:
+    """Look at the process through which all model traffic goes; docs/gateway.md says what it does.
+
+    \b
+    nightcrew gateway status --watch
+    """
+
+
+@command.command()
+@click.option("-w", "--watch", is_flag=True, help="Redraw every second until Ctrl-C.")
+@common.json_option
+def status(watch: bool, as_json: bool) -> None:
+    """Show who uses how much of the limit, who waits, what it costs, and every breaker with its forecast.
+
+    While no gateway runs: the last five minutes that the account knows of.
+
+    \b
+    nightcrew gateway status
+    nightcrew gateway status --json
+    """
+    from supervisor.faces import gateway as face
+
+    where = home()
+    if watch:
+        if as_json:
+            raise UsageError("--watch and --json do not go together", hint="nightcrew gateway status --json")
+        _watch(where)
+    shape = face.look(where, time.time())
+    if as_json:
+        common.print_json(**(face.printed(shape) if shape else {"running": False, "why": "there never was a gateway here"}))
+    elif shape is None:
+        common.say("there never was a gateway here; next: nightcrew up, with a provider's key (docs/gateway.md)")
+    else:
+        common.show(face.text(shape, time.time(), width=common.width(), color=common.use_color()))
+
+
+def _watch(where: Home) -> None:
+    from supervisor.cli import live
+    from supervisor.faces import gateway as face
+
+    live.must_redraw("nightcrew gateway status")
+    with live.whole_screen():
+        while True:
+            shape, now = face.look(where, time.time()), time.time()
+            said = "there never was a gateway here"
+            if shape is not None:
+                said = face.text(shape, now, width=common.width() - 1, color=common.use_color())
+            live.draw(live.fitted(said))
+            time.sleep(1.0)
+
+
+@command.command()
+def metrics() -> None:
+    """Print the gateway's metrics, as Prometheus reads them.
+
+    \b
+    nightcrew gateway metrics | grep sup_llm_tokens
+    """
+    from supervisor.gateway import pages
+
+    click.echo(pages.fetch(home(), pages.METRICS).decode(), nl=False)
+
+
+@command.command()
+def reload() -> None:
+    """Have the gateway read its settings and keys again; streams and queues stay.
+
+    \b
+    nightcrew gateway reload
+    """
+    from supervisor.gateway import pages
+
+    pages.ask(home(), pages.RELOAD, post=True)
+    common.say("the gateway has read its settings again")
+
+
+@command.command()
+@click.argument("run", shell_complete=run_id)
+@click.option("-p", "--port", type=click.IntRange(0, 65535), default=0, help="On 127.0.0.1 (default: a free one).")
+@click.option("--paced", is_flag=True, help="Answer as slowly as the provider did.")
+def replay(run: str, port: int, paced: bool) -> None:
+    """Give the recorded answers of RUN to the same requests, with no provider and no key, until Ctrl-C. Needs `record` in the settings.
+
+    The same request is the same address and the same bytes: a client that puts a new session id or the time into its requests is not
+    answered.
+
+    \b
+    nightcrew gateway replay 1121-k3f9 --port 8080
+    """
+    import asyncio
+
+    from supervisor.gateway import replay as server
+    from supervisor.gateway.account import schema
+
+    where = home()
+    if not where.gateway_account.exists():
+        raise NotFound("no recording of", on=run, why="no request ever went through a gateway here", hint="nightcrew gateway status")
+    with contextlib.closing(schema.connect_readonly(where.gateway_account)) as db:
+        shelf = server.Shelf(db, where.recordings, run)
+
+    def ready(bound: int) -> None:
+        click.echo(f"http://127.0.0.1:{bound}")
+        common.say(f"{len(shelf)} recorded answers of {run}; Ctrl-C ends it")
+
+    asyncio.run(server.serve(shelf, port, ready, paced=paced))
+
+
+@command.command()
+@click.option("-p", "--port", type=click.IntRange(0, 65535), default=0, help="On 127.0.0.1 (default: a free one).")
+@click.option("--rpm", type=click.FloatRange(min=0, min_open=True), help="Requests a minute (default: 1,000).")
+@click.option("--itpm", type=click.FloatRange(min=0, min_open=True), help="Input tokens a minute (default: 80,000).")
+@click.option("--otpm", type=click.FloatRange(min=0, min_open=True), help="Output tokens a minute (default: 16,000).")
+@click.option("--tpm", type=click.FloatRange(min=0, min_open=True), help="Input and output in one limit, instead of the two.")
+@click.option("--latency", type=common.Duration(), default=0.0, help="Until the first byte of an answer, such as 800ms or 2s.")
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Its minutes pass this many times faster.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the answers' lengths.")
+def sim(
+    port: int, rpm: float | None, itpm: float | None, otpm: float | None, tpm: float | None, latency: float, speed: float, seed: int
+) -> None:
+    """Run a simulated provider, which limits and fails as the real ones do, and costs nothing. Its texts say that they are simulated.
+
+    It speaks the APIs of Anthropic, OpenAI and Gemini. Point an [upstream] at it (any key will do), or a client.
+
+    \b
+    nightcrew gateway sim --port 8765 --itpm 20000
+    """
+    from supervisor.core.gateway.settings import Limits
+    from supervisor.gateway import sim as provider
+    from supervisor.gateway.sim.settings import LIMITS
+
+    limits = Limits(rpm=rpm or LIMITS.rpm, itpm=itpm or LIMITS.itpm, otpm=otpm or LIMITS.otpm)
+    if tpm is not None:
+        limits = Limits(rpm=rpm or LIMITS.rpm, itpm=itpm, otpm=otpm, tpm=tpm)
+
+    def announce(url: str) -> None:
+        click.echo(url)
+        common.say("a simulated provider; Ctrl-C ends it")
+
+    provider.serve(provider.SimSettings(port=port, limits=limits, latency_s=latency, speed=speed, seed=seed), announce)

@@ -1,0 +1,295 @@
+"""What people and programs ask of the account. Read-only, standard library only, no more rows than asked for.
+
+Every function takes the connection that `schema.connect_readonly` gives. Durations are seconds here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from supervisor.core.gateway.nouns import Api, End, LaneKey, PoolKey, Usage
+from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED
+
+NEWEST = 10_000
+"""A window is read from at most this many of its newest rows (0.1 s): with more, it is shorter than asked for, and says so."""
+LONGEST_S = 1800.0
+"""No request is under way longer: the proxy's own limit is below it."""
+FASTEST = 300.0
+"""Tokens a second that a model puts out at most, for requests of which nobody knows how far they came. A guess on the safe side: what is
+sold as fast is at about 100."""
+
+NOTHING = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Seconds, nearest rank; None when there is nothing to take them of."""
+
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One agent, one pool or all of them in a window.
+
+    A request that was refused by an upstream and sent again is one request; one that we turned away is one too.
+    """
+
+    requests: int = 0
+    """That have ended."""
+    failed: int = 0
+    """Of them, those whose client got an error or a cut answer. One that left by itself did not fail."""
+    requests_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    tokens: Usage = NOTHING
+    known_usd: float = 0.0
+    """Of the requests whose price is known."""
+    unpriced: int = 0
+    """Requests that took tokens of no known price."""
+    estimated: int = 0
+    """Requests whose tokens are an estimate, since the provider never said them."""
+    wait: Percentiles = Percentiles()
+    """From the arrival to the sending."""
+    first_byte: Percentiles = Percentiles()
+    """From the arrival to the first byte for the client."""
+    total: Percentiles = Percentiles()
+    """From the arrival to the end."""
+    upstream_429: int = 0
+    """Sendings that an upstream answered with 429."""
+    our_429: int = 0
+    """Requests that we answered with 429."""
+
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars; None while a part of it is not known."""
+        return None if self.unpriced else self.known_usd
+
+    @property
+    def error_rate(self) -> float | None:
+        """0 to 1; None when nothing has ended."""
+        return self.failed / self.requests if self.requests else None
+
+    @property
+    def cache_hits(self) -> float | None:
+        """Part of all input tokens that was read from the provider's cache, 0 to 1; None without input."""
+        read, all_input = self.tokens.cache_read, self.tokens.limited_input + self.tokens.cache_read
+        return read / all_input if all_input else None
+
+    @property
+    def tokens_per_usd(self) -> float | None:
+        """Tokens of every kind for a dollar; None while some have no known price."""
+        return self.tokens.total / self.cost_usd if self.cost_usd else None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Figures of the last `seconds`; fewer than were asked for when there was too much to read."""
+
+    seconds: float
+    agents: Mapping[str, Figures]
+    pools: Mapping[str, Figures]
+    """By `str(PoolKey)`; requests that we turned away reached no pool."""
+    total: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What an attempt, a task or a run took, as `result.json` says it."""
+
+    requests: int = 0
+    tokens: Usage = NOTHING
+    known_usd: float = 0.0
+    """Of the requests whose price is known."""
+    unpriced: int = 0
+    estimated: int = 0
+    """Requests whose tokens are an estimate, since the provider never said them."""
+    wait_s: float = 0.0
+    """The sum of all waits for tokens."""
+    under_way: int = 0
+    """Requests that have not ended, and are in none of the other numbers. An attempt that has just died may have some for a moment."""
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None when a part of it is not known."""
+        return None if self.unpriced else self.known_usd
+
+
+# Windows --------------------------------------------------------------------------------------------------------------------------
+
+
+def window(db: sqlite3.Connection, now: float, seconds: float) -> Window:
+    """The figures of the last `seconds` before `now` (wall clock)."""
+    rows = db.execute(
+        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",  # noqa: S608 - our own column names
+        (now - seconds, NEWEST),
+    ).fetchall()
+    if len(rows) == NEWEST:
+        seconds = max(1e-3, now - rows[-1]["at"])
+    away = db.execute(
+        "SELECT agent, status, waited_ms FROM turned_away WHERE at >= ? ORDER BY at DESC LIMIT ?", (now - seconds, NEWEST)
+    ).fetchall()
+    agents, ours, pools = _grouped(rows, _AGENT), _grouped(away, _AGENT), _grouped(rows, _POOL)
+    return Window(
+        seconds,
+        {str(key[0]): _figures(agents.get(key, []), ours.get(key, []), seconds) for key in {**agents, **ours}},
+        {str(_pool(some[0])): _figures(some, [], seconds) for some in pools.values()},
+        _figures(rows, away, seconds),
+    )
+
+
+def last(db: sqlite3.Connection) -> float | None:
+    """When the last request was sent, wall clock; None when there was none."""
+    found = db.execute("SELECT max(at) FROM request").fetchone()[0]
+    return None if found is None else float(found)
+
+
+_COLUMNS = (
+    "agent, account, api, model_class, long_context, at, end, status, queued_ms, first_byte_ms, total_ms, "
+    "input, output, cache_read, cache_write, estimated, cost_usd"
+)
+_AGENT, _POOL = slice(0, 1), slice(1, 5)
+"""Columns that name an agent, and a pool."""
+_NOT_ONE_OF_ITS_OWN = frozenset({REFUSED, NEVER_SENT})
+"""Sendings that are no request of their own: another row, or no answer at all, tells what became of it."""
+_FAILED = frozenset({End.CUT, End.REJECTED, CRASHED})
+
+Rows = Sequence[sqlite3.Row]
+
+
+def _grouped(rows: Rows, by: slice) -> dict[tuple[object, ...], list[sqlite3.Row]]:
+    found: dict[tuple[object, ...], list[sqlite3.Row]] = {}
+    for row in rows:
+        found.setdefault(row[by], []).append(row)
+    return found
+
+
+def _figures(rows: Rows, away: Rows, seconds: float) -> Figures:
+    """In one pass, and by position: a window has thousands of rows, and the columns' names would take most of the time."""
+    requests = failed = len(away)
+    unpriced = estimated = upstream_429 = new = out = read = wrote = 0
+    known_usd = 0.0
+    waits, firsts, totals = [row["waited_ms"] for row in away], list[float | None](), list[float | None]()
+    for *_, end, status, queued, first, total, row_new, row_out, row_read, row_wrote, is_estimate, cost in rows:
+        new, out, read, wrote = new + row_new, out + row_out, read + row_read, wrote + row_wrote
+        known_usd += cost or 0.0
+        unpriced += cost is None and row_new + row_out + row_read + row_wrote > 0
+        estimated += is_estimate
+        upstream_429 += status == 429
+        if end not in _NOT_ONE_OF_ITS_OWN:
+            requests += 1
+            failed += end in _FAILED
+            waits.append(queued)
+            firsts.append(first)
+            totals.append(total if end == End.SERVED else None)
+    tokens = Usage(new, out, read, wrote)
+    return Figures(
+        requests=requests,
+        failed=failed,
+        requests_per_s=requests / seconds,
+        tokens_per_s=tokens.total / seconds,
+        tokens=tokens,
+        known_usd=known_usd,
+        unpriced=unpriced,
+        estimated=estimated,
+        wait=_percentiles(waits),
+        first_byte=_percentiles(firsts),
+        total=_percentiles(totals),
+        upstream_429=upstream_429,
+        our_429=sum(row["status"] == 429 for row in away),
+    )
+
+
+def _percentiles(milliseconds: Iterable[float | None]) -> Percentiles:
+    found = sorted(value for value in milliseconds if value is not None)
+    if not found:
+        return Percentiles()
+    return Percentiles(*(found[max(0, -(-len(found) * part // 100) - 1)] / 1000 for part in (50, 95, 99)))
+
+
+def _pool(row: sqlite3.Row) -> PoolKey:
+    return PoolKey(row["account"], LaneKey(Api(row["api"]), row["model_class"], bool(row["long_context"])))
+
+
+# Totals ---------------------------------------------------------------------------------------------------------------------------
+
+
+def of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Totals:
+    """One attempt."""
+    return _totals(db, "agent = ? AND epoch = ?", (agent, epoch)).get(agent, Totals())
+
+
+def of_task(db: sqlite3.Connection, agent: str) -> Totals:
+    """All attempts of one task."""
+    return _totals(db, "agent = ?", (agent,)).get(agent, Totals())
+
+
+def of_run(db: sqlite3.Connection, run: str) -> dict[str, Totals]:
+    """Each task of a run that sent anything."""
+    return _totals(db, "agent >= ? AND agent < ?", (f"{run}/", f"{run}0"))  # "0" is the character after "/"
+
+
+def spent_since(db: sqlite3.Connection, at: float) -> float:
+    """US dollars that all took since `at`, of the requests that have ended and whose price is known."""
+    return float(db.execute("SELECT total(cost_usd) FROM request WHERE at >= ?", (at,)).fetchone()[0])
+
+
+_NO_SUCH = ", ".join(f"'{end}'" for end in sorted(_NOT_ONE_OF_ITS_OWN))
+_TOTALS = f"""
+    SELECT agent, count(*) FILTER (WHERE end NOT IN ({_NO_SUCH})) AS requests, total(input) AS input, total(output) AS output,
+           total(cache_read) AS cache_read, total(cache_write) AS cache_write, total(cost_usd) AS known_usd,
+           count(*) FILTER (WHERE cost_usd IS NULL AND input + output + cache_read + cache_write > 0) AS unpriced,
+           total(estimated) AS estimated, total(queued_ms) FILTER (WHERE end NOT IN ({_NO_SUCH})) / 1000 AS wait_s,
+           count(*) FILTER (WHERE end IS NULL) AS under_way
+    FROM request WHERE
+"""  # noqa: S608 - our own words
+_AWAY = "SELECT agent, count(*) AS requests, total(waited_ms) / 1000 AS wait_s FROM turned_away WHERE "
+
+
+def _totals(db: sqlite3.Connection, which: str, values: tuple[object, ...]) -> dict[str, Totals]:
+    found = {row["agent"]: _total(row) for row in db.execute(f"{_TOTALS} {which} GROUP BY agent", values)}
+    for row in db.execute(f"{_AWAY} {which} GROUP BY agent", values):
+        sent = found.get(row["agent"], Totals())
+        found[row["agent"]] = replace(sent, requests=sent.requests + row["requests"], wait_s=sent.wait_s + row["wait_s"])
+    return found
+
+
+def _total(row: sqlite3.Row) -> Totals:
+    return Totals(
+        requests=row["requests"],
+        tokens=Usage(*(int(row[kind]) for kind in ("input", "output", "cache_read", "cache_write"))),
+        known_usd=row["known_usd"],
+        unpriced=row["unpriced"],
+        estimated=int(row["estimated"]),
+        wait_s=row["wait_s"],
+        under_way=row["under_way"],
+    )
+
+
+# A restart ------------------------------------------------------------------------------------------------------------------------
+
+
+def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[PoolKey, float, Usage]]:
+    """What was charged in the last `seconds` before `now`, as (pool, its age in seconds, usage), oldest first: the input when a request was
+    sent, the output when it ended.
+
+    Of a request that was under way when the gateway died nobody knows how much it put out: it is taken to have ended now, with what a
+    fast model puts out in its time, which is less than its bound. Rows from the future, after the clock was set back, are of age 0.
+    """
+    charges: list[tuple[PoolKey, float, Usage]] = []
+    rows = db.execute(
+        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
+        (now - seconds - LONGEST_S,),
+    )
+    for row in rows:
+        pool, sent = _pool(row), max(0.0, now - row["at"])
+        if row["end"] == CRASHED:
+            ended, output = 0.0, min(row["output"], int(FASTEST * sent) + 1)
+        else:
+            ended, output = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000), row["output"]
+        charges.append((pool, sent, Usage(input=row["input"], cache_read=row["cache_read"], cache_write=row["cache_write"])))
+        charges.append((pool, ended, Usage(output=output)))
+    return sorted((charge for charge in charges if charge[1] <= seconds and charge[2].total), key=lambda charge: -charge[1])

@@ -1,0 +1,105 @@
+"""The account's rows. One row is one sending of one request: a request that an upstream refused and that is sent again has two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.nouns import LaneKey, PoolKey, Usage
+
+REFUSED = "refused"
+"""End of a sending that the upstream did not serve (429, 529, 5xx, no answer); the client saw none of it."""
+CRASHED = "crashed"
+"""End of a sending that was open when the gateway died."""
+NEVER_SENT = "never sent"
+"""End of a sending whose client left before the first byte went out."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRow:
+    """A request that is about to be sent. `bound` is the most that it can take: it is charged when nobody ever learns what it took."""
+
+    agent: str
+    """The task's id."""
+    epoch: int
+    model: str
+    """As it is sent."""
+    lane: LaneKey
+    upstream: str
+    account: str
+    task_class: TaskClass
+    at: float
+    """Wall-clock seconds."""
+    queued_ms: float
+    """From its arrival to this sending."""
+    attempt_no: int
+    """As `commands.Send.attempt`: 1, and one more for each retry."""
+    bound: Usage
+    bound_usd: float | None = None
+    session: str = ""
+    body_sha256: str = ""
+
+    @property
+    def pool(self) -> PoolKey:
+        """Whose limit it counts against."""
+        return PoolKey(self.account, self.lane)
+
+    @property
+    def run(self) -> str:
+        """The run of its task."""
+        return self.agent.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SettledRow:
+    """What became of it. `usage` None: nobody ever learned it, so the row is charged at its bound and marked as estimated.
+
+    A row that is `estimated` has a `usage` that is never below what was seen. `cost_usd` None: the model has no known price.
+    """
+
+    end: str
+    """One of `nouns.End`, or REFUSED, or NEVER_SENT."""
+    usage: Usage | None
+    status: int | None = None
+    """The upstream's; None when no response line came."""
+    cost_usd: float | None = None
+    estimated: bool = False
+    first_byte_ms: float | None = None
+    """From the arrival to the first byte for the client; None when there was none."""
+    total_ms: float | None = None
+    """From the arrival to the end."""
+    retries: int = 0
+    """How often this request was sent before."""
+    breaker: str = ""
+    """State of the pool's breaker when it ended."""
+    flags: tuple[str, ...] = ()
+    """What was odd: `partial`, `usage missing`, `usage larger than the bound` and whatever the reader of the answer says."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedAwayRow:
+    """A request that we answered ourselves, so that no upstream saw it (or saw it last)."""
+
+    agent: str
+    epoch: int
+    lane: LaneKey
+    status: int
+    """429, 402 or 503."""
+    why: str
+    waited_ms: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingRow:
+    """Where the bodies of one sending are kept. `file` is relative to the recordings' directory."""
+
+    row_id: int
+    run: str
+    endpoint: str
+    """Method, path and query as the upstream got them."""
+    body_sha256: str
+    """Of the body as the client sent it."""
+    status: int
+    file: str
+    at: float

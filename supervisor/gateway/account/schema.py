@@ -1,0 +1,31 @@
+"""The account's file: what is in it, and how it is opened. Standard library only: `status` imports this."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from supervisor.ledger import store
+
+SCHEMA = 1
+
+ACCOUNT = store.Book(
+    name="the account",
+    schema=SCHEMA,
+    tables=frozenset({"request", "turned_away", "journal", "recording", "memory"}),
+    package="supervisor.gateway.account",
+    untouched="the ledger, branches and worktrees are untouched",
+    goes_on="requests under way go on; no new one is sent",
+    absent="no request ever went through a gateway here",
+    first="nightcrew gateway status",
+)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the account for writing, as `store.connect` does: made when there is none, refused when it is damaged or newer."""
+    return store.connect(path, book=ACCOUNT)
+
+
+def connect_readonly(path: Path) -> sqlite3.Connection:
+    """Open the account for looking. Raises LedgerError as `store.connect_readonly` does."""
+    return store.connect_readonly(path, book=ACCOUNT)

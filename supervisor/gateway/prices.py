@@ -1,0 +1,164 @@
+"""What tokens cost, by a table that the daemon writes and the user's own prices. A model that nobody knows has no price, which is not 0.
+
+The table (`prices.json`, written by `supervisor/daemon/prices.py`) is `{"schema": 1, "source", "written", "providers": [...]}`; a provider
+is `{"id", "match", "models": [{"id", "match", "rates": {kind: [[tokens, rate], ...]}}]}`. The first provider and in it the first model
+whose `match` fits is the one. `rate` is US dollars per million tokens, and counts for a request whose input is above `tokens`: providers
+take the higher rate for the whole of a long request. What is read from or written to a cache costs what input does when it has no rate.
+
+Not in it: searches and other things that are billed by the piece, and the higher rate for what is cached for an hour (a bound has it).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from supervisor.core.gateway.nouns import Usage
+
+SCHEMA = 1
+MAX_BYTES = 16 * 2**20
+_KNOWN_MAX = 1000
+"""Models whose price is kept at hand: names come from clients, and there is no end of them."""
+
+Rates = Mapping[str, list[tuple[float, float]]]
+"""Kind of token -> (above so many input tokens, US dollars per million), rising."""
+
+
+class Prices:
+    """The prices of models. Reads the table again when it was replaced; one that cannot be read leaves the prices as they were."""
+
+    def __init__(self, path: Path, own: Mapping[str, Mapping[str, float]]) -> None:
+        """`own` are the user's prices, see `GatewaySettings.prices`: they go before the table. Never raises."""
+        self._path = path
+        self._own: dict[str, Rates] = {model: {kind: [(0.0, rate)] for kind, rate in rates.items()} for model, rates in own.items()}
+        self._seen: tuple[int, int, int] | None = None
+        self._providers: list[dict[str, Any]] = []
+        self._known: dict[str, Rates | None] = {}
+        self.trouble = ""
+        """Why the table cannot be used; empty when it can."""
+
+    @classmethod
+    def load(cls, path: Path, own: Mapping[str, Mapping[str, float]]) -> Prices:
+        """The prices, the table read."""
+        prices = cls(path, own)
+        prices.refresh()
+        return prices
+
+    def cost(self, model: str, usage: Usage) -> float | None:
+        """US dollars; None when the model's price is not known."""
+        rates = self._rates(model)
+        if rates is None:
+            return None
+        total_input = usage.limited_input + usage.cache_read
+        kinds = (("input", usage.input), ("output", usage.output), ("cache_read", usage.cache_read), ("cache_write", usage.cache_write))
+        return sum(_rate(rates, kind, total_input) * tokens for kind, tokens in kinds) / 1e6
+
+    def bound(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
+        """The most that so many tokens can cost, however much of the input is written to a cache; None when the price is not known."""
+        rates = self._rates(model)
+        if rates is None:
+            return None
+        dearest = max(_dearest(rates, kind, input_tokens) for kind in ("input", "cache_write", "cache_write_1h"))
+        return (dearest * input_tokens + _dearest(rates, "output", input_tokens) * output_tokens) / 1e6
+
+    def refresh(self) -> None:
+        """Read the table if it is not the one that was read last."""
+        try:
+            state = self._path.stat()
+            seen = state.st_ino, state.st_mtime_ns, state.st_size
+            if seen == self._seen:
+                return
+            self._seen = seen
+            self._providers = _read(self._path, state.st_size)
+            self._known.clear()
+            self.trouble = ""
+        except (OSError, ValueError) as error:
+            self.trouble = str(error)
+
+    def _rates(self, model: str) -> Rates | None:
+        self.refresh()
+        try:
+            return self._known[model]
+        except KeyError:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            rates = self._known[model] = self._find(model)
+            return rates
+
+    def _find(self, model: str) -> Rates | None:
+        if model in self._own:
+            return self._own[model]
+        for pattern, rates in self._own.items():
+            if fnmatch.fnmatchcase(model, pattern):
+                return rates
+        name = model.lower()
+        for provider in self._providers:
+            if matches(provider["match"], name):
+                found = next((known["rates"] for known in provider["models"] if matches(known["match"], name)), None)
+                return found or None
+        return None
+
+
+def _rate(rates: Rates, kind: str, total_input: float) -> float:
+    steps = _of(rates, kind)
+    return next((rate for above, rate in reversed(steps) if total_input > above), steps[0][1])
+
+
+def _dearest(rates: Rates, kind: str, total_input: float) -> float:
+    return max(rate for above, rate in _of(rates, kind) if above <= total_input)
+
+
+def _of(rates: Rates, kind: str) -> list[tuple[float, float]]:
+    """Models without a rate for output put none out."""
+    return rates.get(kind) or (rates.get("input") if kind != "output" else None) or [(0.0, 0.0)]
+
+
+_TESTS: dict[str, Callable[[str, str], bool]] = {
+    "equals": lambda text, name: name == text.lower(),
+    "starts_with": lambda text, name: name.startswith(text.lower()),
+    "ends_with": lambda text, name: name.endswith(text.lower()),
+    "contains": lambda text, name: text.lower() in name,
+    "regex": lambda text, name: re.search(text, name) is not None,
+}
+
+
+def matches(rule: Mapping[str, Any], name: str) -> bool:
+    """Whether a model's name, in lower case, fits a rule of the table: `{"or": [rules]}`, `{"and": [rules]}` or one of `_TESTS`."""
+    ((how, what),) = rule.items()
+    match how:
+        case "or":
+            return any(matches(one, name) for one in what)
+        case "and":
+            return all(matches(one, name) for one in what)
+        case _:
+            return _TESTS[how](what, name)
+
+
+def _read(path: Path, size: int) -> list[dict[str, Any]]:
+    """The providers of a table. Raises OSError and ValueError: the whole of it is checked here, so that no request meets its mistakes."""
+    if size > MAX_BYTES:
+        raise ValueError(f"{path} is larger than {MAX_BYTES} bytes")
+    table = json.loads(path.read_bytes())
+    if not isinstance(table, dict) or table.get("schema") != SCHEMA:
+        raise ValueError(f"{path} is no price table of schema {SCHEMA}")
+    try:
+        for provider in table["providers"]:
+            matches(provider["match"], "a model")
+            for model in provider["models"]:
+                matches(model["match"], "a model")
+                model["rates"] = {kind: _steps(steps) for kind, steps in model["rates"].items()}
+    except (KeyError, TypeError, AttributeError, re.error) as error:
+        raise ValueError(f"{path} is no price table: {error!r}") from None
+    providers: list[dict[str, Any]] = table["providers"]
+    return providers
+
+
+def _steps(steps: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    checked = [(float(above), float(rate)) for above, rate in steps]
+    if not checked or checked[0][0] != 0 or checked != sorted(checked) or any(rate < 0 for _, rate in checked):
+        raise ValueError(f"no rates: {steps}")
+    return checked

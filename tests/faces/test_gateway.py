@@ -1,0 +1,190 @@
+"""The gateway's text: every line fits, and says what the figures say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.core.crew import TaskClass
+from supervisor.core.errors import LedgerError, ToolFailed
+from supervisor.core.gateway.nouns import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
+from supervisor.core.gateway.nouns import Window as Subscription
+from supervisor.faces import gateway
+from supervisor.faces.status import columns
+from supervisor.gateway.account.reading import Figures, Percentiles, Window
+from supervisor.gateway.account.writer import Account
+from supervisor.gateway.status import status
+from supervisor.host.paths import Home
+from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, opened, served
+
+FIGURES = Figures(
+    318, 1, 1.06, 1300.0, Usage(20_000, 9000, 300_000, 9000), 4.21, 0, 0, Percentiles(0.12, 3.2, 12.4), Percentiles(1.2, 6.0, 19.0),
+    Percentiles(4.1, 12.0, 31.0), 2, 3,
+)  # fmt: skip
+POOL = PoolKey("work", LANE)
+
+
+def agent(name: str, **facts: Any) -> AgentView:
+    shape: dict[str, Any] = {
+        "task_class": TaskClass.NORMAL, "used_tpm": 12_000.0, "share_tpm": 16_000.0, "cap_tpm": None, "cost_usd": 1.0, "in_flight": 1,
+        "queued": 0, "place": None, "waiting_s": 0.0,
+    }  # fmt: skip
+    return AgentView(name, **{**shape, **facts})
+
+
+def pool(**facts: Any) -> PoolView:
+    dimensions = (DimensionView("input", 80_000.0, 14_000.0, 80_000.0, 9000.0, 3200.0, 0.82),)
+    shape: dict[str, Any] = {
+        "breaker": BreakerState.CLOSED, "breaker_why": "", "exhausted_in_s": 41.0, "opens_in_s": None, "in_flight": 12,
+        "dimensions": dimensions, "windows": (Subscription("5h", 0.83, 4320.0, spent=False),),
+    }  # fmt: skip
+    return PoolView(POOL, **{**shape, **facts})
+
+
+def shape(*agents: AgentView, pools: tuple[PoolView, ...] = (), total: Figures = FIGURES, problems: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """What `look` gives while a gateway runs, as it comes over the socket."""
+    view = TrafficView(pools or (pool(),), agents, {LANE: 31}, {LANE: 41.2})
+    window = Window(300.0, {one.name: FIGURES for one in agents}, {str(POOL): FIGURES}, total)
+    page = {"port": 43817, "pid": 4242, "since": NOW - 11_520, "running": True, **status(view, window, problems)}
+    return gateway._priced(json.loads(json.dumps(page)))
+
+
+def shown(what: dict[str, Any], width: int = 200) -> str:
+    return gateway.text(what, NOW, width=width, color=False)
+
+
+def test_the_heading_and_the_totals() -> None:
+    text = shown(shape())
+    assert text.splitlines()[:5] == [
+        "gateway  up 3h12m, 127.0.0.1:43817, pid 4242; 12 in flight, 31 queued",
+        "         anthropic/opus-4: 31 queued, a new request waits 41s",
+        "last 5m  318 requests, 1.06/s, 1.3k tokens/s, errors 0.3%; 429: 2 theirs, 3 ours",
+        "         $4.21, 80k tokens/$, cache hits 91%",
+        "         P50/P95/P99 s: wait 0.1/3.2/12, first byte 1.2/6.0/19, turn 4.1/12/31",
+    ]
+
+
+def test_one_line_an_agent_who_waits_longest_first() -> None:
+    text = shown(
+        shape(
+            agent("1121-k3f9/lint"), agent("1121-k3f9/docs", used_tpm=0.0), agent("1121-k3f9/cart", place=4, waiting_s=41.0, cap_tpm=20e3)
+        )
+    )
+    heading, *lines = text.partition("AGENT")[2].splitlines()
+    assert [line.split()[0] for line in lines] == ["1121-k3f9/cart", "1121-k3f9/lint", "1121-k3f9/docs"]
+    assert "CACHE" in heading and "FIRST BYTE" in heading
+    cart = lines[0].split()
+    wanted = ["1121-k3f9/cart", "normal", "████░░", "12k/16k", "20k", "#4", "41s", "0.1/3.2/12", "1.2/6.0/19", "4.1/12/31", "$4.21", "91%"]
+    assert cart[: len(wanted)] == wanted
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 81, 100, 132, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    agents = [agent(f"1121-k3f9/{'漢字' * number}{'x' * number}", place=number, waiting_s=number * 1e4) for number in range(1, 30)]
+    pools = (pool(), pool(breaker=BreakerState.OPEN, breaker_why="x" * 300, opens_in_s=1e6))
+    problems = (ToolFailed("cannot read the key", why="y" * 300),)
+    lines = shown(shape(*agents, pools=pools, problems=problems), width).splitlines()
+    assert max(map(columns, lines)) <= width
+    assert sum("漢" in line for line in lines) == 29, "each agent has its line"
+
+
+def test_at_80_columns_the_table_has_what_matters_most() -> None:
+    heading = next(line for line in shown(shape(agent("1121-k3f9/lint")), 80).splitlines() if line.startswith("AGENT"))
+    assert {"TPM/SHARE", "PLACE", "COST"} <= set(heading.split()) and "WAIT P50/95/99" in heading
+
+
+def test_a_breaker_says_why_and_when_it_tries_again() -> None:
+    text = shown(shape(pools=(pool(breaker=BreakerState.OPEN, breaker_why="429 from the provider", opens_in_s=12.0, exhausted_in_s=None),)))
+    assert "work/anthropic/opus-4  open  input █████░ 82%" in text
+    assert "  429 from the provider; tries again in 12s" in text
+    assert "  others use 3.2k input/min of it" in text and "  5h window 83% used, resets in 1h12m" in text
+    assert "work/anthropic/opus-4  closed  empty in 41s  input" in shown(shape())
+
+
+def test_what_an_agent_is_called_cannot_drive_the_terminal() -> None:
+    text = gateway.text(shape(agent("run/\x1b[2J\u202e")), NOW, width=200, color=False)
+    assert "\x1b" not in text and "\u202e" not in text and "\\x1b[2J" in text
+
+
+def test_colour_only_when_it_is_wanted() -> None:
+    broken = shape(pools=(pool(breaker=BreakerState.OPEN),), problems=(ToolFailed("cannot read the key"),))
+    assert "\x1b" not in gateway.text(broken, NOW, width=100, color=False)
+    colored = gateway.text(broken, NOW, width=100, color=True)
+    assert "\x1b[31mopen\x1b[0m" in colored and "\x1b[31m! cannot read the key" in colored
+    assert "\x1b[32mclosed\x1b[0m" in gateway.text(shape(), NOW, width=100, color=True)
+
+
+@pytest.mark.parametrize(
+    ("known", "unpriced", "said"), [(4.21, 0, "$4.21"), (0.0, 0, "$0.00"), (0.0123, 0, "$0.0123"), (4.21, 2, ">$4.21"), (0.0, 2, "$?")]
+)
+def test_a_price_that_is_not_known_is_never_a_zero(known: float, unpriced: int, said: str) -> None:
+    what = shape(total=Figures(requests=3, known_usd=known, unpriced=unpriced))
+    assert f"         {said}, " in shown(what)
+    assert what["figures"]["cost_usd"] == (None if unpriced else known)
+
+
+def test_the_one_line_for_status() -> None:
+    what = shape(agent("1121-k3f9/lint"), pools=(pool(breaker=BreakerState.HALF_OPEN),))
+    said = "12 in flight, 31 queued, a new request waits 41s, 12k tokens/min, $4.21 in 5m, breaker of work/anthropic/opus-4 half-open"
+    assert gateway.line(what) == f"gateway  {said}"
+
+
+def test_nothing_that_moves_is_unknown_without_figures() -> None:
+    view = TrafficView((pool(exhausted_in_s=None, dimensions=(), windows=()),), (agent("run/a", share_tpm=None),), {}, {})
+    page = {"port": 1, "pid": 2, "since": NOW, "running": True, **status(view, Window(300.0, {}, {}, Figures()), ())}
+    text = shown(gateway._priced(page))
+    assert "0 requests" in text and "errors -" in text and "- tokens/$" in text and "run/a" in text
+    assert "nan" not in text.lower() and "None" not in text
+
+
+# While no gateway runs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    (tmp_path / "home").mkdir(mode=0o700)
+    return Home(tmp_path / "home")
+
+
+async def write(home: Home) -> None:
+    book = Account(home.gateway_account, Wall())
+    book.start()
+    for at in (NOW - 1000, NOW - 60, NOW):
+        book.settle(await book.open(opened(at=at)), served())
+    await book.close()
+
+
+def test_where_there_never_was_a_gateway_there_is_nothing(home: Home) -> None:
+    assert gateway.look(home, NOW) is None
+    assert list(home.root.iterdir()) == [], "looking leaves nothing behind"
+
+
+def test_the_account_speaks_while_no_gateway_runs(home: Home) -> None:
+    asyncio.run(write(home))
+    what = gateway.look(home, NOW + 7200)
+    assert what is not None and (what["running"], what["why"], what["last"]) == (False, "no gateway is running", NOW)
+    assert what["figures"]["requests"] == 2, "the five minutes before its last request"
+    (one,) = what["agents"]
+    assert (one["name"], one["used_tpm"], one["place"], one["figures"]["requests"]) == (AGENT, None, None, 2)
+    assert json.loads(json.dumps(what)) == what
+    text = gateway.text(what, NOW + 7200, width=80, color=False)
+    assert text.startswith("gateway  no gateway is running\n         its last request was 2h00m ago; up to then:\nlast 5m  2 requests")
+    assert AGENT in text and "closed" not in text
+    assert gateway.line(what) == "gateway  no gateway is running"
+
+
+def test_a_gateway_that_is_gone_left_its_record_and_no_account(home: Home) -> None:
+    home.gateway_record.write_text("{}")
+    what = gateway.look(home, NOW)
+    assert what is not None and (what["running"], what["last"], what["agents"]) == (False, None, [])
+    assert "nothing ever went through it" in gateway.text(what, NOW, width=80, color=False)
+
+
+def test_a_damaged_account_is_said(home: Home) -> None:
+    home.gateway_account.write_bytes(b"no database" * 1000)
+    with pytest.raises(LedgerError, match="the account is damaged"):
+        gateway.look(home, NOW)

@@ -1,0 +1,60 @@
+"""Short words for what the account's tests write."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.nouns import Api, LaneKey, Usage
+from supervisor.gateway.account import schema
+from supervisor.gateway.account.rows import OpenRow, SettledRow, TurnedAwayRow
+
+LANE = LaneKey(Api.ANTHROPIC, "opus-4")
+NOW = 1_700_000_000.0
+AGENT = "1121-k3f9/lint"
+
+
+class Wall:
+    """Seconds since 1970, moved by hand."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(**facts: Any) -> OpenRow:
+    """A request that is about to be sent."""
+    shape: Mapping[str, Any] = {
+        "agent": AGENT, "epoch": 1, "model": "claude-opus-4-8", "lane": LANE, "upstream": "anthropic", "account": "work",
+        "task_class": TaskClass.NORMAL, "at": NOW, "queued_ms": 1500.0, "attempt_no": 1, "bound": Usage(20_000, 64_000),
+        "bound_usd": 1.7, "session": "s-1", "body_sha256": "ab" * 32,
+    }  # fmt: skip
+    return OpenRow(**{**shape, **facts})
+
+
+def served(**facts: Any) -> SettledRow:
+    """It was served."""
+    shape: Mapping[str, Any] = {
+        "end": "served", "usage": Usage(1000, 50, 4000, 300), "status": 200, "cost_usd": 0.02, "first_byte_ms": 2500.0,
+        "total_ms": 6500.0, "breaker": "closed",
+    }  # fmt: skip
+    return SettledRow(**{**shape, **facts})
+
+
+def away(**facts: Any) -> TurnedAwayRow:
+    """We answered it ourselves."""
+    shape: Mapping[str, Any] = {
+        "agent": AGENT, "epoch": 1, "lane": LANE, "status": 429, "why": "the hold budget is over", "waited_ms": 240_000.0, "at": NOW,
+    }  # fmt: skip
+    return TurnedAwayRow(**{**shape, **facts})
+
+
+def rows(path: Path, sql: str = "SELECT * FROM request ORDER BY id") -> list[dict[str, Any]]:
+    """What the file holds, by a connection of its own."""
+    with contextlib.closing(schema.connect_readonly(path)) as db:
+        return [dict(row) for row in db.execute(sql)]
