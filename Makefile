@@ -1,6 +1,6 @@
 # Every command prepares what it needs: tmux, git, .venv and the locked dependencies (tools/setup.sh).
 .SUFFIXES:
-.PHONY: help setup demo test check bench soak lock format
+.PHONY: help setup demo test check clients bench bench-peers soak lock format
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
@@ -15,7 +15,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 LOCK = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(LOCK_ARGS)
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
 setup: ## prepare .venv and the tools; silent when nothing is to do
 	@tools/setup.sh
@@ -36,6 +36,13 @@ check: setup ## ruff, mypy, the import rules, and whether the documents are comp
 
 bench: setup ## measure spawning, idling and adopting on this machine; BENCH_ARGS=--quick is short
 	@.venv/bin/nightcrew bench spawn $(BENCH_ARGS)
+
+bench-peers: setup ## the gateway beside LiteLLM's proxy, which is installed outside this checkout (750 MB)
+	@tools/peers.sh
+	@.venv/bin/nightcrew bench gateway $(BENCH_ARGS)
+
+clients: setup ## the real Claude Code and Codex, outside this checkout, for the contract tests
+	@tools/clients.sh
 
 soak: setup ## run the long forms of the fault tests (half an hour)
 	.venv/bin/pytest -m soak --timeout 3600 $(PYTEST_ARGS)

@@ -45,14 +45,13 @@ class Exchange:
     async def run(self) -> web.StreamResponse:
         """Answer it. However it ends, that is counted once."""
         try:
-            response = await self._answer()
+            return await self._answer()
         except _Cut:
             self.end("cut")
             return hang_up(self.request)
         except (asyncio.CancelledError, ConnectionError):
             self.end("cancelled")
             raise
-        return response
 
     async def _answer(self) -> web.StreamResponse:
         fault, accounts = self.fault, self.provider.accounts
@@ -157,8 +156,9 @@ class Exchange:
                     pings = None if pings is None else pings - 1
 
     async def _produce_in_time(self, served: Served, tokens: int) -> None:
-        rate = self.provider.settings.tokens_per_s
-        if rate and tokens:
+        if tokens == 0:
+            return
+        if rate := self.provider.settings.tokens_per_s:
             await asyncio.sleep(tokens / rate)
         self._produce(served, tokens)
 

@@ -141,9 +141,12 @@ WORDS: Mapping[int, str] = {
 """The words of an error that says nothing special."""
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def compact(value: object) -> str:
     """JSON as the providers write it: no spaces, characters as they are."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def optional_int(value: object) -> int | None:
