@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agents.tmux import ServerGone, Tmux
-from supervisor.daemon import lock
+from supervisor.daemon import gateway_process, lock
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
@@ -66,8 +66,9 @@ class House:
 
     @property
     def env(self) -> dict[str, str]:
-        """What the commands see: no variable of the test's own supervisor or git leaks in."""
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(("NIGHTCREW_", "GIT_", "TMUX"))}
+        """What the commands see: no variable of the test's own supervisor, git or provider leaks in."""
+        not_ours = ("NIGHTCREW_", "GIT_", "TMUX", "ANTHROPIC_", "OPENAI_", "GEMINI_")
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(not_ours)}
         return {**kept, "NIGHTCREW_HOME": str(self.home.root), "NIGHTCREW_CONFIG": str(self.config)}
 
     def run(
@@ -163,6 +164,10 @@ class House:
         with Tmux(self.home.tmux_socket) as tmux:
             return tmux.server_pid()
 
+    def gateway(self) -> gateway_process.Record | None:
+        """The gateway that lives now."""
+        return gateway_process.running(self.home)
+
     def sessions(self) -> set[str]:
         """Attempts that have a session now."""
         with Tmux(self.home.tmux_socket) as tmux:
@@ -181,6 +186,8 @@ class House:
             _end(daemon.pid, daemon)
         if (pid := lock.holder(self.home.lock)) is not None:
             _end(pid)
+        for gateway in gateway_process.all_of(self.home):  # also one that has written no record yet
+            _end(gateway.pid)
         if (pid := self.tmux_pid()) is not None:
             _end(pid)
         for left in self.tagged():

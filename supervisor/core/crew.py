@@ -72,6 +72,8 @@ class Crew:
     """Attempts that may be alive at once. Adoption never needs a slot; only starting does."""
     admitting: bool = True
     """False while draining, or while the disk is too full to start anything."""
+    held_back: frozenset[TaskClass] = frozenset()
+    """Classes whose tasks do not start beside others, because the models are busy: see `scheduler.held_back`."""
 
 
 # Events -------------------------------------------------------------------------------------------------------------------------
@@ -133,7 +135,17 @@ class AdmissionChanged:
     admitting: bool
 
 
-Event = Submitted | Started | TreeGone | Secured | CancelAsked | RetryAsked | AdmissionChanged
+@dataclass(frozen=True, slots=True)
+class TrafficChanged:
+    """How busy the models are, as the gateway says."""
+
+    delay_s: float
+    """How long a request that came now would wait for its turn."""
+    parked: bool = False
+    """Nothing is served before a limit's reset."""
+
+
+Event = Submitted | Started | TreeGone | Secured | CancelAsked | RetryAsked | AdmissionChanged | TrafficChanged
 
 
 # Commands -----------------------------------------------------------------------------------------------------------------------

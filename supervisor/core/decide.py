@@ -31,9 +31,10 @@ from supervisor.core.crew import (
     Stop,
     Submitted,
     Task,
+    TrafficChanged,
     TreeGone,
 )
-from supervisor.core.scheduler import pick
+from supervisor.core.scheduler import held_back, pick
 from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, backoff_s, task_after
 
 CANCELLED = "cancelled"
@@ -102,6 +103,8 @@ class _Board:
                 self._retry(task)
             case AdmissionChanged(admitting):
                 self._crew = replace(self._crew, admitting=admitting)
+            case TrafficChanged(delay_s, parked):
+                self._crew = replace(self._crew, held_back=held_back(self._crew.held_back, delay_s, parked=parked))
             case _:
                 assert_never(event)
 

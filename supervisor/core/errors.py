@@ -8,6 +8,7 @@
     ├── Refused               6    it would lose or endanger something, so it was not done
     │   ├── Tampered               an agent changed what only nightcrew may change
     │   └── StaleEpoch             a newer attempt owns the task: the late writer changes nothing
+    ├── BudgetSpent           7    nothing is left of a budget now; more comes with time
     ├── NeedsHuman            8    only a person can decide
     ├── TimedOut              124  a wait ran out
     └── HostError             2    a tool or the machine does not do what we need
@@ -16,8 +17,7 @@
         ├── DiskFull               no space left where we must write
         └── LedgerError            the ledger is damaged, newer, or not writable
 
-Exit codes 0, 7 (budget or breaker) and 130 (interrupted) have no class here: 0 is no error, 7 comes with the gateway, 130 is
-click's own `Abort`.
+Exit codes 0 and 130 (interrupted) have no class here: 0 is no error, 130 is click's own `Abort`.
 
 Every error says five things, and `line()` puts them on one line: what failed, on which object, why, what was kept, and the
 next command. `what` is the only one that must be given.
@@ -110,6 +110,12 @@ class StaleEpoch(Refused):
     """The writer belongs to an attempt that is no longer the task's newest."""
 
 
+class BudgetSpent(NightcrewError):
+    """Nothing is left of a budget at this moment; `why` says when there is more."""
+
+    exit_code = 7
+
+
 class NeedsHuman(NightcrewError):
     """Only a person can decide this."""
 
@@ -153,7 +159,7 @@ class LedgerError(HostError):
 _WIRE: dict[str, type[NightcrewError]] = {
     cls.__name__: cls
     for cls in (
-        NightcrewError, UsageError, ConfigError, NotFound, NotRunning, Refused, Tampered, StaleEpoch, NeedsHuman,
+        NightcrewError, UsageError, ConfigError, NotFound, NotRunning, Refused, Tampered, StaleEpoch, BudgetSpent, NeedsHuman,
         TimedOut, HostError, ToolMissing, ToolFailed, DiskFull, LedgerError,
     )
 }  # fmt: skip

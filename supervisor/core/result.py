@@ -38,7 +38,35 @@ class Times:
     """When its runner was there."""
 
 
-def build(*, task: str, epoch: int, end: End, cause: str, record: Exit | None, times: Times, work: Work, output: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the gateway's account says of one attempt. Tokens as the provider counts them; None where nobody knows."""
+
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    estimated: int | None = None
+    """Requests whose tokens are an estimate, because the provider never said them."""
+    cost_usd: float | None = None
+    """Also None when a part of it went to models of no known price."""
+    waited_s: float | None = None
+    """How long its requests waited for their turn, all together."""
+    notes: tuple[str, ...] = ()
+
+
+def build(
+    *,
+    task: str,
+    epoch: int,
+    end: End,
+    cause: str,
+    record: Exit | None,
+    times: Times,
+    work: Work,
+    output: Any,
+    spent: Spent = Spent(),
+) -> dict[str, Any]:
     """The result as a JSON object. What nobody measured is null."""
     started = record.started if record else None
     ended = record.ended if record else times.ended
@@ -53,18 +81,24 @@ def build(*, task: str, epoch: int, end: End, cause: str, record: Exit | None, t
         "up": rfc3339(times.up),
         "started": rfc3339(started),
         "ended": rfc3339(ended),
-        "waits": {"queue_s": round(max(0.0, times.spawned - times.queued), 3), "tokens_s": None, "human_s": None},
+        "waits": {"queue_s": round(max(0.0, times.spawned - times.queued), 3), "tokens_s": spent.waited_s, "human_s": None},
         "cpu_s": round(record.cpu_s, 3) if record else None,
         "spawn_to_done_ms": round(max(0.0, ended - times.spawned) * 1000),
-        "tokens": {"input": None, "output": None, "cache_read": None, "cache_write": None},
-        "cost_usd": None,
+        "tokens": {
+            "input": spent.input,
+            "output": spent.output,
+            "cache_read": spent.cache_read,
+            "cache_write": spent.cache_write,
+            "estimated": spent.estimated,
+        },
+        "cost_usd": spent.cost_usd,
         "branch": work.branch,
         "tip": work.tip,
         "rescue": work.rescue,
         "commits": work.commits,
         "diff": {"files": work.files, "plus": work.plus, "minus": work.minus},
         "truncated": dict(record.truncated) if record else {},
-        "notes": list(work.notes),
+        "notes": [*work.notes, *spent.notes],
         "output": output,
     }
 

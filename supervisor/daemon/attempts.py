@@ -24,11 +24,11 @@ from supervisor.core.records import Exit, Started
 from supervisor.core.recovery import Life, Verdict
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.daemon import kind_protocol, launch_files
+from supervisor.daemon import kind_protocol, launch_files, spent
+from supervisor.daemon.access import Access
 from supervisor.host import files, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
-from supervisor.host.paths import Home
 from supervisor.ledger.ledger import AttemptRow, LaunchRow
 from worktrees import environments, guard, merge, removal, rescue
 from worktrees.environments import Environment
@@ -85,13 +85,14 @@ def facts(made: Environment) -> dict[str, str]:
 class Attempts:
     """The doors of one supervisor, and the steps through them. Methods are safe to call from several threads."""
 
-    def __init__(self, home: Home, settings: Settings, tmux: Tmux, git: Git, clock: Clock) -> None:
-        self._home = home
+    def __init__(self, access: Access, settings: Settings, tmux: Tmux, git: Git, clock: Clock) -> None:
+        self._access = access
+        self._home = access.home
         self._settings = settings
         self._tmux = tmux
         self._git = git
         self._clock = clock
-        self._tag_home = records.tag(str(home.root), "", 0).partition(":")[0]
+        self._tag_home = records.tag(str(access.home.root), "", 0).partition(":")[0]
         self._started: dict[Key, Started] = {}
         self._repositories: dict[str, Repository] = {}
         self._turns = itertools.count()  # so that tasks which want one core get different ones
@@ -107,7 +108,7 @@ class Attempts:
     def spawn(self, task: str, epoch: int, launch: LaunchRow, made: Environment, needs: list[dict[str, Any]]) -> Spawned | None:
         """Its session, whose pane runs the runner. None when a session of that name is there already: then it is this attempt's own,
         made before a crash, and a look will find it."""
-        directory = launch_files.write(self._home, self._settings, (task, epoch), launch, made, needs, next(self._turns))
+        directory = launch_files.write(self._access, self._settings, (task, epoch), launch, made, needs, next(self._turns))
         failpoint("launch.spec")
         door = Path(runner.__file__).parent / "main.py"
         tags = {HOME_OPTION: self._tag_home, ATTEMPT_OPTION: records.attempt_name(task, epoch)}
@@ -258,6 +259,7 @@ class Attempts:
             record=self._record(key),
             times=result.Times(launch.created, row.created, ended=self._clock.wall(), up=self._up(key)),
             work=work,
+            spent=spent.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams)),
             output=result.last_json_object(files.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
         )
         for write in (

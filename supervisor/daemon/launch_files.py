@@ -10,6 +10,7 @@ from agents.kinds import kinds
 from supervisor.core import environment, records
 from supervisor.core.records import LaunchSpec
 from supervisor.core.spec import Settings
+from supervisor.daemon.access import Access
 from supervisor.host import cores, files, limits
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import LaunchRow
@@ -23,13 +24,15 @@ AFTER = "after.json"
 
 
 def write(
-    home: Home, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, needs: list[dict[str, Any]], turn: int
+    access: Access, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, needs: list[dict[str, Any]], turn: int
 ) -> Path:
     """Write everything that the runner of `key` (task, epoch) needs; may be repeated. Returns the attempt's directory.
 
-    `needs` is what the tasks before it came to; `turn` lets tasks that want one core get different ones.
+    `needs` is what the tasks before it came to; `turn` lets tasks that want one core get different ones. Raises ToolFailed when the agent
+    could not reach the gateway that the settings ask for.
     """
-    directory, spec = home.attempt(*key), launch.spec
+    home, spec = access.home, launch.spec
+    directory = home.attempt(*key)
     for folder in (directory, directory / "out", directory / "tmp"):
         files.private_dir(folder)
     tag = records.tag(str(home.root), *key)
@@ -39,7 +42,11 @@ def write(
         tag=tag,
         argv=spec.argv,
         cwd=str(made.path),
-        env=environment.for_agent(launch.env, spec.params, _own_variables(directory, key, launch, needs, tag)),
+        env=environment.for_agent(
+            access.without_keys(launch.env),
+            access.without_keys(spec.params),
+            {**_own_variables(directory, key, launch, needs, tag), **access.variables(*key, spec.task_class)},
+        ),
         mode=kinds()[spec.kind].mode,
         timeout_s=spec.timeout_s,
         grace_s=settings.grace_s,

@@ -36,11 +36,12 @@ from supervisor.core.crew import (
 from supervisor.core.decide import decide
 from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused
 from supervisor.core.records import attempt_name
-from supervisor.core.scheduler import wakes_at
+from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
 from supervisor.daemon.attempts import Attempts, Seen
 from supervisor.daemon.jobs import Jobs
+from supervisor.daemon.quotas import QuotaDesk
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.ledger import AttemptRow, Ledger
@@ -60,9 +61,10 @@ Job = Callable[[str, int], Awaitable[None]]
 class Loop:
     """One supervisor's life. Build it with `wiring.build`, run it with `run`."""
 
-    def __init__(self, ledger: Ledger, attempts: Attempts, settings: Settings, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, attempts: Attempts, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
         self.ledger = ledger
         self.attempts = attempts
+        self.quotas = quotas
         self.settings = settings
         self.clock = clock
         self.crew = Crew(slots=settings.slots)
@@ -72,6 +74,8 @@ class Loop:
         self.alerts: list[str] = []
         self.after_step: Callable[[], None] = lambda: None
         self.on_hangup: Callable[[], bool] = lambda: False
+        self.no_gateway: Callable[[], str] = lambda: ""
+        """Why agents could reach no model now, or nothing. Whoever says it has told a person already."""
         self._pending: list[Event] = []
         self._under_way: dict[Key, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -98,6 +102,8 @@ class Loop:
             self._offer()
         await self._observe()
         self._offer()
+        if waiting_for_traffic(self.crew):
+            self.alert(f"{' and '.join(sorted(self.crew.held_back))} tasks wait until the models are less busy: nightcrew gateway status")
         self.after_step()
 
     async def _wait(self) -> None:
@@ -245,8 +251,8 @@ class Loop:
     # Observe ---------------------------------------------------------------------------------------------------------------------------
 
     def _watch_admission(self) -> None:
-        """Whether anything new may start: not while the disk is nearly full, and not while tmux does not answer, for then each start
-        would be one more loss that is nobody's fault."""
+        """Whether anything new may start: not while the disk is nearly full, and not while tmux or the gateway does not answer, for then
+        each start would be one more loss that is nobody's fault."""
         try:
             enough = self.attempts.disk_free() >= self.settings.disk_free_min
             why_not = "less free disk than disk_free_min"
@@ -254,10 +260,11 @@ class Loop:
             enough, why_not = False, f"the state directory cannot be looked at: {error}"
         if enough and self.jobs.doubtful:
             enough, why_not = False, "tmux did not answer; it is asked again every second"
-        if enough != self.crew.admitting:
+        reachable = not self.no_gateway()
+        if (enough and reachable) != self.crew.admitting:
             if not enough:
                 self.alert(f"nothing new starts: {why_not}; running agents go on")
-            self._pending.append(AdmissionChanged(enough))
+            self._pending.append(AdmissionChanged(enough and reachable))
 
     async def _observe(self) -> None:
         watched = [

@@ -1,6 +1,6 @@
 """How the command line talks to the daemon: one JSON object a line over `daemon.sock`, one request a connection.
 
--> {"version": "0.1.0", "verb": "kill", "args": {...}}
+-> {"version": "0.1.0", "verb": "kill", "args": {...}}                  an agent, at `agents.sock`: also "token": "nct_..."
 <- {"ok": true, "value": {...}}  or  {"ok": false, "error": {...}}     (errors.to_wire)
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,17 @@ MAX_REQUEST = 64 * 2**20
 """A plan of 20,000 tasks is about 10 MB on the wire."""
 
 
-def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float = 60.0) -> dict[str, Any]:
-    """Ask the daemon. Raises NotRunning when none answers, TimedOut, or the error that the daemon reports."""
-    request = json.dumps({"version": __version__, "verb": verb, "args": args}).encode() + b"\n"
+def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float | None = 60.0, token: str = "") -> dict[str, Any]:
+    """Ask the daemon; without a `timeout_s` for as long as it takes. An agent asks at `agents.sock` with its `token`.
+
+    Raises NotRunning when none answers, TimedOut, or the error that the daemon reports.
+    """
+    shape = {"version": __version__, "verb": verb, "args": args, **({"token": token} if token else {})}
+    request = json.dumps(shape).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_s)
-            connection.connect(str(path))
+            _connect(connection, str(path), timeout_s)
             connection.sendall(request)
             with connection.makefile("rb") as reader:
                 line = reader.readline()
@@ -32,7 +37,7 @@ def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float = 60.0
         raise NotRunning("no supervisor is running", hint="nightcrew up -d") from None
     except TimeoutError:
         raise TimedOut(
-            "the supervisor did not answer", on=f"{verb} in {timeout_s:.0f} s", kept="the ledger", hint="nightcrew attach supervisor"
+            "the supervisor did not answer", on=f"{verb} in {timeout_s or 0:.0f} s", kept="the ledger", hint="nightcrew attach supervisor"
         ) from None
     except (BrokenPipeError, ConnectionResetError):
         line = b""
@@ -45,12 +50,30 @@ def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float = 60.0
     return value
 
 
+def _connect(connection: socket.socket, path: str, timeout_s: float | None) -> None:
+    """The kernel turns a UNIX socket's visitor away, instead of letting it wait, while too many stand before the door."""
+    ends_at = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        try:
+            return connection.connect(path)
+        except BlockingIOError:
+            if ends_at is not None and time.monotonic() > ends_at:
+                raise TimeoutError from None
+            time.sleep(0.01)
+
+
 def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     """One request as (verb, args). Raises UsageError, and Refused when the client is of another version."""
+    verb, args, _ = parse_agents(line)
+    return verb, args
+
+
+def parse_agents(line: bytes) -> tuple[str, dict[str, Any], str]:
+    """The same with the token that came along, or nothing."""
     try:
         shape = json.loads(line)
-        version, verb, args = str(shape["version"]), str(shape["verb"]), dict(shape["args"])
-    except (ValueError, KeyError, TypeError):
+        version, verb, args, token = str(shape["version"]), str(shape["verb"]), dict(shape["args"]), str(shape.get("token", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError("not a request", why="expected one JSON object with version, verb and args") from None
     if version != __version__ and verb not in ("ping", "down"):
         raise Refused(
@@ -59,4 +82,4 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
             kept="running agents go on",
             hint="nightcrew down && nightcrew up -d",
         )
-    return verb, args
+    return verb, args, token

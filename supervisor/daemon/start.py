@@ -13,7 +13,7 @@ from typing import Any
 from agents.tmux import PaneView, SessionExists, Tmux
 from supervisor.config import user
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut
-from supervisor.daemon import lock, protocol
+from supervisor.daemon import gateway_process, lock, protocol
 from supervisor.host import cores, files
 from supervisor.host.paths import Home
 from supervisor.ledger import store
@@ -43,6 +43,7 @@ def _check(home: Home, settings_file: Path) -> None:
     files.private_dir(home.root)
     files.private_dir(home.run_dir)
     user.load(settings_file, len(cores.usable()))
+    user.load_gateway(settings_file, home.keys)
     if home.ledger.exists():
         store.connect_readonly(home.ledger).close()
 
@@ -97,13 +98,14 @@ def _last_words(screen: str) -> str:
     return message.strip().removeprefix("nightcrew: ").strip()
 
 
-def stop_server_when_empty(home: Home) -> None:
-    """After `down`: end our tmux server unless an agent still lives in it."""
+def stop_servers_when_empty(home: Home) -> None:
+    """After `down`: end our tmux server and the gateway unless an agent still lives, which needs both."""
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
-        if tmux.server_pid() is None:
-            return
-        if not any(pane.tags.get("attempt") for pane in tmux.panes()):
+        if tmux.server_pid() is not None:
+            if any(pane.tags.get("attempt") for pane in tmux.panes()):
+                return
             tmux.kill_server()
+    gateway_process.stop(home)
 
 
 def wait_until_gone(home: Home, pid: int, timeout_s: float) -> bool:

@@ -8,17 +8,21 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 from agents.tmux import Tmux
 from supervisor.config import user
 from supervisor.daemon import start
+from supervisor.daemon.access import Access
+from supervisor.daemon.agents_door import AgentsDoor
 from supervisor.daemon.attempts import Attempts
+from supervisor.daemon.gateway import Gateway, refresh_prices
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
+from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
-from supervisor.host import cores, files, limits
+from supervisor.host import cores, files, limits, secrets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
@@ -37,6 +41,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     files.private_dir(home.root)
     files.private_dir(home.run_dir)
     settings = user.load(settings_file, len(cores.usable()))
+    models = user.load_gateway(settings_file, home.keys)
     lock = DaemonLock(home.lock)
     clock = SystemClock()
     try:
@@ -44,21 +49,42 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             tmux.ensure_server()
             for folder in (home.worktrees, home.locks, home.root / "runs"):
                 files.private_dir(folder)
-            loop = Loop(ledger, Attempts(home, settings, tmux, Git(home.root / "git", held=(lock.handle,)), clock), settings, clock)
-            for shortfall in limits.shortfalls(limits.probe()):
+            access = Access(home, secrets.own(home.secret), models)
+            attempts = Attempts(access, settings, tmux, Git(home.root / "git", held=(lock.handle,)), clock)
+            desk = QuotaDesk(home.quotas, models.quotas, clock)
+            loop = Loop(ledger, attempts, settings, desk, clock)
+            for shortfall in (*limits.shortfalls(limits.probe()), *filter(None, [desk.trouble])):
                 loop.alert(shortfall)
             loop.after_step = lambda: after_step(loop)
             loop.on_hangup = lambda: _outlive_terminal(tmux, home)
-            asyncio.run(_serve(loop, home))
+            asyncio.run(_serve(loop, access, settings_file))
     finally:
         lock.close()
 
 
-async def _serve(loop: Loop, home: Home) -> None:
+async def _serve(loop: Loop, access: Access, settings_file: Path) -> None:
     _drain_on_signals(loop)
-    with _hints(loop, home.hint_socket):
-        async with Server(loop, home):
+    home = access.home
+    with _hints(loop, home.hint_socket), contextlib.closing(loop.quotas):
+        async with Server(loop, home), AgentsDoor(loop, home, access.secret), _gateway(loop, access, settings_file):
             await loop.run()
+
+
+@contextlib.asynccontextmanager
+async def _gateway(loop: Loop, access: Access, settings_file: Path) -> AsyncIterator[None]:
+    """Keep the gateway running inside, when there is anything to pass on; it goes on afterwards."""
+    if not access.settings.upstreams:
+        yield
+        return
+    gateway = Gateway(access.home, settings_file, loop.clock, lambda event: loop.events([event]), loop.alert)
+    loop.no_gateway = lambda: gateway.why_not
+    tasks = [asyncio.create_task(work) for work in (gateway.run(), refresh_prices(access.home, loop.clock, loop.alert))]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def _outlive_terminal(tmux: Tmux, home: Home) -> bool:

@@ -23,6 +23,7 @@ from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFai
 from supervisor.core.states import FINAL
 from supervisor.daemon import lock, protocol
 from supervisor.daemon.attempts import ATTEMPT_OPTION, HOME_OPTION
+from supervisor.doctor import gateway
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.doctor.place import Place
@@ -174,7 +175,8 @@ def sockets(place: Place) -> Finding:
     home = place.home
     if lock.holder(home.lock) is not None:
         return ok("the supervisor's own")
-    stale = [path for path in (home.daemon_socket, home.hint_socket) if _is_ours(path) and not _answers(path)]
+    known = (home.daemon_socket, home.agents_socket, home.hint_socket)
+    stale = [path for path in known if _is_ours(path) and not _answers(path)]
     if not stale:
         return ok("none is left over")
     names = {path.name: "" for path in stale}
@@ -308,6 +310,7 @@ def _some(names: Mapping[str, str]) -> str:
 
 CHECKS: Mapping[str, Check] = {
     "supervisor": supervisor,
+    "gateway": gateway.process,
     "tmux server": server,
     "sessions": sessions,
     "sockets": sockets,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from supervisor.config import project, user
 from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
+from supervisor.doctor import gateway
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.doctor.place import Place
@@ -200,5 +201,6 @@ CHECKS: Mapping[str, Check] = {
     "disk": disk,
     "ledger": ledger,
     "settings": settings,
+    "keys": gateway.keys,
     "repository": repository,
 }

@@ -98,6 +98,11 @@ class Home:
         return self.root / "recordings"
 
     @property
+    def quotas(self) -> Path:
+        """What is left of each quota."""
+        return self.root / "quotas.json"
+
+    @property
     def prices(self) -> Path:
         """The price table that the daemon writes for the gateway."""
         return self.root / "prices.json"

@@ -50,6 +50,17 @@ def runs_with(pid: int, argument: str) -> bool:
     return procfs.slurp(f"/proc/{pid}/cmdline").removesuffix(b"\0").endswith(b"\0" + os.fsencode(argument))
 
 
+def runs(pid: int, *words: str) -> bool:
+    """Whether `words` stand one after the other in a process's command line."""
+    line = b"\0".join(map(os.fsencode, ("", *words, "")))
+    return line in b"\0" + procfs.slurp(f"/proc/{pid}/cmdline")
+
+
+def all_running(*words: str) -> list[Identity]:
+    """Every living process, without this one, whose command line has `words` in it, one after the other."""
+    return _identities(seen for seen in procfs.table().values() if seen.pid != os.getpid() and not seen.dead and runs(seen.pid, *words))
+
+
 def tagged(tag: str) -> list[Identity]:
     """Every living process that inherited `tag` in its environment or its mark in RLIMIT_LOCKS, without this one."""
     return _identities(_carriers(tag, procfs.table().values()))

@@ -23,6 +23,7 @@ from supervisor.core.crew import (
     Submitted,
     Task,
     TaskClass,
+    TrafficChanged,
     TreeGone,
 )
 from supervisor.core.decide import decide
@@ -167,6 +168,10 @@ class CrewMachine(RuleBasedStateMachine):
     def starting_is_allowed_or_not(self, admitting: bool) -> None:
         self.feed(AdmissionChanged(admitting))
 
+    @rule(delay_s=st.sampled_from([0.0, 20.0, 40.0, 80.0, 500.0]), parked=st.booleans())
+    def the_models_are_busy_or_not(self, delay_s: float, parked: bool) -> None:
+        self.feed(TrafficChanged(delay_s, parked))
+
     @rule(slots=st.integers(1, 3), at=st.floats(0, 1e6))
     def the_supervisor_dies_and_comes_back(self, slots: int, at: float) -> None:
         self.now = at
@@ -194,7 +199,7 @@ class CrewMachine(RuleBasedStateMachine):
             assert held.state in FINAL or held.after <= self.crew.tasks.keys()
 
     def teardown(self) -> None:
-        """Left alone, with every attempt ending somehow, everything ends."""
+        """Left alone, with every attempt ending somehow, everything ends, however busy the models are."""
         self.feed(AdmissionChanged(True))
         for _ in range(2000):
             if all(held.state in FINAL for held in self.books.tasks.values()):

@@ -106,9 +106,10 @@ class Books:
 
     @staticmethod
     def restarted(held: Task, now: float) -> Task:
-        """The same task by a new monotonic clock, its backoff over."""
+        """The same task by a new monotonic clock, its backoff over. Whether a held attempt had begun is not kept: it may begin again."""
         attempt = held.attempt
-        return replace(held, not_before=0.0, attempt=replace(attempt, since=now) if attempt is not None else None)
+        again = replace(attempt, since=now, held=bool(held.together)) if attempt is not None else None
+        return replace(held, not_before=0.0, attempt=again)
 
     def unfinished(self) -> tuple[Task, ...]:
         """What a restarted supervisor reads: the open tasks and what they come after."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.records import Exit
-from supervisor.core.result import MAX_DEPTH, Times, Work, build, last_json_object, rfc3339
+from supervisor.core.result import MAX_DEPTH, Spent, Times, Work, build, last_json_object, rfc3339
 from supervisor.core.states import End
 
 WORK = Work("nightcrew/r/a/work", "c0ffee", 2, 3, 40, 5, "refs/x", ("note",))
@@ -41,7 +41,7 @@ def test_a_result_with_its_record() -> None:
         "waits": {"queue_s": 1.5, "tokens_s": None, "human_s": None},
         "cpu_s": 0.123,
         "spawn_to_done_ms": 3000,
-        "tokens": {"input": None, "output": None, "cache_read": None, "cache_write": None},
+        "tokens": {"input": None, "output": None, "cache_read": None, "cache_write": None, "estimated": None},
         "cost_usd": None,
         "branch": "nightcrew/r/a/work",
         "tip": "c0ffee",
@@ -106,3 +106,11 @@ def test_the_deepest_output_that_is_read_can_be_written() -> None:
 def test_any_output_is_an_object_or_none(tail: bytes) -> None:
     found = last_json_object(tail + b"}")
     assert found is None or isinstance(found, dict)
+
+
+def test_what_the_gateway_says_of_it() -> None:
+    took = Spent(input=10, output=20, cache_read=30, cache_write=40, estimated=1, cost_usd=0.125, waited_s=7.5, notes=("late",))
+    times = Times(1.0, 2.0, 3.0)
+    made = build(task="r/a", epoch=1, end=End.DONE, cause="", record=None, times=times, work=WORK, output=None, spent=took)
+    assert made["tokens"] == {"input": 10, "output": 20, "cache_read": 30, "cache_write": 40, "estimated": 1}
+    assert (made["cost_usd"], made["waits"]["tokens_s"], made["notes"]) == (0.125, 7.5, ["note", "late"])

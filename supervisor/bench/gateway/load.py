@@ -7,13 +7,14 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from supervisor.core.errors import ToolFailed
 
 BODY_BYTES = 72_600
 """As Claude Code 2.1 sends with its tools and system prompt (measured: 76.6 kB for a first request)."""
 _END = b"0\r\n\r\n"
-_PATIENCE_S = 120.0
+_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,7 @@ class _Caller(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream connection gives; tells mypy
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.done.done():

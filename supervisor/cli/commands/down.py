@@ -26,5 +26,5 @@ def command(now: bool) -> None:
     live = int(protocol.call(where.daemon_socket, "down", {"now": now})["live"])
     if not start.wait_until_gone(where, pid, 40.0):
         raise TimedOut("the supervisor did not leave", on=f"pid {pid}", why="40 s passed", hint="nightcrew down --now")
-    start.stop_server_when_empty(where)
+    start.stop_servers_when_empty(where)
     common.say_left(live)

@@ -16,6 +16,7 @@ from supervisor.core.gateway.ticket import Ticket
 
 NIGHT_S = 12 * 3600.0
 NIGHT_STEP_S = 600.0
+LEAST_WEIGHT = 0.01
 CENT = 1e-9
 """Dollars: what float sums may be off."""
 
@@ -53,7 +54,7 @@ class Budget:
     """One agent: its caps, what it spent, and its requests."""
 
     __slots__ = (
-        "agent", "bounds", "capped", "cost_known", "held", "in_flight", "night", "queued", "recent", "seen_at", "spent",
+        "agent", "bounds", "capped", "cost_known", "held", "in_flight", "night", "queued", "recent", "seen_at", "spent", "weight",
     )  # fmt: skip
 
     def __init__(self, agent: Agent, night: Night, spent: float | None) -> None:
@@ -73,6 +74,7 @@ class Budget:
     def meet(self, agent: Agent) -> None:
         """It came again, perhaps with other caps."""
         self.agent = agent
+        self.weight = max(agent.weight, LEAST_WEIGHT)
         self.capped = agent.tpm_max is not None or agent.cost_max is not None or self.night.cap is not None
 
     def verdict(self, ticket: Ticket, now: float) -> Wait | Never | None:
@@ -92,11 +94,6 @@ class Budget:
             self.night.bounds += ticket.bound
         self.night.in_flight += 1
 
-    def change(self, ticket: Ticket, tokens: float) -> None:
-        """It took so many more tokens (or fewer) than was counted."""
-        if ticket.slot is not None:
-            self.recent.change(ticket.slot, tokens)
-
     def close(self, ticket: Ticket, cost_usd: float | None, now: float) -> None:
         """It is over. Without a known cost its bound is what it cost."""
         self._release(ticket)
@@ -109,15 +106,16 @@ class Budget:
 
     def take_back(self, ticket: Ticket) -> None:
         """It was not served: nothing was spent."""
-        self.change(ticket, -(ticket.input + ticket.output))
+        self.recent.change(ticket.slot, -(ticket.input + ticket.output))
         self._release(ticket)
 
     def _release(self, ticket: Ticket) -> None:
         self.in_flight -= 1
         self.night.in_flight -= 1
-        bound = ticket.bound or 0.0
-        self.bounds = self.bounds - bound if self.in_flight else 0.0  # float rounding does not pile up
-        self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
+        if self.night.bounds:
+            bound = ticket.bound or 0.0
+            self.bounds = self.bounds - bound if self.in_flight else 0.0  # float rounding does not pile up
+            self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
 
     def _by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
         cap, night = self.agent.cost_max, self.night

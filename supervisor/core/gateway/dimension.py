@@ -95,7 +95,7 @@ class Dimension:
             return
         self._heard, self._heard_at = serial, now
         self._learn_capacity(level, level.remaining, rounding, now)
-        expected = self.mirror.advance(now) if mark is None else mark - self._corrected
+        expected = self.mirror.advance(now) if mark is None else min(mark - self._corrected, self.capacity)
         error = expected - level.remaining if level.remaining > 0 else max(0.0, expected)
         if abs(error) > 0.6 * rounding + 0.005 * self.capacity:
             self.mirror.take(error, now)
@@ -147,9 +147,7 @@ class Dimension:
         return [self._limit, self.capacity]
 
     def recall(self, limit: float, capacity: float, now: float) -> None:
-        """As `learned` gave it; raises ValueError for what no limit can be. Fills the buckets: nothing was sent yet."""
-        if not (0 < limit < NEVER and 0 < capacity < NEVER):
-            raise ValueError("no limit")
+        """As `learned` gave it. Fills the buckets: nothing was sent yet."""
         self._limit, self.capacity = limit, capacity
         self.tune(self._margin, now)
         self.restore([], now)
@@ -177,6 +175,7 @@ class Dimension:
 
     def _resize(self, capacity: float, now: float) -> None:
         self._votes = 0
+        self._drift, self._drift_since = 0.0, now
         self.capacity = capacity
         self.tune(self._margin, now)
 

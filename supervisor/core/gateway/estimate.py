@@ -29,16 +29,6 @@ CACHE_S = 300.0
 FORGET_S = 3600.0
 
 
-@dataclass(slots=True)
-class Guess:
-    """What one request will take. `warm`: tokens of `input` that count when it goes to the account `home`, where the rest is cached."""
-
-    input: float
-    output: float
-    warm: float
-    home: str = ""
-
-
 class Habit:
     """What one agent's turns with one model were like."""
 
@@ -52,12 +42,11 @@ class Habit:
         self.turns = 0
         self.used_at = 0.0
 
-    def saw_input(self, ratio: float, gain: float) -> None:
+    def saw_input(self, ratio: float) -> None:
         """One turn had so many bytes a token."""
-        ratio = _within(ratio)
-        off = abs(ratio - self.ratio) / self.ratio
-        self.spread += GAIN * (min(off, 1.0) - self.spread)
-        self.ratio += gain * (ratio - self.ratio)
+        off = _within(ratio) - self.ratio
+        self.spread += GAIN * (min(1.0, abs(off) / self.ratio) - self.spread)
+        self.ratio += GAIN * off if self.turns else off
 
     def saw_output(self, tokens: float) -> None:
         """One turn wrote so much."""
@@ -66,6 +55,18 @@ class Habit:
         off = abs(tokens - self.mean) if self.turns > 1 else tokens / 2
         self.mean += gain * (tokens - self.mean)
         self.deviation += gain * (off - self.deviation)
+
+
+@dataclass(slots=True)
+class Guess:
+    """What one request will take. `warm`: tokens of `input` that count when it goes to the account `home`, where the rest is cached."""
+
+    input: float
+    output: float
+    warm: float
+    home: str
+    habit: Habit
+    """Of its agent and model: where what it took is learned."""
 
 
 @dataclass(slots=True)
@@ -102,31 +103,24 @@ class Estimator:
             output = float(event.max_tokens)
         if output < 1:
             output = 1.0
-        warm = self._warm.get((event.agent.name, event.model, event.session))
+        warm = self._warm.get((event.agent.name, event.model, event.session)) if self._warm else None
         if warm is None or now - warm.at > CACHE_S:
-            return Guess(tokens, output, tokens)
-        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account)
+            return Guess(tokens, output, tokens, "", habit)
+        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit)
 
-    def saw_input(self, event: Arrived, account: str, usage: Usage, now: float) -> None:
-        """The provider said what the input was."""
+    def saw_input(self, event: Arrived, habit: Habit, account: str, usage: Usage, now: float) -> None:
+        """The provider said what the input was. `habit` is the guess's."""
         prompt = usage.input + usage.cache_read + usage.cache_write
         if prompt <= 0:
             return
-        habit = self.habit(event.agent.name, event.model)
-        ratio = event.body_bytes / prompt
-        habit.saw_input(ratio, GAIN if habit.turns else 1.0)
+        habit.saw_input(event.body_bytes / prompt)
         known = self._models.get(event.model)
         self._models[event.model] = habit.ratio if known is None else known + 0.1 * (habit.ratio - known)
-        key = (event.agent.name, event.model, event.session)
         cached = usage.cache_read + usage.cache_write
         if cached > 0:
-            self._warm[key] = _Warm(account, cached, now)
-        else:
-            self._warm.pop(key, None)
-
-    def saw_output(self, event: Arrived, tokens: int) -> None:
-        """A request that was served to its end wrote so much."""
-        self.habit(event.agent.name, event.model).saw_output(tokens)
+            self._warm[event.agent.name, event.model, event.session] = _Warm(account, cached, now)
+        elif self._warm:
+            self._warm.pop((event.agent.name, event.model, event.session), None)
 
     def forget(self, now: float) -> None:
         """Drop what was not used for an hour; what a model is like stays."""
@@ -153,4 +147,5 @@ class Estimator:
 
 
 def _within(ratio: float) -> float:
-    return min(max(ratio, RATIOS[0]), RATIOS[1])
+    least, most = RATIOS
+    return least if ratio < least else most if ratio > most else ratio

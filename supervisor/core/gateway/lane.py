@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.bucket import NEVER
@@ -25,7 +24,7 @@ from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 
 INTERACTIVE, NORMAL, BATCH = range(3)
-CLASSES: Final = (TaskClass.INTERACTIVE, TaskClass.NORMAL, TaskClass.BATCH)
+_NORMAL, _BATCH = TaskClass.NORMAL, TaskClass.BATCH
 AROUND_S = 900.0
 """Headroom for interactive agents is kept so long after one of them was last heard of; a crew without them uses the whole bucket."""
 FLOOR_S = 15.0
@@ -86,9 +85,7 @@ class Lane:
         self.key = key
         self._hold = hold
         self.pools: dict[str, Pool] = {}
-        self.routes: dict[tuple[str, ...], Route] = {}
-        self.ranks = tuple(Rank() for _ in CLASSES)
-        self.by_class = dict(zip(CLASSES, self.ranks, strict=True))
+        self.ranks = (Rank(), Rank(), Rank())
         self.wake = NEVER
         self._headroom_until = -NEVER
         self.reload(policy)
@@ -106,10 +103,6 @@ class Lane:
     def reprice(self) -> None:
         """A limit changed."""
         self.price = _price(self.pools.values())
-
-    def cost_of(self, ticket: Ticket) -> float:
-        """What it is expected to cost, where its prompt is cached."""
-        return self.price.of(ticket.guess.warm, ticket.guess.output)
 
     def wait_s(self, rank: Rank, cost: float, now: float) -> float:
         """Seconds until so much in front of it has gone, with all that the classes above have waiting, once the first may go at all."""
@@ -139,10 +132,14 @@ class Lane:
         """The part of the bucket that a class leaves to interactive agents, when there are any."""
         return 0.0 if rank is self.ranks[INTERACTIVE] or now >= self._headroom_until else self._headroom
 
-    def met(self, rank: Rank, now: float) -> None:
-        """A request of that class arrived."""
-        if rank is self.ranks[INTERACTIVE]:
-            self._headroom_until = now + AROUND_S
+    def meet(self, task_class: TaskClass, now: float) -> Rank:
+        """A request of that class arrived: where it would wait."""
+        if task_class is _NORMAL:
+            return self.ranks[NORMAL]
+        if task_class is _BATCH:
+            return self.ranks[BATCH]
+        self._headroom_until = now + AROUND_S
+        return self.ranks[INTERACTIVE]
 
     def choose(self, ticket: Ticket, share: float, now: float, claimed: frozenset[str] | set[str] = frozenset()) -> Door | None:
         """The door that it may take now: to where its prompt is cached, else to the pool with the most room."""
@@ -157,7 +154,11 @@ class Lane:
     def went(self, ticket: Ticket) -> None:
         """It was sent: move the clock, and credit the classes below that wait."""
         rank = ticket.rank
-        rank.went(ticket)
+        if ticket.start > rank.virtual:  # a retry or a kept place has an old tag, and the clock does not go back
+            rank.virtual = ticket.start
+        if not self.waiting:
+            self.ranks[NORMAL].owed = self.ranks[BATCH].owed = 0.0
+            return
         interactive, normal, batch = self.ranks
         if rank is interactive:
             normal.owed = normal.owed + ticket.cost * self._credit if normal.count or batch.count else 0.0

@@ -18,6 +18,8 @@ class Network:
 
     def __init__(self, settings: GatewaySettings, say: list[Command], hold: Callable[[Ticket, Wait | Never], None], seed: float) -> None:
         self.lanes: dict[LaneKey, Lane] = {}
+        self._routes: dict[str, list[Route]] = {}
+        """By model class."""
         self._settings = settings
         self._say = say
         self._hold = hold
@@ -27,11 +29,13 @@ class Network:
 
     def route(self, key: LaneKey, names: tuple[str, ...], now: float) -> Route:
         """The way of requests with this lane and these upstreams."""
-        lane = self.lane(key)
-        route = lane.routes.get(names)
-        if route is None:
-            route = lane.routes[names] = Route(lane, names)
-            route.doors = self._doors(route, now)
+        for route in self._routes.get(key.model_class, ()):  # a few, and cheaper than to hash the key
+            known = route.lane.key
+            if route.names == names and known.api is key.api and known.long_context == key.long_context:
+                return route
+        route = Route(self.lane(key), names)
+        self._routes.setdefault(key.model_class, []).append(route)
+        route.doors = self._doors(route, now)
         return route
 
     def lane(self, key: LaneKey) -> Lane:
@@ -62,7 +66,8 @@ class Network:
 
     def stopped(self, pool: Pool) -> bool:
         """No upstream is left that leads to it."""
-        return not any(door.pool is pool for route in self.lanes[pool.key.lane].routes.values() for door in route.doors)
+        routes = self._routes.get(pool.key.lane.model_class, ())
+        return bool(routes) and not any(door.pool is pool for route in routes for door in route.doors)
 
     def hopeless(self, ticket: Ticket, now: float) -> TurnAway | None:
         """Why no waiting helps it: nobody serves it, or all that could have reached their spend cap."""
@@ -72,7 +77,7 @@ class Network:
             why = f"the provider refused the key of {', '.join(stopped)}" if stopped else f"no upstream serves {ticket.event.model}"
             return TurnAway(ticket.id, 503, why)
         for door in doors:
-            if not door.pool.trouble.capped(now):
+            if not door.pool.trouble.spend_capped or not door.pool.trouble.capped(now):
                 return None
         return TurnAway(ticket.id, 402, f"the spend cap of {', '.join(door.pool.key.account for door in doors)} is reached")
 
@@ -89,9 +94,15 @@ class Network:
                         pool.reload(upstream, settings.policy, now)
         self._hang_doors(now)
 
-    def _hang_doors(self, now: float) -> None:
+    def forget(self) -> None:
+        """Drop what is known of agents that nothing follows from any more."""
         for lane in self.lanes.values():
-            for route in lane.routes.values():
+            for rank in lane.ranks:
+                rank.forget()
+
+    def _hang_doors(self, now: float) -> None:
+        for routes in self._routes.values():
+            for route in routes:
                 route.doors = self._doors(route, now)
 
     def _doors(self, route: Route, now: float) -> tuple[Door, ...]:

@@ -24,7 +24,8 @@ class Places:
 
     def __init__(self, kept_s: float) -> None:
         self.kept_s = kept_s
-        self._by_key: dict[str, Place] = {}
+        self.kept: dict[str, Place] = {}
+        """By digest."""
         self._in_order: deque[tuple[str, Place]] = deque()
 
     @property
@@ -38,17 +39,17 @@ class Places:
         if not key:
             ticket.rank.charge(ticket, -ticket.cost)
             return
-        self._drop(self._by_key.get(key))
+        self._drop(self.kept.get(key))
         place = Place(ticket, ticket.rank, now + self.kept_s)
-        self._by_key[key] = place
+        self.kept[key] = place
         self._in_order.append((key, place))
 
     def take(self, ticket: Ticket) -> bool:
         """Give it the place that was kept for its body: the old tag, with what it costs more charged. False: none was."""
-        place = self._by_key.get(ticket.event.body_key)
+        place = self.kept.get(ticket.event.body_key)
         if place is None or place.rank is not ticket.rank:
             return False
-        del self._by_key[ticket.event.body_key]
+        del self.kept[ticket.event.body_key]
         ticket.start = place.ticket.start
         ticket.rank.charge(ticket, ticket.cost - place.ticket.cost)
         return True
@@ -57,8 +58,8 @@ class Places:
         """Give up places whose time is over."""
         while self._in_order and self._in_order[0][1].until <= now + EARLY_S:
             key, place = self._in_order.popleft()
-            if self._by_key.get(key) is place:
-                del self._by_key[key]
+            if self.kept.get(key) is place:
+                del self.kept[key]
                 self._drop(place)
 
     def _drop(self, place: Place | None) -> None:

@@ -1,7 +1,7 @@
 """One account's part of a lane: its limits, what is reserved and settled in them, and whether it may be asked at all.
 
 Life of a reservation: `send` charges the estimate; `input_known` corrects the input as soon as the provider says it; `settle` corrects the
-output at the end; `release` gives everything back when the provider did not serve it. `trouble.py` decides what refusals mean.
+output at the end; `refused` gives everything back. `trouble.py` decides what refusals mean.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.core.gateway.bucket import NEVER, SLACK
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, Observed, PoolKey, Usage, Window
+from supervisor.core.gateway.events import Refused
+from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, Observed, PoolKey, Refusal, Usage, Window
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Policy, Upstream
 from supervisor.core.gateway.ticket import Ticket
@@ -25,7 +26,7 @@ PACE_S = 15.0
 
 
 class Pace:
-    """Requests, input and output that were sent or settled lately, a second: over the period before this one and what there is of this."""
+    """Requests, input and output that were settled lately, a second: over the period before this one and what there is of this."""
 
     __slots__ = ("_before", "_since", "_sums")
 
@@ -34,14 +35,14 @@ class Pace:
         self._sums = [0.0, 0.0, 0.0]
         self._before = [0.0, 0.0, 0.0]
 
-    def add(self, requests: int, tokens_in: float, tokens_out: float, now: float) -> None:
-        """Count."""
+    def add(self, tokens_in: float, tokens_out: float, now: float) -> None:
+        """Count a request."""
         if now - self._since >= PACE_S:
             self._before = self._sums if now - self._since < 2 * PACE_S else [0.0, 0.0, 0.0]
             self._sums = [0.0, 0.0, 0.0]
             self._since = now
         sums = self._sums
-        sums[0] += requests
+        sums[0] += 1
         sums[1] += tokens_in
         sums[2] += tokens_out
 
@@ -68,8 +69,8 @@ class Pool:
     """Mutable; every method that takes `now` wants monotonic seconds that do not go back."""
 
     __slots__ = (
-        "_changed", "_serial", "_unknown_input", "_unknown_output", "_windows", "_windows_at", "debt_until", "dimensions", "in_flight", "key", "pace",
-        "policy", "ramp", "settled_input", "settled_output", "trouble", "upstream",
+        "_changed", "_serial", "_unknown_input", "_unknown_output", "_windows", "_windows_at", "debt_until", "dimensions", "in_flight",
+        "key", "pace", "policy", "ramp", "settled_input", "settled_output", "trouble", "upstream",
     )  # fmt: skip
 
     def __init__(self, key: PoolKey, upstream: Upstream, policy: Policy, desk: Desk, now: float) -> None:
@@ -115,13 +116,12 @@ class Pool:
         if not self.ramp.allows(self.in_flight, now):
             return False
         amounts = self.amounts(ticket)
-        horizon = self.policy.horizon_s
         for dimension in self.dimensions:
             bucket = dimension.bucket
             need = amounts[dimension.index]
             if share or dimension.outside:
                 dimension.doubt(now)
-                need += max(share * bucket.capacity, dimension.outside * horizon)
+                need += max(share * bucket.capacity, dimension.outside * self.policy.horizon_s)
             if bucket.advance(now) + SLACK < (need if need < bucket.capacity else bucket.capacity):
                 return False
         return True
@@ -169,26 +169,24 @@ class Pool:
         ticket.input, ticket.output = tokens_in, tokens_out
         ticket.input_known = ticket.answered = False
         ticket.observed = None
-        marks = []
+        ticket.marks = marks = []
         for dimension in self.dimensions:
-            marks.append(dimension.send(amounts[dimension.index], counted[dimension.index], now))
+            index = dimension.index
+            marks.append(dimension.send(amounts[index], counted[index], now))
             if dimension.bucket.level < 0:
                 self.debt_until = max(self.debt_until, now - dimension.bucket.level / max(dimension.bucket.rate, SLACK))
-        ticket.marks = tuple(marks)
         self.ramp.sent(self.in_flight)
-        self.pace.add(1, tokens_in, tokens_out, now)
         ticket.probe = not self.trouble.calm
         if ticket.probe:
             self.trouble.try_with(ticket, now)
 
     def input_known(self, ticket: Ticket, usage: Usage, now: float) -> None:
-        """The provider said what the input was; its output is at least what was seen."""
-        if ticket.input_known:
-            return
+        """The provider said, for the first time, what the input was; its output is at least what was seen."""
         ticket.input_known = True
         self._unknown_input -= ticket.input
-        tokens_in = self.limited_input(usage)
-        self._correct(ticket, tokens_in - ticket.input, max(0.0, usage.output - ticket.output), 0.0, now)
+        more_out = max(0.0, usage.output - ticket.output)
+        self._unknown_output += more_out
+        self._correct(ticket, self.limited_input(usage) - ticket.input, more_out, 0.0, now)
         self._compare(ticket, now)
 
     def settle(self, ticket: Ticket, tokens_in: float, tokens_out: float, now: float) -> None:
@@ -196,11 +194,13 @@ class Pool:
         self._close(ticket)
         self._correct(ticket, tokens_in - ticket.input, tokens_out - ticket.output, tokens_out, now)
         self._compare(ticket, now)
+        self.pace.add(tokens_in, tokens_out, now)
         self.settled_input += tokens_in
         self.settled_output += tokens_out
 
-    def release(self, ticket: Ticket, *, asked: bool, now: float) -> None:
-        """It was not served: everything is given back, but for the request itself when the provider was `asked`."""
+    def refused(self, ticket: Ticket, event: Refused, now: float) -> float:
+        """It was not served: all is given back, but for the request itself when the provider was asked. Gives what `Trouble` does."""
+        asked = event.why is not Refusal.UNREACHABLE
         self._close(ticket)
         back = -ticket.input, -ticket.output
         for dimension in self.dimensions:
@@ -208,13 +208,17 @@ class Pool:
                 dimension.settle(_part(dimension.index, *back), _part(dimension.index, back[0], 0.0), 0.0, now)
             elif not asked:
                 dimension.settle(-1.0, -1.0, 0.0, now)
-        self.pace.add(0, *back, now)
         ticket.input = ticket.output = 0.0
+        return self.trouble.refused(ticket, event, now)
 
     def limited_input(self, usage: Usage) -> float:
         """What of it counts against this pool's limit; nonsense counts as nothing."""
-        cached = max(0, usage.cache_read) if self.upstream.cached_counts else 0
-        return float(max(0, usage.input) + max(0, usage.cache_write) + cached)
+        tokens = usage.input if usage.input > 0 else 0
+        if usage.cache_write > 0:
+            tokens += usage.cache_write
+        if self.upstream.cached_counts and usage.cache_read > 0:
+            tokens += usage.cache_read
+        return float(tokens)
 
     def _close(self, ticket: Ticket) -> None:
         self.in_flight -= 1
@@ -225,7 +229,7 @@ class Pool:
             self._unknown_input = self._unknown_output = 0.0  # float rounding does not pile up
 
     def _correct(self, ticket: Ticket, more_in: float, more_out: float, counted_out: float, now: float) -> None:
-        horizon, alarm = self.policy.horizon_s, False
+        alarm = False
         for dimension in self.dimensions:
             index = dimension.index
             if index == INPUT:
@@ -234,8 +238,8 @@ class Pool:
                 dimension.settle(more_out, 0.0, counted_out, now)
             elif index == TOKENS:
                 dimension.settle(more_in + more_out, more_in, counted_out, now)
-            alarm = alarm or dimension.bucket.level < dimension.outside * horizon
-        self.pace.add(0, more_in, more_out, now)
+            if dimension.bucket.level < 0 or dimension.outside:
+                alarm = True
         ticket.input += more_in
         ticket.output += more_out
         if alarm:
@@ -307,6 +311,8 @@ class Pool:
         self.trouble.margin = min(self.policy.margin, max(MARGIN_FLOOR, float(learned["margin"])))
         if self.upstream.learn:
             for name, (limit, capacity) in learned["limits"].items():
+                if not (0 < limit < NEVER and 0 < capacity < NEVER):
+                    raise ValueError("no limit")
                 self._dimension(NAMES.index(name), float(limit), now).recall(float(limit), float(capacity), now)
         self.tune(self.trouble.margin, now)
 

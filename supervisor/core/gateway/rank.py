@@ -10,11 +10,10 @@ request; entries that are out of date are thrown away when they come up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from supervisor.core.gateway.ticket import Ticket, Where
+from supervisor.core.gateway.ticket import QUEUED, Ticket
 
 if TYPE_CHECKING:
     from supervisor.core.gateway.lane import Route
@@ -40,7 +39,7 @@ class Flow:
     def first(self) -> Ticket | None:
         """The request that is next, past those that are gone."""
         waiting = self.waiting
-        while waiting and waiting[0][2].where is not Where.QUEUED:
+        while waiting and waiting[0][2].where != QUEUED:
             heappop(waiting)
         return waiting[0][2] if waiting else None
 
@@ -66,15 +65,15 @@ class Rank:
 
     def stamp(self, ticket: Ticket) -> None:
         """Give it its tags."""
-        agent = ticket.event.agent
-        finish = self._finish.get(agent.name, 0.0)
+        name = ticket.event.agent.name
+        finish = self._finish.get(name, 0.0)
         ticket.start = start = finish if finish > self.virtual else self.virtual
-        self._finish[agent.name] = start + ticket.cost / agent.weight
+        self._finish[name] = start + ticket.cost / ticket.budget.weight
 
     def charge(self, ticket: Ticket, cost: float) -> None:
         """It costs so much more (or less) than its tag says: its agent's next requests start later (or sooner)."""
         name = ticket.event.agent.name
-        self._finish[name] = self._finish.get(name, 0.0) + cost / ticket.event.agent.weight
+        self._finish[name] = self._finish.get(name, 0.0) + cost / ticket.budget.weight
 
     def put(self, ticket: Ticket) -> None:
         """Let it wait at its tag."""
@@ -83,7 +82,7 @@ class Rank:
         if flow is None:
             flow = self._flows[key] = Flow(ticket.route)
         if not flow.live:
-            flow.weight = ticket.event.agent.weight
+            flow.weight = ticket.budget.weight
             self.weight += flow.weight
         flow.live += 1
         self.count += 1
@@ -100,11 +99,6 @@ class Rank:
         if not flow.live:
             self.weight = self.weight - flow.weight if self.count else 0.0
         self._show(flow)
-
-    def went(self, ticket: Ticket) -> None:
-        """It was sent: the clock is at its tag (a retry or a kept place has an old one, and the clock does not go back)."""
-        if ticket.start > self.virtual:
-            self.virtual = ticket.start
 
     def first(self, route: Route) -> Ticket | None:
         """The request with the smallest tag among those that no cap of their own holds back."""
@@ -135,15 +129,6 @@ class Rank:
     def wait_cost(self, ticket: Ticket) -> float:
         """What will go before it, roughly: the clock must reach its tag, and moves by cost over all waiting weights."""
         return max(0.0, ticket.start - self.virtual) * self.weight
-
-    def waiting(self) -> Iterator[Ticket]:
-        """All that wait, in no order. For people."""
-        for flow in self._flows.values():
-            yield from (ticket for _, _, ticket in flow.waiting if ticket.where is Where.QUEUED)
-
-    def of_route(self, route: Route) -> list[Ticket]:
-        """All that wait for one route, in no order."""
-        return [ticket for ticket in self.waiting() if ticket.route is route]
 
     def forget(self) -> None:
         """Drop agents that are not ahead of the clock and wait for nothing: a new tag would be the same."""

@@ -103,7 +103,7 @@ class Policy:
     """The same for agents whose client was told to wait."""
     queue_max: int = 2000
     """Requests that wait at once; one more is answered 429 at once."""
-    headroom: float = 0.15
+    headroom: float = 0.25
     """Part of the bucket that only interactive agents may use."""
     batch_share: float = 0.2
     """Part of the rate that the lower classes get, however much the class above asks."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,14 +15,9 @@ if TYPE_CHECKING:
     from supervisor.core.gateway.recent import Slot
 
 
-class Where(IntEnum):
-    """Where it is. GONE: it ended; heaps that still hold it pass over it."""
-
-    QUEUED = 0
-    LATER = 1
-    """It failed, and waits for its next attempt before it queues again at its old place."""
-    SENT = 2
-    GONE = 3
+QUEUED, LATER, SENT, GONE = range(4)
+"""Where a ticket is. LATER: it failed, and waits for its next attempt before it queues again at its old place. GONE: it ended; heaps that
+still hold it pass over it. Plain numbers, because Python 3.11 needs 90 ns to look up the member of an enum."""
 
 
 class Ticket:
@@ -44,24 +38,24 @@ class Ticket:
         self.arrived_at = now
         self.bound = event.bound_usd
         self.attempt = 0
-        self.where = Where.QUEUED
-        self.start = 0.0
+        self.where = QUEUED
+        self.start: float
         """Start tag of its class's virtual clock: smaller goes first."""
-        self.cost = 0.0
+        self.cost: float
         """What its agent's finish tag was raised by (before the weight)."""
         self.route = route
-        self.deadline = now
+        self.deadline: float
         # From here on only while it is sent.
         self.pool: Pool
-        self.upstream = ""
-        self.serial = 0
-        self.sent_at = 0.0
-        self.marks: tuple[float, ...] = ()
-        self.input = 0.0
+        self.upstream: str
+        self.serial: int
+        self.sent_at: float
+        self.marks: list[float]
+        self.input: float
         """Limited input that is charged for it."""
-        self.output = 0.0
-        self.input_known = False
-        self.answered = False
-        self.probe = False
-        self.observed: Observed | None = None
-        self.slot: Slot | None = None
+        self.output: float
+        self.input_known: bool
+        self.answered: bool
+        self.probe: bool
+        self.observed: Observed | None
+        self.slot: Slot

@@ -5,38 +5,41 @@ clock, a socket or a random number. The parts, from the request's side:
 
     traffic   tickets, timers, and what becomes of a request      lane      the queue of one model class, over several pools
     places    places kept for requests that come back             rank      one class's fair queue
-    budget    an agent's own caps                                 pool      one account's limits and reservations
+    crew      agents and their own caps (budget)                  pool      one account's limits and reservations
     estimate  what a request will take                            trouble   refusals: breakers, margin, parking
 
-A ticket is QUEUED, then SENT (reserved), perhaps LATER (it failed and waits to queue again), then GONE. A hold budget counts from its
-arrival; when it is over the client gets 429 with Retry-After and its place is kept. Nobody is turned away for waiting while it is SENT.
+A ticket == QUEUED, then SENT (reserved), perhaps LATER (it failed and waits to queue again), then GONE. A hold budget counts from its
+arrival; when it is over the client gets 429 with Retry-After and its place is kept. Nobody is turned away for waiting while it == SENT.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from supervisor.core.gateway import memory, views
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.budget import Budget, Never, Night, Wait
+from supervisor.core.gateway.budget import Budget, Never, Wait
 from supervisor.core.gateway.commands import Command, Send, TurnAway
+from supervisor.core.gateway.crew import Crew
 from supervisor.core.gateway.estimate import Estimator
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
 from supervisor.core.gateway.lane import Door, Lane
 from supervisor.core.gateway.network import Network
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Agent, End, PoolKey, Refusal, TrafficView, Usage
+from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, PoolKey, Refusal, TrafficView, Usage
 from supervisor.core.gateway.places import Places
 from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.core.gateway.ticket import Ticket, Where
+from supervisor.core.gateway.ticket import GONE, LATER, QUEUED, SENT, Ticket
 from supervisor.core.gateway.timers import EARLY_S, Timers
 
+T = TypeVar("T")
 SWEEP_S = 600.0
 """How often what nobody uses any more is forgotten."""
-IDLE_S = 3600.0
 RETRY_AFTER_S = (1, 60)
 """Claude Code waits out 60 s and gives up at 61 (measured)."""
+_SERVED, _REJECTED = End.SERVED, End.REJECTED
+"""Looked up once: it takes Python 3.11 as long as ten of a local name."""
 
 
 class Traffic:
@@ -44,8 +47,7 @@ class Traffic:
 
     def __init__(self, settings: GatewaySettings, now: float, *, seed_jitter: float = 0.0) -> None:
         """`seed_jitter`, 0 to 1, moves the retries of one gateway away from those of another."""
-        self.budgets: dict[str, Budget] = {}
-        """By agent."""
+        self.crew = Crew(settings.policy.cost_per_night)
         self.tickets: dict[int, Ticket] = {}
         """All that have not ended."""
         self.waiting = 0
@@ -54,9 +56,7 @@ class Traffic:
         self._say: list[Command] = []
         self.network = Network(settings, self._say, self._hold, seed_jitter)
         self._policy = settings.policy
-        self._night = Night(settings.policy.cost_per_night)
         self._places = Places(settings.policy.place_kept_s)
-        self._spent: dict[str, float] = {}
         self._now = now
         self._sweep_at = now + SWEEP_S
         self._deadlines: Timers[Ticket] = Timers()
@@ -71,7 +71,7 @@ class Traffic:
             Ended: self._ended,
             Refused: self._refused,
             Withdrawn: self._withdrawn,
-            Tick: self._tick,
+            Tick: lambda _, now: self._ring(now),
         }
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -82,7 +82,7 @@ class Traffic:
         if now + EARLY_S >= self._alarm:
             self._ring(now)
         self._acts[type(event)](event, now)
-        said = self._say[:]
+        said = self._say.copy()
         self._say.clear()
         return said
 
@@ -94,7 +94,7 @@ class Traffic:
 
     def view(self, now: float) -> TrafficView:
         """Everything at this moment, for people."""
-        return views.view(self.network, self.budgets.values(), self.tickets.values(), max(now, self._now))
+        return views.view(self.network, self.crew.budgets.values(), self.tickets.values(), max(now, self._now))
 
     # Before and after a restart -----------------------------------------------------------------------------------------------------
 
@@ -104,13 +104,11 @@ class Traffic:
 
     def spent(self, agent: str, usd: float) -> None:
         """What this task has cost so far, over all its attempts."""
-        self._spent[agent] = usd
-        if agent in self.budgets:
-            self.budgets[agent].spent = usd
+        self.crew.spent(agent, usd)
 
     def spent_tonight(self, usd: float) -> None:
         """What the crew cost in the last 12 hours; it counts for 12 hours from now on."""
-        self._night.spent.add(usd, self._now)
+        self.crew.night.spent.add(usd, self._now)
 
     def learned(self) -> dict[str, Any]:
         """JSON for `recall`: limits, margins, what requests are like."""
@@ -125,10 +123,8 @@ class Traffic:
         """Other settings from now on. Requests in flight and learned limits stay; upstreams whose key was refused are tried again."""
         now = self._now = max(now, self._now)
         self._policy = settings.policy
-        self._night.cap = settings.policy.cost_per_night
+        self.crew.cap_night(settings.policy.cost_per_night)
         self._places.kept_s = settings.policy.place_kept_s
-        for budget in self.budgets.values():
-            budget.meet(budget.agent)
         self.network.reload(settings, now)
         self._turn_away_hopeless(now)
         return self.handle(Tick(), now)
@@ -141,14 +137,10 @@ class Traffic:
         agent = event.agent
         route = self.network.route(event.lane, event.upstreams, now)
         lane = route.lane
-        budget = self.budgets.get(agent.name) or self._new_budget(agent)
-        if budget.agent is not agent:
-            budget.meet(agent)
-        budget.seen_at = now
-        ticket = Ticket(event, route, lane.by_class[agent.task_class], budget, self.estimator.guess(event, now), now)
+        guess = self.estimator.guess(event, now)
+        ticket = Ticket(event, route, lane.meet(agent.task_class, now), self.crew.meet(agent, now), guess, now)
         ticket.deadline = now + (self._policy.patient_hold_s if agent.patient else self._policy.hold_s)
-        ticket.cost = lane.cost_of(ticket)
-        lane.met(ticket.rank, now)
+        ticket.cost = lane.price.of(guess.warm, guess.output)
         if self._let_in(ticket, now):
             self.tickets[event.ticket] = ticket
             self._admit_or_queue(ticket, now)
@@ -167,7 +159,7 @@ class Traffic:
             if not ticket.input_known:
                 before = ticket.input + ticket.output
                 ticket.pool.input_known(ticket, event.usage, now)
-                self.estimator.saw_input(ticket.event, ticket.pool.key.account, event.usage, now)
+                self.estimator.saw_input(ticket.event, ticket.guess.habit, ticket.pool.key.account, event.usage, now)
                 self._charge_more(ticket, before)
             self._pump(ticket.lane, now)
 
@@ -177,20 +169,13 @@ class Traffic:
             self._withdraw(event.ticket, now)
             return
         pool = ticket.pool
-        if event.end is End.CLIENT_GONE:
-            if not ticket.answered:
-                pool.trouble.lost(ticket, now)
-        else:
-            if event.end is not End.CUT or ticket.answered:
-                pool.trouble.answered(ticket, now)
-            pool.trouble.ended(ticket, cut=event.end is End.CUT, now=now)
+        pool.trouble.ended(ticket, event.end, now)
         if event.observed is not NOTHING_OBSERVED:
             pool.responded(ticket, event.observed, now)
         self._settle(ticket, event, now)
         self._over(ticket)
         ticket.budget.close(ticket, event.cost_usd, now)
-        if ticket.budget.held or self._night.held:
-            self._ask_again(ticket.budget, now)
+        self._ask_again(self.crew.freed(ticket.budget), now)
         if ticket.lane.waiting:
             self._pump(ticket.lane, now)
 
@@ -198,25 +183,15 @@ class Traffic:
         ticket = self._sent(event.ticket)
         if ticket is None:
             return
-        pool, why = ticket.pool, event.why
+        why = event.why
         ticket.budget.take_back(ticket)
-        pool.release(ticket, asked=why is not Refusal.UNREACHABLE, now=now)
-        wait = 0.0
-        if why is Refusal.RATE_LIMITED or why is Refusal.ACCELERATION:
-            pool.trouble.limited(ticket, why, event.observed, event.detail, now)
-        elif why is Refusal.WINDOW_SPENT:
-            pool.trouble.window_spent(ticket, event.observed, now)
-        elif why is Refusal.SPEND_CAP:
-            pool.trouble.spend_cap(ticket, now)
-        elif why is Refusal.KEY_REFUSED:
-            pool.trouble.lost(ticket, now)
+        wait = ticket.pool.refused(ticket, event, now)
+        if why is Refusal.KEY_REFUSED:
             self.network.stop(ticket.upstream, event.detail, now)
-        else:
-            wait = pool.trouble.failed(ticket, why, event.observed, event.detail, now)
         self._again(ticket, str(why), wait, now)
         if why is Refusal.SPEND_CAP or why is Refusal.KEY_REFUSED:
             self._turn_away_hopeless(now)
-        self._ask_again(ticket.budget, now)
+        self._ask_again(self.crew.freed(ticket.budget), now)
         self._pump(ticket.lane, now)
 
     def _withdrawn(self, event: Withdrawn, now: float) -> None:
@@ -225,9 +200,6 @@ class Traffic:
         else:
             self._withdraw(event.ticket, now)
 
-    def _tick(self, event: Tick, now: float) -> None:  # noqa: ARG002 - that it came is all it says
-        self._ring(now)
-
     # A request's way ----------------------------------------------------------------------------------------------------------------
 
     def _let_in(self, ticket: Ticket, now: float) -> bool:
@@ -235,10 +207,10 @@ class Traffic:
         refused = self.network.hopeless(ticket, now)
         if refused:
             self._say.append(refused)
-        elif self._places.take(ticket):
+        elif self._places.kept and self._places.take(ticket):
             return True
         elif self.waiting >= self._policy.queue_max:
-            self._say.append(self._come_back(ticket, f"the gateway's queue is full ({self.waiting} requests wait)", now))
+            self._say.append(self._come_back(ticket, f"the gateway's queue is full ({self.waiting} requests wait)", now, ticket.rank.cost))
         else:
             ticket.rank.stamp(ticket)
             return True
@@ -256,7 +228,7 @@ class Traffic:
             self._pump(lane, now)
 
     def _queue(self, ticket: Ticket) -> None:
-        ticket.where = Where.QUEUED
+        ticket.where = QUEUED
         ticket.rank.put(ticket)
         ticket.lane.waiting += 1
         self._wait(ticket)
@@ -264,15 +236,14 @@ class Traffic:
     def _wait(self, ticket: Ticket) -> None:
         self.waiting += 1
         ticket.budget.queued += 1
-        self._deadlines.at(ticket.deadline, ticket)
-        self._at(ticket.deadline)
+        self._plan(self._deadlines, ticket.deadline, ticket)
 
-    def _leave(self, ticket: Ticket, where: Where) -> None:
+    def _leave(self, ticket: Ticket, where: int) -> None:
         """It does not wait any more."""
         was, ticket.where = ticket.where, where
         self.waiting -= 1
         ticket.budget.queued -= 1
-        if was is Where.QUEUED:
+        if was == QUEUED:
             ticket.lane.waiting -= 1
             ticket.rank.remove(ticket)
 
@@ -283,13 +254,13 @@ class Traffic:
             return
         while chosen := lane.next(now):
             ticket, door = chosen
-            self._leave(ticket, Where.SENT)
+            self._leave(ticket, SENT)
             self._send(ticket, door, now)
         if lane.wake < self._alarm:
             self._alarm = lane.wake
 
     def _send(self, ticket: Ticket, door: Door, now: float) -> None:
-        ticket.where = Where.SENT
+        ticket.where = SENT
         ticket.attempt += 1
         ticket.upstream = door.upstream
         pool = door.pool
@@ -299,22 +270,24 @@ class Traffic:
         self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe))
 
     def _settle(self, ticket: Ticket, event: Ended, now: float) -> None:
-        usage, pool = event.usage, ticket.pool
-        tokens_in, tokens_out, before = ticket.input, ticket.output, ticket.input + ticket.output
-        if event.end is End.REJECTED:
+        usage, pool, before = event.usage, ticket.pool, ticket.input + ticket.output
+        tokens_in, tokens_out = ticket.input, ticket.output
+        if event.end is _REJECTED:
             tokens_in = tokens_out = 0.0
         elif usage is not None:
-            tokens_in, tokens_out = pool.limited_input(usage), float(max(0, usage.output))
+            tokens_in, tokens_out = pool.limited_input(usage), float(usage.output) if usage.output > 0 else 0.0
             if not ticket.input_known:
-                self.estimator.saw_input(ticket.event, pool.key.account, usage, now)
-            if event.end is End.SERVED:
-                self.estimator.saw_output(ticket.event, usage.output)
+                self.estimator.saw_input(ticket.event, ticket.guess.habit, pool.key.account, usage, now)
+            if event.end is _SERVED:
+                ticket.guess.habit.saw_output(tokens_out)
         pool.settle(ticket, tokens_in, tokens_out, now)
         self._charge_more(ticket, before)
 
     def _charge_more(self, ticket: Ticket, before: float) -> None:
         """Its input or output turned out to be another than `before`: tell its agent's tags and its window."""
-        ticket.budget.change(ticket, ticket.input + ticket.output - before)
+        if ticket.input + ticket.output == before:
+            return
+        ticket.budget.recent.change(ticket.slot, ticket.input + ticket.output - before)
         cost = ticket.lane.price.of(ticket.input, ticket.output)
         ticket.rank.charge(ticket, cost - ticket.cost)
         ticket.cost = cost
@@ -327,17 +300,16 @@ class Traffic:
         elif now >= ticket.deadline:
             self._turn_away(ticket, self._come_back(ticket, f"the upstream would not serve it in time: {why}", now), now)
         elif wait_s:
-            ticket.where = Where.LATER
+            ticket.where = LATER
             self._wait(ticket)
-            self._later.at(now + wait_s, ticket)
-            self._at(now + wait_s)
+            self._plan(self._later, now + wait_s, ticket)
         else:
             self._queue(ticket)
 
     def _withdraw(self, number: int, now: float) -> None:
         ticket = self.tickets.get(number)
         if ticket is not None:
-            self._leave(ticket, Where.GONE)
+            self._leave(ticket, GONE)
             self._places.keep(ticket, now)
             self._at(self._places.next_end)
             self._over(ticket)
@@ -345,8 +317,8 @@ class Traffic:
 
     def _turn_away(self, ticket: Ticket, command: TurnAway, now: float | None = None) -> None:
         """Answer it ourselves. With `now` its place is kept."""
-        if ticket.where is not Where.SENT:
-            self._leave(ticket, Where.GONE)
+        if ticket.where != SENT:
+            self._leave(ticket, GONE)
         if now is None:
             ticket.rank.charge(ticket, -ticket.cost)
         else:
@@ -356,21 +328,18 @@ class Traffic:
         self._say.append(command)
 
     def _over(self, ticket: Ticket) -> None:
-        ticket.where = Where.GONE
+        ticket.where = GONE
         del self.tickets[ticket.id]
-
-    def _new_budget(self, agent: Agent) -> Budget:
-        budget = self.budgets[agent.name] = Budget(agent, self._night, self._spent.pop(agent.name, None))
-        return budget
 
     def _sent(self, number: int) -> Ticket | None:
         ticket = self.tickets.get(number)
-        return ticket if ticket is not None and ticket.where is Where.SENT else None
+        return ticket if ticket is not None and ticket.where == SENT else None
 
     # Those that do not get through --------------------------------------------------------------------------------------------------
 
-    def _come_back(self, ticket: Ticket, why: str, now: float) -> TurnAway:
-        wait = ticket.lane.wait_s(ticket.rank, ticket.rank.wait_cost(ticket), now)
+    def _come_back(self, ticket: Ticket, why: str, now: float, ahead: float | None = None) -> TurnAway:
+        """`ahead`: the cost of all that will go before it; None: by its tag."""
+        wait = ticket.lane.wait_s(ticket.rank, ticket.rank.wait_cost(ticket) if ahead is None else ahead, now)
         least, most = RETRY_AFTER_S
         return TurnAway(ticket.id, 429, why, most if wait >= most else max(least, math.ceil(wait)))
 
@@ -382,29 +351,30 @@ class Traffic:
         budget = ticket.budget
         budget.held.append((ticket.rank, ticket.rank.set_aside(ticket)))
         if verdict.until is not None:
-            self._held.at(verdict.until, budget)
-            self._at(verdict.until)
+            self._plan(self._held, verdict.until, budget)
         if verdict.night:
-            self._night.held.append(budget)
+            self.crew.night.held.append(budget)
 
-    def _ask_again(self, budget: Budget, now: float) -> None:
-        """One of its requests ended, or time passed: its caps may let more through now."""
-        freed = [budget, *self._night.held] if self._night.held else [budget]
-        self._night.held.clear()
-        for one in freed:
-            held, one.held = one.held, []
+    def _ask_again(self, budgets: list[Budget], now: float) -> None:
+        """Their caps may let more through now."""
+        for budget in budgets:
+            held, budget.held = budget.held, []
             for rank, flow in held:
                 rank.back(flow)
             for lane in {flow.route.lane for _, flow in held}:
                 self._pump(lane, now)
 
     def _turn_away_hopeless(self, now: float) -> None:
-        for ticket in [ticket for ticket in self.tickets.values() if ticket.where is not Where.SENT]:
+        for ticket in [ticket for ticket in self.tickets.values() if ticket.where != SENT]:
             refused = self.network.hopeless(ticket, now)
             if refused:
                 self._turn_away(ticket, refused)
 
     # Timers -------------------------------------------------------------------------------------------------------------------------
+
+    def _plan(self, timers: Timers[T], when: float, what: T) -> None:
+        timers.at(when, what)
+        self._at(when)
 
     def _at(self, when: float) -> None:
         if when < self._alarm:
@@ -413,15 +383,14 @@ class Traffic:
     def _ring(self, now: float) -> None:
         """Do all that is due, then set the one alarm to what is due next."""
         for ticket in self._later.due(now):
-            if ticket.where is Where.LATER:
-                self._leave(ticket, Where.QUEUED)
+            if ticket.where == LATER:
+                self._leave(ticket, QUEUED)
                 self._queue(ticket)
-        for budget in self._held.due(now):
-            self._ask_again(budget, now)
+        self._ask_again(list(self._held.due(now)), now)
         for lane in self.network.lanes.values():
             self._pump(lane, now)
         for ticket in self._deadlines.due(now):
-            if ticket.where is Where.QUEUED or ticket.where is Where.LATER:
+            if ticket.where == QUEUED or ticket.where == LATER:
                 why = f"no turn came within {now - ticket.arrived_at:.0f} s"
                 self._turn_away(ticket, self._come_back(ticket, why, now), now)
         self._places.expire(now)
@@ -431,13 +400,7 @@ class Traffic:
         self._alarm = min(self._later.next(), self._held.next(), self._deadlines.next(), self._places.next_end, *lanes)
 
     def _sweep(self, now: float) -> None:
-        """Forget agents that have been away for an hour (not what they spent)."""
         self._sweep_at = now + SWEEP_S
-        for name, budget in list(self.budgets.items()):
-            if not budget.in_flight and not budget.queued and now - budget.seen_at > IDLE_S:
-                self._spent[name] = budget.spent
-                del self.budgets[name]
+        self.crew.forget(now)
         self.estimator.forget(now)
-        for lane in self.network.lanes.values():
-            for rank in lane.ranks:
-                rank.forget()
+        self.network.forget()

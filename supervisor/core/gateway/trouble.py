@@ -12,13 +12,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from supervisor.core.gateway.breaker import WINDOW, Breaker, Outcomes, backoff_s
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.commands import Alert, Journal
 from supervisor.core.gateway.dimension import NAMES
-from supervisor.core.gateway.nouns import BreakerState, Observed, Refusal, Window
+from supervisor.core.gateway.events import Refused
+from supervisor.core.gateway.nouns import BreakerState, End, Observed, Refusal, Window
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 
@@ -39,11 +40,16 @@ NOISE = 0.001
 """Part of the capacity by which a forecast may be below 0 and mean nothing."""
 REOPEN = 0.1
 """Part of the capacity that the forecast must have again."""
+_CUT, _CLIENT_GONE = End.CUT, End.CLIENT_GONE
 
 
 def jitter(seed: float, number: int) -> float:
     """0 to 1, the same for the same arguments, spread evenly over consecutive numbers (multiples of the golden ratio)."""
     return (seed + number * 0.6180339887498949) % 1.0
+
+
+def _words(event: Refused) -> str:
+    return f"{event.why}: {event.detail}" if event.detail else str(event.why)
 
 
 class Trouble:
@@ -82,7 +88,7 @@ class Trouble:
 
     def capped(self, now: float) -> bool:
         """The spend cap is reached and it is not yet time to try again."""
-        return self.spend_capped and not self.limit.lets(now) and self.limit.state is BreakerState.OPEN
+        return self.spend_capped and self.limit.state is BreakerState.OPEN and now < self.limit.until
 
     def worst(self) -> Breaker:
         """The breaker to show."""
@@ -109,13 +115,19 @@ class Trouble:
             for breaker in self._probed_by(ticket):
                 self._close(breaker, now)
 
-    def ended(self, ticket: Ticket, *, cut: bool, now: float) -> None:
-        """A request that was being served came to its end, or was cut by the provider."""
-        self._outcomes.add(failed=cut)
-        if cut and (self.failures.probe == ticket.id or (self._outcomes.bad and self.failures.state is BreakerState.CLOSED)):
-            self._failing("streams are cut", 0.0, now)
-        if cut:
+    def ended(self, ticket: Ticket, end: End, now: float) -> None:
+        """A request that was sent came to its end; an answer that says that the request is wrong is an answer."""
+        if end is _CLIENT_GONE:
             self.lost(ticket, now)
+            return
+        cut = end is _CUT
+        self._outcomes.add(failed=cut)
+        if not cut:
+            self.answered(ticket, now)
+            return
+        if self.failures.probe == ticket.id or (self._outcomes.bad and self.failures.state is BreakerState.CLOSED):
+            self._failing("streams are cut", 0.0, now)
+        self.lost(ticket, now)
 
     def lost(self, ticket: Ticket, now: float) -> None:
         """It went away before the provider answered."""
@@ -123,24 +135,42 @@ class Trouble:
             breaker.lost(now)
             self._journal(breaker, BreakerState.HALF_OPEN, "the probe's client went away", now)
 
-    def limited(self, ticket: Ticket, why: Refusal, observed: Observed, detail: str, now: float) -> None:
+    def refused(self, ticket: Ticket, event: Refused, now: float) -> float:
+        """It was not served. Gives the seconds until this request should queue again; 0: the breakers alone decide."""
+        match event.why:
+            case Refusal.RATE_LIMITED | Refusal.ACCELERATION:
+                self._limited(ticket, event, now)
+            case Refusal.WINDOW_SPENT:
+                self._window_spent(ticket, event.observed, now)
+            case Refusal.SPEND_CAP:
+                self._spend_cap(ticket, now)
+            case Refusal.KEY_REFUSED:
+                self.lost(ticket, now)
+            case Refusal.OVERLOADED | Refusal.SERVER_ERROR | Refusal.UNREACHABLE:
+                return self._failed(ticket, event, now)
+            case _:
+                assert_never(event.why)
+        return 0.0
+
+    def _limited(self, ticket: Ticket, event: Refused, now: float) -> None:
         """429 for a limit."""
         if self.limit.state is not BreakerState.OPEN or ticket.sent_at > self.limit.opened_at:
             self.margin = max(MARGIN_FLOOR, self.margin * MARGIN_CUT)
             self._margin_at = now
             self._pool.tune(self.margin, now)
-        self._pool.refused_levels(observed, now)
-        said = observed.retry_after_s
+        self._pool.refused_levels(event.observed, now)
+        said = event.observed.retry_after_s
         freeze = backoff_s(self.limit.trips + 1) if said is None else min(max(said, 0.0), LONGEST_FREEZE_S)
         freeze += jitter(self._seed, ticket.id) * min(1.0, 0.1 + 0.1 * freeze)
         self._pool.ramp.restart(now, careful=True)
-        self._trip_limit(f"{why}{': ' if detail else ''}{detail}", now + freeze, now)
+        self._trip_limit(_words(event), now + freeze, now)
         for breaker in self._probed_by(ticket):
             self._close(breaker, now)  # the failure breaker's probe: whoever counts is not broken
 
-    def window_spent(self, ticket: Ticket, observed: Observed, now: float) -> None:
+    def _window_spent(self, ticket: Ticket, observed: Observed, now: float) -> None:
         """The subscription's window is spent: park until its reset."""
-        self._pool.saw_windows(observed.windows, now)
+        if observed.windows:
+            self._pool.saw_windows(observed.windows, now)
         if self.limit.state is not BreakerState.OPEN:
             said = observed.retry_after_s
             self._trip_limit("subscription window spent", now + (PARKED_S if said is None else max(1.0, said)), now)
@@ -154,7 +184,7 @@ class Trouble:
                 later = jitter(self._seed, len(self._pool.key.account))
                 self._trip_limit(f"subscription window {window.name} is spent", now + window.resets_in_s + later, now)
 
-    def spend_cap(self, ticket: Ticket, now: float) -> None:
+    def _spend_cap(self, ticket: Ticket, now: float) -> None:
         """429 for money: only a person can change that."""
         self.spend_capped = True
         account = self._pool.key.account
@@ -163,16 +193,16 @@ class Trouble:
         for breaker in self._probed_by(ticket):
             self._close(breaker, now)
 
-    def failed(self, ticket: Ticket, why: Refusal, observed: Observed, detail: str, now: float) -> float:
+    def _failed(self, ticket: Ticket, event: Refused, now: float) -> float:
         """529, 5xx or no connection. Gives the seconds until this request may be tried again."""
         self._outcomes.add(failed=True)
-        said = min(observed.retry_after_s or 0.0, LONGEST_PROBE_S)
+        said = min(event.observed.retry_after_s or 0.0, LONGEST_PROBE_S)
         probe = self.failures.probe == ticket.id
         if self.limit.probe == ticket.id:
             self.limit.lost(now)
-            self._journal(self.limit, BreakerState.HALF_OPEN, f"the probe failed: {why}", now)
+            self._journal(self.limit, BreakerState.HALF_OPEN, f"the probe failed: {event.why}", now)
         if probe or (self._outcomes.bad and self.failures.state is BreakerState.CLOSED):
-            self._failing(f"{why}{': ' if detail else ''}{detail}", said + jitter(self._seed, ticket.id), now)
+            self._failing(_words(event), said + jitter(self._seed, ticket.id), now)
         wait = max(said, backoff_s(self._outcomes.in_a_row))
         return wait * (1 + 0.1 * jitter(self._seed, ticket.id + ticket.attempt))
 

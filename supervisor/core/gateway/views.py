@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.dimension import REQUESTS
 from supervisor.core.gateway.nouns import AgentView, BreakerState, LaneKey, PoolView, TrafficView
-from supervisor.core.gateway.ticket import Ticket, Where
+from supervisor.core.gateway.ticket import SENT, Ticket
 
 if TYPE_CHECKING:
     from supervisor.core.gateway.budget import Budget
@@ -23,7 +23,7 @@ def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[Ticket],
     """Everything at `now`. Costs a sort of all that wait."""
     waiting: dict[LaneKey, list[Ticket]] = {key: [] for key in network.lanes}
     for ticket in tickets:
-        if ticket.where is not Where.SENT:
+        if ticket.where != SENT:
             waiting[ticket.lane.key].append(ticket)
     return TrafficView(
         pools=tuple(_pool(network, pool, now) for pool in network.pools()),

@@ -5,20 +5,24 @@ A handler is `async handle(loop, home, args) -> value`; it raises our errors, an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from supervisor.daemon.handlers import clean, down, kill, ping, retry, submit
+from supervisor.daemon.handlers import clean, down, kill, ping, quota, retry, submit
 from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
 
-Handler = Callable[[Loop, Home, dict[str, Any]], Awaitable[dict[str, Any]]]
+Handler = Callable[[Loop, Home, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 HANDLERS: Mapping[str, Handler] = {
     "clean": clean.handle,
     "down": down.handle,
     "kill": kill.handle,
     "ping": ping.handle,
+    "quota": quota.handle,
     "retry": retry.handle,
     "submit": submit.handle,
 }
+
+ENDS_WITH_ITS_CLIENT = frozenset({"quota"})
+"""Verbs that wait, and stop waiting when whoever asked is gone; all others are done to their end."""

@@ -11,5 +11,13 @@ from supervisor.host.paths import Home
 
 
 async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
-    """pid, version, slots and the latest alerts."""
-    return {"pid": os.getpid(), "version": __version__, "slots": loop.settings.slots, "alerts": loop.alerts, "ready": loop.ready}
+    """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), `held_back` (classes)."""
+    return {
+        "pid": os.getpid(),
+        "version": __version__,
+        "slots": loop.settings.slots,
+        "alerts": loop.alerts,
+        "ready": loop.ready,
+        "no_gateway": loop.no_gateway(),
+        "held_back": sorted(loop.crew.held_back),
+    }

@@ -129,3 +129,6 @@ def test_a_sliding_sum_never_forgets_early(spent: list[tuple[float, int, bool]])
         assert when >= now
         assert deepcopy(recent).sum(when) <= 10.0
     assert recent.sum(now + 62) == 0
+    if spent:
+        recent.change(slot, 5.0)
+        assert recent.sum(now + 62) == 0, "it left the span"

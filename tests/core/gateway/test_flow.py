@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from supervisor.core.gateway.commands import Command, Journal, Send, TurnAway
-from supervisor.core.gateway.events import Arrived, Began, Ended, Refused, Responded, Tick, Withdrawn
+from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
 from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Agent, End, Observed, Refusal, Usage, Window
 from supervisor.core.gateway.settings import Limits
 from tests.core.gateway.playbook import (
@@ -159,10 +159,10 @@ def test_a_rejected_request_costs_nothing() -> None:
 
 
 def test_events_of_unknown_tickets_and_in_any_order_are_passed_over() -> None:
-    strangers = [Began(9, Usage()), Ended(9, End.SERVED, None), Responded(9, NOTHING_OBSERVED), refused(9), Withdrawn(9), Tick()]
+    strangers: list[Event] = [Began(9, Usage()), Ended(9, End.SERVED, None), Responded(9, NOTHING_OBSERVED), refused(9), Withdrawn(9)]
     assert (
         Playbook(SMALL)
-        >> strangers
+        >> [*strangers, Tick()]
         >> [ask(1), ask(1), ask(2), ask(3)]
         << sent(1)
         << sent(2)
@@ -411,6 +411,30 @@ def test_the_failure_probe_that_meets_a_429_closes_the_one_and_opens_the_other()
     assert play << journal("limit", OPEN, HALF_OPEN) << sent(1, attempt=2, probe=True)
 
 
+@pytest.mark.parametrize(("why", "then"), [(Refusal.WINDOW_SPENT, "subscription window spent"), (Refusal.SPEND_CAP, "spend cap reached")])
+def test_a_failure_probe_that_meets_a_limit_shows_that_the_provider_works(why: Refusal, then: str) -> None:
+    play = Playbook(Limits(), hold_s=1e4)
+    play.tell([ask(n, f"a{n}") for n in range(5)])
+    play >> [refused(n, Refusal.OVERLOADED) for n in range(5)] << journal("failures", CLOSED, OPEN) >> After(1.3)
+    play << journal("failures", OPEN, HALF_OPEN) << sent(0, attempt=2, probe=True)
+    told = play.tell(refused(0, why))
+    changes = [(one.breaker, one.after, one.why) for one in told if isinstance(one, Journal)]
+    assert changes == [("limit", OPEN, then), ("failures", CLOSED, "the probe was served")]
+
+
+def test_a_spent_window_is_extended_by_nobody_who_was_sent_before() -> None:
+    play = Playbook(Limits(), hold_s=1e4) >> [ask(1), ask(2)] << sent(1) << sent(2) >> refused(1, Refusal.WINDOW_SPENT, 40.0)
+    play << journal("limit", CLOSED, OPEN) >> After(20) >> refused(2, Refusal.WINDOW_SPENT, 40.0)
+    assert play >> After(21) << journal("limit", OPEN, HALF_OPEN) << sent(1, attempt=2, probe=True)
+
+
+def test_a_request_counts_when_the_provider_was_asked() -> None:
+    play = Playbook(Limits(rpm=60, tpm=60_000), hold_s=1e4) >> [ask(1), ask(2)] << sent(1) << sent(2)
+    assert play >> [refused(1, Refusal.UNREACHABLE), refused(2, Refusal.OVERLOADED)]
+    requests, tokens = play.traffic.view(play.now).pools[0].dimensions
+    assert (requests.capacity - requests.level, tokens.capacity - tokens.level) == (1, 0)
+
+
 # Order and share ------------------------------------------------------------------------------------------------------------------
 
 
@@ -461,6 +485,13 @@ def test_n12_two_hundred_at_a_tenth_of_the_budget_get_an_equal_share() -> None:
     assert len(got) == 40
 
 
+def test_who_took_more_than_was_expected_starts_later_next_time() -> None:
+    play = Playbook(Limits(tpm=60_000)) >> [ask(1, "a"), ask(2, "b"), ask(3, "c", tokens=57_000)] << sent(1) << sent(2)
+    play >> [Began(1, Usage(30_000, 0)), ask(4, "a"), ask(5, "b")]
+    assert play >> After(60) << sent(3)
+    assert play >> Ended(3, End.SERVED, Usage(0, 0)) << sent(5) << sent(4)
+
+
 def test_a_heavier_agent_gets_more() -> None:
     heavy, light = Agent("heavy", 1, weight=3.0), Agent("light", 1)
     play = Playbook(Limits(tpm=60_000), hold_s=1e5) >> ask(1000, "first", tokens=57_000) << sent(1000)
@@ -483,7 +514,7 @@ def test_batch_gets_its_floor_of_what_normal_takes() -> None:
 
 def test_headroom_is_kept_for_interactive_agents_while_there_are_any() -> None:
     def normal_sent(*before: Arrived | After) -> int:
-        play = Playbook(Limits(tpm=22_000), margin=1.0)
+        play = Playbook(Limits(tpm=22_000), margin=1.0, headroom=0.15)
         for one in before:
             play.tell(one)
         return len(_sends(play.tell([ask(number, "n") for number in range(10, 30)])))

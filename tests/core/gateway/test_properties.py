@@ -14,7 +14,7 @@ from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
 from supervisor.core.gateway.nouns import Agent, End, Level, Observed, Refusal, Usage, Window
 from supervisor.core.gateway.settings import Limits, Policy
-from supervisor.core.gateway.ticket import Where
+from supervisor.core.gateway.ticket import QUEUED, SENT
 from supervisor.core.gateway.traffic import Traffic
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, LANE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
@@ -61,14 +61,14 @@ def test_levels_reservations_and_ends_add_up_at_every_step(asked: list[tuple[flo
     def check() -> None:
         in_flight: defaultdict[str, int] = defaultdict(int)
         for ticket in world.traffic.tickets.values():
-            if ticket.where is Where.SENT:
+            if ticket.where == SENT:
                 in_flight[ticket.pool.key.account] += 1
         for pool in world.traffic.view(world.now).pools:
             assert pool.in_flight == in_flight[pool.key.account]
             assert pool.dimensions[0].reserved == pool.in_flight
             for dimension in pool.dimensions:
                 assert dimension.level <= dimension.capacity
-        waiting = [ticket for ticket in world.traffic.tickets.values() if ticket.where is not Where.SENT]
+        waiting = [ticket for ticket in world.traffic.tickets.values() if ticket.where != SENT]
         assert world.traffic.waiting == len(waiting) == sum(world.traffic.view(world.now).queued.values())
 
     world.after_each = check
@@ -84,7 +84,7 @@ def test_levels_reservations_and_ends_add_up_at_every_step(asked: list[tuple[flo
         assert all(dimension.bucket.level == dimension.bucket.capacity for dimension in pool.dimensions)
     for lane in world.traffic.network.lanes.values():
         assert [(rank.count, rank.cost, rank.weight) for rank in lane.ranks] == [(0, 0.0, 0.0)] * 3
-    assert all(budget.in_flight == budget.queued == budget.bounds == 0 for budget in world.traffic.budgets.values())
+    assert all(budget.in_flight == budget.queued == budget.bounds == 0 for budget in world.traffic.crew.budgets.values())
 
 
 @given(requests)
@@ -112,12 +112,12 @@ def test_it_works_while_there_is_room_and_turns_nobody_into_an_overtaker(
     def check() -> None:
         for lane in world.traffic.network.lanes.values():
             for rank, share in lane._order(world.now)[:1]:
-                first = rank.first(next(iter(lane.routes.values())))
+                first = next(iter(lane._firsts(rank, world.now)), None)
                 assert first is None or lane.choose(first, share, world.now) is None
         new = [ticket for _, ticket in world.sent[len(went) :]]
         for number in new:
             ticket = world.traffic.tickets.get(number)
-            waiting = [other for other in world.traffic.tickets.values() if other.where is Where.QUEUED and ticket]
+            waiting = [other for other in world.traffic.tickets.values() if other.where == QUEUED and ticket]
             assert not ticket or all(other.start >= ticket.start for other in waiting if other.rank is ticket.rank)
         went.extend(new)
 
@@ -151,7 +151,7 @@ def test_backlogged_agents_differ_by_at_most_one_request_each(weights: list[floa
         for _, ticket in world.sent[seen:]:
             work[names[ticket % len(names)]] += cost[names[ticket % len(names)]]
         seen = max(seen, len(world.sent))
-        left = {one.event.agent.name for one in world.traffic.tickets.values() if one.where is Where.QUEUED}
+        left = {one.event.agent.name for one in world.traffic.tickets.values() if one.where == QUEUED}
         if len(left) == len(names) and world.now > 0.1:
             for one in names:
                 for other in names:
@@ -237,6 +237,8 @@ def test_c01_a_clock_that_jumps_back_changes_nothing() -> None:
         assert traffic.handle(Tick(), 1000.0 + back) == []
         assert traffic.view(1000.0 + back).pools[0].dimensions[0].level == level
     assert traffic.handle(ask(2), 5.0) != [], "and requests are admitted as if no time had passed"
+    assert traffic.handle(ask(3, tokens=5000), 5.0) == []
+    assert traffic.handle(Tick(), 1001.0) == [], "it is held from now, not from then"
 
 
 def test_c01_a_long_sleep_refills_two_minutes_at_most() -> None:
@@ -257,6 +259,8 @@ def test_a_timer_that_fires_a_rounding_error_early_is_on_time() -> None:
         assert new, "each wake-up is worth it"
         sent += len(new)
     assert sent == 8
+    traffic.handle(ask(9, tokens=50_000), now)
+    assert len(traffic.handle(Tick(), now + 240 - 1e-13)) == 1, "so is the end of its hold"
 
 
 def run_many(count: int) -> None:

@@ -1,0 +1,40 @@
+"""What the agent of an attempt is given to reach us, and what it must not have: its token, the doors, and no provider's key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from supervisor.core import tokens
+from supervisor.core.crew import TaskClass
+from supervisor.core.errors import ToolFailed
+from supervisor.core.gateway import client_env
+from supervisor.core.gateway.settings import GatewaySettings
+from supervisor.daemon import gateway_process
+from supervisor.host.paths import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How this supervisor's agents reach it, the gateway and the models."""
+
+    home: Home
+    secret: bytes
+    settings: GatewaySettings
+
+    def variables(self, task: str, epoch: int, task_class: TaskClass) -> dict[str, str]:
+        """The agent's variables. They are ours: neither the shell's nor a task's `params` override them, or an agent could go past the
+        gateway and its limits. Raises ToolFailed when upstreams are configured and no gateway has ever been ready."""
+        token = tokens.derive(self.secret, task, epoch)
+        own = {"NIGHTCREW_TOKEN": token, "NIGHTCREW_AGENTS_SOCKET": str(self.home.agents_socket)}
+        if not self.settings.upstreams:
+            return own
+        gateway = gateway_process.read(self.home)  # also of one that is being started again: its port stays
+        if gateway is None:
+            raise ToolFailed("no gateway to send the agent to", on=str(self.home.gateway_record), hint="nightcrew doctor")
+        return {**own, **client_env.block(self.settings, gateway.port, token, patient=client_env.is_patient(task_class))}
+
+    def without_keys(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """`environ` without the keys of every provider whose key the gateway holds; who logs in by itself keeps its own."""
+        held = {upstream.api for upstream in self.settings.upstreams if upstream.key.kind != "client"}
+        return {name: text for name, text in environ.items() if client_env.PROVIDER_KEYS.get(name) not in held}

@@ -1,0 +1,263 @@
+"""The gateway as the daemon keeps it: started when the settings name an upstream, found again by a later daemon, started anew when it dies
+or hangs. When to do what is decided in `supervisor/core/gateway/watch.py`.
+
+Nothing waits for it: this is a task beside the loop, and what may block is done in a thread of its own. The gateway's flock keeps two
+daemons from having two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from supervisor import __version__
+from supervisor.core.crew import Event, TrafficChanged
+from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed, one_line
+from supervisor.core.gateway.watch import Watch
+from supervisor.core.records import Identity
+from supervisor.daemon import gateway_process, prices
+from supervisor.gateway import pages
+from supervisor.host import processes
+from supervisor.host.clock import Clock
+from supervisor.host.paths import Home
+
+LOOK_S = 2.0
+"""Between two questions to a gateway that answers; its death is seen at once where the kernel has pidfds."""
+SILENT_S, STARTING_S = 0.5, 0.05
+QUESTION_S = 3.0
+RELOAD_S = 40.0
+"""It reads the settings by a process of its own, and keys by programs that may take 30 s."""
+AGAIN_S = 3600.0
+"""After a price table that could not be written."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What its status says of its work."""
+
+    busy: bool
+    """A request is queued or being served."""
+    traffic: TrafficChanged
+
+
+class Gateway:
+    """One daemon's gateway. `run` it as a task of the daemon's event loop."""
+
+    def __init__(self, home: Home, settings_file: Path, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
+        """`tell` is given `TrafficChanged` events, `say` what a person should know."""
+        self._home = home
+        self._settings_file = settings_file.absolute()
+        self._clock = clock
+        self._tell = tell
+        self._say = say
+        self._watch = Watch()
+        self._thread = ThreadPoolExecutor(1, "gateway")
+        self._child: subprocess.Popen[bytes] | None = None
+        self._followed: Identity | None = None
+        self._exit_fd = -1
+        self._stopped_by_us = False
+        self._told = TrafficChanged(0.0)
+        self._problems: set[str] = set()
+        self._wake = asyncio.Event()
+
+    # What others ask ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def why_not(self) -> str:
+        """Why no agent can reach a model now; empty when it can."""
+        if self._watch.ready:
+            return ""
+        if self._watch.failing:
+            return "the gateway does not stay up"
+        return "the gateway is being started" if self._followed is None or self._watch.starting else "the gateway does not answer"
+
+    # The watch -----------------------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep one running until cancelled; it goes on without us then."""
+        try:
+            while True:
+                await self._turn()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), self._pause())
+                self._wake.clear()
+        finally:
+            self._unfollow()
+            self._thread.shutdown(wait=False)
+            if self._child is not None:
+                self._child.returncode = 0  # it outlives us on purpose: Popen would warn of it
+
+    async def _turn(self) -> None:
+        try:
+            who = await self._in_thread(self._find)
+            if who != self._followed:
+                self._follow(who)
+            if who is None:
+                await self._restart()
+            else:
+                await self._question(who)
+        except NightcrewError as error:
+            self._say(error.line())
+        except Exception as error:  # noqa: BLE001 - whatever one look raises, the next one must come: without it nothing would start again
+            self._say(one_line(f"the gateway's watch failed: {type(error).__name__}: {error}"))
+
+    def _pause(self) -> float:
+        now = self._clock.monotonic()
+        if self._followed is None:
+            return max(STARTING_S, self._watch.may_start_at - now)
+        if self._watch.ready:
+            return LOOK_S
+        return STARTING_S if self._watch.starting else SILENT_S
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    # Life and death -------------------------------------------------------------------------------------------------------------------
+
+    def _find(self) -> Identity | None:
+        """The gateway that lives: the one that says so in its record, or the one that we started and that is not ready yet."""
+        if self._child is not None and self._child.poll() is not None:
+            self._child = None
+        found = gateway_process.running(self._home)
+        if found is not None:
+            return found.identity
+        return processes.identity(self._child.pid) if self._child is not None else None
+
+    async def _restart(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._watch.may_start_at:
+            return
+        self._child = await self._in_thread(gateway_process.spawn, self._home, self._settings_file, os.environ)
+        self._watch.started(now)
+        self._follow(processes.identity(self._child.pid))
+
+    def _follow(self, who: Identity | None) -> None:
+        """From now on it is this one, and the one before is gone."""
+        before, self._followed = self._followed, who
+        self._unfollow()
+        if before is not None and not processes.alive(before):
+            self._died()
+        if who is not None and hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):  # gone already, or the kernel has none: the next look sees it
+                self._exit_fd = os.pidfd_open(who.pid)
+                asyncio.get_running_loop().add_reader(self._exit_fd, self._exited)
+
+    def _exited(self) -> None:
+        self._unfollow()
+        self._wake.set()
+
+    def _unfollow(self) -> None:
+        if self._exit_fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._exit_fd)
+            os.close(self._exit_fd)
+            self._exit_fd = -1
+
+    def _died(self) -> None:
+        if self._stopped_by_us:
+            self._stopped_by_us, self._watch = False, Watch()
+            return
+        served = self._watch.ready
+        self._watch.died(self._clock.monotonic())
+        self._publish(TrafficChanged(0.0))
+        words = gateway_process.last_words(self._home)
+        if self._watch.failing:
+            self._say(f"the gateway does not stay up, and nothing new starts until it does: {one_line(words) or 'it said nothing'}")
+        elif served:
+            self._say("the gateway died; it is started again, and requests that it held are sent again by their clients")
+
+    # Questions ------------------------------------------------------------------------------------------------------------------------
+
+    async def _question(self, who: Identity) -> None:
+        asked_at = self._clock.monotonic()
+        failing = self._watch.failing
+        try:
+            answer = await self._in_thread(self._ask, pages.PING)
+        except (NotRunning, TimedOut, ToolFailed):
+            answer = {}
+        now = self._clock.monotonic()
+        if answer.get("pid") == who.pid:
+            if self._watch.answered(now):
+                await self._became_ready(failing)
+            await self._look_at_load(who)
+        elif self._watch.unanswered(asked_at, now):
+            self._say("the gateway did not answer any more and was killed")
+            processes.send(who, signal.SIGKILL)
+
+    def _ask(self, page: str, *, post: bool = False, timeout_s: float = QUESTION_S) -> dict[str, Any]:
+        return pages.ask(self._home, page, post=post, timeout_s=timeout_s)
+
+    async def _became_ready(self, failed_before: bool) -> None:
+        if failed_before:
+            self._say("the gateway runs again")
+        self._tell(self._told)  # wakes the loop: what waited for the gateway can start
+        if self._child is None:  # an earlier daemon started it: our settings may be others
+            await self._in_thread(lambda: self._ask(pages.RELOAD, post=True, timeout_s=RELOAD_S))
+
+    async def _look_at_load(self, who: Identity) -> None:
+        status = await self._in_thread(self._ask, pages.STATUS)
+        load, problems = _load(status), set(map(str, status["problems"]))
+        self._publish(load.traffic)
+        for problem in sorted(problems - self._problems):
+            self._say(f"the gateway: {one_line(problem)}")
+        self._problems = problems
+        if not load.busy and self._is_outdated(who):
+            self._stopped_by_us, self._watch = True, Watch()
+            await self._in_thread(lambda: self._ask(pages.STOP, post=True))
+
+    def _is_outdated(self, who: Identity) -> bool:
+        """Another version started it, or somebody with another settings file."""
+        record = gateway_process.read(self._home)
+        other = record is not None and record.version != __version__
+        return other or not processes.runs(who.pid, "--config", str(self._settings_file))
+
+    def _publish(self, traffic: TrafficChanged) -> None:
+        """Tell the crew, unless it would be news to nobody."""
+        if traffic.parked != self._told.parked or abs(traffic.delay_s - self._told.delay_s) >= 1.0:
+            self._told = traffic
+            self._tell(traffic)
+
+
+async def refresh_prices(home: Home, clock: Clock, say: Callable[[str], None]) -> None:
+    """Keep the gateway's price table younger than REFRESH_S, until cancelled."""
+    thread = ThreadPoolExecutor(1, "prices")
+    try:
+        while True:
+            try:
+                left_s = _fresh_for_s(home.prices, clock.wall())
+                if left_s <= 0.0:
+                    await asyncio.get_running_loop().run_in_executor(thread, prices.refresh, home.prices)
+                    left_s = prices.REFRESH_S
+            except NightcrewError as error:
+                say(error.line())
+                left_s = AGAIN_S
+            await asyncio.sleep(left_s)
+    finally:
+        thread.shutdown(wait=False)
+
+
+def _fresh_for_s(table: Path, now: float) -> float:
+    """How long it is still good; one from the future is not."""
+    try:
+        age_s = now - table.stat().st_mtime
+    except OSError:
+        return 0.0
+    return prices.REFRESH_S - age_s if age_s >= 0.0 else 0.0
+
+
+def _load(status: dict[str, Any]) -> Load:
+    """The delay is that of the busiest lane: a task that starts now most likely sends to where most others do. Pools of which only the
+    account knows have no breaker now."""
+    lanes, pools = status["lanes"], [pool for pool in status["pools"] if pool["breaker"] is not None]
+    delay_s = max((float(lane["delay_s"] or 0.0) for lane in lanes), default=0.0)
+    parked = bool(pools) and all(any(window["spent"] for window in pool["windows"]) for pool in pools)
+    busy = any(lane["queued"] for lane in lanes) or any(pool["in_flight"] for pool in pools)
+    return Load(busy, TrafficChanged(round(min(delay_s, 1e6), 1), parked))

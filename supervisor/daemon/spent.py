@@ -1,0 +1,47 @@
+"""What an attempt took from the models, read from the gateway's account for its result."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from supervisor.core.errors import NightcrewError
+from supervisor.core.result import Spent
+from supervisor.gateway.account import reading, schema
+from supervisor.gateway.account.reading import Totals
+from supervisor.host.paths import Home
+
+SETTLED_S = 2.0
+"""A request whose client died is settled within a second."""
+_LOOK_S = 0.05
+
+
+def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
+    """The attempt's sums; its agent must be gone. Blocks for at most about SETTLED_S, while requests of it are still being settled.
+
+    `expected`: it could reach a gateway. All None where it could not, or the account cannot be read; then a note says so.
+    """
+    if not home.gateway_account.exists():
+        return Spent(notes=("its tokens are not known: the gateway keeps no account yet",)) if expected else Spent()
+    try:
+        with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
+            deadline = time.monotonic() + SETTLED_S
+            while (totals := reading.of_attempt(db, task, epoch)).under_way and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+    except NightcrewError as error:
+        return Spent(notes=(f"its tokens are not known: {error.line()}",))
+    return _spent(totals) if expected or totals.requests or totals.under_way else Spent()
+
+
+def _spent(totals: Totals) -> Spent:
+    late = f"{totals.under_way} of its requests were not settled yet, so its tokens and cost are too low" if totals.under_way else ""
+    return Spent(
+        input=totals.tokens.input,
+        output=totals.tokens.output,
+        cache_read=totals.tokens.cache_read,
+        cache_write=totals.tokens.cache_write,
+        estimated=totals.estimated,
+        cost_usd=None if totals.cost_usd is None else round(totals.cost_usd, 6),
+        waited_s=round(totals.wait_s, 3),
+        notes=(late,) if late else (),
+    )

@@ -1,0 +1,99 @@
+"""The gateway, and the files that hold keys. No keyring's program is run: it might ask its user for a password."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from supervisor.config import user
+from supervisor.core.errors import ConfigError, NightcrewError, NotFound, Refused
+from supervisor.core.gateway.settings import GatewaySettings
+from supervisor.daemon import gateway_process, lock
+from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
+from supervisor.doctor.place import Place
+from supervisor.gateway import pages
+from supervisor.host import secrets
+
+
+def process(place: Place) -> Finding:
+    """Whether a gateway runs when there should be one, answers, and can use every upstream."""
+    settings = _settings(place)
+    if settings is None:
+        return unknown("the settings cannot be read")
+    if not settings.upstreams:
+        return ok("none is needed: no upstream is configured, so agents reach their providers by themselves")
+    found = gateway_process.running(place.home)
+    if found is None:
+        return _nobody(place)
+    seen = f"pid {found.identity.pid}, 127.0.0.1:{found.port}"
+    try:
+        problems = pages.ask(place.home, pages.STATUS, timeout_s=place.tool_s)["problems"]
+    except NightcrewError as error:
+        return fail(f"{seen}: {error.line()}", "agents wait for a model", f"kill -9 {found.identity.pid}: the supervisor starts another")
+    if problems:
+        return warn(f"{seen}: {problems[0]}", f"{len(problems)} such; requests for it are refused", "nightcrew gateway status")
+    return ok(f"{seen}; upstreams: {', '.join(upstream.name for upstream in settings.upstreams)}")
+
+
+def _nobody(place: Place) -> Finding:
+    if lock.holder(place.home.lock) is None:
+        return ok("none runs; the supervisor starts one")
+    words = gateway_process.last_words(place.home)
+    why = f"nothing new starts without it; it said: {words}" if words else "nothing new starts without it"
+    return fail("none runs, although the supervisor does", why, f"tail {shlex.quote(str(place.home.gateway_log))}")
+
+
+def keys(place: Place) -> Finding:
+    """Whether the files that hold secrets can be read by their owner alone, and whether every upstream's is there."""
+    settings = _settings(place)
+    wanted = dict(_key_files(place, settings)) if settings is not None else {}
+    files = {place.home.secret, *place.home.keys.glob("*.key"), *wanted}
+    for path in sorted(files):
+        try:
+            secrets.key(path)
+        except NotFound:
+            if path in wanted:
+                return fail(f"no file {path}", f"the upstream {wanted[path]} cannot be used without its key", "put the key there, mode 600")
+        except Refused as error:
+            fix = error.hint or f"look at it: ls -l {shlex.quote(str(path))}"
+            return fail(f"{path}: {error.why}", "it is not used like that; whoever could read it may have", fix, _closer(path))
+    held = sum(path.exists() for path in files - {place.home.secret})
+    return ok(f"{held} of providers, each for its owner alone" if held else "none of a provider is kept here")
+
+
+def _key_files(place: Place, settings: GatewaySettings) -> Iterable[tuple[Path, str]]:
+    for upstream in settings.upstreams:
+        if upstream.key.kind == "file":
+            value = upstream.key.value
+            yield Path(value).expanduser() if value else place.home.keys / f"{upstream.name}.key", upstream.name
+
+
+def _closer(path: Path) -> Callable[[], str] | None:
+    """Makes a plain file of ours private; None for anything else, and for one that is private already."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or not found.st_mode & 0o077:
+        return None
+
+    def mend() -> str:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fchmod(handle, 0o600)
+        finally:
+            os.close(handle)
+        return f"{path} is 0600; if others use this machine, get a new key"
+
+    return mend
+
+
+def _settings(place: Place) -> GatewaySettings | None:
+    """None when they cannot be read: the check of the settings says why."""
+    try:
+        return user.load_gateway(place.config, place.home.keys)
+    except ConfigError:
+        return None

@@ -1,0 +1,134 @@
+"""One request of one agent on its way through, and what is sent of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from supervisor.core import tokens
+from supervisor.core.gateway.events import Arrived
+from supervisor.core.gateway.models import model_class
+from supervisor.core.gateway.nouns import Agent, LaneKey, Usage
+from supervisor.core.gateway.settings import Upstream
+from supervisor.gateway import wire
+from supervisor.gateway.identity import carried
+from supervisor.gateway.routing import Way
+from supervisor.gateway.upstreams import Outgoing
+from supervisor.gateway.wire import Asked, Recognised
+
+_OUTPUT_MAX = 64_000
+"""Tokens: what Claude Code asks for at most; the bound of a request that names none."""
+BYTES_PER_TOKEN = 2
+"""For bounds: requests of clients have about 3.6 bytes a token. One that has fewer than this is flagged when its usage is known."""
+_NOT_SENT = wire.CLIENT_AUTH_HEADERS | wire.HOP_BY_HOP | {"host", "content-length", "accept-encoding", "expect"}
+_SHARED_STATE = ("anthropic-ratelimit-", "anthropic-priority-", "x-ratelimit-")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What came. Times are monotonic seconds."""
+
+    request: web.BaseRequest
+    recognised: Recognised
+    asked: Asked
+    agent: Agent
+    body: bytes
+    way: Way
+    lane: LaneKey
+    """Whose queue it waits in."""
+    ticket: int
+    arrived_at: float
+    body_sha256: str
+
+    @property
+    def model(self) -> str:
+        """As it is sent."""
+        return self.way.as_model or self.asked.model
+
+    @property
+    def bound(self) -> Usage:
+        """The most that it can take."""
+        return Usage(input=len(self.body) // BYTES_PER_TOKEN + 1, output=self.asked.max_tokens or _OUTPUT_MAX)
+
+    def arrived(self, bound_usd: float | None) -> Arrived:
+        """What the queue is told."""
+        return Arrived(
+            ticket=self.ticket,
+            agent=self.agent,
+            lane=self.lane,
+            model=self.model,
+            upstreams=self.way.upstreams,
+            body_bytes=len(self.body),
+            max_tokens=self.asked.max_tokens,
+            body_key=f"{self.agent.name}:{self.body_sha256}",
+            session=self.asked.session,
+            bound_usd=bound_usd,
+        )
+
+
+def lane_of(asked: Asked, chosen: Way) -> LaneKey:
+    """By the model as it is sent."""
+    return LaneKey(asked.api, model_class(asked.api, chosen.as_model or asked.model), asked.long_context)
+
+
+def digest(body: bytes) -> str:
+    """64 hex digits."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def outgoing(call: Call, upstream: Upstream, key: str) -> Outgoing:
+    """What `upstream` gets: the client's body, and its headers without those that carry a key, which is replaced by the provider's.
+
+    The answer must not be compressed, or its usage could not be read while it passes.
+    """
+    came = call.request.headers
+    left_out = _NOT_SENT | _listed(came)
+    headers = CIMultiDict((name, value) for name, value in came.items() if name.lower() not in left_out and _is_text(value))
+    headers["Accept-Encoding"] = "identity"
+    headers.update(_own_login(came) if upstream.key.kind == "client" else wire.auth_headers(call.asked.api, key) if key else {})
+    model = call.way.as_model or None
+    body = wire.sent_body(call.asked, call.body, model=model) if call.request.method == "POST" else None
+    return Outgoing(call.request.method, wire.target(upstream.url, call.recognised, model=model), headers, body)
+
+
+def passed_back(headers: Iterable[tuple[str, str]], queued_s: float, *, own_login: bool, keeps_length: bool) -> CIMultiDict[str]:
+    """What the client gets of an answer's headers.
+
+    What they say of the limit is left out: it is the limit that the whole crew shares, and a client that slows down or stops because the
+    others are busy would do the gateway's work a second time, and worse. With its own login it is told: that account is its own.
+    """
+    kept = CIMultiDict(
+        (name, value)
+        for name, value in headers
+        if _is_passed_back(name.lower(), own_login=own_login, keeps_length=keeps_length) and _is_text(value)
+    )
+    kept["x-gw-queue-ms"] = str(round(queued_s * 1000))
+    return kept
+
+
+def _is_passed_back(name: str, *, own_login: bool, keeps_length: bool) -> bool:
+    if name in wire.HOP_BY_HOP or (name == "content-length" and not keeps_length):
+        return False
+    return own_login or not name.startswith(_SHARED_STATE)
+
+
+def _is_text(value: str) -> bool:
+    """What is no UTF-8 comes as lone surrogates, which nothing can write again."""
+    return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _listed(headers: Mapping[str, str]) -> frozenset[str]:
+    """Names that the client calls its own connection's affair."""
+    listed = headers.get("Connection")
+    return frozenset(name.strip().lower() for name in listed.split(",")) if listed else frozenset()
+
+
+def _own_login(headers: Mapping[str, str]) -> dict[str, str]:
+    """The client's own keys; a header in which our token stands is not one."""
+    lower = {name.lower(): value for name, value in headers.items()}
+    names = [name for name in wire.CLIENT_AUTH_HEADERS if name in lower and name not in wire.HOP_BY_HOP]
+    return {name: lower[name] for name in names if not any(text.startswith(tokens.PREFIX) for text in carried({name: lower[name]}))}

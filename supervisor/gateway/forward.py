@@ -1,0 +1,350 @@
+"""The life of one request after its arrival: its turn, its sending, the answer passed on while it comes, the account.
+
+    turn -> Send -> open row (durable) -> upstream -> refused? -> settle, and wait for the next turn
+                                                  -> served:      first byte -> ... -> end, settle
+         -> TurnAway -> our own answer
+
+Before the first byte reaches the client everything that fails is tried again, as the queue decides; after it nothing is: an answer that
+breaks off is passed on as broken off. Each sending is settled exactly once, on every way out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from supervisor.core.gateway.commands import Send, TurnAway
+from supervisor.core.gateway.events import Began, Ended, Refused, Responded
+from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
+from supervisor.core.gateway.settings import Upstream
+from supervisor.gateway import recording, wire
+from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.call import BYTES_PER_TOKEN, Call, outgoing, passed_back
+from supervisor.gateway.parts import Parts
+from supervisor.gateway.upstreams import Cut, Reply, Unreachable
+
+_ERROR_MAX = 64 * 2**10
+"""Bytes of an error's body that are looked at."""
+_STALL_S = 600.0
+"""A client that reads nothing for so long is taken for gone."""
+_FREE_AGAIN_S = 5
+
+
+class _Unserved(Exception):
+    """The upstream did not serve, and the client has seen nothing of it."""
+
+    def __init__(self, why: Refusal, observed: Observed = NOTHING_OBSERVED, detail: str = "") -> None:
+        super().__init__(detail)
+        self.why = why
+        self.observed = observed
+        self.detail = detail
+
+
+class _Response(web.StreamResponse):
+    """Its headers go out together with its first piece, which is there already: one packet instead of two."""
+
+    _send_headers_immediately = False
+
+
+async def forward(parts: Parts, call: Call) -> web.StreamResponse:
+    """Serve a request that waits its turn. What it returns is prepared already, unless it is an answer of our own."""
+    bound_usd = parts.prices.bound(call.model, call.bound.input, call.bound.output)
+    turn = await parts.desk.turn(call.arrived(bound_usd))
+    while isinstance(turn, Send):
+        outcome = await Sending(parts, call, turn, bound_usd).run()
+        if isinstance(outcome, web.StreamResponse):
+            return outcome
+        turn = await parts.desk.turn(outcome)
+    return _turned_away(parts, call, turn)
+
+
+def own_answer(call: Call, status: int, why: str, retry_after_s: int | None = None) -> web.Response:
+    """An error of ours, in the shape that the client's API has."""
+    headers, body = wire.error(call.asked.api, status, why, retry_after_s)
+    return web.Response(status=status, headers=headers, body=body)
+
+
+def _turned_away(parts: Parts, call: Call, turn: TurnAway) -> web.Response:
+    now = parts.clock.monotonic()
+    agent = call.agent
+    waited_ms = 1000 * (now - call.arrived_at)
+    parts.account.turned_away(TurnedAwayRow(agent.name, agent.epoch, call.lane, turn.status, turn.why, waited_ms, parts.clock.wall()))
+    parts.log.say_seldom(f"{turn.status} for {agent.name}: {turn.why}")
+    return own_answer(call, turn.status, turn.why, turn.retry_after_s)
+
+
+@dataclass(slots=True)
+class Sending:
+    """One request on its way to one upstream, once."""
+
+    parts: Parts
+    call: Call
+    send: Send
+    bound_usd: float | None
+    row: int = 0
+    queued_s: float = 0.0
+    pool: PoolKey | None = None
+    status: int | None = None
+    sent: bool = False
+    settled: bool = False
+    first_byte_at: float | None = None
+    observed: Observed = NOTHING_OBSERVED
+    answer: wire.Answer | None = None
+    client: web.StreamResponse | None = None
+    began: bool = False
+    tape: recording.Tape | None = None
+
+    async def run(self) -> web.StreamResponse | Refused:
+        """Pass the answer on, or say why there is none to pass on. Raises CancelledError and ConnectionError when the client has gone."""
+        try:
+            return await self._run()
+        except _Unserved as unserved:
+            self.answer = None
+            self._settle(REFUSED, Usage(), str(unserved.why))
+            self.parts.log.say_seldom(f"{self.send.upstream}: {unserved.why}: {unserved.detail}")
+            return Refused(self.call.ticket, unserved.why, unserved.observed, unserved.detail)
+        except (asyncio.CancelledError, ConnectionError):
+            if self.answer is not None:
+                self.answer.finish()  # what has passed of it is read to its end
+            self._end(End.CUT if self.parts.stopping else End.CLIENT_GONE, *(["gateway_stopped"] if self.parts.stopping else []))
+            raise
+        finally:
+            if not self.settled:  # a fault of ours: whatever it was, the reservation and the row must not be left open
+                self._end(End.CUT, "our_fault")
+
+    async def _run(self) -> web.StreamResponse:
+        found = self.parts.upstream(self.send.upstream)
+        if found is None:
+            raise _Unserved(Refusal.UNREACHABLE, detail="it is no longer in the settings")
+        upstream, key = found
+        await self._open(upstream)
+        self.sent = True
+        try:
+            async with self.parts.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
+                return await self._answered(reply, upstream)
+        except Unreachable as error:
+            raise _Unserved(Refusal.UNREACHABLE, detail=error.why) from None
+
+    async def _open(self, upstream: Upstream) -> None:
+        """The upper bound is on disk before the upstream sees a byte. When that cannot be, nothing is sent."""
+        call = self.call
+        self.queued_s = self.parts.clock.monotonic() - call.arrived_at
+        self.pool = PoolKey(upstream.owner, call.lane)
+        row = OpenRow(
+            agent=call.agent.name,
+            epoch=call.agent.epoch,
+            model=call.model,
+            lane=call.lane,
+            upstream=upstream.name,
+            account=upstream.owner,
+            task_class=call.agent.task_class,
+            at=self.parts.clock.wall(),
+            queued_ms=1000 * self.queued_s,
+            attempt_no=self.send.attempt,
+            bound=call.bound,
+            bound_usd=self.bound_usd,
+            session=call.asked.session,
+            body_sha256=call.body_sha256,
+        )
+        self.row = await self.parts.account.open(row)
+
+    # The answer ---------------------------------------------------------------------------------------------------------------------
+
+    async def _answered(self, reply: Reply, upstream: Upstream) -> web.StreamResponse:
+        self.status = reply.status
+        headers = reply.lower()
+        if 300 <= reply.status < 400:
+            self._end(End.REJECTED)
+            return own_answer(self.call, 502, redirects(upstream.name))
+        if reply.status >= 400:
+            return await self._failed(reply, headers, upstream)
+        self.observed = wire.observed(self.call.asked.api, headers)
+        self.parts.desk.tell(Responded(self.call.ticket, self.observed))
+        self.answer = wire.Answer(self.call.asked, self.call.asked.usage_edit is not None)
+        return await self._stream(reply, self.answer, upstream)
+
+    async def _failed(self, reply: Reply, headers: dict[str, str], upstream: Upstream) -> web.StreamResponse:
+        """An error: the upstream's, then another try is the queue's affair; or the client's own, then it is passed on."""
+        try:
+            body = await reply.start(_ERROR_MAX)
+        except Cut as error:
+            raise _Unserved(Refusal.UNREACHABLE, detail=f"{reply.status}, and {error.why}") from None
+        refused = wire.refusal(self.call.asked.api, reply.status, headers, body[:_ERROR_MAX])
+        if refused is not None and not (refused[0] is Refusal.KEY_REFUSED and upstream.key.kind == "client"):
+            raise _Unserved(refused[0], refused[1], f"{reply.status}")
+        self.observed = wire.observed(self.call.asked.api, headers)
+        client = await self._begin(reply, upstream)
+        try:
+            while body:
+                self._record(body)
+                await self._write(client, body)
+                body = await reply.chunk()
+        except Cut as error:
+            return self._cut(client, error.why)
+        self._end(End.REJECTED)
+        await client.write_eof()
+        return client
+
+    async def _stream(self, reply: Reply, answer: wire.Answer, upstream: Upstream) -> web.StreamResponse:
+        """Pass on each piece as it comes, and read it beside that."""
+        try:
+            while chunk := await reply.chunk():
+                out = answer.feed(chunk)
+                if self.client is None:
+                    self._check_first(answer)
+                    self.client = await self._begin(reply, upstream)
+                if reply.is_whole:
+                    return await self._finish(self.client, answer, out)
+                if out:
+                    self._record(out)
+                    await self._write(self.client, out)
+                self._tell_began(answer)
+        except Cut as error:
+            if self.client is None:
+                raise Unreachable(f"{self.status}, then {error.why}") from None
+            return self._cut(self.client, error.why)
+        return await self._finish(self.client or await self._begin(reply, upstream), answer, b"")
+
+    async def _finish(self, client: web.StreamResponse, answer: wire.Answer, out: bytes) -> web.StreamResponse:
+        """`out`, which is not sent yet, and the end of the answer go out together."""
+        out += answer.finish()
+        self._record(out)
+        self._end(End.CUT if answer.failed else End.SERVED, *([answer.failed] if answer.failed else []))
+        await self._write(client, out, last=True)
+        return client
+
+    def _tell_began(self, answer: wire.Answer) -> None:
+        if answer.began and not self.began:
+            self.began = True
+            if answer.usage is not None:
+                self.parts.desk.tell(Began(self.call.ticket, answer.usage))
+
+    def _check_first(self, answer: wire.Answer) -> None:
+        """An error inside a 200, before any text, is no more than a 529: the client need not see it."""
+        why = wire.failure(self.call.asked.api, answer.failed) if answer.failed and not answer.output_so_far_bytes else None
+        if why is not None:
+            raise _Unserved(why, self.observed, f"{self.status} with {answer.failed} in it")
+
+    async def _begin(self, reply: Reply, upstream: Upstream) -> web.StreamResponse:
+        """From here on the client has seen something."""
+        self.first_byte_at = self.parts.clock.monotonic()
+        own_login, keeps_length = upstream.key.kind == "client", self.call.asked.usage_edit is None
+        headers = passed_back(reply.headers.items(), self.queued_s, own_login=own_login, keeps_length=keeps_length)
+        client = self.client = _Response(status=reply.status, reason=reply.reason, headers=headers)
+        await client.prepare(self.call.request)
+        if self.parts.recorder is not None:
+            self.tape = self.parts.recorder.begin(self._recorded(), reply.status, reply.headers)
+        return client
+
+    def _record(self, data: bytes) -> None:
+        if self.tape is not None and data:
+            self.tape.piece(data)
+
+    def _recorded(self) -> recording.Request:
+        call = self.call
+        endpoint = recording.endpoint(call.request.method, call.recognised)
+        return recording.Request(self.row, call.agent.name.partition("/")[0], endpoint, call.body, call.body_sha256)
+
+    async def _write(self, client: web.StreamResponse, data: bytes, *, last: bool = False) -> None:
+        """Wait for a client that reads slowly instead of keeping for it what it has not read."""
+        write = client.write_eof if last else client.write
+        if not self.call.request.protocol.writing_paused:
+            await write(data)
+            return
+        try:
+            async with asyncio.timeout(_STALL_S):
+                await write(data)
+        except TimeoutError:
+            raise ConnectionError("the client reads nothing") from None
+
+    def _cut(self, client: web.StreamResponse, why: str) -> web.StreamResponse:
+        """Let the client see that it was cut: its connection ends before the answer does."""
+        if self.answer is not None:
+            self.answer.finish()
+        self._end(End.CUT, why)
+        self.parts.log.say_seldom(f"{self.send.upstream}: an answer was cut: {why}")
+        self.call.request.protocol.force_close()
+        return client
+
+    # The end ------------------------------------------------------------------------------------------------------------------------
+
+    def _end(self, end: End, *flags: str) -> None:
+        """Tell the queue and the account, once."""
+        if self.settled:
+            return
+        usage = self.answer.charge() if self.answer is not None else None
+        if not self.sent:
+            end, usage = End.CLIENT_GONE, Usage()
+        elif end is End.REJECTED:
+            usage = Usage()
+        cost = self._settle(str(end) if self.sent else NEVER_SENT, usage, *flags, *self._oddities(usage))
+        self.parts.desk.tell(Ended(self.call.ticket, end, usage, cost, self.observed))
+
+    def _oddities(self, usage: Usage | None) -> list[str]:
+        """What is strange about the usage."""
+        found = list(self.answer.flags) if self.answer is not None else []
+        bound = self.call.bound
+        if usage is None and "usage_missing" not in found:
+            found.append("usage_missing")
+        if usage is not None and (usage.output > bound.output or usage.total - usage.output > bound.input):
+            found.append("usage_above_bound")
+        return found
+
+    def _settle(self, end: str, told: Usage | None, *flags: str) -> float | None:
+        """Write it down; what it cost. `told` None: the provider never said, so it is the most that it can have been by what was seen."""
+        self.settled = True
+        if self.tape is not None:
+            self.tape.end(end)
+        call, now, answer = self.call, self.parts.clock.monotonic(), self.answer
+        seen = answer.output_so_far_bytes if answer is not None else 0
+        usage = told or Usage(input=call.bound.input, output=seen // BYTES_PER_TOKEN)
+        cost = self.parts.prices.cost(call.model, usage) if usage.total else 0.0
+        row = SettledRow(
+            end=end,
+            usage=usage,
+            status=self.status,
+            cost_usd=cost,
+            estimated=told is None or (answer is not None and not answer.final),
+            first_byte_ms=1000 * (self.first_byte_at - call.arrived_at) if self.first_byte_at is not None else None,
+            total_ms=1000 * (now - call.arrived_at),
+            retries=self.send.attempt - 1,
+            breaker=str(self.parts.desk.breaker(self.pool)) if self.pool is not None else "",
+            flags=tuple(flags),
+        )
+        if self.row:
+            self.parts.account.settle(self.row, row)
+        return cost
+
+
+async def forward_free(parts: Parts, call: Call) -> web.StreamResponse:
+    """Serve a request that takes no tokens: it waits in no queue, and nothing is charged."""
+    found = parts.upstream(call.way.upstreams[0])
+    if found is None:
+        return own_answer(call, 503, "no upstream serves this", _FREE_AGAIN_S)
+    upstream, key = found
+    own_login = upstream.key.kind == "client"
+    try:
+        async with parts.upstreams.send(upstream.name, outgoing(call, upstream, key)) as reply:
+            if reply.status in (401, 403) and not own_login:
+                return own_answer(call, 503, f"the upstream {upstream.name} refused its key")
+            if 300 <= reply.status < 400:
+                return own_answer(call, 502, redirects(upstream.name))
+            headers = passed_back(reply.headers.items(), 0.0, own_login=own_login, keeps_length=True)
+            client = web.StreamResponse(status=reply.status, reason=reply.reason, headers=headers)
+            await client.prepare(call.request)
+            while chunk := await reply.chunk():
+                await client.write(chunk)
+            await client.write_eof()
+            return client
+    except Unreachable as error:
+        return own_answer(call, 503, f"the upstream {upstream.name} cannot be reached: {error.why}", _FREE_AGAIN_S)
+    except Cut:
+        call.request.protocol.force_close()
+        return client
+
+
+def redirects(name: str) -> str:
+    """Followed, a redirect could take the key elsewhere; passed on, it could take the client there."""
+    return f"the upstream {name} redirects elsewhere: its url in the settings is not that of the API"

@@ -1,0 +1,205 @@
+"""The gateway, put together: the only place that builds its objects. `main` makes a process of it; tests run it in theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from supervisor.core.errors import NightcrewError
+from supervisor.core.gateway.commands import Alert
+from supervisor.core.gateway.settings import GatewaySettings
+from supervisor.core.gateway.traffic import Traffic
+from supervisor.gateway import keys
+from supervisor.gateway.account.writer import Account
+from supervisor.gateway.desk import Desk
+from supervisor.gateway.front import Front
+from supervisor.gateway.guard import Guard
+from supervisor.gateway.keys import Keyring
+from supervisor.gateway.log import Handler, Log
+from supervisor.gateway.metrics import Metrics
+from supervisor.gateway.own_pages import OwnPages
+from supervisor.gateway.parts import Parts
+from supervisor.gateway.prices import Prices
+from supervisor.gateway.recording import Recorder
+from supervisor.gateway.redact import Redactor
+from supervisor.gateway.roster import Roster
+from supervisor.gateway.settings import read
+from supervisor.gateway.upstreams import Timeouts, Upstreams
+from supervisor.host import secrets
+from supervisor.host.clock import Clock
+from supervisor.host.paths import Home
+
+DRAIN_S = 10.0
+"""Streams in flight have so long when the gateway stops."""
+_NIGHT_S = 12 * 3600.0
+_RESTORED_S = 120.0
+"""What was charged in this time before the start is told to the queue: two minutes of refill are more than any bucket holds."""
+_CHORES_S = 30.0
+_PRUNED_EVERY = 120
+"""Chores between two prunings of the account: an hour."""
+_IDLE_S = 120.0
+"""A connection on which no whole request came for so long is closed: one that is kept alive, and one that sends a header a minute."""
+_LINGER_S = 2.0
+"""The rest of a body that was refused is read and thrown away for so long, so that its sender sees the answer."""
+_HEADERS_MAX = 100
+_FIELD_MAX = 16 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one gateway lives, and by which clock."""
+
+    home: Home
+    config: Path
+    clock: Clock
+    timeouts: Timeouts = Timeouts()  # noqa: RUF009 - it is frozen
+
+
+class Gateway:
+    """Belongs to one event loop."""
+
+    def __init__(self, place: Place, settings: GatewaySettings) -> None:
+        """Raises Refused when the secret can be read by others."""
+        self._place = place
+        self._redactor = Redactor()
+        self.log = Log(place.home.gateway_log, self._redactor, place.clock)
+        self.settings = settings
+        self._secret = secrets.own(place.home.secret)
+        self._metrics = Metrics(lambda: self.parts.desk.traffic.view(place.clock.monotonic()))
+        self._account = Account(place.home.gateway_account, place.clock.wall, self._metrics)
+        self._roster = Roster(place.home.ledger, self._secret, place.clock.monotonic)
+        self._upstreams = Upstreams(place.timeouts)
+        self._logging = Handler(self.log)
+        self.stop_asked = asyncio.Event()
+
+    async def start(self, listeners: list[socket.socket], port: int) -> None:
+        """Answer at `listeners`, one of which has the TCP `port`. Raises LedgerError or DiskFull when the account cannot be written."""
+        logging.getLogger().addHandler(self._logging)
+        self.parts = self._assemble()
+        own = OwnPages(self.parts, self._secret, port, self._metrics, stop=self.stop_asked.set, reload=self.reload)
+        front = Front(self.parts, Guard(port), self._roster, own.pages())
+        server = web.Server(
+            front.handle,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=_IDLE_S,
+            lingering_time=_LINGER_S,
+            max_headers=_HEADERS_MAX,
+            max_field_size=_FIELD_MAX,
+            max_line_size=_FIELD_MAX,
+            logger=logging.getLogger("nightcrew.gateway"),
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=DRAIN_S)
+        await self._runner.setup()
+        self._sites = [web.SockSite(self._runner, listener) for listener in listeners]
+        for site in self._sites:
+            await site.start()
+        self._chores = asyncio.get_running_loop().create_task(self._do_chores())
+
+    async def close(self) -> None:
+        """Take nothing new, give the streams `DRAIN_S` to end, then cut them; write everything down."""
+        self.parts.stopping = True
+        self._chores.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._chores
+        self.parts.desk.close()
+        await self._runner.cleanup()
+        self._remember()
+        await self._upstreams.close()
+        await self._roster.close()
+        await self._account.close()
+        logging.getLogger().removeHandler(self._logging)
+
+    async def reload(self) -> None:
+        """Take the settings and keys as they are now; streams and queues stay. Raises ConfigError, and then nothing has changed."""
+        settings = await asyncio.to_thread(read, self._place.config, self._place.home.keys)
+        keyring = await asyncio.to_thread(keys.read_all, self._place.home, settings.upstreams)
+        self._learn_secrets(keyring)
+        self.parts.prices = Prices.load(self._place.home.prices, settings.prices)
+        self.settings = self.parts.settings = settings
+        self.parts.keyring, self.parts.recorder = keyring, self._recorder(settings, keyring)
+        self.parts.desk.reload(settings)
+        self._say_problems(keyring)
+        self.log.say(f"settings read again: {_names(settings)}")
+
+    # Parts --------------------------------------------------------------------------------------------------------------------------
+
+    def _assemble(self) -> Parts:
+        """Everything that needs the account, which is opened here: what a gateway before this one left open is charged now."""
+        home, clock, settings = self._place.home, self._place.clock, self.settings
+        keyring = keys.read_all(home, settings.upstreams)
+        self._learn_secrets(keyring)
+        crashed = self._account.start()
+        if crashed:
+            self.log.say(f"{len(crashed)} requests were under way when the last gateway died; they are charged at their bound")
+        desk = Desk(self._traffic(), self._account, self.log, clock.monotonic)
+        prices = Prices.load(home.prices, settings.prices)
+        self._say_problems(keyring)
+        return Parts(settings, keyring, desk, self._account, self._upstreams, prices, self.log, clock, self._recorder(settings, keyring))
+
+    def _recorder(self, settings: GatewaySettings, keyring: Keyring) -> Recorder | None:
+        if not settings.record:
+            return None
+        return Recorder(self._place.home.recordings, self._account.recorded, self._place.clock, keyring.keys.values())
+
+    def _remembered(self) -> dict[str, Any]:
+        """What was learned before; it only saves time, so that it cannot be read must not keep the gateway from starting."""
+        try:
+            return self._account.recall()
+        except (NightcrewError, ValueError) as error:
+            self.log.say(f"what was learned is forgotten: {type(error).__name__}")
+            return {}
+
+    def _traffic(self) -> Traffic:
+        """The queue, told what it knew before and what was charged just now."""
+        clock = self._place.clock
+        now = clock.monotonic()
+        traffic = Traffic(self.settings, now, seed_jitter=clock.wall() % 1)
+        traffic.recall(self._remembered(), now)
+        traffic.restore(self._account.recent(_RESTORED_S), now)
+        if self.settings.policy.cost_per_night is not None:
+            traffic.spent_tonight(self._account.spent_since(_NIGHT_S))
+        return traffic
+
+    def _learn_secrets(self, keyring: Keyring) -> None:
+        for key in keyring.keys.values():
+            self._redactor.add(key)
+
+    def _say_problems(self, keyring: Keyring) -> None:
+        for name, problem in keyring.problems.items():
+            self.log.say(f"the upstream {name} cannot be used: {problem.line()}")
+            self._account.alert(Alert(f"key of {name}", problem.line()))
+
+    # Chores -------------------------------------------------------------------------------------------------------------------------
+
+    async def _do_chores(self) -> None:
+        """What is done now and then. A failure is said, and tried again the next time."""
+        for count in range(1 << 62):
+            await asyncio.sleep(_CHORES_S)
+            try:
+                self._remember()
+                self.parts.prices.refresh()
+                if count % _PRUNED_EVERY == 0:
+                    await self._prune(self.settings.keep_days * 86400)
+            except NightcrewError as error:
+                self.log.say_seldom(error.line())
+
+    async def _prune(self, older_than_s: float) -> None:
+        await self._account.prune(older_than_s)
+        if (recorder := self.parts.recorder) is not None:
+            await asyncio.to_thread(recorder.prune, older_than_s)
+
+    def _remember(self) -> None:
+        self._account.remember(self.parts.desk.traffic.learned())
+
+
+def _names(settings: GatewaySettings) -> str:
+    return ", ".join(upstream.name for upstream in settings.upstreams) or "no upstream"

@@ -1,0 +1,80 @@
+"""`gateway.log`: the one way in which the gateway says anything. Every line is cleaned of secrets on its way in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+from supervisor.core.errors import one_line
+from supervisor.gateway.redact import Redactor
+from supervisor.host.clock import Clock
+
+MAX_BYTES = 8 * 2**20
+"""The log is at most twice as large: what is older lies in `gateway.log.1`, and what is older than that is gone."""
+_LINE_MAX = 4000
+_REPEATS_KEPT = 1000
+
+
+class Log:
+    """Any thread may say something. A log that cannot be written loses lines; it never stops the gateway."""
+
+    def __init__(self, path: Path, redactor: Redactor, clock: Clock, max_bytes: int = MAX_BYTES) -> None:
+        self._path = path
+        self._redactor = redactor
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def say(self, text: str) -> None:
+        """Add one line: the time in UTC, then `text` with line breaks and control characters made harmless."""
+        # Cleaned before it is cut and escaped: a secret cut in two, or with an escape in its midst, would be harder to find.
+        line = one_line(self._redactor.clean(text))[:_LINE_MAX]
+        stamp = datetime.fromtimestamp(self._clock.wall(), UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        with self._lock:
+            self._append(f"{stamp}Z {line}\n".encode("utf-8", "replace"))
+
+    def say_seldom(self, text: str, every_s: float = 60.0) -> None:
+        """The same for what may repeat a thousand times a second: at most once in `every_s`, with how often it was left out."""
+        now = self._clock.monotonic()
+        since, left_out = self._said.get(text, (-every_s, 0))
+        if now - since < every_s:
+            self._said[text] = (since, left_out + 1)
+            return
+        if len(self._said) >= _REPEATS_KEPT:
+            self._said.clear()
+        self._said[text] = (now, 0)
+        self.say(f"{text} ({left_out} more of these before)" if left_out else text)
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if self._path.exists() and self._path.stat().st_size + len(line) > self._max_bytes:
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.write(handle, line)
+            finally:
+                os.close(handle)
+        except OSError:  # a full disk must not stop the traffic, and there is nowhere else to say it
+            pass
+
+
+class Handler(logging.Handler):
+    """Brings what libraries log (aiohttp, asyncio) into the one log: warnings and worse, a traceback as one line."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record, one line. What a client sends instead of HTTP is its own affair: it may send it a thousand times a second."""
+        if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+            self._log.say_seldom(f"400: what came is no HTTP ({type(record.exc_info[1]).__name__})")
+        else:
+            self._log.say(self.format(record))

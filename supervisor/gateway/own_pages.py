@@ -1,0 +1,92 @@
+"""The gateway's own pages. They are for the user's own programs, which can read the secret: no agent's token opens them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from supervisor.core import tokens
+from supervisor.core.errors import NightcrewError
+from supervisor.gateway.account.reading import Figures, Window
+from supervisor.gateway.front import Page
+from supervisor.gateway.identity import carried
+from supervisor.gateway.metrics import CONTENT_TYPE, Metrics
+from supervisor.gateway.pages import METRICS, PING, RELOAD, STATUS, STOP
+from supervisor.gateway.parts import Parts
+from supervisor.gateway.status import status
+
+_WINDOW_S = 300.0
+"""Figures are of the last five minutes."""
+
+
+class OwnPages:
+    """Ping, status, metrics, stop and reload."""
+
+    def __init__(
+        self, parts: Parts, secret: bytes, port: int, metrics: Metrics, *, stop: Callable[[], None], reload: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._parts = parts
+        self._secret = secret
+        self._port = port
+        self._metrics = metrics
+        self._stop = stop
+        self._reload = reload
+        self._since = parts.clock.wall()
+
+    def pages(self) -> Mapping[str, Page]:
+        """By path."""
+        return {
+            PING: self._page("GET", self._ping),
+            STATUS: self._page("GET", self._status),
+            METRICS: self._page("GET", self._exposed),
+            STOP: self._page("POST", self._stopped),
+            RELOAD: self._page("POST", self._reloaded),
+        }
+
+    def _page(self, method: str, answer: Callable[[], Awaitable[web.Response]]) -> Page:
+        async def page(request: web.BaseRequest) -> web.Response:
+            found = list(carried({"authorization": request.headers.get("Authorization", "")}))
+            if not found or not tokens.is_admin(self._secret, found[0]):
+                agent = any(text.startswith(tokens.PREFIX) for text in found)
+                self._parts.log.say_seldom(f"{403 if agent else 401} {request.method} {request.path}: it is not the admin's")
+                return _json({"error": "this page is for its user alone"}, 403 if agent else 401)
+            if request.method != method:
+                return _json({"error": f"this page takes {method}"}, 405)
+            return await answer()
+
+        return page
+
+    async def _ping(self) -> web.Response:
+        return _json({"schema": 1, "pid": os.getpid(), "port": self._port, "stopping": self._parts.stopping})
+
+    async def _status(self) -> web.Response:
+        parts = self._parts
+        problems = [*parts.keyring.problems.values(), *([parts.account.trouble] if parts.account.trouble else [])]
+        try:
+            window = await parts.account.window(_WINDOW_S)
+        except NightcrewError as error:  # what is so now can be shown without it
+            window = Window(0.0, {}, {}, Figures())
+            problems.append(error)
+        shape = status(parts.desk.traffic.view(parts.clock.monotonic()), window, problems)
+        return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **shape})
+
+    async def _exposed(self) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _stopped(self) -> web.Response:
+        self._stop()
+        return _json({"stopping": True})
+
+    async def _reloaded(self) -> web.Response:
+        try:
+            await self._reload()
+        except NightcrewError as error:
+            return _json({"error": error.line()}, 400)
+        return _json({"reloaded": True})
+
+
+def _json(shape: Mapping[str, Any], code: int = 200) -> web.Response:
+    return web.json_response(shape, status=code)

@@ -1,0 +1,67 @@
+"""Asking the gateway for its own pages, over its socket. Standard library only: `status` imports this."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from typing import Any
+
+from supervisor.core import tokens
+from supervisor.core.errors import NotRunning, TimedOut, ToolFailed
+from supervisor.host import secrets
+from supervisor.host.paths import Home
+
+PING, STATUS, METRICS, STOP, RELOAD = (
+    f"/{page}" for page in ("nightcrew/ping", "nightcrew/status", "metrics", "nightcrew/stop", "nightcrew/reload")
+)
+_HINT = "nightcrew doctor"
+
+
+def fetch(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0) -> bytes:
+    """The body of one page. Blocks for at most about `timeout_s` between two pieces of the answer.
+
+    Raises NotRunning when nobody listens, TimedOut, ToolFailed for any other answer than 200, Refused when the secret cannot be read.
+    """
+    connection = _OverSocket(str(home.gateway_socket), timeout_s)
+    try:
+        connection.request("POST" if post else "GET", page, headers={"Authorization": f"Bearer {tokens.admin(secrets.own(home.secret))}"})
+        answer = connection.getresponse()
+        body = answer.read()
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise NotRunning("no gateway is running", hint="nightcrew up -d") from None
+    except TimeoutError:
+        raise TimedOut("the gateway did not answer", on=f"{page} in {timeout_s:g} s", hint=_HINT) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise ToolFailed("the gateway broke off", on=page, why=str(error) or type(error).__name__, hint=_HINT) from None
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        raise ToolFailed("the gateway would not", on=page, why=f"{answer.status}: {body[:200].decode('utf-8', 'replace')}", hint=_HINT)
+    return body
+
+
+def ask(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0) -> dict[str, Any]:
+    """The same for a page that is a JSON object."""
+    body = fetch(home, page, post=post, timeout_s=timeout_s)
+    try:
+        shape = json.loads(body)
+    except ValueError:
+        shape = None
+    if not isinstance(shape, dict):
+        raise ToolFailed("the gateway answered something strange", on=page, why=body[:60].decode("utf-8", "replace"), hint=_HINT)
+    return shape
+
+
+class _OverSocket(http.client.HTTPConnection):
+    """To a UNIX socket; the Host header is the one that the gateway knows for it."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Of the standard library's class."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

@@ -1,0 +1,97 @@
+"""Who the agents are: what the ledger says of the attempt that a token names. It is only read here, in a thread of its own, so that a
+slow disk holds up new requests and never a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from supervisor.core import tokens
+from supervisor.core.errors import LedgerError
+from supervisor.core.gateway.client_env import is_patient
+from supervisor.core.gateway.nouns import Agent
+from supervisor.core.records import attempt_name
+from supervisor.core.spec import TaskSpec
+from supervisor.core.states import AttemptState
+from supervisor.ledger import store
+
+FRESH_S = 1.0
+"""What was read is believed for so long: a token dies at most this much after its attempt."""
+_CACHED = 10_000
+_LIVE = frozenset({AttemptState.LAUNCHING, AttemptState.RUNNING, AttemptState.STOPPING})
+"""States in which processes of the attempt may live. One that is being stopped has its grace time, and may still ask."""
+
+
+class Roster:
+    """Use it from one event loop; `close` it."""
+
+    def __init__(self, ledger: Path, secret: bytes, now: Callable[[], float]) -> None:
+        """`now` gives monotonic seconds."""
+        self._path = ledger
+        self._secret = secret
+        self._now = now
+        self._thread = ThreadPoolExecutor(1, "roster")
+        self._db: sqlite3.Connection | None = None
+        self._known: dict[tuple[str, int], tuple[float, Agent | None]] = {}
+
+    async def agent(self, token: str) -> Agent | None:
+        """Whose token it is; None for one that is not ours, or whose attempt has ended. Raises LedgerError when nobody can tell."""
+        name = tokens.check(self._secret, token)
+        if name is None:
+            return None
+        read_at, agent = self._known.get(name, (-FRESH_S, None))
+        if self._now() - read_at < FRESH_S:
+            return agent
+        agent = await asyncio.get_running_loop().run_in_executor(self._thread, self._read, *name)
+        if len(self._known) >= _CACHED:
+            self._known.clear()
+        self._known[name] = (self._now(), agent)
+        return agent
+
+    def name(self, token: str) -> str:
+        """`task:epoch` of a token of ours, whether or not its attempt lives; empty for any other."""
+        found = tokens.check(self._secret, token)
+        return attempt_name(*found) if found is not None else ""
+
+    async def close(self) -> None:
+        """Give the ledger back."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+        self._thread.shutdown()
+
+    def _read(self, task: str, epoch: int) -> Agent | None:
+        try:
+            return self._look(task, epoch)
+        except LedgerError:  # the file may have been replaced, or migrated by a newer daemon: look at it afresh, once
+            self._drop()
+            return self._look(task, epoch)
+
+    def _look(self, task: str, epoch: int) -> Agent | None:
+        if self._db is None:
+            self._db = store.connect_readonly(self._path)
+        row = self._db.execute(
+            "SELECT t.spec, a.state FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE t.id = ? AND t.epoch = ?",
+            (task, epoch),
+        ).fetchone()
+        return _agent(task, epoch, TaskSpec.from_json(row["spec"])) if row is not None and row["state"] in _LIVE else None
+
+    def _drop(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(LedgerError):
+                self._db.close()
+            self._db = None
+
+
+def _agent(task: str, epoch: int, spec: TaskSpec) -> Agent:
+    return Agent(
+        name=task,
+        epoch=epoch,
+        task_class=spec.task_class,
+        weight=spec.weight,
+        tpm_max=spec.tpm_max or None,
+        cost_max=spec.cost_max or None,
+        patient=is_patient(spec.task_class),
+    )

@@ -1,0 +1,57 @@
+"""The gateway from ready to gone, once the process is prepared."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from supervisor.gateway import listen, records
+from supervisor.gateway.gateway import Gateway, Place
+from supervisor.gateway.settings import Reading
+from supervisor.host.clock import SystemClock
+from supervisor.host.paths import Home
+
+
+def run(home: Home, config: Path, reading: Reading, complaints: list[str]) -> None:
+    """Serve until SIGTERM, SIGINT or a stop. `complaints` go to the log. Raises what keeps it from starting."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(Place(home, config, SystemClock()), reading, complaints))
+
+
+async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
+    gateway = Gateway(place, reading.result())
+    # A port that the settings name is taken as it is; otherwise the one of before, because agents that outlived it still send there.
+    tcp = listen.on_port(gateway.settings.port or records.kept_port(place.home))
+    port = int(tcp.getsockname()[1])
+    unix = listen.on_path(place.home.gateway_socket)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, gateway.stop_asked.set)
+    await gateway.start([tcp, unix], port)
+    for complaint in complaints:
+        gateway.log.say(complaint)
+    records.write(place.home, records.record(port, gateway.settings.upstreams, place.clock))
+    gateway.log.say(f"ready on {listen.HOST}:{port}")
+    _be_silent()
+    await gateway.stop_asked.wait()
+    gateway.log.say("stopping")
+    place.home.gateway_socket.unlink(missing_ok=True)
+    await gateway.close()
+    gateway.log.say("stopped")
+
+
+def _be_silent() -> None:
+    """From here on everything is said to the log, which is clean of secrets; what a library prints goes nowhere."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.close(null)
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.Loop

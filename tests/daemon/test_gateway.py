@@ -1,0 +1,367 @@
+"""The gateway as the daemon keeps it, and what agents get from it. Real processes, and the simulated provider behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.daemon import gateway_process, prices, protocol
+from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
+from supervisor.gateway import pages
+from supervisor.host import files, processes
+from tests.gateway.kit import KEY, upstream
+from tests.gateway.simulator import Simulator
+from tests.support import House, plan_of, shell_task, wait_until
+
+ASK = '''
+"""Asks a model, and again while nobody answers; then says what it was told on one line."""
+import json, os, sys, time, urllib.error, urllib.request
+
+def ask(size):
+    text = "hello " * size
+    body = {"model": "claude-opus-4-8", "max_tokens": 50, "messages": [{"role": "user", "content": text}]}
+    headers = {"authorization": "Bearer " + os.environ["ANTHROPIC_AUTH_TOKEN"], "content-type": "application/json"}
+    request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(), headers)
+    while True:
+        try:
+            return json.load(urllib.request.urlopen(request, timeout=600))
+        except (urllib.error.URLError, ConnectionError) as error:
+            if getattr(error, "code", 503) not in (429, 503):
+                raise
+            time.sleep(0.05)
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        while not os.path.exists(sys.argv[2]):
+            time.sleep(0.02)
+    print(json.dumps(ask(int(sys.argv[1]))))
+'''
+
+
+@dataclass
+class Models:
+    """A house whose agents reach a simulated provider."""
+
+    house: House
+    sim: Simulator
+    script: Path
+
+    @property
+    def ask(self) -> str:
+        """The agent's command."""
+        return f"{sys.executable} {self.script}"
+
+    def settings(self, more: str = "", *, before: str = "", of_upstream: str = "") -> None:
+        """The user's file."""
+        files.private_dir(self.house.home.root)
+        base = 'grace = "1s"\n[limits]\ndisk_free_min = 0\n'
+        self.house.config.write_text(f"{before}{base}{upstream(self.house.home, self.sim.url, more=of_upstream)}{more}")
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The daemon, and its gateway ready."""
+        daemon = self.house.start_daemon()
+        self.ready()
+        return daemon
+
+    def ready(self) -> gateway_process.Record:
+        """Until agents can start."""
+        wait_until(lambda: self.ping()["no_gateway"] == "", "the gateway to be ready")
+        return self.record()
+
+    def ping(self) -> dict[str, Any]:
+        """What the daemon says of itself."""
+        return protocol.call(self.house.home.daemon_socket, "ping", {}, timeout_s=30)
+
+    def record(self) -> gateway_process.Record:
+        """The gateway that lives."""
+        found = self.house.gateway()
+        assert found is not None, self.house.daemon_output()
+        return found
+
+    def another(self, before: gateway_process.Record) -> gateway_process.Record:
+        """The one that lives instead of it."""
+        wait_until(lambda: (now := self.house.gateway()) is not None and now.identity != before.identity, "another gateway")
+        return self.ready()
+
+
+@pytest.fixture
+def models(house: House, tmp_path: Path) -> Iterator[Models]:
+    """With settings that name the simulator."""
+    script = tmp_path / "ask.py"
+    script.write_text(ASK)
+    with Simulator() as sim:
+        made = Models(house, sim, script)
+        made.settings()
+        yield made
+
+
+def result(house: House, name: str) -> dict[str, Any]:
+    return house.task(name).result or {}
+
+
+# Agents ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_reaches_a_model_and_its_result_says_what_that_took(models: Models) -> None:
+    models.start()
+    models.house.ok("add", "--id", "asks", "-f", f"{models.ask} 100")
+    shape = result(models.house, "asks")
+    usage = shape["output"]["usage"]
+    assert shape["tokens"] == {
+        "input": usage["input_tokens"],
+        "output": usage["output_tokens"],
+        "cache_read": 0,
+        "cache_write": 0,
+        "estimated": 0,
+    }
+    assert usage["input_tokens"] > 100 and shape["waits"]["tokens_s"] >= 0 and shape["notes"] == []
+    models.house.ok("add", "--id", "silent", "-f", "true")
+    quiet = result(models.house, "silent")
+    assert quiet["tokens"] == dict.fromkeys(("input", "output", "cache_read", "cache_write", "estimated"), 0)
+    assert (quiet["cost_usd"], quiet["waits"]["tokens_s"]) == (0, 0)
+
+
+def test_no_key_of_a_provider_reaches_an_agent_and_no_task_can_go_past_the_gateway(models: Models) -> None:
+    models.settings(before='pass_env = ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY"]\n')
+    models.start()
+    secrets = {"ANTHROPIC_API_KEY": "sk-ant-of-the-shell", "ANTHROPIC_BASE_URL": "https://elsewhere.invalid", "OPENAI_API_KEY": "sk-other"}
+    params = {
+        "ANTHROPIC_API_KEY": "sk-ant-of-the-plan",
+        "ANTHROPIC_AUTH_TOKEN": "of the plan",
+        "ANTHROPIC_BASE_URL": "https://elsewhere.invalid",
+        "HARMLESS": "of the plan",
+    }
+    plan = models.house.plan(plan_of([shell_task("shows", "env -0 | tr '\\0' '\\n'", params=params)]))
+    models.house.ok("run", plan, env=secrets)
+    said = models.house.ok("logs", "shows")
+    seen = dict(line.partition("=")[::2] for line in said.splitlines())
+    assert seen["ANTHROPIC_BASE_URL"] == f"http://127.0.0.1:{models.record().port}"
+    assert seen["ANTHROPIC_AUTH_TOKEN"] == seen["NIGHTCREW_TOKEN"] and seen["NIGHTCREW_TOKEN"].startswith("nct_")
+    assert seen["HARMLESS"] == "of the plan" and seen["OPENAI_API_KEY"] == "sk-other", "no upstream of ours has a key for that"
+    assert "ANTHROPIC_API_KEY" not in seen
+    assert "sk-ant" not in said and KEY not in said
+
+
+def test_the_price_table_is_written_once_a_day(models: Models, tmp_path: Path) -> None:
+    """By a process of its own that takes a second, so a table that is good is left as it is."""
+    table = models.house.home.prices
+    assert _fresh_for_s(table, 1e9) == 0.0
+    models.start()
+    wait_until(lambda: table.exists() and table.stat().st_size > 1000, "the table")
+    written = table.stat().st_mtime
+    assert _fresh_for_s(table, written + 1.0) == prices.REFRESH_S - 1.0
+    assert _fresh_for_s(table, written + prices.REFRESH_S) == 0.0
+    assert _fresh_for_s(table, written - 5.0) == 0.0, "the clock was set back: nobody knows how old it is"
+    models.house.ok("add", "--id", "asks", "-f", f"{models.ask} 1")
+    assert 0 < result(models.house, "asks")["cost_usd"] < 1
+
+
+def test_without_an_upstream_there_is_no_gateway_and_an_agent_keeps_its_own_key(house: House) -> None:
+    house.config.write_text('pass_env = ["ANTHROPIC_API_KEY"]\n' + house.config.read_text())
+    house.start_daemon()
+    house.ok("add", "--id", "shows", "-f", "env", env={"ANTHROPIC_API_KEY": "sk-own"})
+    said = house.ok("logs", "shows")
+    assert "ANTHROPIC_API_KEY=sk-own" in said.splitlines() and "ANTHROPIC_BASE_URL" not in said and "NIGHTCREW_TOKEN=nct_" in said
+    assert house.gateway() is None and not house.home.gateway_record.exists()
+    shape = result(house, "shows")
+    assert set(shape["tokens"].values()) == {None} and shape["cost_usd"] is None and shape["notes"] == []
+
+
+def test_an_account_that_cannot_be_read_leaves_null_and_a_note(models: Models) -> None:
+    models.start()
+    models.house.ok("add", "--id", "held", f"{models.ask} 1 go")
+    wait_until(lambda: models.house.task("held").attempt_state == "running", "it to run")
+    view = models.house.task("held")
+    Path(view.worktree or "", "go").touch()
+    wait_until(lambda: models.sim.tally().answered == 1, "its answer")
+    models.house.ok("wait", "held")
+    assert result(models.house, "held")["tokens"]["output"] == 50
+    os.kill(models.record().identity.pid, signal.SIGSTOP)  # it must not mend what is broken here
+    try:
+        models.house.home.gateway_account.write_bytes(b"no account at all" * 1000)
+        models.house.ok("add", "--id", "late", "-f", "true")
+    finally:
+        os.kill(models.record().identity.pid, signal.SIGCONT)
+    shape = result(models.house, "late")
+    assert shape["end"] == "done" and set(shape["tokens"].values()) == {None} and shape["cost_usd"] is None
+    assert [note.partition(":")[0] for note in shape["notes"]] == ["its tokens are not known"]
+
+
+# Its life -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_gateway_is_there_again_on_its_port_and_attempts_go_on(models: Models) -> None:
+    models.start()
+    before = models.record()
+    models.sim.faults(hold="answer", times=1)
+    models.house.ok("add", "--id", "asks", f"{models.ask} 10")
+    models.sim.wait_held("answer")
+    os.kill(before.identity.pid, signal.SIGKILL)
+    after = models.another(before)
+    assert after.port == before.port
+    models.house.ok("wait", "asks")
+    view = models.house.task("asks")
+    assert (view.state, view.epoch) == ("done", 1), models.house.daemon_output()
+    shape = result(models.house, "asks")
+    assert shape["tokens"]["estimated"] == 1, "the request that was cut is charged, and nobody knows what it took"
+    assert shape["tokens"]["output"] >= 50 + 50
+    assert models.house.daemon_output().count("the gateway died; it is started again") == 1
+
+
+def test_it_outlives_a_killed_daemon_and_the_next_one_takes_it_over_with_its_own_settings(models: Models) -> None:
+    daemon = models.start()
+    before = models.record()
+    models.sim.faults(hold="answer", times=1)
+    models.house.ok("add", "--id", "asks", f"{models.ask} 10")
+    models.sim.wait_held("answer")
+    daemon.kill()
+    daemon.wait()
+    models.settings(upstream(models.house.home, models.sim.url, name="second"))
+    models.start()
+    assert models.record() == before
+    models.sim.release("answer")
+    models.house.ok("wait", "asks")
+    assert models.sim.tally().asked == 1 and models.house.task("asks").epoch == 1, "no request was sent twice"
+    assert "the gateway died" not in models.house.daemon_output()
+    wait_until(lambda: "settings read again: sim, second" in models.house.home.gateway_log.read_text(), "it to read the new settings")
+
+
+def test_one_that_hangs_is_killed_and_started_again(models: Models) -> None:
+    models.start()
+    before = models.record()
+    os.kill(before.identity.pid, signal.SIGSTOP)
+    after = models.another(before)
+    assert after.port == before.port and not processes.alive(before.identity)
+    assert "the gateway did not answer any more and was killed" in models.house.daemon_output()
+    models.house.ok("add", "--id", "asks", "-f", f"{models.ask} 1")
+    assert models.house.state("asks") == "done"
+
+
+def test_nothing_starts_before_it_is_ready_and_a_person_is_told_why(models: Models) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        models.settings(f"[gateway]\nport = {port}\n")
+        models.house.start_daemon()
+        models.house.ok("add", "--id", "asks", f"{models.ask} 1")
+        said = "the gateway does not stay up, and nothing new starts until it does: cannot listen 127.0.0.1"
+        wait_until(lambda: said in models.house.daemon_output(), "the reason")
+        view = models.house.task("asks")
+        assert (view.state, view.epoch) == ("ready", 0)
+        assert models.ping()["no_gateway"] == "the gateway does not stay up"
+        assert models.house.daemon_output().count(said) == 1
+    models.house.ok("wait", "asks", "--timeout", "90s")
+    assert (models.house.state("asks"), models.record().port) == ("done", port)
+    assert "the gateway runs again" in models.house.daemon_output()
+
+
+def test_what_a_gateway_complains_of_reaches_the_person_once(models: Models) -> None:
+    models.house.home.keys.joinpath("sim.key").unlink()
+    models.start()
+    wait_until(lambda: "nightcrew: the gateway: " in models.house.daemon_output(), "its complaint")
+    models.ready()
+    models.house.ok("add", "--id", "works", "-f", "true")
+    (complaint,) = [line for line in models.house.daemon_output().splitlines() if "the gateway: " in line]
+    assert "sim.key" in complaint
+
+
+def test_one_of_an_older_version_is_replaced_when_nothing_is_under_way(models: Models) -> None:
+    daemon = models.start()
+    before = models.record()
+    models.sim.faults(hold="answer", times=1)
+    models.house.ok("add", "--id", "asks", f"{models.ask} 10")
+    models.sim.wait_held("answer")
+    daemon.kill()
+    daemon.wait()
+    shape = json.loads(models.house.home.gateway_record.read_text())
+    models.house.home.gateway_record.write_text(json.dumps({**shape, "version": "0.0.1"}))
+    models.start()
+    looks_end = time.monotonic() + 2 * LOOK_S
+    while time.monotonic() < looks_end:
+        answer = pages.ask(models.house.home, pages.PING)
+        assert (answer["pid"], answer["stopping"]) == (before.identity.pid, False), "a stream is under way"
+        time.sleep(0.1)
+    models.sim.release("answer")
+    models.house.ok("wait", "asks")
+    after = models.another(before)
+    assert after.port == before.port and after.version != "0.0.1"
+    assert models.sim.tally().asked == 1 and "the gateway died" not in models.house.daemon_output()
+
+
+def test_down_ends_it_with_the_last_agent_and_not_before(models: Models) -> None:
+    models.start()
+    before = models.record()
+    models.house.ok("add", "--id", "lives", "sleep 600")
+    wait_until(lambda: models.house.task("lives").attempt_state == "running", "it to run")
+    models.house.ok("down")
+    assert models.record() == before
+    models.start()
+    assert models.record() == before
+    models.house.ok("kill", "lives")
+    models.house.ok("down")
+    assert models.house.gateway() is None and not processes.alive(before.identity)
+    models.start()
+    assert models.record().port == before.port, "agents of another day find it where it was"
+
+
+def test_down_ends_one_that_is_not_ready_yet(models: Models, tmp_path: Path) -> None:
+    """It has written no record then, and would be there for ever."""
+    asked = tmp_path / "asked"
+    program = ["sh", "-c", f"touch {asked}; exec sleep 20"]
+    models.settings(of_upstream=f"key_command = {json.dumps(program)}")
+    models.house.start_daemon()
+    wait_until(asked.exists, "it to read its keys")
+    assert models.house.gateway() is None and len(gateway_process.all_of(models.house.home)) == 1
+    models.house.ok("down")
+    assert gateway_process.all_of(models.house.home) == []
+
+
+def test_it_has_nothing_of_ours_that_it_should_not_have(models: Models) -> None:
+    poison = {"HTTPS_PROXY": "http://127.0.0.1:1", "ANTHROPIC_API_KEY": "sk-ant-of-the-shell", "LD_PRELOAD": "", "PYTHONPATH": "/nowhere"}
+    models.house.start_daemon(env=poison)
+    models.ready()
+    pid = models.record().identity.pid
+    assert os.getsid(pid) == pid, "a session of its own: no terminal's end reaches it"
+    with contextlib.suppress(PermissionError):  # only root may look: it made itself undumpable
+        environ = Path(f"/proc/{pid}/environ").read_text()
+        assert {name for name in poison if f"{name}=" in environ} == set()
+        held = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        assert [path for path in held if path.endswith(("ledger.db", "daemon.lock", "daemon.out"))] == []
+    assert (
+        sys.executable.encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and b"sk-ant" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+
+
+# Its load -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models: Models) -> None:
+    """600 tokens a minute, and requests of more than that one after the other: the second one waits for about a minute."""
+    models.settings(of_upstream="itpm = 600\nlearn = false")
+    models.start()
+    many = " & ".join([f"{models.ask} 300"] * 4)
+    models.house.ok("add", "--id", "heavy", f"{many} & wait")
+    wait_until(lambda: "batch" in models.ping()["held_back"], "the delay to reach the crew")
+    for name in ("batch", "interactive"):
+        models.house.ok("add", "--id", name, "--class", name, "true")
+    models.house.ok("wait", "interactive")
+    wait_until(lambda: "batch" in models.house.daemon_output(), "a word about it")
+    assert re.search(r"(?:batch|batch and normal) tasks wait until the models are less busy", models.house.daemon_output())
+    assert (models.house.state("batch"), models.house.task("batch").epoch) == ("ready", 0)
+    models.house.ok("kill", "heavy")
+    models.house.ok("wait", "batch", "--timeout", "60s")
+    assert models.house.state("batch") == "done"

@@ -1,0 +1,197 @@
+"""The gateway as a process of its own: killed, started again, looked into, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from supervisor.gateway import pages, records
+from supervisor.host.paths import Home
+from tests.gateway import kit
+from tests.gateway.simulator import Simulator
+from tests.support import wait_until
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator() as made:
+        yield made
+
+
+@pytest.fixture
+def gate(tmp_path: Path, sim: Simulator) -> Iterator[kit.GatewayProcess]:
+    with kit.gateway_process(tmp_path, kit.upstream(Home(tmp_path / "home"), sim.url)) as made:
+        yield made
+
+
+def ask(gate: kit.GatewayProcess, token: str) -> kit.Answer:
+    async def asked() -> kit.Answer:
+        async with kit.client(gate.port) as client:
+            return await client.post("/v1/messages", kit.messages(), token)
+
+    return asyncio.run(asked())
+
+
+def test_killed_amid_twenty_streams_it_comes_back_where_it_was(gate: kit.GatewayProcess, sim: Simulator) -> None:  # N15
+    gate.start()
+    port = gate.port
+    tokens = [gate.crew.agent(f"run/{number}") for number in range(20)]
+
+    async def twenty() -> list[kit.Answer | BaseException]:
+        async with kit.client(port) as client:
+            sim.faults(then="silence", after=3)
+            streams = [asyncio.create_task(client.post("/v1/messages", kit.messages(max_tokens=50), token)) for token in tokens]
+            await kit.until(lambda: sim.stats()["streams"] == 20, "all streams to run")
+            gate.kill()
+            return await asyncio.gather(*streams, return_exceptions=True)
+
+    answers = asyncio.run(twenty())
+    assert all(isinstance(answer, BaseException) or answer.cut for answer in answers), "no client takes half an answer for a whole one"
+    opened = kit.rows(gate.home)
+    assert len(opened) == 20
+    assert {row["end"] for row in opened} == {None}
+    sim.clear()
+    began = time.monotonic()
+    gate.start()
+    took = time.monotonic() - began
+    assert gate.port == port
+    found = kit.rows(gate.home)
+    assert {(row["end"], row["estimated"]) for row in found} == {("crashed", 1)}
+    assert all(row["output"] == 50 and row["input"] == row["bound_input"] > 0 for row in found), "charged at their bound"
+    assert ask(gate, tokens[7]).status == 200, "the tokens are those of before"
+    print(f"ready again after {took:.2f} s")
+
+
+def test_its_key_is_nowhere_but_in_itself(gate: kit.GatewayProcess, sim: Simulator) -> None:  # invariant 9
+    canary = "sk-ant-canary-in-the-environment-0123456789"
+    gate.start(env={"ANTHROPIC_API_KEY": canary, "HTTPS_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"})
+    token = gate.crew.agent()
+    assert ask(gate, token).status == 200, "and the proxy was not used"
+    sim.faults(status=401, message=f"the key {kit.KEY} is revoked", times=1)
+    assert ask(gate, token).status == 503
+    shown = pages.fetch(gate.home, pages.STATUS) + pages.fetch(gate.home, pages.METRICS)
+    process = Path(f"/proc/{gate.pid}")
+    seen = [process.joinpath("cmdline").read_bytes(), shown, gate.output().encode()]
+    with contextlib.suppress(PermissionError):  # only root can look at all
+        seen.append(process.joinpath("environ").read_bytes())
+        assert os.geteuid() == 0
+    gate.stop()
+    kept = {path: path.read_bytes() for path in gate.home.root.rglob("*") if path.is_file()}
+    for secret in (kit.KEY, canary, token, gate.crew.admin["Authorization"].removeprefix("Bearer ")):
+        assert not [text for text in seen if secret.encode() in text]
+        assert [path.name for path, text in kept.items() if secret.encode() in text] == (["sim.key"] if secret == kit.KEY else [])
+
+
+def test_it_leaves_no_core_and_opens_nothing_to_others(gate: kit.GatewayProcess) -> None:
+    gate.start()
+    limits = Path(f"/proc/{gate.pid}/limits").read_text()
+    (core,) = [line.split() for line in limits.splitlines() if line.startswith("Max core")]
+    assert core[4:6] == ["0", "0"]
+    assert Path(f"/proc/{gate.pid}/environ").stat().st_uid == 0, "a process that can be looked into has its own files in /proc"
+    for path in (
+        gate.home.gateway_log,
+        gate.home.gateway_account,
+        gate.home.gateway_record,
+        gate.home.gateway_lock,
+        gate.home.gateway_socket,
+    ):
+        assert path.stat().st_mode & 0o077 == 0, path
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-I",
+            "-c",
+            "from supervisor.gateway.harden import harden\nimport ctypes\nharden()\nprint(ctypes.CDLL(None).prctl(3,0,0,0,0))",
+        ],
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.read().strip() == b"0", "PR_GET_DUMPABLE"
+
+
+def test_it_listens_on_this_machine_alone(gate: kit.GatewayProcess) -> None:  # X04
+    gate.start()
+    everywhere = [one for one in psutil.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+    ours = [tuple(one.laddr) for one in everywhere if one.pid == gate.pid or tuple(one.laddr)[1:] == (gate.port,)]
+    assert ours == [("127.0.0.1", gate.port)]
+    gate.stop()
+    gate.config.write_text('[gateway]\nhost = "0.0.0.0"\n')
+    process = gate.start(wait=False)
+    assert process.wait(30) == 3
+    assert "host" in gate.output(), "there is no key for another address"
+
+
+def test_there_is_one_for_each_home(gate: kit.GatewayProcess) -> None:
+    first = gate.start()
+    argv = [sys.executable, "-I", "-m", "supervisor.gateway", "--home", str(gate.home.root), "--config", str(gate.config)]
+    second = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 6
+    assert f"pid {first.pid}" in second.stderr
+    assert pages.ask(gate.home, pages.PING)["pid"] == first.pid
+
+
+def test_a_port_that_another_process_has_is_refused_by_its_pid(gate: kit.GatewayProcess) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        gate.config.write_text(f"[gateway]\nport = {port}\n{gate.config.read_text()}")
+        assert gate.start(wait=False).wait(60) == 6
+    assert f"127.0.0.1:{port}: pid {os.getpid()} has it" in gate.output()
+    gate.start()
+    assert gate.port == port
+
+
+def test_a_stop_lets_streams_end_and_takes_nothing_new(gate: kit.GatewayProcess, sim: Simulator) -> None:
+    gate.start()
+    port, tokens = gate.port, [gate.crew.agent("run/a"), gate.crew.agent("run/b")]
+    sim.faults(api="anthropic", hold="gate", times=1)
+
+    async def stopped() -> tuple[kit.Answer, kit.Answer]:
+        async with kit.client(port) as client:
+            for token in tokens:  # a connection of its own that is kept alive, so that it can still ask
+                assert (await client.post("/v1/messages/count_tokens", kit.messages(stream=False), token)).status == 200
+            streaming = asyncio.create_task(client.post("/v1/messages", kit.messages(), tokens[0]))
+            await asyncio.to_thread(sim.wait_held, "gate")
+            os.kill(gate.pid, signal.SIGTERM)
+            await kit.until(lambda: not gate.home.gateway_socket.exists(), "it to begin to stop")
+            try:
+                new = await client.post("/v1/messages", kit.messages(), tokens[1])
+            except OSError:
+                new = kit.Answer(503, {"Retry-After": "1"}, b"")  # nobody listens any more, and the client will try again
+            sim.release("gate")
+            return await streaming, new
+
+    streamed, new = asyncio.run(stopped())
+    assert streamed.status == 200
+    assert not streamed.cut
+    assert (new.status, int(new.headers["Retry-After"]) <= 60) == (503, True)
+    assert gate.stop() == 0
+    assert [row["end"] for row in kit.rows(gate.home)] == ["served"]
+
+
+def test_the_record_says_who_it_is(gate: kit.GatewayProcess) -> None:
+    gate.start()
+    shape = json.loads(gate.home.gateway_record.read_text())
+    assert shape["pid"] == gate.pid
+    assert shape["upstreams"] == [{"name": "sim", "api": "anthropic"}]
+    assert set(shape) == {"schema", "pid", "ticks", "boot_id", "port", "started", "version", "upstreams"}
+    assert shape["ticks"] == int(Path(f"/proc/{gate.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    assert pages.ask(gate.home, pages.PING)["port"] == shape["port"]
+    assert pages.ask(gate.home, pages.RELOAD, post=True) == {"reloaded": True}
+    assert pages.ask(gate.home, pages.STOP, post=True) == {"stopping": True}
+    wait_until(lambda: not psutil.pid_exists(gate.pid) or psutil.Process(gate.pid).status() == psutil.STATUS_ZOMBIE, "it to end")
+    assert gate.stop() == 0
+    assert records.kept_port(gate.home) == shape["port"], "the next one takes it again"

@@ -1,0 +1,208 @@
+"""Requests that wait for their turn: held open, told to come back, and gone again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.events import Tick
+from supervisor.gateway import pages
+from supervisor.host.paths import Home
+from tests.gateway import kit
+from tests.gateway.simulator import Fault, Running, SimSettings, running
+
+pytestmark = pytest.mark.asyncio
+
+ONE_AT_A_TIME = 'learn = false\nrpm = 60\nburst = "1s"'
+"""One request a second, and no more than one at once."""
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return 1_700_000_000.0 + self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@asynccontextmanager
+async def throttled(tmp_path: Path, clock: Clock, more: str = ONE_AT_A_TIME, settings: str = "") -> AsyncIterator[tuple[kit.Gate, Running]]:
+    """A gateway by that clock, in front of a provider to which it sends one request a second."""
+    made = home(tmp_path)
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings + kit.upstream(made, sim.url, more=more), clock=clock) as gate:
+        yield gate, sim
+
+
+async def queued(gate: kit.Gate, number: int) -> None:
+    """Until so many wait."""
+    await kit.until(lambda: gate.gateway.parts.desk.traffic.waiting == number, f"{number} requests to wait")
+
+
+async def move(gate: kit.Gate, clock: Clock, seconds: float) -> None:
+    """Let time pass, and the queue notice."""
+    clock.now += seconds
+    gate.gateway.parts.desk.tell(Tick())
+
+
+async def test_a_request_is_held_until_its_turn_and_served(tmp_path: Path) -> None:
+    clock = Clock()
+    async with throttled(tmp_path, clock) as (gate, sim):
+        first = await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a"))
+        waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
+        await queued(gate, 1)
+        assert sim.provider.stats.number() == 2, "the provider has seen one request (and this question is the second)"
+        shown = await gate.status()
+        assert [(agent["name"], agent["place"]) for agent in shown["agents"] if agent["queued"]] == [("run/b", 1)]
+        assert shown["lanes"][0]["queued"] == 1
+        await move(gate, clock, 1.5)
+        second = await waiting
+        assert (first.status, second.status) == (200, 200)
+        assert (first.headers["x-gw-queue-ms"], second.headers["x-gw-queue-ms"]) == ("0", "1500")
+        rows = await kit.settled(gate.home, 2)
+        assert [row["queued_ms"] for row in rows] == [0.0, 1500.0]
+
+
+async def test_whoever_waited_too_long_is_told_to_come_back_and_keeps_its_place(tmp_path: Path) -> None:
+    clock = Clock()
+    settings = '[gateway]\nhold = "10s"\npatient_hold = "10s"\n'
+    slow = ONE_AT_A_TIME.replace("60", "4").replace("1s", "15s")
+    async with throttled(tmp_path, clock, more=slow, settings=settings) as (gate, _):
+        token = gate.crew.agent()
+        await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/first"))
+        waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages("early"), token))
+        await queued(gate, 1)
+        await move(gate, clock, 10.5)
+        answer = await waiting
+        assert answer.status == 429
+        assert 1 <= int(answer.headers["Retry-After"]) <= 60
+        assert answer.json["error"]["type"] == "rate_limit_error"
+        assert "nightcrew gateway" in answer.json["error"]["message"]
+        later = asyncio.create_task(gate.post("/v1/messages", kit.messages("late"), token))
+        await queued(gate, 1)
+        again = asyncio.create_task(gate.post("/v1/messages", kit.messages("early"), token))
+        await queued(gate, 2)
+        await move(gate, clock, 5.0)
+        assert (await again).status == 200, "it came first, so it goes first"
+        assert not later.done()
+        later.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await later
+        await queued(gate, 0)
+
+
+async def test_a_full_queue_answers_at_once(tmp_path: Path) -> None:  # N17
+    clock = Clock()
+    async with throttled(tmp_path, clock, settings="[gateway]\nqueue_max = 1\n") as (gate, _):
+        await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a"))
+        waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
+        await queued(gate, 1)
+        answer = await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/c"))
+        assert answer.status == 429
+        assert 1 <= int(answer.headers["Retry-After"]) <= 60
+        text = (await gate.get(pages.METRICS, gate.crew.admin)).body.decode()
+        assert 'sup_llm_requests_total{agent="c",code="own_429",model="opus-4"} 1.0' in text
+        await move(gate, clock, 2.0)
+        assert (await waiting).status == 200
+
+
+async def test_a_client_that_leaves_the_queue_costs_nothing(tmp_path: Path) -> None:
+    clock = Clock()
+    async with throttled(tmp_path, clock) as (gate, _):
+        await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a"))
+        waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
+        await queued(gate, 1)
+        waiting.cancel()
+        await queued(gate, 0)
+        await move(gate, clock, 2.0)
+        assert (await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/c"))).status == 200
+        rows = await kit.settled(gate.home, 2)
+        assert [row["agent"] for row in rows] == ["run/a", "run/c"]
+
+
+async def test_a_cost_cap_counts_what_was_spent_before(tmp_path: Path) -> None:
+    prices = '[prices."claude-opus-4-8"]\ninput = 1000.0\noutput = 1000.0\n'
+    async with running(SimSettings()) as sim:
+        settings = kit.upstream(home(tmp_path), sim.url) + prices
+        async with kit.gateway(tmp_path, settings) as gate:
+            sim.faults(Fault(output_tokens=900))
+            token = gate.crew.agent(cost_max=1.6)
+            assert (await gate.post("/v1/messages", kit.messages(), token)).status == 200
+            (row,) = await kit.settled(gate.home, 1)
+            assert row["cost_usd"] > 0.9
+        async with kit.gateway(tmp_path, settings) as gate:
+            answer = await gate.post("/v1/messages", kit.messages(), gate.crew.agent(cost_max=1.6, epoch=2))
+            assert answer.status == 402, "the gateway of now knows what the one of before paid"
+            assert answer.headers["x-should-retry"] == "false"
+            assert len(kit.rows(gate.home)) == 1
+
+
+async def test_settings_are_read_again_while_streams_go_on(tmp_path: Path) -> None:
+    clock = Clock()
+    async with running(SimSettings()) as other, throttled(tmp_path, clock) as (gate, sim):
+        sim.faults(Fault(hold="gate", times=1))
+        streaming = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a")))
+        await kit.until(lambda: sim.provider.stats.held["gate"], "the stream to be held")
+        waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
+        await queued(gate, 1)
+        gate.config.write_text("[gateway]\nno_such_key = 1\n")
+        refused = await gate.session.post(gate.url + pages.RELOAD, headers=gate.crew.admin)
+        assert refused.status == 400
+        assert "no_such_key" in (await refused.json())["error"]
+        gate.config.write_text(kit.upstream(gate.home, other.url, more=ONE_AT_A_TIME))
+        done = await gate.session.post(gate.url + pages.RELOAD, headers=gate.crew.admin)
+        assert (done.status, await done.json()) == (200, {"reloaded": True})
+        await move(gate, clock, 1.5)
+        assert (await waiting).status == 200
+        assert other.provider.stats.number() == 2, "it went to where the settings say now"
+        sim.release("gate")
+        assert (await streaming).status == 200
+        ends = {row["agent"]: row["end"] for row in await kit.settled(gate.home, 2)}
+        assert ends == {"run/a": "served", "run/b": "served"}
+        assert gate.gateway.parts.desk.traffic.tickets == {}
+        gate.config.write_text(kit.upstream(gate.home, other.url, name="second", more=ONE_AT_A_TIME))
+        await gate.gateway.reload()
+        assert (await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/c"))).status == 200, "the queue knows it too"
+
+
+async def test_classes_weights_and_caps_come_from_the_ledger(tmp_path: Path) -> None:
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, kit.upstream(home(tmp_path), sim.url)) as gate:
+        token = gate.crew.agent("run/a", task_class=TaskClass.BATCH, weight=3.0, tpm_max=5000)
+        await gate.post("/v1/messages", kit.messages(), token)
+        await kit.settled(gate.home, 1)
+        (agent,) = [agent for agent in (await gate.status())["agents"] if agent["name"] == "run/a"]
+        assert (agent["task_class"], agent["cap_tpm"]) == ("batch", 5000)
+        assert agent["figures"]["requests"] == 1
+
+
+async def test_when_it_stops_those_who_wait_come_back_and_what_does_not_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.gateway.gateway.DRAIN_S", 0.3)
+    clock = Clock()
+    async with running(SimSettings()) as sim, kit.client(0) as outside:
+        sim.faults(Fault(then="silence", after=3))
+        async with kit.gateway(tmp_path, kit.upstream(home(tmp_path), sim.url, more=ONE_AT_A_TIME), clock=clock) as gate:
+            outside.port = gate.port
+            streaming = asyncio.create_task(outside.post("/v1/messages", kit.messages(), gate.crew.agent("run/a")))
+            await kit.until(lambda: sim.provider.stats.streams == 1, "the stream to run")
+            waiting = asyncio.create_task(outside.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
+            await queued(gate, 1)
+        cut, turned = await streaming, await waiting
+        assert (cut.status, cut.cut) == (200, True)
+        assert (turned.status, turned.headers["Retry-After"]) == (503, "2")
+        (row,) = await kit.settled(gate.home, 1)
+        assert (row["end"], row["estimated"]) == ("cut", 1)
+        assert "gateway_stopped" in row["flags"]
