@@ -96,7 +96,9 @@ def line(shape: Shape) -> str:
     said = [f"{sum(pool['in_flight'] for pool in shape['pools'])} in flight", f"{queued} queued"]
     said += [f"a new request waits {_span(delay)}"] if delay >= 1 else []
     said += [f"{_short(used)} tokens/min", f"{_money(figures)} in {figures['window_s'] / 60:.0f}m"]
-    said += [f"breaker of {pool['key']} {pool['breaker']}" for pool in shape["pools"] if pool["breaker"] != "closed"]
+    said += [
+        f"breaker of {pool['key']} {pool['breaker']} ({pool['breaker_why']})" for pool in shape["pools"] if pool["breaker"] != "closed"
+    ]
     return f"gateway  {', '.join(said)}"
 
 

@@ -127,7 +127,7 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
     ("line", "answer"),
     [
         ('comand = "x"', "unknown key plan.toml:4 comand: did you mean command?"),
-        ("zzz = 1", "unknown key plan.toml:4 zzz: known: after, class, command, cores, cost_max, id, kind, params, priority, prompt, prompt_file,"),
+        ("zzz = 1", "unknown key plan.toml:4 zzz: known: after, class, command, cores, cost_max, id, kind, params, priority, prompt,"),
         ("str = 1", "unknown key plan.toml:4 str: known:"),
         ('"line\\nbreak" = 1', "unknown key plan.toml:4 line\\nbreak: known:"),
         ('priority = "high"', "bad value plan.toml:4 tasks.priority: Input should be a valid integer, not 'high'"),

@@ -135,7 +135,7 @@ def sim(
 ) -> None:
     """Run a simulated provider, which limits and fails as the real ones do, and costs nothing. Its texts say that they are simulated.
 
-    It speaks the APIs of Anthropic, OpenAI and Gemini. Point an [upstream] at it (any key will do), or a client.
+    It speaks the APIs of Anthropic, OpenAI and Gemini. Point an [upstream] at it with key = "none", or a client.
 
     \b
     nightcrew gateway sim --port 8765 --itpm 20000
@@ -152,4 +152,4 @@ def sim(
         click.echo(url)
         common.say("a simulated provider; Ctrl-C ends it")
 
-    provider.serve(provider.SimSettings(port=port, limits=limits, latency_s=latency, speed=speed, seed=seed), announce)
+    provider.serve(provider.SimSettings(port=port, needs_key=False, limits=limits, latency_s=latency, speed=speed, seed=seed), announce)

@@ -33,7 +33,7 @@ def block(settings: GatewaySettings, port: int, token: str, *, patient: bool) ->
     for api in {upstream.api for upstream in settings.upstreams}:
         own_login = all(upstream.key.kind == "client" for upstream in settings.upstreams if upstream.api is api)
         base = f"http://127.0.0.1:{port}" + (f"/a/{token}" if own_login else "")
-        found |= _ADDRESS[api](base) | ({} if own_login else {_KEY[api]: token})
+        found |= {name: base + path for name, path in _ADDRESS[api].items()} | ({} if own_login else {_KEY[api]: token})
         if api is Api.ANTHROPIC:
             found |= _CLAUDE_QUIET | (_CLAUDE_PATIENT if patient else {})
     return found
@@ -41,9 +41,10 @@ def block(settings: GatewaySettings, port: int, token: str, *, patient: bool) ->
 
 _KEY = {Api.ANTHROPIC: "ANTHROPIC_AUTH_TOKEN", Api.OPENAI: "OPENAI_API_KEY", Api.GEMINI: "GEMINI_API_KEY"}
 _ADDRESS = {
-    Api.ANTHROPIC: lambda base: {"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_BASE": base},
-    Api.OPENAI: lambda base: {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_BASE": f"{base}/v1"},
-    Api.GEMINI: lambda base: {"GOOGLE_GEMINI_BASE_URL": base},
+    Api.ANTHROPIC: {"ANTHROPIC_BASE_URL": "", "ANTHROPIC_API_BASE": ""},
+    Api.OPENAI: {"OPENAI_BASE_URL": "/v1", "OPENAI_API_BASE": "/v1"},
+    Api.GEMINI: {"GOOGLE_GEMINI_BASE_URL": ""},
 }
+"""Variable -> what its client wants behind the address."""
 PROVIDER_KEYS = {"ANTHROPIC_API_KEY": Api.ANTHROPIC, "OPENAI_API_KEY": Api.OPENAI, "GEMINI_API_KEY": Api.GEMINI}
 """Where a person's shell holds a provider's key."""

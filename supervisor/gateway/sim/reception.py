@@ -89,4 +89,4 @@ def _key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
 
 
 def _known(provider: Provider, key: str) -> bool:
-    return key in provider.settings.keys if provider.settings.keys else bool(key)
+    return key in provider.settings.keys if provider.settings.keys else bool(key) or not provider.settings.needs_key

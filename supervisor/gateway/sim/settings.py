@@ -28,6 +28,8 @@ class SimSettings:
     """On 127.0.0.1; 0 takes a free one."""
     keys: tuple[str, ...] = ()
     """The only keys it accepts; empty: any that is not empty."""
+    needs_key: bool = True
+    """Refuse requests without a key; False: they are one more account."""
 
     limits: Limits = LIMITS
     """Of every key and model class that `classes` does not name."""
