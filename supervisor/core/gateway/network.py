@@ -57,7 +57,9 @@ class Network:
         return [pool for lane in self.lanes.values() for pool in lane.pools.values()]
 
     def stop(self, upstream: str, detail: str, now: float) -> None:
-        """Its key was refused: nothing goes there until the settings are loaded again."""
+        """Its key was refused: nothing goes there until the settings are loaded again. One alert, however many were refused."""
+        if upstream in self._stopped:
+            return
         self._stopped.add(upstream)
         said = f" ({detail})" if detail else ""
         text = f"{upstream} refuses our key{said}; nothing is sent to it until the right one is in its place and the gateway is reloaded"

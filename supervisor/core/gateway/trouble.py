@@ -186,9 +186,10 @@ class Trouble:
 
     def _spend_cap(self, ticket: Ticket, now: float) -> None:
         """429 for money: only a person can change that."""
-        self.spend_capped = True
-        account = self._pool.key.account
-        self._say.append(Alert(f"spend cap {account}", f"the provider refuses {account}: its spend cap is reached; raise it there"))
+        if not self.spend_capped:
+            self.spend_capped = True
+            account = self._pool.key.account
+            self._say.append(Alert(f"spend cap {account}", f"the provider refuses {account}: its spend cap is reached; raise it there"))
         self._trip_limit("spend cap reached", now + SPEND_CAP_S, now)
         for breaker in self._probed_by(ticket):
             self._close(breaker, now)

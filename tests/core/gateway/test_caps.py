@@ -132,3 +132,9 @@ def test_a_sliding_sum_never_forgets_early(spent: list[tuple[float, int, bool]])
     if spent:
         recent.change(slot, 5.0)
         assert recent.sum(now + 62) == 0, "it left the span"
+
+
+def test_a_request_that_cost_nothing_makes_the_cost_known() -> None:
+    play = Playbook(FREE) >> ask(1) << sent(1) >> Ended(1, End.SERVED, SERVED, cost_usd=0.0)
+    assert play
+    assert play.traffic.view(play.now).agents[0].cost_usd == 0.0

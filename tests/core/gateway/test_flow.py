@@ -337,7 +337,7 @@ def test_cut_streams_count_as_failures_n05() -> None:
 def test_a_spend_cap_ends_turns_cleanly_with_one_alert_and_is_tried_again_later() -> None:
     play = Playbook(SMALL, hold_s=1e4) >> [ask(1), ask(2), ask(3)] << sent(1) << sent(2) >> refused(1, Refusal.SPEND_CAP)
     play << alert(about="spend cap p") << journal("limit", CLOSED, OPEN, why="spend cap reached") << away(1, 402) << away(3, 402)
-    play >> refused(2, Refusal.SPEND_CAP) << alert(about="spend cap p") << away(2, 402)
+    play >> refused(2, Refusal.SPEND_CAP) << away(2, 402)
     play >> ask(4) << away(4, 402) >> After(901)
     play >> ask(5) << journal("limit", OPEN, HALF_OPEN) << sent(5, probe=True) >> ask(6)
     play >> Responded(5, NOTHING_OBSERVED) << journal("limit", HALF_OPEN, CLOSED) << sent(6)
@@ -378,7 +378,7 @@ def test_a_window_that_a_served_request_shows_as_spent_parks_before_the_first_re
 def test_n13_a_refused_key_stops_the_upstream_with_one_alert_and_no_retry() -> None:
     play = Playbook(SMALL) >> [ask(1), ask(2), ask(3)] << sent(1) << sent(2) >> refused(1, Refusal.KEY_REFUSED)
     play << alert(about="key refused p") << away(1, 503) << away(3, 503)
-    play >> ask(4) << away(4, 503) >> Ended(2, End.SERVED, SERVED)
+    play >> ask(4) << away(4, 503) >> refused(2, Refusal.KEY_REFUSED) << away(2, 503)
     assert play >> After(10_000)
     assert play.traffic.view(play.now).pools[0].breaker_why == "key refused"
     assert play.traffic.reload(play.settings, play.now) == []
