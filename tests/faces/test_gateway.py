@@ -129,7 +129,7 @@ def test_a_price_that_is_not_known_is_never_a_zero(known: float, unpriced: int, 
 
 def test_the_one_line_for_status() -> None:
     what = shape(agent("1121-k3f9/lint"), pools=(pool(breaker=BreakerState.HALF_OPEN),))
-    said = "12 in flight, 31 queued, a new request waits 41s, 12k tokens/min, $4.21 in 5m, breaker of work/anthropic/opus-4 half-open"
+    said = "12 in flight, 31 queued, a new request waits 41s, 12k tokens/min, $4.21 in 5m, breaker of work/anthropic/opus-4 half-open: one request tries"
     assert gateway.line(what) == f"gateway  {said}"
 
 
