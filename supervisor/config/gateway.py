@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from supervisor.config.reading import Duration, Strict
+from supervisor.config.locate import line_of
+from supervisor.config.reading import Duration, Strict, nearest
+from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 
@@ -51,8 +53,8 @@ class UpstreamModel(LimitsModel):
     """`[upstream.NAME]`: an account at a server that speaks one of the three APIs."""
 
     api: Literal["anthropic", "openai", "gemini"]
+    key: str = "file"
     url: str | None = None
-    key: Literal["file", "none", "client"] = "file"
     key_file: str | None = None
     key_command: Annotated[list[str], Field(min_length=1, max_length=64)] | None = None
     account: Annotated[str, Field(max_length=64)] = ""
@@ -63,24 +65,33 @@ class UpstreamModel(LimitsModel):
     learn: bool = True
     burst: Annotated[Duration, Field(gt=0, le=3600)] = 60.0
     reserve_max_tokens: bool = False
-    cached_counts: bool = False
+    cached_counts: bool | None = None
+
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: str) -> str:
+        if value not in ("file", "none", "client"):
+            raise ValueError(
+                'keys do not stand here but in keys/NAME.key of the state directory (mode 600); give "file", "none" or "client"'
+            )
+        return value
 
     @field_validator("url")
     @classmethod
-    def _url(cls, value: str | None) -> str | None:
+    def _url(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None:
             parts = urlsplit(value)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
                 raise ValueError('a url is such as "https://api.example.com/v1": http or https, a host, no password and no query')
             _ = parts.port  # raises ValueError for what is no port
+            if parts.scheme == "http" and info.data.get("key") != "none" and not _is_loopback(value):
+                raise ValueError('a key does not travel over plain http to another machine; use https, or key = "none"')
         return value
 
     @model_validator(mode="after")
     def _fits(self) -> UpstreamModel:
         if sum((self.key != "file", self.key_file is not None, self.key_command is not None)) > 1:
             raise ValueError('give one of key = "none" or "client", key_file, key_command')
-        if self.key != "none" and self.url is not None and urlsplit(self.url).scheme == "http" and not _is_loopback(self.url):
-            raise ValueError('a key does not travel over plain http to another machine; use https, or key = "none"')
         return self
 
     def upstream(self, name: str) -> Upstream:
@@ -98,7 +109,7 @@ class UpstreamModel(LimitsModel):
             learn=self.learn,
             burst_s=self.burst,
             reserve_max_tokens=self.reserve_max_tokens,
-            cached_counts=self.cached_counts,
+            cached_counts=api is not Api.ANTHROPIC if self.cached_counts is None else self.cached_counts,
         )
 
 
@@ -171,12 +182,13 @@ class GatewayKeys(Strict):
                 raise ValueError(f"{name!r}: a name has 1 to 32 lower-case letters, digits, '_' or '-', and starts with a letter or digit")
         return value
 
-    @model_validator(mode="after")
-    def _routes_lead_somewhere(self) -> GatewayKeys:
-        for route in self.route:
-            if route.upstream and route.upstream not in self.upstream:
-                raise ValueError(f"a route leads to the upstream {route.upstream!r}, which no [upstream.{route.upstream}] describes")
-        return self
+
+def check_routes(keys: GatewayKeys, text: str, name: str) -> None:
+    """Raises ConfigError for a route to an upstream that the file (`text`, called `name`) does not describe."""
+    for index, route in enumerate(keys.route):
+        if route.upstream and route.upstream not in keys.upstream:
+            on = f"{name}:{line_of(text, ['route', index, 'upstream'])} route.upstream"
+            raise ConfigError("bad value", on=on, why=f"there is no [upstream.{route.upstream}]; {nearest(route.upstream, keys.upstream)}")
 
 
 def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -145,7 +145,8 @@ def _explain(error: ValidationError, text: str, shape: dict[str, Any], model: ty
     if first["type"] == "missing":
         return ConfigError("missing key", on=f"{on} {keys[-1]}", why="it must be given" + more)
     message = first["msg"].removeprefix("Value error, ")
-    return ConfigError("bad value", on=f"{on} {'.'.join(keys)}", why=f"{message}, not {_shown(first['input'])}" + more)
+    given = "" if isinstance(first["input"], dict) or keys[-1:] == ["key"] else f", not {_shown(first['input'])}"  # a key is never repeated
+    return ConfigError("bad value", on=f"{on} {'.'.join(keys)}".rstrip(), why=message + given + more)
 
 
 def _written(location: tuple[str | int, ...], shape: Any, *, missing: bool) -> list[str | int]:
@@ -169,10 +170,14 @@ def _shown(value: Any) -> str:
 def _known(model: type[BaseModel], path: list[str | int]) -> list[str]:
     """The key names allowed at `path` inside `model`."""
     here: Any = model
+    named = False
     for part in path:
-        if isinstance(part, str) and isinstance(here, type) and issubclass(here, BaseModel):
-            field = next((item for name, item in here.model_fields.items() if (item.alias or name) == part), None)
-            here = _inner_model(field.annotation) if field else None
+        if named or not isinstance(part, str) or not (isinstance(here, type) and issubclass(here, BaseModel)):
+            named = False  # the name that a person gave a table, or a place in a list: the model is the same
+            continue
+        field = next((item for name, item in here.model_fields.items() if (item.alias or name) == part), None)
+        here = _inner_model(field.annotation) if field else None
+        named = field is not None and get_origin(field.annotation) is dict
     if isinstance(here, type) and issubclass(here, BaseModel):
         return [item.alias or name for name, item in here.model_fields.items()]
     return []

@@ -97,4 +97,9 @@ def load_gateway(file: Path, stored: Path | None = None) -> GatewaySettings:
 
 
 def _read(file: Path) -> UserModel:
-    return parse(read_text(file), UserModel, str(file)) if _there(file) else UserModel()
+    if not _there(file):
+        return UserModel()
+    text = read_text(file)
+    model = parse(text, UserModel, str(file))
+    gateway.check_routes(model, text, str(file))
+    return model

@@ -146,3 +146,34 @@ def test_a_key_does_not_travel_in_the_clear(tmp_path: Path) -> None:
 )
 def test_the_version_may_be_written_into_the_url_or_not(tmp_path: Path, api: str, url: str, base: str) -> None:
     assert load(tmp_path, f"[upstream.a]\napi = '{api}'\nurl = '{url}'").upstreams[0].url == base
+
+
+@pytest.mark.parametrize(("api", "counts"), [("anthropic", False), ("openai", True), ("gemini", True)])
+def test_whether_cached_input_counts_is_the_apis_rule_unless_the_file_says_otherwise(tmp_path: Path, api: str, counts: bool) -> None:
+    written = f"[upstream.a]\napi = '{api}'"
+    assert load(tmp_path, written).upstreams[0].cached_counts is counts
+    for said in (True, False):
+        assert load(tmp_path, f"{written}\ncached_counts = {str(said).lower()}").upstreams[0].cached_counts is said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("[upstream.a]\napi = 'openai'\nulr = 'https://x'", ":3 ulr: did you mean url?"),
+        ("[upstream.a]\napi = 'openai'\n[upstream.a.classes.opus-4]\nitmp = 3", ":4 itmp: did you mean itpm?"),
+        ("[quota.q]\nrate = '1/s'\nbrust = 3", ":3 brust: did you mean burst?"),
+        (
+            "[upstream.near]\napi = 'openai'\n[[route]]\nmodel = '*'\nupstream = 'nera'",
+            ":5 route.upstream: there is no [upstream.nera]; did you mean near?",
+        ),
+        ("[upstream.a]\napi = 'openai'\nurl = 'http://far.example'", ":3 upstream.a.url: a key does not travel"),
+    ],
+)
+def test_a_mistake_inside_a_named_table_is_explained(tmp_path: Path, wrong: str, said: str) -> None:
+    assert said in refused(tmp_path, wrong)
+
+
+def test_a_key_that_was_written_into_the_settings_is_not_repeated(tmp_path: Path) -> None:
+    said = refused(tmp_path, "[upstream.a]\napi = 'openai'\nkey = 'sk-ant-canary'")
+    assert "canary" not in said
+    assert "keys/NAME.key" in said
