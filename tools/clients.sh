@@ -2,7 +2,7 @@
 # Installs the real command-line agents that the contract tests talk to (tests/gateway/clients), at the versions below, outside
 # the checkout: in $NIGHTCREW_CLIENTS, or else in nightcrew/clients of the user's cache directory. `make clients` calls it.
 #
-# Silent when they are there. Where npm is missing or its registry does not answer: one line, and exit status 0, because the tests
+# One line says where they are. Where npm is missing or its registry does not answer: one line, and exit status 0, because the tests
 # that need them are skipped, visibly. Nothing is started and no account is used: the tests only talk to a simulated provider.
 set -eu
 
@@ -25,7 +25,10 @@ without() {
 }
 
 stamp="$claude_version $codex_version"
-[ "$(cat "$place/stamp" 2>/dev/null)" != "$stamp" ] || exit 0
+if [ "$(cat "$place/stamp" 2>/dev/null)" = "$stamp" ]; then
+    say "Claude Code $claude_version and Codex $codex_version are in $place/node_modules/.bin"
+    exit 0
+fi
 
 command -v npm >/dev/null || without "npm is missing (Debian, Ubuntu: apt-get install npm)"
 mkdir -p "$(dirname -- "$place")"
