@@ -6,6 +6,7 @@ and 50 models it is `other`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -47,6 +48,8 @@ class Metrics(Collector):
         self._wait = Histogram("sup_queue_wait_seconds", "From arrival to sending.", buckets=_SECONDS, registry=of)
         self._first = Histogram("sup_llm_time_to_first_token_seconds", "From arrival to the first byte.", buckets=_SECONDS, registry=of)
         self._total = Histogram("sup_llm_request_duration_seconds", "From arrival to the end.", buckets=_SECONDS, registry=of)
+        self._one = functools.cache(lambda counter, *labels: counter.labels(*labels))
+        """A counter with its labels, kept at hand: the library's own look-up takes a lock and makes all its words anew."""
         of.register(self)
 
     def render(self) -> bytes:
@@ -60,20 +63,20 @@ class Metrics(Collector):
         if settled.end == NEVER_SENT:
             return
         agent, model = self._agents.label(name(opened.agent)), self._models.label(opened.model)
-        self._requests.labels(agent, model, _code(settled.status)).inc()
+        self._one(self._requests, agent, model, _code(settled.status)).inc()
         usage, cost = (settled.usage, settled.cost_usd) if settled.usage is not None else (opened.bound, opened.bound_usd)
         for kind in ("input", "output", "cache_read", "cache_write"):
             if tokens := getattr(usage, kind):
-                self._tokens.labels(agent, model, kind).inc(max(0, tokens))
+                self._one(self._tokens, agent, model, kind).inc(max(0, tokens))
         if cost is not None:
-            self._cost.labels(agent, model).inc(max(0.0, cost))
+            self._one(self._cost, agent, model).inc(max(0.0, cost))
         elif usage.total:
-            self._unpriced.labels(agent, model).inc()
+            self._one(self._unpriced, agent, model).inc()
         if settled.end != REFUSED:
             self._timed(agent, opened.queued_ms, settled.first_byte_ms, settled.total_ms)
 
     def _timed(self, agent: str, queued_ms: float, first_byte_ms: float | None, total_ms: float | None) -> None:
-        self._throttled.labels(agent).inc(max(0.0, queued_ms / 1000))
+        self._one(self._throttled, agent).inc(max(0.0, queued_ms / 1000))
         self._wait.observe(queued_ms / 1000)
         if first_byte_ms is not None:
             self._first.observe(first_byte_ms / 1000)
@@ -83,13 +86,13 @@ class Metrics(Collector):
     def turned_away(self, row: TurnedAwayRow) -> None:
         """We answered a request ourselves."""
         agent = self._agents.label(name(row.agent))
-        self._requests.labels(agent, self._models.label(row.lane.model_class), f"own_{row.status}").inc()
-        self._throttled.labels(agent).inc(max(0.0, row.waited_ms / 1000))
+        self._one(self._requests, agent, self._models.label(row.lane.model_class), f"own_{row.status}").inc()
+        self._one(self._throttled, agent).inc(max(0.0, row.waited_ms / 1000))
         self._wait.observe(row.waited_ms / 1000)
 
     def changed(self, change: commands.Journal) -> None:
         """A breaker changed."""
-        self._changes.labels(self._scopes.label(f"{change.pool}/{change.breaker}"), change.after).inc()
+        self._one(self._changes, self._scopes.label(f"{change.pool}/{change.breaker}"), change.after).inc()
 
     # What is so now ------------------------------------------------------------------------------------------------------------------
 

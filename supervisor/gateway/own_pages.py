@@ -19,7 +19,7 @@ from supervisor.gateway.parts import Parts
 from supervisor.gateway.status import status
 
 _WINDOW_S = 300.0
-"""Figures are of the last five minutes."""
+"""Figures are of the last five minutes, or of its own time when that is less: no rate is divided by a time in which it was not there."""
 
 
 class OwnPages:
@@ -66,12 +66,14 @@ class OwnPages:
         parts = self._parts
         problems = [*parts.keyring.problems.values(), *([parts.account.trouble] if parts.account.trouble else [])]
         try:
-            window = await parts.account.window(_WINDOW_S)
+            window = await parts.account.window(min(_WINDOW_S, max(1.0, parts.clock.wall() - self._since)))
         except NightcrewError as error:  # what is so now can be shown without it
             window = Window(0.0, {}, {}, Figures())
             problems.append(error)
         shape = status(parts.desk.traffic.view(parts.clock.monotonic()), window, problems)
-        return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **shape})
+        known = {"accounts": sorted({upstream.owner for upstream in parts.settings.upstreams})}
+        caps = {"cost_per_night": parts.settings.policy.cost_per_night}
+        return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **known, "caps": caps, **shape})
 
     async def _exposed(self) -> web.Response:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -29,7 +29,7 @@ Rates = Mapping[str, list[tuple[float, float]]]
 
 
 class Prices:
-    """The prices of models. Reads the table again when it was replaced; one that cannot be read leaves the prices as they were."""
+    """The prices of models, by the table as `refresh` last found it: what a request costs is reckoned without a look at the disk."""
 
     def __init__(self, path: Path, own: Mapping[str, Mapping[str, float]]) -> None:
         """`own` are the user's prices, see `GatewaySettings.prices`: they go before the table. Never raises."""
@@ -66,7 +66,8 @@ class Prices:
         return (dearest * input_tokens + _dearest(rates, "output", input_tokens) * output_tokens) / 1e6
 
     def refresh(self) -> None:
-        """Read the table if it is not the one that was read last."""
+        """Read the table if it is not the one that was read last; one that cannot be read leaves the prices as they were. The gateway does
+        this twice a minute."""
         try:
             state = self._path.stat()
             seen = state.st_ino, state.st_mtime_ns, state.st_size
@@ -80,7 +81,6 @@ class Prices:
             self.trouble = str(error)
 
     def _rates(self, model: str) -> Rates | None:
-        self.refresh()
         try:
             return self._known[model]
         except KeyError:

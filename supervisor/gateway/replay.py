@@ -60,11 +60,11 @@ def application(shelf: Shelf, *, paced: bool = False) -> web.Application:
         name = f"{request.method} {request.path}" if way is None else recording.endpoint(request.method, way)
         path = shelf.take(name, hashlib.sha256(body).hexdigest())
         if path is None:
-            return _missing(shelf, way.api if way else None, f"nightcrew replay: run {shelf.run} recorded no such request: {name}")
+            return _missing(shelf, way.api if way else None, f"run {shelf.run} recorded no such request: {name}")
         try:
             tape = await asyncio.to_thread(recording.read, path)
         except Refused as error:
-            return _missing(shelf, way.api if way else None, f"nightcrew replay: {error}")
+            return _missing(shelf, way.api if way else None, str(error))
         return await _play(request, shelf, tape, paced=paced)
 
     app = web.Application(client_max_size=BODY_MAX)

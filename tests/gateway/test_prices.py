@@ -105,13 +105,14 @@ def test_what_the_user_says_goes_first(path: Path) -> None:
     assert prices.cost("claude-sonnet-4-5", Usage(1)) is not None, "the others stay as they are"
 
 
-def test_a_new_table_is_taken_at_once(tmp_path: Path) -> None:
+def test_a_new_table_is_taken_when_it_is_looked_for(tmp_path: Path) -> None:
     path = tmp_path / "prices.json"
     prices = Prices.load(path, {})
     assert prices.cost("m", Usage(1_000_000)) is None and "No such file" in prices.trouble
     for rate in (1.0, 3.0):
         path.with_name("draft").write_text(_table({"input": [[0, rate]]}))
         path.with_name("draft").rename(path)
+        prices.refresh()
         assert prices.cost("m", Usage(1_000_000)) == rate and prices.trouble == ""
 
 
@@ -139,6 +140,7 @@ def test_a_spoilt_table_leaves_the_prices_as_they_were(tmp_path: Path, spoilt: s
     prices = Prices.load(path, {})
     path.with_name("draft").write_text(spoilt)
     path.with_name("draft").rename(path)
+    prices.refresh()
     assert prices.cost("m", Usage(1_000_000)) == 1.0
     assert prices.trouble
 

@@ -1,5 +1,9 @@
 """The one thread that writes the account. Everything that waits is committed at once: fifty requests that are opened together cost one
-sync of the disk, not fifty."""
+sync of the disk, not fifty.
+
+To wake the thread and to commit cost far more than to write a row, so it is woken once for all that comes before it looks, and while many
+are waiting it lets some more come first.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +27,15 @@ GROUP_S = 0.05
 """A write for which nobody waits is committed with the next one for which somebody does, at the latest after this time."""
 AGAIN_S = 1.0
 """What could not be written is tried again after this time, or together with the next write."""
+_CROWD = 3
+"""When so many waited for a commit, the next one ..."""
+_CROWD_S = 0.004
+"""... waits so long for more of them: with 50 clients twice as many share a commit (PostgreSQL's commit_siblings and commit_delay)."""
 _MOST = 1000
 """Writes of one transaction: the first of them must not wait for ever because others keep coming."""
+
+_QUIET, _PATIENT, _URGENT = range(3)
+"""How the thread was called since it last looked: not at all; to look within GROUP_S; at once."""
 
 T = TypeVar("T")
 
@@ -42,11 +54,16 @@ class Committer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._queue: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
+        self._pending: deque[Write] = deque()
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """True when somebody waits."""
+        self._rung = _QUIET
         self._thread = threading.Thread(target=self._run, name="account", daemon=True)
         self._started: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._first: Callable[[sqlite3.Connection], object] = lambda _: None
         self._held: list[Write] = []
+        self._has_written = False
+        self._is_crowded = False
         self._closing = False
         self.trouble: NightcrewError | None = None
         """Why the last commit failed; None when it did not. Writes for which nobody waits are kept until one succeeds."""
@@ -65,14 +82,23 @@ class Committer:
         """Have it written; never blocks. Raises LedgerError when somebody would wait for it in vain: the thread has ended."""
         if write.waiter is not None and not self._thread.is_alive():
             raise LedgerError("the account is closed", on=str(self._path), kept="everything committed before")
-        self._queue.put(write)
+        self._pending.append(write)
+        self._ring(_URGENT if write.waiter is not None else _PATIENT)
 
     def close(self) -> None:
         """Write what waits, give the file back, and end the thread. Blocks. Raises what kept something from being written."""
-        self._queue.put(None)
+        self._closing = True
+        self._bell.put(True)
         self._thread.join()
         if self.trouble is not None and self._held:
             raise self.trouble
+
+    def _ring(self, how: int) -> None:
+        """Wake the thread, unless it will look anyhow. What is pending was put there before, so it cannot be overlooked: the thread calls
+        itself `_QUIET` again before it takes what is pending."""
+        if self._rung < how:
+            self._rung = how
+            self._bell.put(how == _URGENT)
 
     # In the thread ------------------------------------------------------------------------------------------------------------------
 
@@ -91,23 +117,36 @@ class Committer:
                 return
             self._started.put(outcome)
             while not self._closing:
-                self._write(db, identity, self._held + self._gather())
+                self._await_bell()
+                self._write(db, identity, self._held + self._taken())
+            self._write(db, identity, self._held + list(self._pending))
 
-    def _gather(self) -> list[Write]:
-        """The next writes: none when there are old ones to try again, otherwise at least one, and all that wait beside it."""
-        batch: list[Write] = []
-        wait = AGAIN_S if self._held else None
-        patient, until = True, 0.0
+    def _await_bell(self) -> None:
+        """Until there is something to write, and whoever may come with it has had the time; or old writes are to be tried again.
+
+        After a write it looks once more by itself, and need not be woken for the settling that follows most openings.
+        """
+        wait = None
+        if self._held:
+            wait = AGAIN_S
+        elif self._has_written:
+            wait = GROUP_S
+            self._rung = max(self._rung, _PATIENT)
         with contextlib.suppress(queue.Empty):
-            while len(batch) < _MOST:
-                write = self._queue.get(timeout=wait)
-                if write is None:
-                    self._closing = True
-                    break
-                batch.append(write)
-                until = until or time.monotonic() + GROUP_S
-                patient = patient and write.waiter is None
-                wait = max(0.0, until - time.monotonic()) if patient else 0.0
+            somebody_waits = self._bell.get(timeout=wait)
+            if not somebody_waits:
+                self._bell.get(timeout=GROUP_S)
+            elif self._is_crowded and not self._closing:
+                time.sleep(_CROWD_S)
+
+    def _taken(self) -> list[Write]:
+        """The next writes; none when there are old ones alone."""
+        self._rung = _QUIET
+        batch = [self._pending.popleft() for _ in range(min(len(self._pending), _MOST))]
+        self._has_written = bool(batch)
+        self._is_crowded = sum(write.waiter is not None for write in batch) >= _CROWD
+        if self._pending:
+            self._ring(_URGENT)
         return batch
 
     def _write(self, db: sqlite3.Connection, identity: tuple[int, int], batch: list[Write]) -> None:

@@ -272,24 +272,24 @@ def _total(row: sqlite3.Row) -> Totals:
 # A restart ------------------------------------------------------------------------------------------------------------------------
 
 
-def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[PoolKey, float, Usage]]:
-    """What was charged in the last `seconds` before `now`, as (pool, its age in seconds, usage), oldest first: the input when a request was
-    sent, the output when it ended.
+def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[PoolKey, float, Usage, str]]:
+    """What was charged in the last `seconds` before `now`, as (pool, its age in seconds, usage, agent), oldest first: the input when a
+    request was sent, the output when it ended.
 
     Of a request that was under way when the gateway died nobody knows how much it put out: it is taken to have ended now, with what a
     fast model puts out in its time, which is less than its bound. Rows from the future, after the clock was set back, are of age 0.
     """
-    charges: list[tuple[PoolKey, float, Usage]] = []
+    charges: list[tuple[PoolKey, float, Usage, str]] = []
     rows = db.execute(
         f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
         (now - seconds - LONGEST_S,),
     )
     for row in rows:
-        pool, sent = _pool(row), max(0.0, now - row["at"])
+        pool, agent, sent = _pool(row), row["agent"], max(0.0, now - row["at"])
         if row["end"] == CRASHED:
             ended, output = 0.0, min(row["output"], int(FASTEST * sent) + 1)
         else:
             ended, output = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000), row["output"]
-        charges.append((pool, sent, Usage(input=row["input"], cache_read=row["cache_read"], cache_write=row["cache_write"])))
-        charges.append((pool, ended, Usage(output=output)))
+        given = Usage(input=row["input"], cache_read=row["cache_read"], cache_write=row["cache_write"])
+        charges += (pool, sent, given, agent), (pool, ended, Usage(output=output), agent)
     return sorted((charge for charge in charges if charge[1] <= seconds and charge[2].total), key=lambda charge: -charge[1])

@@ -147,8 +147,8 @@ class Account:
 
     # Asked at start ------------------------------------------------------------------------------------------------------------------
 
-    def recent(self, seconds: float) -> list[tuple[PoolKey, float, Usage]]:
-        """What was charged in the last `seconds`, as (pool, its age in seconds, usage); see `reading.recent`."""
+    def recent(self, seconds: float) -> list[tuple[PoolKey, float, Usage, str]]:
+        """What was charged in the last `seconds`, as (pool, its age in seconds, usage, agent); see `reading.recent`."""
         with contextlib.closing(schema.connect_readonly(self._path)) as db:
             return reading.recent(db, self._wall(), seconds)
 

@@ -97,8 +97,7 @@ class Answer:
         if not self._is_stream:
             self._keep(chunk)
             return chunk
-        if isinstance(self._parts, Events) and self._parts.ends_here(chunk) and not _tells(chunk):
-            self._count(chunk)
+        if isinstance(self._parts, Events) and self._parts.ends_here(chunk) and self._skim(chunk):
             return chunk
         passed = self._read(self._parts.feed(chunk))
         return passed if self._injected else chunk
@@ -128,6 +127,16 @@ class Answer:
             self._parts = Elements()
         if first in b"[{":
             self._injected = False
+
+    def _skim(self, events: bytes) -> bool:
+        """Reads whole events without taking them apart, as most chunks are that come; False, with nothing done, when that cannot be."""
+        if _tells(events):
+            if self._injected or b"\r" in events:
+                return False
+            for event in filter(_tells, events.split(b"\n\n")):
+                self._note(_json(data_of(event)))
+        self._count(events)
+        return True
 
     def _read(self, parts: Iterable[Part]) -> bytes:
         """Reads the parts; gives them joined, without the event that the client did not ask for."""

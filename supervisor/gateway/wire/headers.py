@@ -6,6 +6,7 @@ negative, absurd or no number is left out.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -96,7 +97,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from `retry-after-ms` or `retry-after` (seconds or a date); None when neither makes sense."""
     if (exact := number(headers.get("retry-after-ms", ""))) is not None:
         return _sane(exact / 1000.0, MAX_RETRY_AFTER_S)
-    text = headers.get("retry-after", "").strip()
+    if not (text := headers.get("retry-after", "").strip()):
+        return None
     seconds = number(text) if text[:1].isdigit() else _until(_date(text), date_of(headers))
     return _sane(seconds, MAX_RETRY_AFTER_S)
 
@@ -194,6 +196,7 @@ def _until(moment: datetime | None, now: datetime | None) -> float | None:
     return None if moment is None or now is None else (moment - now).total_seconds()
 
 
+@functools.lru_cache(maxsize=32)  # the answers of one second have the same
 def _date(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)

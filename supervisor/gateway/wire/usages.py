@@ -32,16 +32,17 @@ class Meter:
         self.flags: list[str] = []
         self._said: dict[str, int] = {}
         """Anthropic's counts so far: a later message names only those that changed."""
-        self._read: Callable[[_Message], None] = {
-            Api.ANTHROPIC: self._anthropic,
-            Api.OPENAI: self._responses if asked.endpoint is Endpoint.RESPONSES else self._chat,
-            Api.GEMINI: self._gemini,
+        # Plain functions: its own bound methods would keep it alive until the collector comes.
+        self._read: Callable[[Meter, _Message], None] = {
+            Api.ANTHROPIC: Meter._anthropic,
+            Api.OPENAI: Meter._responses if asked.endpoint is Endpoint.RESPONSES else Meter._chat,
+            Api.GEMINI: Meter._gemini,
         }[asked.api]
 
     def read(self, message: object) -> None:
         """One event's data, one element, or the whole of an answer that is no stream."""
         if isinstance(message, dict):
-            self._read(message)
+            self._read(self, message)
 
     def flag(self, name: str) -> None:
         """Keep a doubt for the account, once."""

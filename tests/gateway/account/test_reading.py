@@ -193,5 +193,5 @@ def test_looking_makes_no_account(path: Path) -> None:
 
 def test_the_lane_of_a_pool_is_read_back(path: Path) -> None:
     with contextlib.closing(written(path, [(opened(), served())])) as db:
-        ((pool, _, _), *_) = reading.recent(db, NOW, 60.0)
+        ((pool, *_), *_) = reading.recent(db, NOW, 60.0)
     assert pool.lane == LANE and pool.account == "work"

@@ -164,6 +164,24 @@ async def test_what_nobody_waits_for_is_saved_soon_by_itself(path: Path) -> None
 
 
 @pytest.mark.asyncio
+async def test_no_write_is_overlooked_whenever_it_comes(path: Path) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    async with account(path) as book:
+        for number in range(1, 60):  # the writer is asleep, awake, or on its way between the two
+            await asyncio.sleep(chance.choice((0.0, 0.0, 0.002, 0.051, 0.06)))
+            row_ids = await asyncio.gather(*(book.open(opened(agent=f"r/{number}")) for _ in range(chance.choice((1, 1, 2, 5)))))
+            if chance.random() < 0.5:
+                await asyncio.sleep(chance.choice((0.0, 0.049, 0.05, 0.1)))
+            for row_id in row_ids:
+                book.settle(row_id, served())
+            if chance.random() < 0.3:
+                await until_saved(path, "SELECT count(*) AS n FROM request WHERE end IS NULL", 0)
+        await until_saved(path, "SELECT count(*) AS n FROM request WHERE end IS NULL", 0)
+
+
+@pytest.mark.asyncio
 async def test_strange_names_and_numbers_take_down_no_row(path: Path) -> None:
     nan, far = float("nan"), 10**30
     async with account(path) as book:
@@ -433,17 +451,17 @@ async def test_a_restart_knows_what_was_charged_lately(path: Path) -> None:
     async with account(path, wall) as book:
         pool = PoolKey("work", LANE)
         assert book.recent(60.0) == [
-            (pool, 30.0, Usage(input=1000, cache_read=4000, cache_write=300)),
-            (pool, 25.0, Usage(output=50)),
-            (pool, 10.0, Usage(input=20_000)),
-            (pool, 5.0, Usage(output=50)),
-            (pool, 0.0, Usage(output=3001)),
+            (pool, 30.0, Usage(input=1000, cache_read=4000, cache_write=300), AGENT),
+            (pool, 25.0, Usage(output=50), AGENT),
+            (pool, 10.0, Usage(input=20_000), AGENT),
+            (pool, 5.0, Usage(output=50), AGENT),
+            (pool, 0.0, Usage(output=3001), AGENT),
         ]
         assert book.spent(AGENT) == pytest.approx(3 * 0.02 + 1.7)
         assert book.spent("1121-k3f9/nobody") == 0.0
         assert book.spent_since(60.0) == pytest.approx(0.02 + 1.7)
         wall.now -= 3600
-        assert {age for _, age, _ in book.recent(60.0)} == {0.0}, "a clock that was set back makes nothing forgotten"
+        assert {age for _, age, *_ in book.recent(60.0)} == {0.0}, "a clock that was set back makes nothing forgotten"
 
 
 @pytest.mark.asyncio

@@ -1,5 +1,7 @@
 """Counts of the providers, cleaned and brought to one form (battery N11)."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -173,3 +175,13 @@ def test_any_json_gives_counts_that_make_sense(kind: str, messages: list[object]
             assert all(type(count) is int and 0 <= count <= 4 * ABSURD for count in counts)
             assert found.usage.total >= last
             last = found.usage.total
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "chat", "responses", "gemini"])
+def test_a_meter_goes_with_its_answer_and_waits_for_no_collector(kind: str) -> None:
+    gc.disable()
+    try:
+        found = weakref.ref(meter(kind))
+        assert found() is None
+    finally:
+        gc.enable()
