@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from supervisor.core.gateway.budget import Budget, Night
 from supervisor.core.gateway.nouns import Agent
+from supervisor.core.gateway.recent import Recent
 
 IDLE_S = 3600.0
 
@@ -15,12 +16,15 @@ class Crew:
         self.budgets: dict[str, Budget] = {}
         self.night = Night(cost_per_night)
         self._spent: dict[str, float] = {}
+        self._took: dict[str, Recent] = {}
+        """Tokens of agents that did not come since the start."""
 
     def meet(self, agent: Agent, now: float) -> Budget:
         """Its budget, with the caps that it has now."""
         budget = self.budgets.get(agent.name)
         if budget is None:
             budget = self.budgets[agent.name] = Budget(agent, self.night, self._spent.pop(agent.name, None))
+            budget.recent = self._took.pop(agent.name, budget.recent)
         elif budget.agent is not agent:
             budget.meet(agent)
         budget.seen_at = now
@@ -32,6 +36,10 @@ class Crew:
             self.budgets[agent].spent = usd
         else:
             self._spent[agent] = usd
+
+    def took(self, agent: str, tokens: float, at: float) -> None:
+        """What it took before the start, at a moment that is not before the last one told. For agents that did not come yet."""
+        self._took.setdefault(agent, Recent()).add(tokens, at)
 
     def cap_night(self, usd: float | None) -> None:
         """Another cap from now on."""
@@ -48,7 +56,8 @@ class Crew:
         return freed
 
     def forget(self, now: float) -> None:
-        """Drop who has been away for an hour."""
+        """Drop who has been away for an hour, and minutes from before the start."""
+        self._took.clear()
         for name, budget in list(self.budgets.items()):
             if not budget.in_flight and not budget.queued and now - budget.seen_at > IDLE_S:
                 if budget.cost_known:

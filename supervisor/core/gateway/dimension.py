@@ -39,7 +39,7 @@ class Dimension:
 
     __slots__ = (
         "_corrected", "_drift", "_drift_since", "_heard", "_heard_at", "_limit", "_margin", "_votes", "bucket", "capacity", "index",
-        "mirror", "outside", "own",
+        "mirror", "outside", "own", "told",
     )  # fmt: skip
 
     def __init__(self, index: int, limit: float, burst_s: float, now: float) -> None:
@@ -48,6 +48,8 @@ class Dimension:
         self._limit = limit
         self.own: float | None = None
         """What the user allows, per minute; it binds when it is less."""
+        self.told = False
+        """The provider said its limit."""
         self._margin = 1.0
         self.capacity = limit / 60 * burst_s
         self.outside = 0.0
@@ -95,7 +97,10 @@ class Dimension:
             return
         self._heard, self._heard_at = serial, now
         self._learn_capacity(level, level.remaining, rounding, now)
-        expected = self.mirror.advance(now) if mark is None else min(mark - self._corrected, self.capacity)
+        if self._votes:  # perhaps the provider's bucket is another than we think, and then nobody took what seems to be missing
+            self.bucket.lower(level.remaining - unsettled, now)
+            return
+        expected = self.mirror.advance(now) if mark is None else mark - self._corrected
         error = expected - level.remaining if level.remaining > 0 else max(0.0, expected)
         if abs(error) > 0.6 * rounding + 0.005 * self.capacity:
             self.mirror.take(error, now)
@@ -112,10 +117,12 @@ class Dimension:
             self.tune(self._margin, now)
         return self._heard_at + SILENCE_S if self.outside else NEVER
 
-    def empty(self, remaining: float | None, unsettled: float, now: float) -> None:
-        """The provider refused. Where it says that enough is left, this is not the dimension that it refused for."""
+    def empty(self, remaining: float | None, unsettled: float, serial: int, now: float) -> None:
+        """The provider refused the request that was sent as number `serial`. Where it says that enough is left, this is not the dimension
+        that it refused for. What the mirror loses here, headers of requests that were sent before do not take once more."""
         left = 0.0 if remaining is None else remaining
-        self.mirror.lower(left, now)
+        self._heard, self._heard_at = max(self._heard, serial), now
+        self._sink(left, now)
         self.bucket.lower(left - unsettled if remaining else 0.0, now)
 
     def view(self, reserved: float, now: float) -> DimensionView:
@@ -136,10 +143,9 @@ class Dimension:
         """The provider's limit is this now, per minute. Gives whether that is new."""
         if limit == self._limit:
             return False
-        self.capacity *= limit / self._limit
+        capacity = self.capacity * limit / self._limit
         self._limit = limit
-        self._drift, self._drift_since = 0.0, now
-        self.tune(self._margin, now)
+        self._resize(capacity, now)
         return True
 
     def learned(self) -> list[float]:
@@ -176,8 +182,14 @@ class Dimension:
     def _resize(self, capacity: float, now: float) -> None:
         self._votes = 0
         self._drift, self._drift_since = 0.0, now
+        self._sink(capacity, now)
         self.capacity = capacity
         self.tune(self._margin, now)
+
+    def _sink(self, level: float, now: float) -> None:
+        """The mirror holds no more than this, and did not when the requests in flight were sent."""
+        self._corrected += max(0.0, self.mirror.advance(now) - level)
+        self.mirror.lower(level, now)
 
     def _learn_outside(self, rounding: float, now: float) -> None:
         elapsed = now - self._drift_since

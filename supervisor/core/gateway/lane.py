@@ -128,6 +128,11 @@ class Lane:
                 break
         return None
 
+    def counts_cached(self, account: str) -> bool:
+        """Whether what that account has cached counts against its limit like anything else."""
+        pool = self.pools.get(account)
+        return pool is not None and pool.upstream.cached_counts
+
     def leaves(self, rank: Rank, now: float) -> float:
         """The part of the bucket that a class leaves to interactive agents, when there are any."""
         return 0.0 if rank is self.ranks[INTERACTIVE] or now >= self._headroom_until else self._headroom
@@ -195,7 +200,7 @@ class Lane:
                     break
                 self._hold(ticket, verdict)
         if len(firsts) > 1:
-            firsts.sort(key=lambda ticket: (ticket.start, ticket.id))
+            firsts.sort(key=lambda ticket: (ticket.start, ticket.order))
         return firsts
 
     def _claim(self, ticket: Ticket, share: float, claimed: set[str], now: float) -> None:

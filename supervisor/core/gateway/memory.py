@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from supervisor.core.gateway.crew import Crew
 from supervisor.core.gateway.network import Network
 from supervisor.core.gateway.nouns import Api, LaneKey, PoolKey, Usage
 
@@ -36,12 +37,14 @@ def recall_pools(network: Network, learned: object, now: float) -> None:
             continue
 
 
-def restore(network: Network, charges: Iterable[tuple[PoolKey, float, Usage]], now: float) -> None:
-    """Charge what was spent before now: (pool, seconds ago, usage)."""
+def restore(network: Network, crew: Crew, charges: Iterable[tuple[PoolKey, float, Usage, str]], now: float) -> None:
+    """Charge what was spent before now to pools and agents: (pool, seconds ago, usage, agent)."""
     by_pool: defaultdict[PoolKey, list[tuple[float, Usage]]] = defaultdict(list)
-    for key, age_s, usage in charges:
-        by_pool[key].append((max(0.0, age_s), usage))
+    for key, age_s, usage, agent in sorted(charges, key=lambda charge: -charge[1]):
+        age_s = max(0.0, age_s)
+        by_pool[key].append((age_s, usage))
+        if pool := network.pool(key, now):
+            crew.took(agent, pool.limited_input(usage) + max(0, usage.output), now - age_s)
     for key, spent in by_pool.items():
-        pool = network.pool(key, now)
-        if pool is not None:
-            pool.restore(sorted(spent, key=lambda charge: -charge[0]), now)
+        if pool := network.pool(key, now):
+            pool.restore(spent, now)

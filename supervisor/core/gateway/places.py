@@ -50,7 +50,7 @@ class Places:
         if place is None or place.rank is not ticket.rank:
             return False
         del self.kept[ticket.event.body_key]
-        ticket.start = place.ticket.start
+        ticket.start, ticket.order = place.ticket.start, place.ticket.order
         ticket.rank.charge(ticket, ticket.cost - place.ticket.cost)
         return True
 

@@ -103,7 +103,7 @@ class Pool:
         """What would be reserved for it here, by dimension."""
         guess = ticket.guess
         tokens_in, tokens_out = guess.input, guess.output
-        if guess.home == self.key.account and not self.upstream.cached_counts:
+        if guess.home == self.key.account:
             tokens_in = guess.warm
         if self.upstream.reserve_max_tokens and ticket.event.max_tokens is not None:
             tokens_out = float(max(1, ticket.event.max_tokens))
@@ -169,10 +169,10 @@ class Pool:
         ticket.input, ticket.output = tokens_in, tokens_out
         ticket.input_known = ticket.answered = False
         ticket.observed = None
-        ticket.marks = marks = []
+        ticket.marks = marks = {}
         for dimension in self.dimensions:
             index = dimension.index
-            marks.append(dimension.send(amounts[index], counted[index], now))
+            marks[index] = dimension.send(amounts[index], counted[index], now)
             if dimension.bucket.level < 0:
                 self.debt_until = max(self.debt_until, now - dimension.bucket.level / max(dimension.bucket.rate, SLACK))
         self.ramp.sent(self.in_flight)
@@ -267,23 +267,23 @@ class Pool:
         observed, ticket.observed = ticket.observed, None
         if observed is None:
             return
-        for position, dimension in enumerate(self.dimensions):
+        for dimension in self.dimensions:
             level = observed.levels.get(NAMES[dimension.index])
             if level is not None:
-                mark = ticket.marks[position] if position < len(ticket.marks) else None
+                mark = ticket.marks.get(dimension.index)
                 rounding = observed.rounding if dimension.index != REQUESTS else 0.0
                 dimension.heard(level, mark, ticket.serial, self.unsettled(dimension.index), rounding, now)
         self.trouble.look(now)
 
-    def refused_levels(self, observed: Observed, now: float) -> None:
-        """Headers of a refusal, as of now, and at least one dimension is empty."""
+    def refused_levels(self, observed: Observed, serial: int, now: float) -> None:
+        """Headers of a refusal of the request sent as number `serial`, as of now: at least one dimension is empty."""
         if observed.windows:
             self.saw_windows(observed.windows, now)
         if self.upstream.learn:
             self._learn_limits(observed, now)
         for dimension in self.dimensions:
             level = observed.levels.get(NAMES[dimension.index])
-            dimension.empty(None if level is None else level.remaining, self.unsettled(dimension.index), now)
+            dimension.empty(None if level is None else level.remaining, self.unsettled(dimension.index), serial, now)
 
     def saw_windows(self, windows: tuple[Window, ...], now: float) -> None:
         """Remember them, and park when one is spent."""
@@ -293,7 +293,8 @@ class Pool:
     def windows(self, now: float) -> tuple[Window, ...]:
         """As last heard, with what is left of them now."""
         gone = now - self._windows_at
-        return tuple(replace(window, resets_in_s=max(0.0, window.resets_in_s - gone)) for window in self._windows)
+        left = ((window, max(0.0, window.resets_in_s - gone)) for window in self._windows)
+        return tuple(replace(window, resets_in_s=left_s, spent=window.spent and left_s > 0) for window, left_s in left)
 
     def tune(self, margin: float, now: float) -> None:
         """Use this part of the limits."""
@@ -304,7 +305,7 @@ class Pool:
 
     def learned(self) -> dict[str, Any]:
         """JSON for `recall`."""
-        return {"margin": self.trouble.margin, "limits": {NAMES[d.index]: d.learned() for d in self.dimensions}}
+        return {"margin": self.trouble.margin, "limits": {NAMES[d.index]: d.learned() for d in self.dimensions if d.told}}
 
     def recall(self, learned: Mapping[str, Any], now: float) -> None:
         """Take over what `learned` gave. Raises KeyError, TypeError or ValueError for anything else."""
@@ -313,11 +314,13 @@ class Pool:
             for name, (limit, capacity) in learned["limits"].items():
                 if not (0 < limit < NEVER and 0 < capacity < NEVER):
                     raise ValueError("no limit")
-                self._dimension(NAMES.index(name), float(limit), now).recall(float(limit), float(capacity), now)
+                dimension = self._dimension(NAMES.index(name), float(limit), now)
+                dimension.told = True
+                dimension.recall(float(limit), float(capacity), now)
         self.tune(self.trouble.margin, now)
 
     def restore(self, charges: list[tuple[float, Usage]], now: float) -> None:
-        """What was spent so many seconds ago, oldest first."""
+        """Begin with what was spent so many seconds ago, oldest first."""
         for dimension in self.dimensions:
             spent = [(age, _amounts(self.limited_input(usage), max(0, usage.output))[dimension.index]) for age, usage in charges]
             dimension.restore(spent, now)
@@ -327,9 +330,15 @@ class Pool:
         self.upstream, self.policy = upstream, policy
         limits = upstream.limits_of(self.key.lane.model_class).known()
         for name, limit in limits.items():
-            self._dimension(NAMES.index(name), limit, now)
-        for dimension in self.dimensions:
-            dimension.own = limits.get(NAMES[dimension.index])
+            dimension = self._dimension(NAMES.index(name), limit, now)
+            dimension.own = limit
+            dimension.told = dimension.told and upstream.learn
+            if not dimension.told:
+                dimension.relimit(limit, now)
+        for dimension in [dimension for dimension in self.dimensions if NAMES[dimension.index] not in limits]:
+            dimension.own = None
+            if not (dimension.told and upstream.learn):
+                self.dimensions.remove(dimension)
         self.trouble.margin = min(self.trouble.margin, policy.margin)
         self.tune(self.trouble.margin, now)
         self._changed()
@@ -349,6 +358,7 @@ class Pool:
                     self._changed()
             else:
                 self._catch_up(dimension, level.remaining, now)
+            dimension.told = True
 
     def _knows(self, index: int) -> bool:
         return any(dimension.index == index for dimension in self.dimensions)

@@ -26,7 +26,7 @@ class Flow:
 
     def __init__(self, route: Route) -> None:
         self.route = route
-        self.waiting: list[tuple[float, int, Ticket]] = []
+        self.waiting: list[tuple[float, int, int, Ticket]] = []
         self.live = 0
         self.weight = 0.0
         self.shown = -1
@@ -39,9 +39,9 @@ class Flow:
     def first(self) -> Ticket | None:
         """The request that is next, past those that are gone."""
         waiting = self.waiting
-        while waiting and waiting[0][2].where != QUEUED:
+        while waiting and waiting[0][3].where != QUEUED:
             heappop(waiting)
-        return waiting[0][2] if waiting else None
+        return waiting[0][3] if waiting else None
 
 
 class Rank:
@@ -87,7 +87,7 @@ class Rank:
         flow.live += 1
         self.count += 1
         self.cost += ticket.cost
-        heappush(flow.waiting, (ticket.start, ticket.id, ticket))
+        heappush(flow.waiting, (ticket.start, ticket.order, ticket.id, ticket))
         self._show(flow)
 
     def remove(self, ticket: Ticket) -> None:
@@ -144,4 +144,4 @@ class Rank:
         elif ticket.id != flow.shown:
             self._entries += 1
             flow.shown, flow.entry = ticket.id, self._entries
-            heappush(self._heads.setdefault(flow.route, []), (ticket.start, ticket.id, self._entries, flow))
+            heappush(self._heads.setdefault(flow.route, []), (ticket.start, ticket.order, self._entries, flow))

@@ -60,7 +60,7 @@ class Upstream:
     reserve_max_tokens: bool = False
     """The provider counts `max_tokens` against the output limit up front (Anthropic's rule until 2025)."""
     cached_counts: bool = False
-    """Cache reads count against the input limit (Claude Haiku 3.5 and older)."""
+    """Cache reads count against the input limit (OpenAI, Gemini, Claude Haiku 3.5 and older)."""
 
     @property
     def owner(self) -> str:

@@ -25,7 +25,7 @@ class Ticket:
 
     __slots__ = (
         "answered", "arrived_at", "attempt", "bound", "budget", "cost", "deadline", "event", "guess", "id", "input", "input_known", "lane",
-        "marks", "observed", "output", "pool", "probe", "rank", "route", "sent_at", "serial", "slot", "start", "upstream", "where",
+        "marks", "observed", "order", "output", "pool", "probe", "rank", "route", "sent_at", "serial", "slot", "start", "upstream", "where",
     )  # fmt: skip
 
     def __init__(self, event: Arrived, route: Route, rank: Rank, budget: Budget, guess: Guess, now: float) -> None:
@@ -41,6 +41,8 @@ class Ticket:
         self.where = QUEUED
         self.start: float
         """Start tag of its class's virtual clock: smaller goes first."""
+        self.order = event.ticket
+        """Of two with the same tag the smaller goes first."""
         self.cost: float
         """What its agent's finish tag was raised by (before the weight)."""
         self.route = route
@@ -50,7 +52,8 @@ class Ticket:
         self.upstream: str
         self.serial: int
         self.sent_at: float
-        self.marks: list[float]
+        self.marks: dict[int, float]
+        """Levels of the provider when it was sent, by dimension."""
         self.input: float
         """Limited input that is charged for it."""
         self.output: float

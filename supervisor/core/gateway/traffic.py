@@ -94,9 +94,9 @@ class Traffic:
 
     # Before and after a restart -----------------------------------------------------------------------------------------------------
 
-    def restore(self, charges: Iterable[tuple[PoolKey, float, Usage]], now: float) -> None:
-        """Count what was charged before a restart: (pool, seconds ago, usage). After `recall`: it needs the limits."""
-        memory.restore(self.network, charges, max(now, self._now))
+    def restore(self, charges: Iterable[tuple[PoolKey, float, Usage, str]], now: float) -> None:
+        """Count what was charged before a restart: (pool, seconds ago, usage, agent). After `recall`: it needs the limits."""
+        memory.restore(self.network, self.crew, charges, max(now, self._now))
 
     def spent(self, agent: str, usd: float) -> None:
         """What this task has cost so far, over all its attempts."""
@@ -134,6 +134,8 @@ class Traffic:
         route = self.network.route(event.lane, event.upstreams, now)
         lane = route.lane
         guess = self.estimator.guess(event, now)
+        if guess.home and lane.counts_cached(guess.home):
+            guess.warm = guess.input
         ticket = Ticket(event, route, lane.meet(agent.task_class, now), self.crew.meet(agent, now), guess, now)
         ticket.deadline = now + (self._policy.patient_hold_s if agent.patient else self._policy.hold_s)
         ticket.cost = lane.price.of(guess.warm, guess.output)
@@ -199,8 +201,7 @@ class Traffic:
 
     def _let_in(self, ticket: Ticket, now: float) -> bool:
         """Whether it may queue, with its tags; else it was turned away."""
-        refused = self.network.hopeless(ticket, now)
-        if refused:
+        if refused := self.network.hopeless(ticket, now):
             self._say.append(refused)
         elif self._places.kept and self._places.take(ticket):
             return True
@@ -288,8 +289,7 @@ class Traffic:
 
     def _again(self, ticket: Ticket, why: str, wait_s: float, now: float) -> None:
         """It was refused: to the front of its queue, after a while where that is asked for."""
-        refused = self.network.hopeless(ticket, now)
-        if refused:
+        if refused := self.network.hopeless(ticket, now):
             self._turn_away(ticket, refused)
         elif now >= ticket.deadline:
             self._turn_away(ticket, self._come_back(ticket, f"the upstream would not serve it in time: {why}", now), now)
@@ -360,8 +360,7 @@ class Traffic:
 
     def _turn_away_hopeless(self, now: float) -> None:
         for ticket in [ticket for ticket in self.tickets.values() if ticket.where != SENT]:
-            refused = self.network.hopeless(ticket, now)
-            if refused:
+            if refused := self.network.hopeless(ticket, now):
                 self._turn_away(ticket, refused)
 
     # Timers -------------------------------------------------------------------------------------------------------------------------

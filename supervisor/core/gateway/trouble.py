@@ -158,7 +158,7 @@ class Trouble:
             self.margin = max(MARGIN_FLOOR, self.margin * MARGIN_CUT)
             self._margin_at = now
             self._pool.tune(self.margin, now)
-        self._pool.refused_levels(event.observed, now)
+        self._pool.refused_levels(event.observed, ticket.serial, now)
         said = event.observed.retry_after_s
         freeze = backoff_s(self.limit.trips + 1) if said is None else min(max(said, 0.0), LONGEST_FREEZE_S)
         freeze += jitter(self._seed, ticket.id) * min(1.0, 0.1 + 0.1 * freeze)

@@ -66,7 +66,7 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
     since: dict[str, float] = {}
     for key, queue in waiting.items():
         ranks = network.lanes[key].ranks
-        queue.sort(key=lambda ticket: (ranks.index(ticket.rank), ticket.start, ticket.id))
+        queue.sort(key=lambda ticket: (ranks.index(ticket.rank), ticket.start, ticket.order))
         for place, ticket in enumerate(queue, 1):
             name = ticket.budget.agent.name
             places[name] = min(place, places.get(name, place))

@@ -91,6 +91,15 @@ def test_a_place_is_kept_for_a_client_that_gave_up_waiting_and_only_for_a_while(
     assert again_after(130) == [4, 5]
 
 
+def test_a_request_that_comes_back_goes_before_a_newer_one_with_the_same_tag() -> None:
+    play = Playbook(SMALL, hold_s=5.0) >> [ask(1), ask(2)] << sent(1) << sent(2)
+    play >> ask(3, "b", body_key="k") >> After(5) << away(3, 429) >> ask(4, "c") >> ask(5, "b", body_key="k")
+    tags = [play.traffic.tickets[ticket].start for ticket in (4, 5)]
+    assert tags[0] == tags[1]
+    assert [agent.place for agent in play.traffic.view(play.now).agents if agent.queued] == [1, 2]
+    assert play >> [Ended(1, End.REJECTED, None)] << sent(5)
+
+
 def test_a_place_belongs_to_its_class_and_is_charged_once() -> None:
     batch = Agent("a", 1, BATCH)
     play = Playbook(SMALL) >> [ask(1), ask(2), ask(3, body_key="k")] << sent(1) << sent(2) >> Withdrawn(3) >> ask(4, batch, body_key="k")
@@ -357,7 +366,7 @@ def test_a_spent_window_parks_the_pool_until_its_reset_and_goes_on_by_itself() -
     assert play >> ask(3) >> After(600)
     view = play.traffic.view(play.now).pools[0]
     assert view.breaker is OPEN
-    assert [window.resets_in_s for window in view.windows] == [0.0, 89_400.0]
+    assert [(window.resets_in_s, window.spent) for window in view.windows] == [(0.0, False), (89_400.0, False)]
     play >> After(1.1) << journal("limit", OPEN, HALF_OPEN) << sent(1, attempt=2, probe=True)
     play >> Responded(1, Observed(windows=(Window("5h", 0.01, 18_000.0, spent=False),))) << journal("limit", HALF_OPEN, CLOSED)
     assert play >> Ended(2, End.SERVED, SERVED) << sent(3)

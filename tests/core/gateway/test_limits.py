@@ -12,7 +12,7 @@ from supervisor.core.gateway.events import Began, Ended, Refused, Responded
 from supervisor.core.gateway.nouns import Api, DimensionView, End, LaneKey, Level, Observed, PoolView, Refusal, Usage, Window
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Limits
-from tests.core.gateway.playbook import CLOSED, OPEN, After, Playbook, ask, journal, sent, upstream
+from tests.core.gateway.playbook import CLOSED, HALF_OPEN, OPEN, After, Playbook, ask, journal, sent, upstream
 
 MINUTE = Limits(tpm=60_000)
 THOUSAND = Usage(1000, 0)
@@ -295,3 +295,36 @@ def test_what_is_reserved_grows_with_output_that_was_seen() -> None:
     play = Playbook(MINUTE) >> [ask(1), ask(2)] << sent(1) << sent(2) >> Began(1, Usage(1000, 5000))
     assert play
     assert tokens(play).reserved == 5000 + 2200
+
+
+def mirror(play: Playbook) -> float:
+    return play.traffic.network.pools()[0].dimensions[-1].mirror.advance(play.now)
+
+
+def test_what_a_refusal_took_from_the_level_is_not_taken_again_by_headers_of_requests_sent_before() -> None:
+    play = Playbook(MINUTE, hold_s=1e5) >> [ask(n) for n in range(4)] << sent(0) << sent(1) << sent(2) << sent(3)
+    refused = Observed({"tokens": Level(60_000, 0)}, retry_after_s=3.0, rounding=1000.0)
+    play >> Refused(2, Refusal.RATE_LIMITED, refused) << journal("limit", CLOSED, OPEN)
+    for ticket, remaining in ((0, 2000), (1, 1000), (3, 0)):
+        play >> Responded(ticket, said(remaining)) >> Began(ticket, THOUSAND) >> Ended(ticket, End.SERVED, THOUSAND)
+    assert play
+    assert mirror(play) == pytest.approx(0, abs=1000)
+    assert play >> After(3.9) << journal("limit", OPEN, HALF_OPEN) << sent(2, attempt=2, probe=True)
+
+
+def test_a_smaller_bucket_is_nobody_elses_use() -> None:
+    play = Playbook(MINUTE)
+    for ticket in range(4):
+        turn(play, ticket, said(14_000, full_in_s=1.0))
+        assert tokens(play).outside_per_minute == 0
+        assert tokens(play).level <= 14_000
+        play >> After(20)
+    assert tokens(play).capacity == pytest.approx(0.985 * 15_000)
+
+
+def test_headers_of_requests_sent_before_a_smaller_bucket_was_learned_are_compared_with_it() -> None:
+    play = Playbook(MINUTE) >> [ask(n) for n in range(6)] << sent(0) << sent(1) << sent(2) << sent(3) << sent(4) << sent(5)
+    for ticket in range(6):
+        play >> Responded(ticket, said(14_000 - 1000 * ticket, full_in_s=1.0 + ticket)) >> Began(ticket, THOUSAND)
+    assert play
+    assert mirror(play) == pytest.approx(9_000, abs=1000)

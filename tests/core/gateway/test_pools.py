@@ -10,7 +10,7 @@ from supervisor.core.gateway import breaker
 from supervisor.core.gateway.breaker import TRANSITIONS, Breaker, backoff_s
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.estimate import Estimator
-from supervisor.core.gateway.events import Began, Ended, Refused, Responded, Tick
+from supervisor.core.gateway.events import Arrived, Began, Ended, Refused, Responded, Tick
 from supervisor.core.gateway.nouns import (
     NOTHING_OBSERVED,
     Agent,
@@ -206,11 +206,49 @@ def test_an_estimate_learns_bytes_a_token_and_output_per_agent_and_model() -> No
     assert estimator.guess(event, 0.0).input == pytest.approx(learned.input)
 
 
-def test_nonsense_is_not_learned() -> None:
-    estimator, event = Estimator(), ask(1)
-    habit = estimator.guess(event, 0.0).habit
-    estimator.saw_input(event, habit, "p", Usage(10**9), 0.0)
-    assert habit.ratio == 0.5
+def take(estimator: Estimator, agent: str, body_bytes: int, tokens: int, times: int = 1) -> None:
+    """So many turns of an agent with a body of that many bytes, which took so many tokens."""
+    event = Arrived(1, Agent(agent, 1), LANE, "m", ("p",), body_bytes)
+    for _ in range(times):
+        estimator.saw_input(event, estimator.guess(event, 0.0).habit, "p", Usage(tokens), 0.0)
+
+
+def guessed(estimator: Estimator, agent: str, body_bytes: int) -> float:
+    return estimator.guess(Arrived(1, Agent(agent, 1), LANE, "m", ("p",), body_bytes), 0.0).input
+
+
+@pytest.mark.parametrize(("body_bytes", "tokens"), [(100, 95_000), (100_000, 95_000), (1_000_000, 1_500), (1, 10**9)])
+def test_one_odd_turn_changes_little_of_what_is_expected_of_the_next(body_bytes: int, tokens: int) -> None:
+    for turns in (0, 1, 10):
+        estimator = Estimator()
+        take(estimator, "a", 36_000, 10_000, turns)
+        take(estimator, "a", body_bytes, tokens)
+        assert 10_000 <= guessed(estimator, "new", 36_000) <= 13_000
+        if (turns, body_bytes) != (0, 1_000_000):  # alone, it may well be what this agent always sends, and too little is soon corrected
+            assert 10_000 <= guessed(estimator, "a", 36_000) <= 15_000
+        take(estimator, "a", 36_000, 10_000, 2)
+        assert 10_000 <= guessed(estimator, "a", 36_000) <= 15_000
+
+
+def test_new_agents_begin_like_most_and_not_like_the_one_that_asks_most() -> None:
+    estimator = Estimator()
+    take(estimator, "images", 1_000_000, 1_500, 50)
+    assert guessed(estimator, "images", 1_000_000) < 2_000
+    assert guessed(estimator, "new", 36_000) == pytest.approx(12_000)
+    for agent in "abc":
+        take(estimator, agent, 36_000, 15_000, 3)
+    assert guessed(estimator, "another", 36_000) == pytest.approx(18_000)
+    estimator.forget(1e6)
+    assert guessed(estimator, "later", 36_000) == pytest.approx(18_000), "what a model is like stays"
+
+
+def test_what_no_body_shows_is_expected_of_an_agent_that_had_it_more_than_once() -> None:
+    """Context that the provider keeps, files and pictures by their address: tokens that are not in the bytes."""
+    estimator = Estimator()
+    take(estimator, "a", 3_600, 91_000, 3)
+    assert guessed(estimator, "a", 3_600) == pytest.approx(91_000, rel=0.01)
+    take(estimator, "a", 36_000, 10_000, 3)
+    assert guessed(estimator, "a", 36_000) == pytest.approx(10_000, rel=0.2)
 
 
 def test_a_cache_is_believed_in_for_five_minutes_and_until_it_missed() -> None:
@@ -235,7 +273,8 @@ def test_what_was_learned_and_spent_is_carried_over_a_restart() -> None:
     again = Traffic(play.settings, 5.0)
     again.recall(learned, 5.0)
     key = PoolKey("p", LANE)
-    again.restore([(key, 1.0, Usage(20_000, 1000)), (key, 300.0, Usage(50_000)), (PoolKey("gone", LANE), 1.0, Usage(5))], 5.0)
+    gone = PoolKey("gone", LANE)
+    again.restore([(key, 1.0, Usage(20_000, 1000), "a"), (key, 300.0, Usage(50_000), "a"), (gone, 1.0, Usage(5), "a")], 5.0)
     (shown,) = again.view(5.0).pools
     assert shown.dimensions[0].limit_per_minute == 60_000
     assert shown.dimensions[0].level == pytest.approx(0.985 * 60_000 - 21_000 + 985)
@@ -245,6 +284,25 @@ def test_what_was_learned_and_spent_is_carried_over_a_restart() -> None:
     assert again.learned()["estimates"] == learned["estimates"]
     again.restore([], 5.0)
     assert again.handle(ask(1, tokens=1000), 5.0) != []
+
+
+def test_a_limit_that_only_the_user_said_is_not_remembered_but_read_again() -> None:
+    play = Playbook(SMALL) >> ask(1) << sent(1)
+    again = Traffic(settings(upstream("p", Limits(tpm=60_000))), 5.0)
+    again.recall(json.loads(json.dumps(play.traffic.learned())), 5.0)
+    assert again.handle(ask(1), 5.0) == [sent(1)]
+    assert again.view(5.0).pools[0].dimensions[0].limit_per_minute == 60_000
+
+
+def test_an_agents_own_minute_is_carried_over_a_restart() -> None:
+    key, capped, other = PoolKey("p", LANE), Agent("capped", 1, tpm_max=5000), Agent("other", 1, tpm_max=5000)
+    play = Playbook(Limits(), hold_s=1e4)
+    charges = [(key, 90.0, Usage(9000), "capped"), (key, 1.0, Usage(50, 450), "capped"), (key, 30.0, Usage(2000, 0, 9000, 1000), "capped")]
+    play.traffic.restore([*charges, (key, 1.0, Usage(5000), "another")], play.now)
+    play >> ask(1, other) << sent(1) >> ask(2, capped)
+    assert play.traffic.view(play.now).agents[-1].used_tpm == 3500
+    assert play >> After(29)
+    assert play >> After(3) << sent(2)
 
 
 POOL = {"account": "p", "api": "anthropic", "model_class": "m", "long_context": False, "margin": 1, "limits": {}}
@@ -272,10 +330,37 @@ def test_other_settings_are_taken_over_while_streams_go_on() -> None:
     play = Playbook(SMALL, hold_s=1e5) >> [ask(1), ask(2), ask(3)] << sent(1) << sent(2)
     more = settings(upstream("other"), upstream("p", Limits(tpm=60_000, rpm=60)), headroom=0.0, cost_per_night=100.0)
     assert play.traffic.reload(more, play.now) == [away(3, 402)], "its price is not known"
-    assert [dimension.limit_per_minute for dimension in play.traffic.view(play.now).pools[0].dimensions] == [6_000, 60]
+    assert [dimension.limit_per_minute for dimension in play.traffic.view(play.now).pools[0].dimensions] == [60_000, 60]
     assert play >> Ended(1, End.SERVED, Usage(1, 1), cost_usd=1.0)
     assert play.traffic.reload(GatewaySettings(), play.now) == []
     assert play >> ask(4) << away(4, 503)
+
+
+@pytest.mark.parametrize("learn", [False, True])
+def test_a_limit_that_the_user_changes_counts_at_once_and_levels_are_kept(learn: bool) -> None:
+    play = Playbook(SMALL, upstream("p", SMALL, learn=learn), margin=1.0) >> ask(1) << sent(1) >> Ended(1, End.SERVED, Usage(1000, 1000))
+    for tpm, level in ((60_000, 4_000), (3_000, 3_000), (6_000, 3_000)):
+        play.traffic.reload(settings(upstream("p", Limits(tpm=tpm), learn=learn), margin=1.0), play.now)
+        (shown,) = play.traffic.view(play.now).pools[0].dimensions
+        assert (shown.limit_per_minute, shown.capacity, shown.level) == (tpm, tpm, level)
+
+
+def test_a_limit_that_the_provider_said_stays_and_the_users_binds_when_it_is_less() -> None:
+    play = Playbook(SMALL, upstream("p", SMALL), margin=1.0) >> ask(1) << sent(1)
+    play >> Responded(1, Observed({"tokens": Level(6_000, 5_000)})) >> Began(1, Usage(1000, 0))
+    for tpm, limit in ((60_000, 6_000), (3_000, 3_000), (60_000, 6_000)):
+        play.traffic.reload(settings(upstream("p", Limits(tpm=tpm)), margin=1.0), play.now)
+        assert play.traffic.view(play.now).pools[0].dimensions[0].limit_per_minute == limit
+    play.traffic.reload(settings(upstream("p", Limits(tpm=60_000), learn=False), margin=1.0), play.now)
+    assert play.traffic.view(play.now).pools[0].dimensions[0].limit_per_minute == 60_000
+
+
+def test_a_limit_that_the_user_takes_away_is_none_any_more() -> None:
+    play = Playbook(SMALL, upstream("p", Limits(rpm=60, tpm=6_000)), hold_s=1e5) >> [ask(1), ask(2), ask(3)] << sent(1) << sent(2)
+    assert play.traffic.reload(settings(upstream("p", Limits(rpm=60))), play.now) == [sent(3)]
+    assert [dimension.name for dimension in play.traffic.view(play.now).pools[0].dimensions] == ["requests"]
+    assert play >> Responded(1, Observed({"requests": Level(60, 58)})) >> Began(1, Usage(1000, 0))
+    assert play >> Ended(1, End.SERVED, SERVED)
 
 
 def test_agents_that_are_long_gone_are_forgotten_but_not_what_they_spent() -> None:
