@@ -41,6 +41,7 @@ VERBS = {
     "doctor": "Check this machine and what nightcrew keeps on it.",
     "up": "Start the supervisor.",
     "down": "Stop the supervisor; agents go on.",
+    "audit": "Check the record of who was refused, and of keys.",
     "completion": "Print what makes a shell complete verbs and names.",
     "bench": "Measure spawning, idling and adopting on this machine.",
 }

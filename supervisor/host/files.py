@@ -32,7 +32,7 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o600) -> None:
             raise
         _sync_directory(path.parent)
     except OSError as error:
-        raise _write_error(path, error) from error
+        raise write_error(path, error) from error
 
 
 def _sync_directory(path: Path) -> None:
@@ -43,7 +43,8 @@ def _sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def _write_error(path: Path, error: OSError) -> HostError:
+def write_error(path: Path, error: OSError) -> HostError:
+    """What the system's refusal to write `path` is in our words: DiskFull or ToolFailed."""
     why = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull("cannot write", on=str(path), why=why, kept="the old content", hint="free space and try again")
@@ -65,7 +66,7 @@ def private_dir(path: Path) -> Path:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise _not_private(path, "it is not a directory but a link or a file") from error
-        raise _write_error(path, error) from error
+        raise write_error(path, error) from error
     try:  # by its handle: nobody can swap the directory between the check and the repair
         state = os.fstat(handle)
         if state.st_uid != os.geteuid():

@@ -113,6 +113,11 @@ class Home:
         return self.root / "secret"
 
     @property
+    def audit(self) -> Path:
+        """Who was refused, and which keys came and went: records that are chained, see `nightcrew audit verify`."""
+        return self.root / "audit.jsonl"
+
+    @property
     def keys(self) -> Path:
         """One file a provider's key (0600 in a 0700 directory)."""
         return self.root / "keys"

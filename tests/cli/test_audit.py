@@ -1,0 +1,33 @@
+"""`nightcrew audit`."""
+
+from __future__ import annotations
+
+import json
+
+from supervisor.core.errors import NotFound
+from supervisor.host import files, secrets
+from supervisor.host.audit import Audit
+from supervisor.host.clock import SystemClock
+from tests.support import House
+
+
+def test_there_is_none_at_first(house: House) -> None:
+    for verb in ("verify", "show"):
+        done = house.run("audit", verb)
+        assert (done.returncode, "no audit log" in done.stderr) == (NotFound.exit_code, True)
+
+
+def test_it_is_shown_and_checked(house: House) -> None:
+    files.private_dir(house.home.root)
+    log = Audit(house.home.audit, secrets.own(house.home.secret), SystemClock(), "gateway")
+    for number in range(3):
+        log.note("token refused", {"why": f"it has ended \x1b[31m{number}"})
+    assert house.ok("audit", "verify") == "3 records, whole\n"
+    shown = house.ok("audit", "show", "-n", "2").splitlines()
+    assert len(shown) == 2
+    assert "gateway    token refused: why it has ended \\x1b[31m2" in shown[1]
+    assert json.loads(house.ok("audit", "show", "--json"))["records"][0]["seq"] == 1
+    house.home.audit.write_bytes(house.home.audit.read_bytes().replace(b"[31m1", b"[31m7"))
+    done = house.run("audit", "verify")
+    assert (done.returncode, done.stdout) == (1, "line 2: it is no record of ours, or was changed\n")
+    assert json.loads(house.run("audit", "verify", "--json").stdout)["line"] == 2
