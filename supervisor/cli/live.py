@@ -88,17 +88,18 @@ def whole_screen() -> Iterator[None]:
         sys.stdout.flush()
 
 
-def frame(home: Home, views: list[queries.TaskView], alerts: list[str], now: float) -> str:
-    """One screen: a heading, the most urgent tasks that fit, what was left out, and the latest alerts."""
+def frame(home: Home, views: list[queries.TaskView], alerts: list[str], now: float, *, gateway: str = "") -> str:
+    """One screen: a heading, the most urgent tasks that fit, what was left out, the gateway's line if any, and the latest alerts."""
     columns, rows = shutil.get_terminal_size()
     views = status.by_urgency(views)
     nobody = "" if lock.holder(home.lock) is not None else "  NO SUPERVISOR: nightcrew up -d"
     heading = f"nightcrew {_short(os.fspath(home.root))}  {status.clock(now)}  {status.tally(views) or 'nothing to do'}{nobody}"
-    room = max(1, rows - 3 - len(alerts[-3:]))
+    room = max(1, rows - 3 - bool(gateway) - len(alerts[-3:]))
     color = common.use_color()
     lines = [status.line(view, now, width=columns - 1, color=color, detail=status.detail(view, home.root)) for view in views[:room]]
     if len(views) > room:
         lines.append(f"  … and {len(views) - room} more: nightcrew status")
+    lines += [status.cut(gateway, columns - 1)] if gateway else []
     lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]
     return "\x1b[K\n".join([status.cut(heading, columns - 1), "", *lines]) + "\x1b[K"
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -93,10 +94,13 @@ def shape(house: House) -> Any:
 
 def test_where_there_never_was_one_it_says_so(house: House) -> None:
     done = house.run("gateway", "status")
-    assert (done.returncode, done.stdout) == (0, "") and "there never was a gateway here" in done.stderr
+    assert (done.returncode, done.stdout) == (0, "") and "no gateway runs here; next: nightcrew up -d with a provider's key" in done.stderr
     found = shape(house)
     assert (found["schema"], found["running"]) == (1, False)
     assert json.loads(house.ok("status", "--json"))["gateway"] is None
+    for verb in ("metrics", "reload"):
+        done = house.run("gateway", verb)
+        assert done.returncode == 5 and done.stderr.startswith("nightcrew: no gateway runs here; next: ")
     assert not house.home.secret.exists(), "looking makes nothing"
 
 
@@ -112,8 +116,8 @@ def test_a_running_gateway_at_a_glance(living: Place) -> None:
     (pool,) = found["pools"]
     assert (pool["key"], pool["breaker"]) == ("sim/anthropic/opus-4", "closed")
     text = house.ok("gateway", "status")
-    assert f"127.0.0.1:{gate.port}, pid {gate.pid}" in text and "sim/anthropic/opus-4  closed" in text and "\x1b" not in text
-    (agent,) = [line for line in text.splitlines() if line.startswith("1121-k3f9/lint")]
+    assert f"127.0.0.1:{gate.port}, pid {gate.pid}" in text and "sim/anthropic/opus-4  breaker closed" in text and "\x1b" not in text
+    (agent,) = [line for line in text.splitlines() if line.startswith("lint ")]
     assert f"${rows[0]['cost_usd']:.4f}" in agent
 
 
@@ -131,7 +135,7 @@ def test_the_crews_status_has_a_line_of_it_and_stays_light(living: Place) -> Non
 def test_after_its_end_the_last_figures_are_there(ended: Place) -> None:
     house = ended.house
     text = house.ok("gateway", "status")
-    assert text.startswith("gateway  no gateway is running\n         its last request was ") and "1121-k3f9/lint" in text
+    assert text.startswith("gateway  no gateway is running\n         its last request was ") and "run 1121-k3f9\nAGENT" in text
     found = shape(house)
     assert (found["running"], found["figures"]["requests"], found["agents"][0]["used_tpm"]) == (False, 1, None)
     assert RFC3339.fullmatch(found["last"])
@@ -171,16 +175,24 @@ def test_a_recorded_run_is_answered_again_without_gateway_and_provider(ended: Pl
     with served(house, "gateway", "replay", "1121-k3f9") as url:
         assert post(url, kit.messages("lint"), "another token") == (200, ended.answer)
         status, body = post(url, kit.messages("something else"), "another token")
-        assert status == 404 and b"run 1121-k3f9 recorded no such request" in body
+        assert status == 404 and b"nightcrew gateway: run 1121-k3f9 recorded no such request" in body
     tapes = [path for path in house.home.recordings.rglob("*") if path.is_file()]
     assert len(tapes) == 1 and kit.KEY not in recording.read(tapes[0]).body.decode()
     done = house.run("gateway", "replay", "9999-none")
-    assert done.returncode == 4 and "no recording of 9999-none" in done.stderr
+    assert done.returncode == 4 and "no run 9999-none" in done.stderr
 
 
 def test_replay_without_an_account_is_not_found(house: House) -> None:
     done = house.run("gateway", "replay", "1121-k3f9")
     assert done.returncode == 4 and "no request ever went through a gateway here" in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_clear_line(house: House) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = house.run("gateway", "sim", "--port", str(port))
+    assert done.returncode == 1
+    assert done.stderr == f"nightcrew: cannot listen 127.0.0.1:{port}: another program has this port; next: give another --port\n"
 
 
 def test_the_simulated_provider_limits_as_it_was_told(house: House) -> None:
@@ -214,10 +226,13 @@ def test_watch_redraws_until_ctrl_c(living: Place, terminal: Callable[..., Termi
     here.nightcrew("gateway", "status", "--watch", env={"NIGHTCREW_HOME": str(house.home.root)})
     here.sees("0 in flight")
     turn(living.gate, "1121-k3f9/watched", "watched")
-    screen = here.sees("1121-k3f9/watched")
-    assert "sim/anthropic/opus-4  closed" in screen
+    screen = here.sees("watched")
+    assert "sim/anthropic/opus-4  breaker closed" in screen
     here.press("C-c")
     here.sees("left with 130")
+    here.nightcrew("status", "--watch", env={"NIGHTCREW_HOME": str(house.home.root)})
+    here.sees("gateway  0 in flight")
+    here.press("C-c")
     done = house.run("gateway", "status", "--watch")
     assert done.returncode == 2 and "--watch needs a terminal" in done.stderr
     assert house.run("gateway", "status", "--watch", "--json").returncode == 2

@@ -60,9 +60,9 @@ def shown(what: dict[str, Any], width: int = 200) -> str:
 def test_the_heading_and_the_totals() -> None:
     text = shown(shape())
     assert text.splitlines()[:5] == [
-        "gateway  up 3h12m, 127.0.0.1:43817, pid 4242; 12 in flight, 31 queued",
+        "gateway  up 3h12m, 127.0.0.1:43817, pid 4242, 12 in flight, 31 queued",
         "         anthropic/opus-4: 31 queued, a new request waits 41s",
-        "last 5m  318 requests, 1.06/s, 1.3k tokens/s, errors 0.3%; 429: 2 theirs, 3 ours",
+        "last 5m  318 requests, 1.06/s, 1.3k tokens/s, errors 0.3%, 429: 2 theirs, 3 ours",
         "         $4.21, 80k tokens/$, cache hits 91%",
         "         P50/P95/P99 s: wait 0.1/3.2/12, first byte 1.2/6.0/19, turn 4.1/12/31",
     ]
@@ -75,10 +75,11 @@ def test_one_line_an_agent_who_waits_longest_first() -> None:
         )
     )
     heading, *lines = text.partition("AGENT")[2].splitlines()
-    assert [line.split()[0] for line in lines] == ["1121-k3f9/cart", "1121-k3f9/lint", "1121-k3f9/docs"]
+    assert "\n\nrun 1121-k3f9\nAGENT" in text, "the one run is said once"
+    assert [line.split()[0] for line in lines] == ["cart", "lint", "docs"]
     assert "CACHE" in heading and "FIRST BYTE" in heading
     cart = lines[0].split()
-    wanted = ["1121-k3f9/cart", "normal", "████░░", "12k/16k", "20k", "#4", "41s", "0.1/3.2/12", "1.2/6.0/19", "4.1/12/31", "$4.21", "91%"]
+    wanted = ["cart", "normal", "████░░", "12k/16k", "20k", "#4", "41s", "0.1/3.2/12", "1.2/6.0/19", "4.1/12/31", "$4.21", "91%"]
     assert cart[: len(wanted)] == wanted
 
 
@@ -99,10 +100,79 @@ def test_at_80_columns_the_table_has_what_matters_most() -> None:
 
 def test_a_breaker_says_why_and_when_it_tries_again() -> None:
     text = shown(shape(pools=(pool(breaker=BreakerState.OPEN, breaker_why="429 from the provider", opens_in_s=12.0, exhausted_in_s=None),)))
-    assert "work/anthropic/opus-4  open  input █████░ 82%" in text
+    assert "work/anthropic/opus-4  breaker OPEN  input █████░ 82%" in text
     assert "  429 from the provider; tries again in 12s" in text
     assert "  others use 3.2k input/min of it" in text and "  5h window 83% used, resets in 1h12m" in text
-    assert "work/anthropic/opus-4  closed  empty in 41s  input" in shown(shape())
+    assert "work/anthropic/opus-4  breaker closed  empty in 41s  input" in shown(shape())
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("key refused", "next: mend the key file, then nightcrew gateway reload"),
+        ("spend cap reached: 400", "next: raise the spend limit at the provider"),
+        ("unreachable: connection refused", "next: see its url in the settings, then nightcrew doctor"),
+    ],
+)
+def test_what_a_person_must_mend_names_the_next_step(why: str, said: str) -> None:
+    assert said in shown(shape(pools=(pool(breaker=BreakerState.OPEN, breaker_why=why, opens_in_s=12.0),)), 80)
+
+
+def test_who_is_done_and_what_nothing_uses_leave_the_screen() -> None:
+    what = shape(agent("r/works"), agent("r/late", in_flight=0, used_tpm=0.0), agent("r/over", in_flight=0, used_tpm=0.0), agent("r/just"))
+    for one in what["agents"]:
+        one["ended"] = one["name"] in ("r/over", "r/just")
+    text = shown(what)
+    assert "over" not in text and text.splitlines()[-1] == "and 1 that is done"
+    assert all(f"\n{name} " in text for name in ("works", "late", "just")), "one that ended a moment ago is still there"
+    pools = (pool(in_flight=0), pool(breaker=BreakerState.OPEN, in_flight=0))
+    what = shape(pools=pools)
+    what["lanes"] = []
+    what["pools"] = [{**one, "figures": None} for one in what["pools"]]
+    text = shown(what)
+    assert "breaker OPEN" in text and "breaker closed" not in text and "and 1 limit that nothing uses" in text
+    assert "empty in" not in text, "nothing is under way that could empty it"
+    assert "OPEN" not in shown({**what, "accounts": ["another"]}), "its upstream is gone"
+
+
+@pytest.mark.parametrize("rows", [12, 15, 24])
+def test_the_last_row_says_how_many_more(rows: int) -> None:
+    what = shape(*(agent(f"r/agent-{number:02}") for number in range(30)))
+    lines = gateway.text(what, NOW, width=80, color=False, rows=rows).splitlines()
+    there = sum(line.startswith("agent-") for line in lines)
+    assert len(lines) == rows and lines[-1] == f"… and {30 - there} more agents"
+    assert there > 0 or rows == 12, "its limits and totals take all of the smallest"
+    one = gateway.text(shape(agent("r/a"), agent("r/b")), NOW, width=80, color=False, rows=13)
+    assert one.splitlines()[-1] == "… and 2 more agents"
+    assert "more" not in gateway.text(what, NOW, width=80, color=False, rows=60)
+
+
+def test_caps_are_shown_where_there_are_any() -> None:
+    held = agent("r/held", queued=1, place=None, cap_tpm=6000.0, cost_usd=1.08)
+    what = shape(held, agent("q/other"))
+    assert "tonight" not in shown(what)
+    what |= {"tonight_usd": 1.08, "caps": {"cost_per_night": 3.0}}
+    what["agents"][0]["cost_max"] = 3.0
+    text = shown(what, 80)
+    assert "tonight $1.08 of $3.00" in text
+    (heading,) = [line.split() for line in text.splitlines() if line.startswith("AGENT")]
+    assert heading[:2] == ["AGENT", "RUN"] and "CAP" in heading and "CAP" not in shown(shape(agent("r/other")))
+    (row,) = [line for line in text.splitlines() if line.startswith("held")]
+    assert "own cap" in row and "6.0k" in row and "$1.08 of $3.00" in row
+
+
+def test_nothing_is_minus_zero() -> None:
+    text = shown(shape(agent("r/a", used_tpm=-0.3), pools=(pool(dimensions=(DimensionView("input", 1.0, 1.0, 1.0, 0.0, 0.0, -0.001),)),)))
+    assert "-0" not in text and " 0/16k" in text and " 0%" in text
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_what_does_not_fit_goes_on_in_the_next_line(width: int) -> None:
+    problem = ToolFailed(
+        "there is no key for the upstream", on="try", why="no file /home/person/.nightcrew/keys/try.key", hint="put it there"
+    )
+    assert "…" not in shown(shape(problems=(problem,)), width)
+    assert "next: put it there" in " ".join(shown(shape(problems=(problem,)), width).split())
 
 
 def test_what_an_agent_is_called_cannot_drive_the_terminal() -> None:
@@ -114,7 +184,7 @@ def test_colour_only_when_it_is_wanted() -> None:
     broken = shape(pools=(pool(breaker=BreakerState.OPEN),), problems=(ToolFailed("cannot read the key"),))
     assert "\x1b" not in gateway.text(broken, NOW, width=100, color=False)
     colored = gateway.text(broken, NOW, width=100, color=True)
-    assert "\x1b[31mopen\x1b[0m" in colored and "\x1b[31m! cannot read the key" in colored
+    assert "\x1b[31mOPEN\x1b[0m" in colored and "\x1b[31m! cannot read the key" in colored
     assert "\x1b[32mclosed\x1b[0m" in gateway.text(shape(), NOW, width=100, color=True)
 
 
@@ -129,15 +199,21 @@ def test_a_price_that_is_not_known_is_never_a_zero(known: float, unpriced: int, 
 
 def test_the_one_line_for_status() -> None:
     what = shape(agent("1121-k3f9/lint"), pools=(pool(breaker=BreakerState.HALF_OPEN),))
-    said = "12 in flight, 31 queued, a new request waits 41s, 12k tokens/min, $4.21 in 5m, breaker of work/anthropic/opus-4 half-open: one request tries"
-    assert gateway.line(what) == f"gateway  {said}"
+    said = "12 in flight, 31 queued, a new request waits 41s, 12k tokens/min, $4.21 in 5m"
+    assert gateway.line(what) == f"gateway  breaker of work/anthropic/opus-4 half-open: one request tries, {said}"
+    refused = pool(breaker=BreakerState.OPEN, breaker_why="key refused")
+    what = shape(
+        pools=(pool(breaker=BreakerState.HALF_OPEN), refused), problems=(ToolFailed("there is no key for the upstream", on="try"),)
+    )
+    trouble = "! there is no key for the upstream try, breaker of work/anthropic/opus-4 OPEN (key refused; next: mend the key file, then "
+    assert gateway.line(what).startswith(f"gateway  {trouble}nightcrew gateway reload) and 1 more, 24 in flight")
 
 
 def test_nothing_that_moves_is_unknown_without_figures() -> None:
     view = TrafficView((pool(exhausted_in_s=None, dimensions=(), windows=()),), (agent("run/a", share_tpm=None),), {}, {})
     page = {"port": 1, "pid": 2, "since": NOW, "running": True, **status(view, Window(300.0, {}, {}, Figures()), ())}
     text = shown(gateway._priced(page))
-    assert "0 requests" in text and "errors -" in text and "- tokens/$" in text and "run/a" in text
+    assert "0 requests" in text and "errors -" in text and "- tokens/$" in text and "run run\nAGENT" in text
     assert "nan" not in text.lower() and "None" not in text
 
 
@@ -173,7 +249,7 @@ def test_the_account_speaks_while_no_gateway_runs(home: Home) -> None:
     assert json.loads(json.dumps(what)) == what
     text = gateway.text(what, NOW + 7200, width=80, color=False)
     assert text.startswith("gateway  no gateway is running\n         its last request was 2h00m ago; up to then:\nlast 5m  2 requests")
-    assert AGENT in text and "closed" not in text
+    assert AGENT.partition("/")[2] in text and "closed" not in text
     assert gateway.line(what) == "gateway  no gateway is running"
 
 

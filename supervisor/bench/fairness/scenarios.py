@@ -124,8 +124,11 @@ def judge(found: Mapping[str, Sequence[Figures]]) -> Iterator[dict[str, Any]]:
 def table(report: Mapping[str, Any]) -> str:
     """The report for people."""
     seeds, names = report["seeds"], [field.name for field in fields(Figures)]
+    short = report["virtual_s"] < HOUR_S
     lines = [
         f"{report['virtual_s'] / 60:g} virtual minutes, {report['limit_tpm']:,.0f} tokens a minute, mean of seeds {seeds[0]}-{seeds[-1]}",
+        *(["This is too short for the aims, which are of an hour: leave --quick away to judge by them."] if short else []),
+        "Rows: the gateway with four crews, from no_gateway on what others do instead, with the first crew; docs/bench.md says more.",
         "",
         f"{'':14}" + "".join(f"{name.replace('_', ' '):>14}" for name in names),
         *(f"{name:14}" + "".join(f"{figures[key]:>14,}" for key in names) for name, figures in report["scenarios"].items()),

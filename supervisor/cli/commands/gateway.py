@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import shutil
 import time
 
 import click
 
 from supervisor.cli import common
 from supervisor.cli.names import run_id
-from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.errors import NotFound, NotRunning, ToolFailed, UsageError
 from supervisor.host.paths import Home, home
+from supervisor.ledger import queries
+
+_NONE = "no gateway runs here"
+_START = "nightcrew up -d with a provider's key, docs/gateway.md"
 
 
 @click.group(name="gateway")
@@ -43,9 +49,9 @@ def status(watch: bool, as_json: bool) -> None:
         _watch(where)
     shape = face.look(where, time.time())
     if as_json:
-        common.print_json(**(face.printed(shape) if shape else {"running": False, "why": "there never was a gateway here"}))
+        common.print_json(**(face.printed(shape) if shape else {"running": False, "why": _NONE}))
     elif shape is None:
-        common.say("there never was a gateway here; next: nightcrew up, with a provider's key (docs/gateway.md)")
+        common.say(f"{_NONE}; next: {_START}")
     else:
         common.show(face.text(shape, time.time(), width=common.width(), color=common.use_color()))
 
@@ -58,11 +64,20 @@ def _watch(where: Home) -> None:
     with live.whole_screen():
         while True:
             shape, now = face.look(where, time.time()), time.time()
-            said = "there never was a gateway here"
+            said = f"{_NONE}; next: {_START}"
             if shape is not None:
-                said = face.text(shape, now, width=common.width() - 1, color=common.use_color())
+                rows = shutil.get_terminal_size().lines - 1
+                said = face.text(shape, now, width=common.width() - 1, color=common.use_color(), rows=rows)
             live.draw(live.fitted(said))
             time.sleep(1.0)
+
+
+def _with_gateway() -> Home:
+    """The home, where a gateway has been: asking for one makes the secret, which a fresh home has no place for."""
+    where = home()
+    if not where.gateway_record.exists():
+        raise NotRunning(_NONE, hint=_START)
+    return where
 
 
 @command.command()
@@ -74,7 +89,7 @@ def metrics() -> None:
     """
     from supervisor.gateway import pages
 
-    click.echo(pages.fetch(home(), pages.METRICS).decode(), nl=False)
+    click.echo(pages.fetch(_with_gateway(), pages.METRICS).decode(), nl=False)
 
 
 @command.command()
@@ -86,7 +101,7 @@ def reload() -> None:
     """
     from supervisor.gateway import pages
 
-    pages.ask(home(), pages.RELOAD, post=True)
+    pages.ask(_with_gateway(), pages.RELOAD, post=True)
     common.say("the gateway has read its settings again")
 
 
@@ -110,15 +125,27 @@ def replay(run: str, port: int, paced: bool) -> None:
 
     where = home()
     if not where.gateway_account.exists():
+        _must_be(where, run)
         raise NotFound("no recording of", on=run, why="no request ever went through a gateway here", hint="nightcrew gateway status")
     with contextlib.closing(schema.connect_readonly(where.gateway_account)) as db:
-        shelf = server.Shelf(db, where.recordings, run)
+        try:
+            shelf = server.Shelf(db, where.recordings, run)
+        except NotFound:
+            _must_be(where, run)
+            raise
 
     def ready(bound: int) -> None:
         click.echo(f"http://127.0.0.1:{bound}")
         common.say(f"{len(shelf)} recorded answers of {run}; Ctrl-C ends it")
 
     asyncio.run(server.serve(shelf, port, ready, paced=paced))
+
+
+def _must_be(where: Home, run: str) -> None:
+    """Raise NotFound when there is a ledger and it knows of no such run: that is another mistake than a run of which nothing was kept."""
+    if where.ledger.exists():
+        with contextlib.closing(common.ledger(where)) as db:
+            queries.run(db, run)
 
 
 @command.command()
@@ -152,4 +179,11 @@ def sim(
         click.echo(url)
         common.say("a simulated provider; Ctrl-C ends it")
 
-    provider.serve(provider.SimSettings(port=port, needs_key=False, limits=limits, latency_s=latency, speed=speed, seed=seed), announce)
+    settings = provider.SimSettings(port=port, needs_key=False, limits=limits, latency_s=latency, speed=speed, seed=seed)
+    try:
+        provider.serve(settings, announce)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        why = "another program has this port" if error.errno == errno.EADDRINUSE else "it is not for ordinary users"
+        raise ToolFailed("cannot listen", on=f"127.0.0.1:{port}", why=why, hint="give another --port") from None

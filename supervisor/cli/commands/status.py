@@ -15,8 +15,8 @@ from supervisor.cli import common
 from supervisor.cli.names import any_name
 from supervisor.core.errors import NightcrewError, UsageError, one_line
 from supervisor.daemon import lock
+from supervisor.faces import spent, tasks_json
 from supervisor.faces import status as text
-from supervisor.faces import tasks_json
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
@@ -95,10 +95,14 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
             click.echo(f"run {run.id}  {one_line(run.title)}  {counts}")
     elif not views:
         common.say("nothing to do; next: nightcrew run PLAN")
-    if name is None:
-        shape, said = _gateway(where)
-        if shape is not None and (shape["running"] or any(not view.final for view in views)):
-            common.show(text.cut(said, common.width()))
+    if name is None and (said := _gateway_line(where, views)):
+        common.show(text.cut(said, common.width()))
+
+
+def _gateway_line(where: Home, views: list[queries.TaskView]) -> str:
+    """Of a gateway that runs, and of one that should since somebody works; else empty."""
+    shape, said = _gateway(where)
+    return said if shape is not None and (shape["running"] or any(not view.final for view in views)) else ""
 
 
 def _gateway(where: Home) -> tuple[dict[str, Any] | None, str]:
@@ -122,6 +126,8 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
         click.echo(f"  worktree  {view.worktree}")
     if view.epoch:
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
+    if taken := spent.of([view.result]):
+        click.echo(f"  models    {spent.text(taken, text.age(taken['wait_s']))}")
     for entry in queries.journal(db, view.id):
         click.echo(f"  {text.history(entry)}")
 
@@ -136,5 +142,6 @@ def _watch(where: Home, name: str | None) -> None:
             if where.ledger.exists() or name is not None:
                 with contextlib.closing(common.ledger(where)) as db:
                     _, views = _views(db, name, everything=False)
-            live.draw(live.frame(where, views, [], time.time()))
+            gateway = _gateway_line(where, views) if name is None else ""
+            live.draw(live.frame(where, views, [], time.time(), gateway=gateway))
             time.sleep(1.0)

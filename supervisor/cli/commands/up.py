@@ -39,6 +39,9 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
 
         answer = start.ensure_running(where, file, common.say)
         common.say(f"the supervisor runs (pid {answer['pid']}); nightcrew attach supervisor")
+        said, wrong = start.await_gateway(where)
+        for line in filter(None, [said, *wrong]):
+            common.say(line)
         return
     if rest != dict(os.environ):  # so that no key stands in /proc/PID/environ of the supervisor for as long as it lives
         os.execve(sys.executable, [sys.executable, "-I", "-m", "supervisor.cli.main", *sys.argv[1:]], rest)  # noqa: S606 - ourselves again

@@ -122,17 +122,18 @@ def _crew(facts: Mapping[str, Any]) -> Iterable[str]:
     lost = [f"- **{text(one.name)}** {one.state}: {text(one.reason)}; {code(one.command)}" for one in words.failures(facts)]
     if lost:
         yield "## Did not end well\n\n" + "\n".join(lost)
-    rows = []
-    for task in facts["tasks"]:
-        time = words.spent(task)
-        state = task["state"] + (f", attempt {task['epoch']}" if task["epoch"] > 1 else "")
-        rows.append([code(task["name"]), state, seconds(time.setup), seconds(time.work), seconds(task["cpu_s"]), code(task["last_line"])])
-    said = words.at_once(facts)
-    yield (
-        "## The crew\n\n"
-        + (f"{text(said)}\n\n" if said else "")
-        + (_table(["Task", "State", "Set-up:", "Work:", "CPU:", "Last line"], rows) if rows else "No task belongs to this run.")
-    )
+    taken = words.models(facts)
+    heads = ["Task", "State", "Set-up:", "Work:", "CPU:", *(["Models"] if taken else []), "Last line"]
+    rows = [_task(task, models=bool(taken)) for task in facts["tasks"]]
+    said = [text(one) for one in (words.at_once(facts), f"Models: {taken}." if taken else "") if one]
+    yield "\n\n".join(["## The crew", *said, _table(heads, rows) if rows else "No task belongs to this run."])
+
+
+def _task(task: Mapping[str, Any], *, models: bool) -> list[str]:
+    time = words.spent(task)
+    state = task["state"] + (f", attempt {task['epoch']}" if task["epoch"] > 1 else "")
+    times = [seconds(time.setup), seconds(time.work), seconds(task["cpu_s"])]
+    return [code(task["name"]), state, *times, *([text(words.models(task))] if models else []), code(words.last_line(task))]
 
 
 def _parallel(facts: Mapping[str, Any]) -> str:

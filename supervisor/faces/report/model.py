@@ -17,7 +17,7 @@ from supervisor.core.analysis.nouns import Finding, Severity, order
 from supervisor.core.errors import HostError
 from supervisor.core.result import rfc3339
 from supervisor.core.states import TaskState
-from supervisor.faces import status
+from supervisor.faces import spent, status
 from supervisor.host import files
 from supervisor.ledger import queries
 from supervisor.ledger.queries import RunView, TaskView
@@ -36,6 +36,7 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
     found = figures.figures(told.spans(outcomes), _cores(outcomes), told.spoilt(outcomes))
     crew = [one.facts for one in analysts if one.facts is not None and one.phase is Phase.CREW]
     summary = lead.summary(analysts, found) if analysts else None
+    tasks = [_task(db, view, outcome, root) for view, outcome in zip(views, outcomes, strict=True)]
     return {
         "schema": SCHEMA,
         "generated": rfc3339(now),
@@ -48,7 +49,8 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
         "findings_total": sum(facts.severities.get(severity, 0) for facts in crew for severity in Severity),
         "exclude": _excluded(outcomes),
         "figures": found.to_json() if found else None,
-        "tasks": [_task(db, view, outcome, root) for view, outcome in zip(views, outcomes, strict=True)],
+        "spent": spent.total(task["spent"] for task in tasks),
+        "tasks": tasks,
     }
 
 
@@ -93,6 +95,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], root: Path) -> dict[str, Any]:
     result = view.result or {}
+    attempts = queries.attempts(db, view.id)
     return {
         "id": view.id,
         "name": view.name,
@@ -106,8 +109,9 @@ def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], ro
         "commits": result.get("commits", 0),
         "diff": result.get("diff"),
         "cpu_s": result.get("cpu_s"),
+        "spent": spent.of(json.loads(row["result"]) for row in attempts if row["result"]),
         "last_line": _last_line(root / "runs" / view.id / str(view.epoch)),
-        "attempts": [_attempt(row) for row in queries.attempts(db, view.id)],
+        "attempts": [_attempt(row) for row in attempts],
     }
 
 

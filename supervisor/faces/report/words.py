@@ -13,6 +13,8 @@ from typing import Any
 from supervisor.core.analysis.nouns import REPOSITORY, Perspective
 from supervisor.core.analysis.nouns import many as many  # the pages take their words from here, this one too
 from supervisor.core.errors import one_line
+from supervisor.faces.spent import text as spent_words
+from supervisor.faces.status import cut
 
 Report = Mapping[str, Any]
 """The whole of `report.json`, schema 1."""
@@ -328,6 +330,21 @@ def spent(task: Mapping[str, Any]) -> Spent:
         for part, begin, end in parts(attempt):
             totals[part] = totals.get(part, 0.0) + end - begin
     return Spent(totals.get("setup"), totals.get("held"), totals.get("work"))
+
+
+LAST_LINE = 200
+"""Characters of a task's last line on a page; report.json has all of it."""
+
+
+def last_line(task: Mapping[str, Any]) -> str:
+    """Its beginning, with an ellipsis when some is left out."""
+    return cut(task["last_line"], LAST_LINE)
+
+
+def models(of: Mapping[str, Any]) -> str:
+    """What a task, or the whole report, took of models: `61k tokens, $0.33, waited 12.0 s`; empty when nothing is known of any."""
+    taken = of.get("spent")
+    return spent_words(taken, seconds(taken["wait_s"])) if taken else ""
 
 
 _HELD_S = 0.1

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.errors import one_line
+from supervisor.faces import spent
 from supervisor.faces.report import html, markdown
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, report, sample, summary, task, young
 
@@ -145,6 +146,22 @@ def test_columns_without_news_are_left_out() -> None:
 
     assert "Unparsable" not in heads() and ">Parts" not in heads()
     assert "Unparsable" in heads(unparsable=1) and ">Parts" in heads(shards=3)
+
+
+def test_what_models_took_is_told_a_task_and_in_sum() -> None:
+    lint, cart = {"tokens": 61_000, "cost_usd": 0.25, "wait_s": 12.0}, {"tokens": 500, "cost_usd": None, "wait_s": 0.0}
+    made = report(tasks=[task("lint", spent=lint), task("cart", spent=cart), task("docs", spent=None)], spent=spent.total([lint, cart]))
+    for text in (Page(html.render(made)).text, markdown.render(made).replace("`", "")):
+        assert "Models: 62k tokens, cost not known, waited 12.0 s." in text
+        assert "61k tokens, $0.2500, waited 12.0 s" in text and "500 tokens, cost not known" in text
+    assert "Models" not in Page(html.render(report(tasks=[task("lint")]))).text, "a report of before, or without any"
+    assert "Models" not in markdown.render(report(tasks=[task("lint", spent=None)], spent=None))
+
+
+def test_a_long_last_line_is_cut() -> None:
+    made = report(tasks=[task("lint", last_line="<b>" + "x" * 500)])
+    for text in (Page(html.render(made)).text, markdown.render(made)):
+        assert "x" * 196 + "…" in text and "x" * 197 not in text
 
 
 def test_without_a_baseline_the_crew_says_how_long_it_took() -> None:

@@ -1,0 +1,44 @@
+"""What a task's requests to models took, from its results. Standard library only: `status` imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from supervisor.faces.figures import money, short
+
+Spent = Mapping[str, Any]
+"""`tokens` (every kind), `cost_usd` (null when a part of it is not known) and `wait_s` (seconds of waiting for the limit)."""
+
+_KINDS = ("input", "output", "cache_read", "cache_write")
+
+
+def of(results: Iterable[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """Of the attempts whose `result.json` these are; None when none of them knows of any token."""
+    found = []
+    for result in results:
+        tokens = (result or {}).get("tokens") or {}
+        known = [tokens[kind] for kind in _KINDS if tokens.get(kind) is not None]
+        if result is not None and known:
+            wait = (result.get("waits") or {}).get("tokens_s") or 0.0
+            found.append({"tokens": sum(known), "cost_usd": result.get("cost_usd"), "wait_s": wait})
+    return total(found)
+
+
+def total(parts: Iterable[Spent | None]) -> dict[str, Any] | None:
+    """All of them together; None when there is none."""
+    known = [part for part in parts if part]
+    if not known:
+        return None
+    costs = [part["cost_usd"] for part in known]
+    return {
+        "tokens": sum(part["tokens"] for part in known),
+        "cost_usd": None if None in costs else round(sum(costs), 6),
+        "wait_s": round(sum(part["wait_s"] for part in known), 3),
+    }
+
+
+def text(spent: Spent, wait: str) -> str:
+    """`61k tokens, $0.33, waited 12 s`; `wait` is the caller's way to say `wait_s`, which is left out below half a second."""
+    cost = "cost not known" if spent["cost_usd"] is None else money(spent["cost_usd"])
+    return f"{short(spent['tokens'])} tokens, {cost}" + (f", waited {wait}" if spent["wait_s"] >= 0.5 else "")

@@ -1,0 +1,59 @@
+"""What `up -d` and the first `run` say of the gateway."""
+
+from __future__ import annotations
+
+import socket
+
+from supervisor.host import files
+from tests.gateway.kit import KEY, upstream
+from tests.support import House
+
+DEAD_END = "http://127.0.0.1:9"
+"""Nobody listens there, and nothing is sent."""
+
+
+def up(house: House, more: str = "", *, key: bool = True) -> str:
+    """What `up -d` says with an upstream in the settings."""
+    files.private_dir(house.home.root)
+    house.config.write_text(f"{house.config.read_text()}{upstream(house.home, DEAD_END)}{more}")
+    if not key:
+        (house.home.keys / "sim.key").unlink()
+    return house.run("up", "-d").stderr
+
+
+def test_it_says_where_the_gateway_listens(house: House) -> None:
+    said = up(house)
+    record = house.gateway()
+    assert record is not None and f"nightcrew: the gateway listens on 127.0.0.1:{record.port}\n" in said
+    assert house.run("gateway", "status").stdout.startswith("gateway  up ")
+
+
+def test_it_says_that_a_key_is_missing(house: House) -> None:
+    said = up(house, key=False)
+    assert "the gateway listens on" in said and f"no file {house.home.keys / 'sim.key'}" in said
+
+
+def test_it_says_why_the_gateway_does_not_start(house: House) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = up(house, f"[gateway]\nport = {taken.getsockname()[1]}\n")
+    assert "the gateway did not start, and nothing new starts until it does: cannot listen 127.0.0.1" in said or (
+        "the gateway is being started; nothing new starts before it is ready" in said  # a machine so slow that the 5 s are over first
+    )
+
+
+def test_without_an_upstream_nothing_is_said_of_a_gateway(house: House) -> None:
+    assert "gateway" not in house.run("up", "-d").stderr
+
+
+def test_a_key_in_the_shell_is_offered_to_the_gateway_and_not_taken(house: House) -> None:
+    secret = {"ANTHROPIC_API_KEY": KEY}
+    said = house.run("add", "true", env=secret).stderr
+    assert "nightcrew: ANTHROPIC_API_KEY is set: nightcrew down && nightcrew up -d gives it to the gateway\n" in said
+    assert not house.home.keys.exists() and KEY not in said
+    assert "up -d gives" not in house.run("add", "true", env=secret).stderr, "only who starts the supervisor hears it"
+    house.ok("down")
+    assert "the gateway listens on" in house.run("up", "-d", env=secret).stderr
+    house.ok("down")
+    assert "up -d gives" not in house.run("add", "true", env=secret).stderr
