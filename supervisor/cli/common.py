@@ -7,13 +7,14 @@ import os
 import shutil
 import sqlite3
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from supervisor.core.errors import NotFound
-from supervisor.daemon import lock
+from supervisor.core.errors import NotFound, one_line
+from supervisor.daemon import lock, word
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
@@ -83,18 +84,35 @@ def typed(name: str) -> str:
     return name
 
 
+HEAR_S = 2.0
+"""Between two questions to the supervisor, which looks at its gateway as often."""
+
+
 class SupervisorWatch:
-    """Says, once, that nobody is there who would start or finish what is waited for."""
+    """Says, each once, what keeps that from going on which is waited for: no supervisor, or trouble with the gateway."""
 
     def __init__(self, where: Home) -> None:
         self._where = where
-        self._said = False
+        self._said: set[str] = set()
+        self._hear_at = 0.0
+        self._heard = word.Heard()
 
-    def look(self) -> None:
-        """Look whether a supervisor runs; cheap enough for every turn of a loop."""
-        if not self._said and lock.holder(self._where.lock) is None:
-            self._said = True
-            say("no supervisor is running: agents that live go on, nothing new starts; next: nightcrew up -d")
+    def look(self) -> word.Heard:
+        """Look whether a supervisor runs, and what it says; cheap enough for every turn of a loop."""
+        if lock.holder(self._where.lock) is None:
+            self._heard = word.Heard()
+            self._say("no supervisor is running: agents that live go on, nothing new starts; next: nightcrew up -d")
+        elif time.monotonic() >= self._hear_at:
+            self._heard = word.hear(self._where)
+            self._hear_at = time.monotonic() + HEAR_S
+            for trouble in self._heard.troubles:
+                self._say(f"the gateway: {one_line(trouble)}")
+        return self._heard
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            say(text)
 
 
 def settings_file() -> Path:

@@ -43,6 +43,15 @@ def held_back(before: Collection[TaskClass], delay_s: float, *, parked: bool) ->
     )
 
 
+def why_held(delay_s: float, *, parked: bool) -> str:
+    """Why a task of a class that is held back waits, in a person's words."""
+    if parked:
+        return "waits for the model limit (nothing is served before its reset)"
+    if delay_s < 1.0:
+        return "waits for the model limit"
+    return f"waits for the model limit (a request waits {f'{delay_s:.0f}s' if delay_s < 120 else f'{delay_s / 60:.0f}m'})"
+
+
 def waiting_for_traffic(crew: Crew) -> int:
     """How many tasks are ready and do not start because the models are busy."""
     return bool(crew.held_back) and sum(task.state is TaskState.READY and task.task_class in crew.held_back for task in crew.tasks.values())

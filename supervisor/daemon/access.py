@@ -11,6 +11,7 @@ from supervisor.core.errors import ToolFailed
 from supervisor.core.gateway import client_env
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.daemon import gateway_process
+from supervisor.daemon.models import Models
 from supervisor.host.paths import Home
 
 
@@ -20,19 +21,25 @@ class Access:
 
     home: Home
     secret: bytes
-    settings: GatewaySettings
+    models: Models
+
+    @property
+    def settings(self) -> GatewaySettings:
+        """Of the gateway, as they are now."""
+        return self.models.now()
 
     def variables(self, task: str, epoch: int, task_class: TaskClass) -> dict[str, str]:
         """The agent's variables. They are ours: neither the shell's nor a task's `params` override them, or an agent could go past the
         gateway and its limits. Raises ToolFailed when upstreams are configured and no gateway has ever been ready."""
         token = tokens.derive(self.secret, task, epoch)
         own = {"NIGHTCREW_TOKEN": token, "NIGHTCREW_AGENTS_SOCKET": str(self.home.agents_socket)}
-        if not self.settings.upstreams:
+        settings = self.settings
+        if not settings.upstreams:
             return own
         gateway = gateway_process.read(self.home)  # also of one that is being started again: its port stays
         if gateway is None:
             raise ToolFailed("no gateway to send the agent to", on=str(self.home.gateway_record), hint="nightcrew doctor")
-        return {**own, **client_env.block(self.settings, gateway.port, token, patient=client_env.is_patient(task_class))}
+        return {**own, **client_env.block(settings, gateway.port, token, patient=client_env.is_patient(task_class))}
 
     def without_keys(self, environ: Mapping[str, str]) -> dict[str, str]:
         """`environ` without the keys of every provider whose key the gateway holds; who logs in by itself keeps its own."""

@@ -24,6 +24,9 @@ from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFai
 from supervisor.core.gateway.watch import Watch
 from supervisor.core.records import Identity
 from supervisor.daemon import gateway_process, prices
+from supervisor.daemon.complaints import Complaints
+from supervisor.daemon.models import Models
+from supervisor.daemon.word import Word
 from supervisor.gateway import pages
 from supervisor.host import processes
 from supervisor.host.clock import Clock
@@ -52,10 +55,11 @@ class Load:
 class Gateway:
     """One daemon's gateway. `run` it as a task of the daemon's event loop."""
 
-    def __init__(self, home: Home, settings_file: Path, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
+    def __init__(self, models: Models, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
         """`tell` is given `TrafficChanged` events, `say` what a person should know."""
-        self._home = home
-        self._settings_file = settings_file.absolute()
+        self._home = models.home
+        self._models = models
+        self._settings_file = models.file
         self._clock = clock
         self._tell = tell
         self._say = say
@@ -66,7 +70,7 @@ class Gateway:
         self._exit_fd = -1
         self._stopped_by_us = False
         self._told = TrafficChanged(0.0)
-        self._problems: set[str] = set()
+        self._complaints = Complaints(self._home)
         self._wake = asyncio.Event()
 
     # What others ask ---------------------------------------------------------------------------------------------------------------
@@ -79,6 +83,11 @@ class Gateway:
         if self._watch.failing:
             return "the gateway does not stay up"
         return "the gateway is being started" if self._followed is None or self._watch.starting else "the gateway does not answer"
+
+    @property
+    def word(self) -> Word:
+        """What it said last."""
+        return Word(tuple(self._complaints.now.values()), self._told.delay_s, self._told.parked, died=self._watch.young_deaths > 0)
 
     # The watch -----------------------------------------------------------------------------------------------------------------------
 
@@ -204,11 +213,11 @@ class Gateway:
 
     async def _look_at_load(self, who: Identity) -> None:
         status = await self._in_thread(self._ask, pages.STATUS)
-        load, problems = _load(status), set(map(str, status["problems"]))
+        settings = await self._in_thread(self._models.now)
+        load = _load(status)
         self._publish(load.traffic)
-        for problem in sorted(problems - self._problems):
-            self._say(f"the gateway: {one_line(problem)}")
-        self._problems = problems
+        for complaint in self._complaints.look(status, settings, self._clock.monotonic()):
+            self._say(f"the gateway: {complaint}")
         if not load.busy and self._is_outdated(who):
             self._stopped_by_us, self._watch = True, Watch()
             await self._in_thread(lambda: self._ask(pages.STOP, post=True))
@@ -254,10 +263,21 @@ def _fresh_for_s(table: Path, now: float) -> float:
 
 
 def _load(status: dict[str, Any]) -> Load:
-    """The delay is that of the busiest lane: a task that starts now most likely sends to where most others do. Pools of which only the
-    account knows have no breaker now."""
+    """The delay is that of the least busy provider among those in use, and a provider's is that of its busiest lane in use.
+
+    Nobody knows which provider a task will ask before it has asked. So a task is held back only where each that the crew uses is busy:
+    to start one agent too many costs a wait, while to hold back one whose provider is idle wastes the night. Within a provider it is the
+    busiest lane that counts, because an agent asks a small model beside its large one, whose lane is always free. In use is what
+    was asked within the account's window (five minutes), is in flight or waits. Pools of which only the account knows have no breaker now.
+    """
     lanes, pools = status["lanes"], [pool for pool in status["pools"] if pool["breaker"] is not None]
-    delay_s = max((float(lane["delay_s"] or 0.0) for lane in lanes), default=0.0)
+    used = {pool["lane"] for pool in pools if pool["in_flight"] or (pool["figures"] or {"requests": 0})["requests"]}
+    delays: dict[str, float] = {}
+    for lane in lanes:
+        if lane["queued"] or lane["lane"] in used:
+            provider = str(lane["lane"]).partition("/")[0]
+            delays[provider] = max(delays.get(provider, 0.0), float(lane["delay_s"] or 0.0))
+    delay_s = min(delays.values(), default=0.0)
     parked = bool(pools) and all(any(window["spent"] for window in pool["windows"]) for pool in pools)
     busy = any(lane["queued"] for lane in lanes) or any(pool["in_flight"] for pool in pools)
     return Load(busy, TrafficChanged(round(min(delay_s, 1e6), 1), parked))

@@ -42,6 +42,7 @@ from supervisor.core.states import AttemptState, End
 from supervisor.daemon.attempts import Attempts, Seen
 from supervisor.daemon.jobs import Jobs
 from supervisor.daemon.quotas import QuotaDesk
+from supervisor.daemon.word import Word
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.ledger import AttemptRow, Ledger
@@ -76,6 +77,8 @@ class Loop:
         self.on_hangup: Callable[[], bool] = lambda: False
         self.no_gateway: Callable[[], str] = lambda: ""
         """Why agents could reach no model now, or nothing. Whoever says it has told a person already."""
+        self.of_gateway: Callable[[], Word | None] = lambda: None
+        """What the gateway said last; None where none is needed."""
         self._pending: list[Event] = []
         self._under_way: dict[Key, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()

@@ -6,20 +6,25 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from agents.tmux import PaneView, SessionExists, Tmux
 from supervisor.config import user
-from supervisor.core.errors import NightcrewError, NotRunning, TimedOut
+from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, one_line
+from supervisor.core.gateway.client_env import PROVIDER_KEYS
+from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.daemon import gateway_process, lock, protocol
+from supervisor.gateway import pages
 from supervisor.host import cores, files
 from supervisor.host.paths import Home
 from supervisor.ledger import store
 
 SESSION = "supervisor"
 START_S = 30.0
+GATEWAY_S = 5.0
+"""A gateway is ready in about half a second; one whose keys a program prints may take longer than a person wants to wait."""
 COLUMNS = 200
 """Width of the supervisor's pane while nobody is attached."""
 
@@ -33,19 +38,59 @@ def ensure_running(home: Home, settings_file: Path, say: Callable[[str], None]) 
         answer = protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
         if answer["ready"]:
             return answer
-    _check(home, settings_file)
+    models = _check(home, settings_file)
+    if not models.upstreams:
+        _offer_gateway(os.environ, say)
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
         return _await_ready(tmux, home, settings_file, say)
 
 
-def _check(home: Home, settings_file: Path) -> None:
+def _check(home: Home, settings_file: Path) -> GatewaySettings:
     """What would keep a supervisor from starting is found here, where its class and exit code reach the person."""
     files.private_dir(home.root)
     files.private_dir(home.run_dir)
     user.load(settings_file, len(cores.usable()))
-    user.load_gateway(settings_file, home.keys)
+    models = user.load_gateway(settings_file, home.keys)
     if home.ledger.exists():
         store.connect_readonly(home.ledger).close()
+    return models
+
+
+def _offer_gateway(environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """A person with a key and no gateway may not know that there is one. Nothing is stored by itself: `up` is the verb that does."""
+    names = [name for name in PROVIDER_KEYS if environ.get(name, "").strip()]
+    if names:
+        is_set, gives = ("is", "it") if len(names) == 1 else ("are", "them")
+        say(f"{' and '.join(names)} {is_set} set: nightcrew down && nightcrew up -d gives {gives} to the gateway")
+
+
+def await_gateway(home: Home) -> tuple[str, list[str]]:
+    """How it is with the gateway of a supervisor that runs: one line, empty where none is needed, and what is wrong with it.
+
+    Waits until it is ready, or did not start, for at most GATEWAY_S. Raises NotRunning, TimedOut when the supervisor is gone.
+    """
+    deadline = time.monotonic() + GATEWAY_S
+    while True:
+        answer = protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
+        gateway = answer["gateway"]
+        if gateway is None:
+            return "", []
+        if not answer["no_gateway"]:
+            return _ready_gateway(home)
+        if gateway["died"]:
+            words = gateway_process.last_words(home) or "it said nothing"
+            return f"the gateway did not start, and nothing new starts until it does: {one_line(words)}", []
+        if time.monotonic() > deadline:
+            return f"{answer['no_gateway']}; nothing new starts before it is ready: nightcrew gateway status", []
+        time.sleep(0.02)
+
+
+def _ready_gateway(home: Home) -> tuple[str, list[str]]:
+    found = gateway_process.running(home)
+    where = f"127.0.0.1:{found.port}" if found is not None else "its port"
+    with contextlib.suppress(NightcrewError):  # that it is slow to say more is no news: the daemon tells what is wrong
+        return f"the gateway listens on {where}", list(map(str, pages.ask(home, pages.STATUS)["problems"]))
+    return f"the gateway listens on {where}", []
 
 
 def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> str | None:

@@ -20,6 +20,7 @@ from supervisor.daemon.attempts import Attempts
 from supervisor.daemon.gateway import Gateway, refresh_prices
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
+from supervisor.daemon.models import Models
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
 from supervisor.host import cores, files, limits, secrets
@@ -41,7 +42,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     files.private_dir(home.root)
     files.private_dir(home.run_dir)
     settings = user.load(settings_file, len(cores.usable()))
-    models = user.load_gateway(settings_file, home.keys)
+    models = Models(home, settings_file)
     lock = DaemonLock(home.lock)
     clock = SystemClock()
     try:
@@ -51,33 +52,39 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
                 files.private_dir(folder)
             access = Access(home, secrets.own(home.secret), models)
             attempts = Attempts(access, settings, tmux, Git(home.root / "git", held=(lock.handle,)), clock)
-            desk = QuotaDesk(home.quotas, models.quotas, clock)
+            desk = QuotaDesk(home.quotas, models.now().quotas, clock)
             loop = Loop(ledger, attempts, settings, desk, clock)
             for shortfall in (*limits.shortfalls(limits.probe()), *filter(None, [desk.trouble])):
                 loop.alert(shortfall)
             loop.after_step = lambda: after_step(loop)
             loop.on_hangup = lambda: _outlive_terminal(tmux, home)
-            asyncio.run(_serve(loop, access, settings_file))
+            asyncio.run(_serve(loop, access))
     finally:
         lock.close()
 
 
-async def _serve(loop: Loop, access: Access, settings_file: Path) -> None:
+async def _serve(loop: Loop, access: Access) -> None:
     _drain_on_signals(loop)
-    home = access.home
+    home, events = access.home, asyncio.get_running_loop()
+
+    def alert(text: str) -> None:
+        events.call_soon_threadsafe(loop.alert, text)
+
+    access.models.alert = alert
     with _hints(loop, home.hint_socket), contextlib.closing(loop.quotas):
-        async with Server(loop, home), AgentsDoor(loop, home, access.secret), _gateway(loop, access, settings_file):
+        async with Server(loop, home), AgentsDoor(loop, home, access.secret), _gateway(loop, access):
             await loop.run()
 
 
 @contextlib.asynccontextmanager
-async def _gateway(loop: Loop, access: Access, settings_file: Path) -> AsyncIterator[None]:
+async def _gateway(loop: Loop, access: Access) -> AsyncIterator[None]:
     """Keep the gateway running inside, when there is anything to pass on; it goes on afterwards."""
     if not access.settings.upstreams:
         yield
         return
-    gateway = Gateway(access.home, settings_file, loop.clock, lambda event: loop.events([event]), loop.alert)
+    gateway = Gateway(access.models, loop.clock, lambda event: loop.events([event]), loop.alert)
     loop.no_gateway = lambda: gateway.why_not
+    loop.of_gateway = lambda: gateway.word
     tasks = [asyncio.create_task(work) for work in (gateway.run(), refresh_prices(access.home, loop.clock, loop.alert))]
     try:
         yield

@@ -7,11 +7,12 @@ import shlex
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from supervisor.config import user
 from supervisor.core.errors import ConfigError, NightcrewError, NotFound, Refused
 from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.daemon import gateway_process, lock
+from supervisor.daemon import complaints, gateway_process, lock
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.doctor.place import Place
 from supervisor.gateway import pages
@@ -30,12 +31,28 @@ def process(place: Place) -> Finding:
         return _nobody(place)
     seen = f"pid {found.identity.pid}, 127.0.0.1:{found.port}"
     try:
-        problems = pages.ask(place.home, pages.STATUS, timeout_s=place.tool_s)["problems"]
+        status = pages.ask(place.home, pages.STATUS, timeout_s=place.tool_s)
     except NightcrewError as error:
         return fail(f"{seen}: {error.line()}", "agents wait for a model", f"kill -9 {found.identity.pid}: the supervisor starts another")
-    if problems:
-        return warn(f"{seen}: {problems[0]}", f"{len(problems)} such; requests for it are refused", "nightcrew gateway status")
-    return ok(f"{seen}; upstreams: {', '.join(upstream.name for upstream in settings.upstreams)}")
+    return _usable(place, settings, status, seen) or ok(f"{seen}; upstreams: {', '.join(upstream.name for upstream in settings.upstreams)}")
+
+
+def _usable(place: Place, settings: GatewaySettings, status: dict[str, Any], seen: str) -> Finding | None:
+    """The worst of what keeps agents from an upstream, or None. What others there are stands in `nightcrew gateway status`."""
+    if refused := complaints.refused(status, settings):
+        names = ", ".join(upstream.name for upstream in refused)
+        step = complaints.next_step(place.home, refused[0])
+        return fail(f"{seen}: the key of {names} is refused", "nothing is sent there with a key that is wrong", step)
+    for upstream in settings.upstreams:
+        if lines := [line for line in status["problems"] if f"upstream {upstream.name}:" in line]:
+            return warn(f"{seen}: {lines[0]}", "requests for it are refused", complaints.next_step(place.home, upstream))
+    if problems := complaints.standing(place.home, status, settings):
+        return warn(f"{seen}: {problems[0]}", "it does less than it should", "nightcrew gateway status")
+    if silent := list(complaints.unserved(status).values()):
+        return warn(
+            f"{seen}: {silent[0]}", "requests wait until it does", "see whether the provider can be reached: nightcrew gateway status"
+        )
+    return None
 
 
 def _nobody(place: Place) -> Finding:
@@ -56,12 +73,15 @@ def keys(place: Place) -> Finding:
             secrets.key(path)
         except NotFound:
             if path in wanted:
-                return fail(f"no file {path}", f"the upstream {wanted[path]} cannot be used without its key", "put the key there, mode 600")
+                why = f"the upstream {wanted[path]} cannot be used without its key"
+                return fail(f"no file {path}", why, f"put the key into {path} (mode 600), then {complaints.RELOAD}")
         except Refused as error:
             fix = error.hint or f"look at it: ls -l {shlex.quote(str(path))}"
             return fail(f"{path}: {error.why}", "it is not used like that; whoever could read it may have", fix, _closer(path))
     held = sum(path.exists() for path in files - {place.home.secret})
-    return ok(f"{held} of providers, each for its owner alone" if held else "none of a provider is kept here")
+    if not held:
+        return ok("none of a provider is kept here")
+    return ok("the key of 1 provider, which only you can read" if held == 1 else f"the keys of {held} providers, which only you can read")
 
 
 def _key_files(place: Place, settings: GatewaySettings) -> Iterable[tuple[Path, str]]:

@@ -46,7 +46,8 @@ def _read(home: Home, name: str, source: KeySource) -> str:
     try:
         return secrets.key(path)
     except NotFound as error:
-        raise NotFound("there is no key for the upstream", on=name, why=f"no file {path}", hint="put the key there, mode 600, then nightcrew gateway reload") from error
+        hint = "put the key there, mode 600, then nightcrew gateway reload"
+        raise NotFound("there is no key for the upstream", on=name, why=f"no file {path}", hint=hint) from error
 
 
 def _printed(argv: tuple[str, ...]) -> str:

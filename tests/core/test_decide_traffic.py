@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.crew import Collect, Command, Crew, Finish, Secured, SetState, Start, TaskClass, TrafficChanged, TreeGone
-from supervisor.core.scheduler import HOLDS_FROM_S, held_back, waiting_for_traffic
+from supervisor.core.scheduler import HOLDS_FROM_S, held_back, waiting_for_traffic, why_held
 from supervisor.core.states import End, TaskState
 from tests.core.playbook import After, Playbook, submitted, task
 
@@ -102,3 +102,16 @@ def test_interactive_is_never_held_back(before: frozenset[TaskClass]) -> None:
 
 def test_a_crew_knows_of_no_delay_at_first() -> None:
     assert Crew().held_back == frozenset() == held_back((), 0.0, parked=False)
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "parked", "more"),
+    [
+        (0.0, False, ""),
+        (119.4, False, " (a request waits 119s)"),
+        (120.0, False, " (a request waits 2m)"),
+        (0.0, True, " (nothing is served before its reset)"),
+    ],
+)
+def test_who_waits_is_told_what_for(delay_s: float, parked: bool, more: str) -> None:
+    assert why_held(delay_s, parked=parked) == f"waits for the model limit{more}"

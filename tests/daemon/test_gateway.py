@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.daemon import gateway_process, prices, protocol
+from supervisor.daemon import gateway_process, prices, protocol, word
 from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
 from supervisor.gateway import pages
 from supervisor.host import files, processes
@@ -346,6 +346,38 @@ def test_it_has_nothing_of_ours_that_it_should_not_have(models: Models) -> None:
     )
 
 
+# What it says and what new agents are told ----------------------------------------------------------------------------------------
+
+
+def test_a_refused_key_is_told_once_and_is_forgotten_when_the_right_one_is_there(models: Models) -> None:
+    models.start()
+    models.sim.faults(status=401, times=1)
+    models.house.ok("add", "--id", "asks", f"{models.ask} 1")
+    file = models.house.home.keys / "sim.key"
+    said = f"sim refuses its key: put the key into {file} (mode 600), then nightcrew gateway reload"
+    wait_until(lambda: word.hear(models.house.home).troubles == (said,), "the word of it")
+    models.house.ok("gateway", "reload")
+    models.house.ok("wait", "asks")
+    wait_until(lambda: word.hear(models.house.home).troubles == (), "it to be over")
+    assert models.house.state("asks") == "done"
+    assert models.house.daemon_output().count(said) == 1
+
+
+def test_agents_that_start_after_a_change_get_the_variables_of_a_new_upstream(models: Models) -> None:
+    models.start()
+    models.house.ok("add", "--id", "before", "-f", "env")
+    models.settings(upstream(models.house.home, models.sim.url, name="second", api="openai"))
+    models.house.ok("gateway", "reload")
+    models.house.ok("add", "--id", "after", "-f", "env")
+    url = f"OPENAI_BASE_URL=http://127.0.0.1:{models.record().port}/v1"
+    assert [url in models.house.ok("logs", name).splitlines() for name in ("before", "after")] == [False, True]
+    models.house.config.write_text("slots = [")
+    whole = {"NIGHTCREW_CONFIG": str(models.script.with_name("none.toml"))}  # the command would complain of the broken one
+    models.house.ok("add", "--id", "broken", "-f", "env", env=whole)
+    assert url in models.house.ok("logs", "broken").splitlines()
+    wait_until(lambda: "the settings cannot be read; new agents get those of before" in models.house.daemon_output(), "the alert")
+
+
 # Its load -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -356,6 +388,8 @@ def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models
     many = " & ".join([f"{models.ask} 300"] * 4)
     models.house.ok("add", "--id", "heavy", f"{many} & wait")
     wait_until(lambda: "batch" in models.ping()["held_back"], "the delay to reach the crew")
+    assert re.fullmatch(r"waits for the model limit \(a request waits \d+[sm]\)", word.hear(models.house.home).why("batch"))
+    assert word.hear(models.house.home).why("interactive") == ""
     for name in ("batch", "interactive"):
         models.house.ok("add", "--id", name, "--class", name, "true")
     models.house.ok("wait", "interactive")

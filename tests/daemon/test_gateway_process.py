@@ -73,7 +73,15 @@ def test_nobody_listens(tmp_path: Path) -> None:
 
 
 def pool(**facts: Any) -> dict[str, Any]:
-    return {"breaker": "closed", "in_flight": 0, "windows": [], **facts}
+    return {"breaker": "closed", "in_flight": 0, "windows": [], "lane": "anthropic/opus", "figures": None, **facts}
+
+
+def lane(name: str, queued: int, delay_s: float | None) -> dict[str, Any]:
+    return {"lane": name, "queued": queued, "delay_s": delay_s}
+
+
+OPUS, HAIKU, GPT = "anthropic/opus", "anthropic/haiku", "openai/gpt"
+USED = {"requests": 3}
 
 
 SPENT, OPEN = {"spent": True}, {"spent": False}
@@ -83,9 +91,14 @@ SPENT, OPEN = {"spent": True}, {"spent": False}
     ("lanes", "pools", "load"),
     [
         ([], [], Load(False, TrafficChanged(0.0))),
-        ([{"queued": 0, "delay_s": 1.26}, {"queued": 3, "delay_s": 40}], [], Load(True, TrafficChanged(40.0))),
-        ([{"queued": 0, "delay_s": None}], [pool(in_flight=1)], Load(True, TrafficChanged(0.0))),
-        ([{"queued": 1, "delay_s": 1e300}], [pool()], Load(True, TrafficChanged(1e6))),
+        ([lane(HAIKU, 0, 1.26), lane(OPUS, 3, 40)], [], Load(True, TrafficChanged(40.0))),
+        ([lane(HAIKU, 1, 1.26), lane(OPUS, 3, 40)], [], Load(True, TrafficChanged(40.0))),
+        ([lane(OPUS, 3, 95), lane(GPT, 0, 2)], [], Load(True, TrafficChanged(95.0))),
+        ([lane(OPUS, 3, 95), lane(GPT, 0, 2)], [pool(lane=GPT, figures=USED)], Load(True, TrafficChanged(2.0))),
+        ([lane(OPUS, 3, 95), lane(GPT, 0, 0)], [pool(lane=GPT, in_flight=1)], Load(True, TrafficChanged(0.0))),
+        ([lane(OPUS, 0, 50)], [pool()], Load(False, TrafficChanged(0.0))),
+        ([lane(OPUS, 0, None)], [pool(in_flight=1)], Load(True, TrafficChanged(0.0))),
+        ([lane(OPUS, 1, 1e300)], [pool()], Load(True, TrafficChanged(1e6))),
         ([], [pool(windows=[SPENT, OPEN]), pool(windows=[SPENT])], Load(False, TrafficChanged(0.0, parked=True))),
         ([], [pool(windows=[SPENT]), pool()], Load(False, TrafficChanged(0.0))),
         ([], [pool(windows=[SPENT]), pool(breaker=None)], Load(False, TrafficChanged(0.0, parked=True))),

@@ -73,9 +73,31 @@ def test_an_upstream_that_cannot_be_used_is_a_warning(house: House) -> None:
     house.start_daemon()
     wait_until(lambda: checks.process(at(house)).state is not State.FAIL, "it to be ready")
     found = checks.process(at(house))
+    key = house.home.keys / "sim.key"
     assert found.state is State.WARN and "sim.key" in found.seen
+    assert found.fix == f"put the key into {key} (mode 600), then nightcrew gateway reload" == checks.keys(at(house)).fix
     missing = checks.keys(at(house))
     assert missing.state is State.FAIL and missing.seen == f"no file {house.home.keys / 'sim.key'}" and missing.mend is None
+
+
+@pytest.mark.parametrize(
+    ("pool", "state", "seen", "fix"),
+    [
+        ("key refused", State.FAIL, "the key of sim is refused", "put the key into {key} (mode 600), then nightcrew gateway reload"),
+        ("spend cap reached", State.WARN, "sim has reached its spend cap", "nightcrew gateway status"),
+        ("unreachable: refused", State.WARN, "sim has not served anthropic/opus (unreachable: refused)", "see whether the provider can"),
+        ("rate limited", None, "", ""),
+    ],
+)
+def test_an_open_breaker_says_what_to_do(house: House, pool: str, state: State | None, seen: str, fix: str) -> None:
+    key = settings(house)
+    found_settings = checks._settings(at(house))
+    assert found_settings is not None
+    shape = {"account": "sim", "lane": "anthropic/opus", "breaker": "open", "breaker_why": pool}
+    found = checks._usable(at(house), found_settings, {"pools": [shape], "problems": []}, "pid 1")
+    assert (found.state if found else None) is state
+    if found is not None:
+        assert found.seen.startswith(f"pid 1: {seen}") and found.fix.startswith(fix.format(key=key))
 
 
 @pytest.mark.parametrize("name", ["sim.key", "forgotten.key", "secret"])

@@ -14,7 +14,8 @@ import click
 from supervisor.cli import common
 from supervisor.cli.names import any_name
 from supervisor.core.errors import NightcrewError, UsageError, one_line
-from supervisor.daemon import lock
+from supervisor.core.states import TaskState
+from supervisor.daemon import lock, word
 from supervisor.faces import spent, tasks_json
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
@@ -81,11 +82,10 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         common.say("nothing was ever run here; next: nightcrew run PLAN")
         return
     runs, views = _views(db, name, everything)
-    if any(not view.final for view in views):
-        common.SupervisorWatch(where).look()
+    heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else word.Heard()
     now = time.time()
     for view in text.by_urgency(views):
-        detail = text.detail(view, where.root)
+        detail = "; ".join(filter(None, (text.detail(view, where.root), _held(view, heard))))
         common.show(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
     if name is not None and len(views) == 1:
         _print_task(where, db, views[0])
@@ -103,6 +103,10 @@ def _gateway_line(where: Home, views: list[queries.TaskView]) -> str:
     """Of a gateway that runs, and of one that should since somebody works; else empty."""
     shape, said = _gateway(where)
     return said if shape is not None and (shape["running"] or any(not view.final for view in views)) else ""
+
+
+def _held(view: queries.TaskView, heard: word.Heard) -> str:
+    return heard.why(view.task_class) if view.state is TaskState.READY else ""
 
 
 def _gateway(where: Home) -> tuple[dict[str, Any] | None, str]:

@@ -6,12 +6,14 @@ import os
 from typing import Any
 
 from supervisor import __version__
+from supervisor.daemon import word
 from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
 
 
 async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
-    """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), `held_back` (classes)."""
+    """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), `held_back` (class to
+    reason). `gateway` is what that said last, and null where none is needed."""
     return {
         "pid": os.getpid(),
         "version": __version__,
@@ -19,5 +21,5 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
         "alerts": loop.alerts,
         "ready": loop.ready,
         "no_gateway": loop.no_gateway(),
-        "held_back": sorted(loop.crew.held_back),
+        **word.to_ping(loop.of_gateway(), sorted(loop.crew.held_back)),
     }
