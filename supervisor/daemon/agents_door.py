@@ -6,16 +6,18 @@ process that outlived its attempt or somebody who tries.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from supervisor.core import tokens
-from supervisor.core.errors import Refused, UsageError
+from supervisor.core.errors import HostError, Refused, UsageError
 from supervisor.core.states import AttemptState
 from supervisor.daemon import protocol
 from supervisor.daemon.agent_verbs import VERBS
 from supervisor.daemon.agent_verbs.asked import Asked
 from supervisor.daemon.door import Door, Terms, Visitor
 from supervisor.daemon.loop import Loop
+from supervisor.host.audit import Audit
 from supervisor.host.paths import Home
 
 TERMS = Terms(request_max=256 * 2**10, read_s=5.0, silent_max=256)
@@ -32,6 +34,7 @@ class AgentsDoor(Door):
         super().__init__(home.agents_socket, TERMS, loop.alert)
         self._loop = loop
         self._secret = secret
+        self._audit = Audit(home.audit, secret, loop.clock, "supervisor")
         self._refused_at = -JOURNAL_S
         self._unsaid = 0
 
@@ -62,4 +65,6 @@ class AgentsDoor(Door):
         self._refused_at, self._unsaid = now, 0
         task, epoch = name or (None, None)
         self._loop.ledger.journal(task, epoch, "refused at agents.sock", {**data, **more})
+        with contextlib.suppress(HostError):  # it is in the journal already
+            self._audit.note("refused at agents.sock", {"task": task, "epoch": epoch, **data, **more})
         self._loop.alert(f"agents.sock refused pid {data['pid']}: {data['why']}")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 from supervisor.core.gateway.client_env import PROVIDER_KEYS
 from supervisor.host import secrets
+from supervisor.host.audit import Audit
+from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 
 
@@ -21,5 +23,8 @@ def take(home: Home, environ: Mapping[str, str], say: Callable[[str], None]) -> 
             if not secrets.store(file, key):
                 say(f"{name} differs from the key in {file}, which stays in use; to change it: rm {file}, nightcrew down, nightcrew up")
             elif not before:
+                Audit(home.audit, secrets.own(home.secret), SystemClock(), "supervisor").note(
+                    "key stored", {"of": str(api), "in": str(file)}
+                )
                 say(f"kept {name} in {file} (only you can read it); agents reach the provider through the gateway, with a token")
     return {name: text for name, text in environ.items() if name not in PROVIDER_KEYS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from supervisor.core import tokens
 from supervisor.core.gateway.events import Arrived
 from supervisor.core.gateway.models import model_class
-from supervisor.core.gateway.nouns import Agent, LaneKey, Usage
+from supervisor.core.gateway.nouns import Agent, Api, LaneKey, Usage
 from supervisor.core.gateway.settings import Upstream
 from supervisor.gateway import wire
 from supervisor.gateway.identity import carried
@@ -20,11 +20,21 @@ from supervisor.gateway.routing import Way
 from supervisor.gateway.upstreams import Outgoing
 from supervisor.gateway.wire import Asked, Recognised
 
-_OUTPUT_MAX = 64_000
-"""Tokens: what Claude Code asks for at most; the bound of a request that names none."""
+_OUTPUT_MAX = {Api.ANTHROPIC: 128_000, Api.OPENAI: 128_000, Api.GEMINI: 65_536}
+"""Tokens: the most that the providers' models put out in one answer; the bound of a request that names none."""
 BYTES_PER_TOKEN = 2
 """For bounds: requests of clients have about 3.6 bytes a token. One that has fewer than this is flagged when its usage is known."""
-_NOT_SENT = wire.CLIENT_AUTH_HEADERS | wire.HOP_BY_HOP | {"host", "content-length", "accept-encoding", "expect"}
+_CAPPED_BYTES_PER_TOKEN = 1
+"""The same where a cost cap stands: no text has more tokens than bytes (20,000 digits were 20,000 tokens), so the cap cannot be passed.
+Without a cap nobody is held back by a bound; there it is what a request is charged whose usage nobody saw, and 2 is nearer to the truth."""
+_NOT_SENT = (
+    wire.CLIENT_AUTH_HEADERS
+    | wire.HOP_BY_HOP
+    | {"host", "content-length", "accept-encoding", "expect", "forwarded", "x-goog-fieldmask", "x-http-method-override"}
+)
+"""The last two would hide the usage from us, and make another request of it."""
+_OF_THE_KEY = frozenset({"openai-organization", "openai-project", "x-goog-user-project"})
+"""Who pays: not the client's choice while the key is the user's."""
 _SHARED_STATE = ("anthropic-ratelimit-", "anthropic-priority-", "x-ratelimit-")
 
 
@@ -43,6 +53,8 @@ class Call:
     ticket: int
     arrived_at: float
     body_sha256: str
+    capped: bool = False
+    """A cap on money holds for it."""
 
     @property
     def model(self) -> str:
@@ -52,7 +64,9 @@ class Call:
     @property
     def bound(self) -> Usage:
         """The most that it can take."""
-        return Usage(input=len(self.body) // BYTES_PER_TOKEN + 1, output=self.asked.max_tokens or _OUTPUT_MAX)
+        bytes_per_token = _CAPPED_BYTES_PER_TOKEN if self.capped else BYTES_PER_TOKEN
+        output = self.asked.max_tokens or _OUTPUT_MAX[self.asked.api] * self.asked.choices
+        return Usage(input=len(self.body) // bytes_per_token + 1, output=output)
 
     def arrived(self, bound_usd: float | None) -> Arrived:
         """What the queue is told."""
@@ -86,13 +100,18 @@ def outgoing(call: Call, upstream: Upstream, key: str) -> Outgoing:
     The answer must not be compressed, or its usage could not be read while it passes.
     """
     came = call.request.headers
-    left_out = _NOT_SENT | _listed(came)
-    headers = CIMultiDict((name, value) for name, value in came.items() if name.lower() not in left_out and _is_text(value))
+    own_login = upstream.key.kind == "client"
+    left_out = _NOT_SENT | _listed(came) | (frozenset() if own_login else _OF_THE_KEY)
+    headers = CIMultiDict((name, value) for name, value in came.items() if _is_sent(name.lower(), left_out) and _is_text(value))
     headers["Accept-Encoding"] = "identity"
-    headers.update(_own_login(came) if upstream.key.kind == "client" else wire.auth_headers(call.asked.api, key) if key else {})
+    headers.update(_own_login(came) if own_login else wire.auth_headers(call.asked.api, key) if key else {})
     model = call.way.as_model or None
     body = wire.sent_body(call.asked, call.body, model=model) if call.request.method == "POST" else None
     return Outgoing(call.request.method, wire.target(upstream.url, call.recognised, model=model), headers, body)
+
+
+def _is_sent(name: str, left_out: Container[str]) -> bool:
+    return name not in left_out and not name.startswith("x-forwarded-")
 
 
 def passed_back(headers: Iterable[tuple[str, str]], queued_s: float, *, own_login: bool, keeps_length: bool) -> CIMultiDict[str]:
@@ -130,5 +149,5 @@ def _listed(headers: Mapping[str, str]) -> frozenset[str]:
 def _own_login(headers: Mapping[str, str]) -> dict[str, str]:
     """The client's own keys; a header in which our token stands is not one."""
     lower = {name.lower(): value for name, value in headers.items()}
-    names = [name for name in wire.CLIENT_AUTH_HEADERS if name in lower and name not in wire.HOP_BY_HOP]
+    names = [name for name in wire.CLIENT_AUTH_HEADERS if name in lower and name not in wire.HOP_BY_HOP and name != "cookie"]
     return {name: lower[name] for name in names if not any(text.startswith(tokens.PREFIX) for text in carried({name: lower[name]}))}

@@ -92,7 +92,7 @@ class Desk:
                 self._account.journal(command)
             case Alert():
                 self._account.alert(command)
-                self._log.say(f"ALERT {command.about}: {command.text}")
+                self._log.alert(command.about, command.text)
             case _:
                 assert_never(command)
 

@@ -11,7 +11,7 @@ breaks off is passed on as broken off. Each sending is settled exactly once, on 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
@@ -20,6 +20,7 @@ from supervisor.core.gateway.events import Began, Ended, Refused, Responded
 from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.core.gateway.settings import Upstream
 from supervisor.gateway import recording, wire
+from supervisor.gateway.account.reading import FASTEST
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.call import BYTES_PER_TOKEN, Call, outgoing, passed_back
 from supervisor.gateway.parts import Parts
@@ -29,7 +30,6 @@ _ERROR_MAX = 64 * 2**10
 """Bytes of an error's body that are looked at."""
 _STALL_S = 600.0
 """A client that reads nothing for so long is taken for gone."""
-_FREE_AGAIN_S = 5
 
 
 class _Unserved(Exception):
@@ -50,7 +50,10 @@ class _Response(web.StreamResponse):
 
 async def forward(parts: Parts, call: Call) -> web.StreamResponse:
     """Serve a request that waits its turn. What it returns is prepared already, unless it is an answer of our own."""
-    bound_usd = parts.prices.bound(call.model, call.bound.input, call.bound.output)
+    if call.capped and call.asked.stored_input:
+        why = "a cost cap cannot be kept for a request that refers to input which the provider stores; send the whole input"
+        return _turned_away(parts, call, TurnAway(call.ticket, 402, why))
+    bound_usd = None if call.asked.stored_input else parts.prices.bound(call.model, call.bound.input, call.bound.output)
     turn = await parts.desk.turn(call.arrived(bound_usd))
     while isinstance(turn, Send):
         outcome = await Sending(parts, call, turn, bound_usd).run()
@@ -87,7 +90,7 @@ class Sending:
     queued_s: float = 0.0
     pool: PoolKey | None = None
     status: int | None = None
-    sent: bool = False
+    sent_at: float | None = None
     settled: bool = False
     first_byte_at: float | None = None
     observed: Observed = NOTHING_OBSERVED
@@ -120,7 +123,7 @@ class Sending:
             raise _Unserved(Refusal.UNREACHABLE, detail="it is no longer in the settings")
         upstream, key = found
         await self._open(upstream)
-        self.sent = True
+        self.sent_at = self.parts.clock.monotonic()
         try:
             async with self.parts.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
                 return await self._answered(reply, upstream)
@@ -275,12 +278,23 @@ class Sending:
         if self.settled:
             return
         usage = self.answer.charge() if self.answer is not None else None
-        if not self.sent:
+        if self.sent_at is None:
             end, usage = End.CLIENT_GONE, Usage()
         elif end is End.REJECTED:
             usage = Usage()
-        cost = self._settle(str(end) if self.sent else NEVER_SENT, usage, *flags, *self._oddities(usage))
+        elif usage is not None:
+            usage = replace(usage, output=max(usage.output, self._unseen(end)))
+        cost = self._settle(
+            str(end) if self.sent_at is not None else NEVER_SENT, usage, *flags, *self._oddities(usage), least_output=self._unseen(end)
+        )
         self.parts.desk.tell(Ended(self.call.ticket, end, usage, cost, self.observed))
+
+    def _unseen(self, end: End) -> int:
+        """The most output that a provider may have made before we left it: thinking is charged, and need not be shown. 0 where the
+        provider had the last word, or itself broke off."""
+        if self.sent_at is None or (self.answer is not None and self.answer.final) or not (end is End.CLIENT_GONE or self.parts.stopping):
+            return 0
+        return min(self.call.bound.output, int(FASTEST * (self.parts.clock.monotonic() - self.sent_at)) + 1)
 
     def _oddities(self, usage: Usage | None) -> list[str]:
         """What is strange about the usage."""
@@ -292,14 +306,15 @@ class Sending:
             found.append("usage_above_bound")
         return found
 
-    def _settle(self, end: str, told: Usage | None, *flags: str) -> float | None:
-        """Write it down; what it cost. `told` None: the provider never said, so it is the most that it can have been by what was seen."""
+    def _settle(self, end: str, told: Usage | None, *flags: str, least_output: int = 0) -> float | None:
+        """Write it down; what it cost. `told` None: the provider never said, so it is the most that it can have been by what was seen, and
+        not less output than `least_output` tokens."""
         self.settled = True
         if self.tape is not None:
             self.tape.end(end)
         call, now, answer = self.call, self.parts.clock.monotonic(), self.answer
         seen = answer.output_so_far_bytes if answer is not None else 0
-        usage = told or Usage(input=call.bound.input, output=seen // BYTES_PER_TOKEN)
+        usage = told or Usage(input=call.bound.input, output=max(seen // BYTES_PER_TOKEN, least_output))
         cost = self.parts.prices.cost(call.model, usage) if usage.total else 0.0
         row = SettledRow(
             end=end,
@@ -316,33 +331,6 @@ class Sending:
         if self.row:
             self.parts.account.settle(self.row, row)
         return cost
-
-
-async def forward_free(parts: Parts, call: Call) -> web.StreamResponse:
-    """Serve a request that takes no tokens: it waits in no queue, and nothing is charged."""
-    found = parts.upstream(call.way.upstreams[0])
-    if found is None:
-        return own_answer(call, 503, "no upstream serves this", _FREE_AGAIN_S)
-    upstream, key = found
-    own_login = upstream.key.kind == "client"
-    try:
-        async with parts.upstreams.send(upstream.name, outgoing(call, upstream, key)) as reply:
-            if reply.status in (401, 403) and not own_login:
-                return own_answer(call, 503, f"the upstream {upstream.name} refused its key")
-            if 300 <= reply.status < 400:
-                return own_answer(call, 502, redirects(upstream.name))
-            headers = passed_back(reply.headers.items(), 0.0, own_login=own_login, keeps_length=True)
-            client = web.StreamResponse(status=reply.status, reason=reply.reason, headers=headers)
-            await client.prepare(call.request)
-            while chunk := await reply.chunk():
-                await client.write(chunk)
-            await client.write_eof()
-            return client
-    except Unreachable as error:
-        return own_answer(call, 503, f"the upstream {upstream.name} cannot be reached: {error.why}", _FREE_AGAIN_S)
-    except Cut:
-        call.request.protocol.force_close()
-        return client
 
 
 def redirects(name: str) -> str:

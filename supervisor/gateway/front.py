@@ -14,18 +14,21 @@ from aiohttp import web
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway.nouns import Agent, Api
 from supervisor.gateway import wire
+from supervisor.gateway.bodies import Bodies, NoRoom
 from supervisor.gateway.call import Call, digest, lane_of
 from supervisor.gateway.desk import BUSY_AGAIN_S
-from supervisor.gateway.forward import forward, forward_free
-from supervisor.gateway.guard import BODY_MAX, Guard
+from supervisor.gateway.forward import forward
+from supervisor.gateway.free import forward_free
+from supervisor.gateway.guard import Guard
 from supervisor.gateway.identity import Caller, Stranger, identify
 from supervisor.gateway.parts import Parts
 from supervisor.gateway.roster import Roster
 from supervisor.gateway.routing import Way, way
 from supervisor.gateway.wire import Asked, BadRequest, Endpoint, Recognised
 
-BODY_S = 60.0
-"""Seconds for a whole body: it comes from this machine."""
+_LARGE = 2**20
+"""Bytes of a body whose digest is reckoned in a thread: it takes milliseconds."""
+_ROOM_AGAIN_S = 2
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 
@@ -54,6 +57,7 @@ class Front:
         self._pages = pages
         self._tickets = itertools.count(1)
         self._primed: set[str] = set()
+        self._bodies = Bodies()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request. Whatever goes wrong here, its client gets an answer in its own language, and the log a line without secrets."""
@@ -73,6 +77,9 @@ class Front:
             return await self._serve(request, recognised, headers)
         except _Turned as turned:
             return self._answer(request, recognised, turned)
+        except NoRoom as error:
+            self._parts.log.say_seldom(f"429 {request.method}: {error.why}")
+            return self._answer(request, recognised, _Turned(429, error.why, _ROOM_AGAIN_S))
         except BadRequest as error:
             return self._answer(request, recognised, _Turned(error.status, error.why))
         except NightcrewError as error:
@@ -88,7 +95,7 @@ class Front:
         over_unix = isinstance(request.transport and request.transport.get_extra_info("sockname"), str | bytes)
         denied = self._guard.check(request.method, request.headers, over_unix=over_unix)
         if denied is not None:
-            self._parts.log.say_seldom(f"{denied.status} {request.method}: {denied.why}")
+            self._parts.log.refused(f"{denied.status} {request.method}: {denied.why}")
             raise _Denied(denied.status, denied.why)
 
     async def _serve(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> web.StreamResponse:
@@ -97,19 +104,22 @@ class Front:
         if parts.stopping:
             raise _Turned(503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
         caller = await self._caller(request, recognised, headers)
-        body = await _body(request)
-        asked = wire.read(recognised, headers, body)
-        chosen = self._way(asked, caller)
-        await self._prime(caller.agent)
-        lane, ticket = lane_of(asked, chosen), next(self._tickets)
-        call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, digest(body))
-        return await (forward_free if asked.free else forward)(parts, call)
+        async with self._bodies.read(request, caller.agent.name) as body:
+            asked = wire.read(recognised, headers, body)
+            chosen = self._way(asked, caller)
+            await self._prime(caller.agent)
+            lane, ticket = lane_of(asked, chosen), next(self._tickets)
+            sha256 = await asyncio.to_thread(digest, body) if len(body) > _LARGE else digest(body)
+            capped = caller.agent.cost_max is not None or parts.settings.policy.cost_per_night is not None
+            call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, sha256, capped)
+            return await (forward_free if asked.free else forward)(parts, call)
 
     async def _caller(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> Caller:
         caller = await identify(self._roster, headers, recognised.token)
         if isinstance(caller, Stranger):
-            self._parts.log.say_seldom(f"401 {request.method} {recognised.endpoint}: {caller.why}")
-            raise _Turned(401, f"this request is no running attempt's: {caller.why}")
+            status = 403 if caller.ended else 401  # Claude Code tries a 401 eleven times in three minutes, and gives up at once on 403
+            self._parts.log.refused(f"{status} {request.method} {recognised.endpoint}: {caller.why}")
+            raise _Turned(status, f"this request is no running attempt's: {caller.why}")
         return caller
 
     def _way(self, asked: Asked, caller: Caller) -> Way:
@@ -154,29 +164,6 @@ def _last(response: web.Response) -> web.Response:
 
 def _api(recognised: Recognised | None) -> Api | None:
     return recognised.api if recognised is not None else None
-
-
-async def _body(request: web.BaseRequest) -> bytes:
-    """All of it, as it came. Raises what is to be answered when it is too long, too slow, or cut."""
-    if not request.can_read_body:
-        return b""
-    if request.headers.get("Expect", "").lower() == "100-continue":  # curl asks so before it sends much
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer has not begun by that
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_S):
-            while chunk := await request.content.readany():
-                parts.append(chunk)
-                size += len(chunk)
-                if size > BODY_MAX:
-                    raise _Turned(413, f"a request has at most {BODY_MAX // 2**20} MiB")
-    except TimeoutError:
-        raise _Turned(408, f"the request did not arrive within {BODY_S:.0f} s") from None
-    except web.RequestPayloadError:
-        raise _Turned(400, "the request's body is misshapen") from None
-    return b"".join(parts)
 
 
 def _place(error: BaseException) -> str:

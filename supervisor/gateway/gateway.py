@@ -33,6 +33,7 @@ from supervisor.gateway.roster import Roster
 from supervisor.gateway.settings import read
 from supervisor.gateway.upstreams import Timeouts, Upstreams
 from supervisor.host import secrets
+from supervisor.host.audit import Audit
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 
@@ -69,9 +70,10 @@ class Gateway:
         """Raises Refused when the secret can be read by others."""
         self._place = place
         self._redactor = Redactor()
-        self.log = Log(place.home.gateway_log, self._redactor, place.clock)
-        self.settings = settings
         self._secret = secrets.own(place.home.secret)
+        audit = Audit(place.home.audit, self._secret, place.clock, "gateway")
+        self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=audit)
+        self.settings = settings
         self._metrics = Metrics(lambda: self.parts.desk.traffic.view(place.clock.monotonic()))
         self._account = Account(place.home.gateway_account, place.clock.wall, self._metrics)
         self._roster = Roster(place.home.ledger, self._secret, place.clock.monotonic)

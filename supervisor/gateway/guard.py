@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 METHODS = frozenset({"GET", "HEAD", "POST"})
-BODY_MAX = 64 * 2**20
-"""Bytes of the largest request: twice what the providers take."""
+BODY_MAX = 32 * 2**20
+"""Bytes of the largest request: what the providers themselves take at most."""
 
 
 @dataclass(frozen=True, slots=True)

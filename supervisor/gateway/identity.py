@@ -27,6 +27,8 @@ class Stranger:
     """Nobody we know. `why` is for the client and for the log; no token is in it."""
 
     why: str
+    ended: bool = False
+    """It has been an attempt, and will not be one again."""
 
 
 async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) -> Caller | Stranger:
@@ -42,7 +44,8 @@ async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) 
     token = ours.pop()
     agent = await roster.agent(token)
     if agent is None:
-        return Stranger(f"the attempt of its token has ended ({name})" if (name := roster.name(token)) else "its attempt token is wrong")
+        name = roster.name(token)
+        return Stranger(f"the attempt of its token has ended ({name})", ended=True) if name else Stranger("its attempt token is wrong")
     return Caller(agent, own_login=any(not text.startswith(tokens.PREFIX) for text in carried(headers)))
 
 

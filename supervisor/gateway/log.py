@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -10,8 +11,9 @@ from pathlib import Path
 
 from aiohttp.http_exceptions import HttpProcessingError
 
-from supervisor.core.errors import one_line
+from supervisor.core.errors import NightcrewError, one_line
 from supervisor.gateway.redact import Redactor
+from supervisor.host.audit import Audit
 from supervisor.host.clock import Clock
 
 MAX_BYTES = 8 * 2**20
@@ -23,11 +25,12 @@ _REPEATS_KEPT = 1000
 class Log:
     """Any thread may say something. A log that cannot be written loses lines; it never stops the gateway."""
 
-    def __init__(self, path: Path, redactor: Redactor, clock: Clock, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, path: Path, redactor: Redactor, clock: Clock, max_bytes: int = MAX_BYTES, *, audit: Audit | None = None) -> None:
         self._path = path
         self._redactor = redactor
         self._clock = clock
         self._max_bytes = max_bytes
+        self._audit = audit
         self._lock = threading.Lock()
         self._said: dict[str, tuple[float, int]] = {}
 
@@ -39,17 +42,34 @@ class Log:
         with self._lock:
             self._append(f"{stamp}Z {line}\n".encode("utf-8", "replace"))
 
-    def say_seldom(self, text: str, every_s: float = 60.0) -> None:
-        """The same for what may repeat a thousand times a second: at most once in `every_s`, with how often it was left out."""
+    def refused(self, text: str) -> None:
+        """Somebody was refused: seldom said, and then in the audit log as well."""
+        if self.say_seldom(text):
+            self._audited("refused", text)
+
+    def alert(self, about: str, text: str) -> None:
+        """Something that a person must mend: said, and in the audit log."""
+        self.say(f"ALERT {about}: {text}")
+        self._audited("alert", f"{about}: {text}")
+
+    def _audited(self, event: str, text: str) -> None:
+        if self._audit is not None:
+            with contextlib.suppress(NightcrewError):  # as for the log itself: a full disk must not stop the traffic
+                self._audit.note(event, {"what": self._redactor.clean(text)})
+
+    def say_seldom(self, text: str, every_s: float = 60.0) -> bool:
+        """The same as `say` for what may repeat a thousand times a second: at most once in `every_s`, with how often it was left out.
+        Whether it was said now."""
         now = self._clock.monotonic()
         since, left_out = self._said.get(text, (-every_s, 0))
         if now - since < every_s:
             self._said[text] = (since, left_out + 1)
-            return
+            return False
         if len(self._said) >= _REPEATS_KEPT:
             self._said.clear()
         self._said[text] = (now, 0)
         self.say(f"{text} ({left_out} more of these before)" if left_out else text)
+        return True
 
     def _append(self, line: bytes) -> None:
         try:
@@ -74,7 +94,10 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One record, one line. What a client sends instead of HTTP is its own affair: it may send it a thousand times a second."""
-        if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
-            self._log.say_seldom(f"400: what came is no HTTP ({type(record.exc_info[1]).__name__})")
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            self._log.say_seldom(f"400: what came is no HTTP ({type(error).__name__})")
+        elif isinstance(error, ConnectionError):
+            self._log.say_seldom(f"a client left while it was answered ({type(error).__name__})")
         else:
             self._log.say(self.format(record))

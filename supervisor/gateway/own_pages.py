@@ -51,7 +51,7 @@ class OwnPages:
             found = list(carried({"authorization": request.headers.get("Authorization", "")}))
             if not found or not tokens.is_admin(self._secret, found[0]):
                 agent = any(text.startswith(tokens.PREFIX) for text in found)
-                self._parts.log.say_seldom(f"{403 if agent else 401} {request.method} {request.path}: it is not the admin's")
+                self._parts.log.refused(f"{403 if agent else 401} {request.method} {request.path}: it is not the admin's")
                 return _json({"error": "this page is for its user alone"}, 403 if agent else 401)
             if request.method != method:
                 return _json({"error": f"this page takes {method}"}, 405)

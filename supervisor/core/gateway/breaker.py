@@ -7,9 +7,10 @@
     half-open  well     closed      that one was answered; the ramp begins at its bottom
     half-open  trip     open        that one was refused
     half-open  lost     open        that one went away before anybody answered; the next may try at once
+    half-open  probe    half-open   that one was silent for `patience_s`: one more tries, and whichever is answered first decides
 
-Half-open *is* one probe on its way: its ticket is the state's own data, so there cannot be two. A full queue is no event here: the pool's
-buckets hold requests back by themselves. Rules that do not fit the table:
+Half-open *is* a probe on its way: its ticket is the state's own data. A full queue is no event here: the pool's buckets hold requests back
+by themselves. Rules that do not fit the table:
 
 1. A refusal that does not come from the probe, of a request sent before the breaker opened, only makes it last longer.
 2. Whoever waits longest is the probe, and it must fit the bucket like any other: after a 429 the bucket begins at 0.
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.nouns import BreakerState
 
 TRANSITIONS: Final[Mapping[tuple[BreakerState, str], BreakerState]] = {
@@ -30,6 +32,7 @@ TRANSITIONS: Final[Mapping[tuple[BreakerState, str], BreakerState]] = {
     (BreakerState.HALF_OPEN, "well"): BreakerState.CLOSED,
     (BreakerState.HALF_OPEN, "trip"): BreakerState.OPEN,
     (BreakerState.HALF_OPEN, "lost"): BreakerState.OPEN,
+    (BreakerState.HALF_OPEN, "probe"): BreakerState.HALF_OPEN,
 }
 BACKOFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 WINDOW: Final = 10
@@ -43,23 +46,26 @@ def backoff_s(times: int) -> float:
 
 
 class Breaker:
-    """One of them. `until` is when it may be tried (monotonic seconds); `probe` is the ticket that tries."""
+    """One of them. `until` is when it may be tried (monotonic seconds), if only once more; `probes` are the tickets that try."""
 
-    __slots__ = ("name", "opened_at", "probe", "state", "trips", "until", "why")
+    __slots__ = ("_patience_s", "name", "opened_at", "probes", "said_at", "state", "trips", "until", "why")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, patience_s: float = NEVER) -> None:
         self.name = name
+        self._patience_s = patience_s
         self.state = BreakerState.CLOSED
         self.why = ""
+        self.said_at = 0.0
+        """When `why` was told."""
         self.opened_at = 0.0
         self.until = 0.0
-        self.probe: int | None = None
+        self.probes: frozenset[int] = frozenset()
         self.trips = 0
         """How often it opened since it was last closed."""
 
     def lets(self, now: float) -> bool:
         """Whether a request may be sent now, if only as the probe."""
-        return self.state is BreakerState.CLOSED or (self.state is BreakerState.OPEN and now >= self.until)
+        return self.state is BreakerState.CLOSED or now >= self.until
 
     def trip(self, why: str, now: float, until: float) -> None:
         """Open it, or leave it open for longer."""
@@ -68,27 +74,33 @@ class Breaker:
             self.until = until
             self.trips += 1
         self.until = max(self.until, until)
-        self.why = why
-        self._go("trip", None)
+        self.why, self.said_at = why, now
+        self._go("trip", frozenset())
 
-    def try_with(self, ticket: int) -> None:
+    def try_with(self, ticket: int, now: float) -> None:
         """Its time is over and this request goes to try."""
-        self._go("probe", ticket)
+        self.until = now + self._patience_s
+        self._go("probe", self.probes | {ticket})
 
     def well(self) -> None:
         """The probe was answered."""
         self.trips = 0
         self.why = ""
-        self._go("well", None)
+        self._go("well", frozenset())
 
-    def lost(self, now: float) -> None:
-        """The probe went away unanswered."""
-        self.until = now
-        self._go("lost", None)
+    def lost(self, ticket: int, now: float, why: str = "") -> None:
+        """That probe went away unanswered, or failed for another reason, which is the newest one that is known."""
+        if why:
+            self.why, self.said_at = why, now
+        if self.probes == {ticket}:
+            self.until = now
+            self._go("lost", frozenset())
+        else:
+            self.probes -= {ticket}
 
-    def _go(self, event: str, probe: int | None) -> None:
+    def _go(self, event: str, probes: frozenset[int]) -> None:
         self.state = TRANSITIONS[self.state, event]
-        self.probe = probe
+        self.probes = probes
 
 
 class Outcomes:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from supervisor.core.gateway.estimate import FIRST_OUTPUT
 from supervisor.core.gateway.nouns import Agent
 from supervisor.core.gateway.rank import Flow, Rank
-from supervisor.core.gateway.recent import Recent
+from supervisor.core.gateway.recent import Recent, Slot
 from supervisor.core.gateway.ticket import Ticket
 
 NIGHT_S = 12 * 3600.0
@@ -79,20 +80,29 @@ class Budget:
 
     def verdict(self, ticket: Ticket, now: float) -> Wait | Never | None:
         """Whether its caps let this request go now (None)."""
-        return self._by_cost(ticket, now) or self._by_tokens(ticket.guess.warm + ticket.guess.output, now)
+        return self.by_cost(ticket, now) or self._by_tokens(ticket.guess.warm + self._output(ticket, ticket.guess.output), now)
 
     def open(self, ticket: Ticket, now: float) -> None:
         """It is sent: count what is reserved, and the most it can cost."""
         self.in_flight += 1
-        tokens, cap = ticket.input + ticket.output, self.agent.tpm_max
-        if cap is not None and tokens > cap:
-            ticket.slot = self._spread(tokens, max(cap, 1.0), now)
-        else:
-            ticket.slot = self.recent.add(tokens, now)
+        ticket.counted = ticket.input + self._output(ticket, ticket.output)
+        ticket.slot = self._count(ticket.counted, now)
         if ticket.bound is not None:
             self.bounds += ticket.bound
             self.night.bounds += ticket.bound
         self.night.in_flight += 1
+
+    def correct(self, ticket: Ticket, now: float, *, over: bool) -> None:
+        """What it took is known better. What is less was never spent; what is more counts now, whenever it was sent."""
+        output = ticket.output
+        if not over and output <= ticket.guess.output:
+            output = self._output(ticket, output)
+        more = ticket.input + output - ticket.counted
+        ticket.counted += more
+        if more > 0:
+            self._count(more, now)
+        elif more:
+            self.recent.change(ticket.slot, more)
 
     def close(self, ticket: Ticket, cost_usd: float | None, now: float) -> None:
         """It is over. Without a known cost its bound is what it cost."""
@@ -106,7 +116,7 @@ class Budget:
 
     def take_back(self, ticket: Ticket) -> None:
         """It was not served: nothing was spent."""
-        self.recent.change(ticket.slot, -(ticket.input + ticket.output))
+        self.recent.change(ticket.slot, -ticket.counted)
         self._release(ticket)
 
     def _release(self, ticket: Ticket) -> None:
@@ -117,22 +127,24 @@ class Budget:
             self.bounds = self.bounds - bound if self.in_flight else 0.0  # float rounding does not pile up
             self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
 
-    def _by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
+    def by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
+        """The same for dollars alone. `Never` also while others are in flight, when it could not go if they cost nothing."""
         cap, night = self.agent.cost_max, self.night
         if cap is None and night.cap is None:
             return None
         bound = ticket.bound
         if bound is None:
-            return Never(f"{ticket.event.model} has no known price, so a cost cap cannot be kept; give it one in the gateway's prices")
+            key, model = "cost_per_night" if cap is None else "cost_max", ticket.event.model
+            return Never(f'{model} has no known price, so {key} cannot be kept; give it one in the settings: [prices."{model}"]')
         if cap is not None and self.spent + self.bounds + bound > cap + CENT:
-            if self.in_flight:
+            if self.in_flight and self.spent + bound <= cap + CENT:
                 return Wait(None)
-            return Never(_too_dear(f"the task {self.agent.name} may cost", cap, self.spent, bound))
+            return Never(_too_dear(f"cost_max of the task {self.agent.name}", cap, self.spent, bound))
         if night.cap is None or (spent := night.spent.sum(now)) + night.bounds + bound <= night.cap + CENT:
             return None
-        if night.in_flight:
+        if night.in_flight and spent + bound <= night.cap + CENT:
             return Wait(None, night=True)
-        return Never(_too_dear("the crew may cost in 12 hours", night.cap, spent, bound))
+        return Never(_too_dear("cost_per_night of the crew", night.cap, spent, bound))
 
     def _by_tokens(self, tokens: float, now: float) -> Wait | None:
         cap = self.agent.tpm_max
@@ -143,6 +155,19 @@ class Budget:
             return None
         return Wait(self.recent.at_most_at(room, now))
 
+    def _output(self, ticket: Ticket, guess: float) -> float:
+        """What a cap of tokens counts for its output while it is not known: a guess after small answers would let 300 large ones go."""
+        cap, most = self.agent.tpm_max, ticket.event.max_tokens
+        if cap is None:
+            return guess
+        return min(max(guess, FIRST_OUTPUT) if most is None else max(1.0, most), cap)
+
+    def _count(self, tokens: float, now: float) -> Slot:
+        cap = self.agent.tpm_max
+        if cap is not None and tokens > cap:
+            return self._spread(tokens, max(cap, 1.0), now)
+        return self.recent.add(tokens, now)
+
     def _spread(self, tokens: float, cap: float, now: float) -> list[float]:
         first = self.recent.add(cap, now)
         while (tokens := tokens - cap) > 0:
@@ -152,4 +177,4 @@ class Budget:
 
 
 def _too_dear(what: str, cap: float, spent: float, bound: float) -> str:
-    return f"{what} ${cap:.2f}: ${spent:.2f} is spent, and this request can cost ${bound:.2f}"
+    return f"{what} is ${cap:.2f}: ${spent:.2f} is spent, and this request can cost at most ${bound:.2f}; a smaller max_tokens lowers that"

@@ -30,6 +30,10 @@ class Crew:
         budget.seen_at = now
         return budget
 
+    def most_waiting(self) -> int:
+        """How many requests wait of whoever has the most."""
+        return max((budget.queued for budget in self.budgets.values()), default=0)
+
     def spent(self, agent: str, usd: float) -> None:
         """What its task has cost so far."""
         if agent in self.budgets:

@@ -156,7 +156,10 @@ class Estimator:
         self._habits = {key: habit for key, habit in self._habits.items() if now - habit.used_at <= FORGET_S}
 
     def _all_typical(self) -> dict[str, float]:
-        return {model: self._typical(model) for model in self._models.keys() | {model for _, model in self._habits}}
+        return {
+            model: self._typical(model)
+            for model in self._models.keys() | {model for (_, model), habit in self._habits.items() if habit.known}
+        }
 
     def learned(self) -> dict[str, Any]:
         """JSON for `recall`."""

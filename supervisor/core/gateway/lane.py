@@ -10,12 +10,14 @@ What the classes above take while one waits is credited to it at `batch_share`, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.budget import Never, Wait
+from supervisor.core.gateway.commands import TurnAway
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
 from supervisor.core.gateway.nouns import LaneKey
 from supervisor.core.gateway.pool import Pool
@@ -29,6 +31,10 @@ AROUND_S = 900.0
 """Headroom for interactive agents is kept so long after one of them was last heard of; a crew without them uses the whole bucket."""
 FLOOR_S = 15.0
 """Seconds of the rate a lower class must be owed before it goes first: a person's few requests in a row are not interrupted."""
+ASKS_S = 30.0
+"""A class that waited so lately still asks: an agent that has one request at a time does not wait while that is served."""
+RETRY_AFTER_S = (1, 60)
+"""Claude Code waits out 60 s and gives up at 61 (measured)."""
 LEAST_WAIT_S = 0.001
 """No timer is shorter: what is due sooner is due now, within the bucket's slack."""
 REQUEST_TOKENS = 1000.0
@@ -87,7 +93,7 @@ class Lane:
         self.pools: dict[str, Pool] = {}
         self.ranks = (Rank(), Rank(), Rank())
         self.wake = NEVER
-        self._headroom_until = -NEVER
+        self._headroom_until = self._met_at = -NEVER
         self.reload(policy)
         self.waiting = 0
         """How many wait in all classes."""
@@ -112,6 +118,12 @@ class Lane:
         start = min(starts, default=now)
         return (0.0 if start == NEVER else max(0.0, start - now)) + ((above + cost) / rate if rate else 0.0)
 
+    def come_back(self, ticket: Ticket, why: str, now: float, ahead: float | None = None) -> TurnAway:
+        """429 for it. `ahead`: the cost of all that will go before it; None: by its tag."""
+        wait = self.wait_s(ticket.rank, ticket.rank.wait_cost(ticket) if ahead is None else ahead, now)
+        least, most = RETRY_AFTER_S
+        return TurnAway(ticket.id, 429, why, most if wait >= most else max(least, math.ceil(wait)))
+
     # Who goes next ------------------------------------------------------------------------------------------------------------------
 
     def next(self, now: float) -> tuple[Ticket, Door] | None:
@@ -128,6 +140,10 @@ class Lane:
                 break
         return None
 
+    def idle(self, since: float, now: float) -> bool:
+        """Nobody came since then, and a new one would be the same: nothing waits, is owed, in trouble or learned."""
+        return self._met_at < since and not self.waiting and all(pool.idle(now) for pool in self.pools.values())
+
     def counts_cached(self, account: str) -> bool:
         """Whether what that account has cached counts against its limit like anything else."""
         pool = self.pools.get(account)
@@ -139,6 +155,7 @@ class Lane:
 
     def meet(self, task_class: TaskClass, now: float) -> Rank:
         """A request of that class arrived: where it would wait."""
+        self._met_at = now
         if task_class is _NORMAL:
             return self.ranks[NORMAL]
         if task_class is _BATCH:
@@ -153,26 +170,44 @@ class Lane:
             door = doors[0]
             return door if door.pool.key.account not in claimed and door.pool.fits(ticket, share, now) else None
         fitting = [door for door in doors if door.pool.key.account not in claimed and door.pool.fits(ticket, share, now)]
-        home = ticket.guess.home
-        return max(fitting, key=lambda door: (door.pool.key.account == home, door.pool.headroom(now), -door.pool.in_flight), default=None)
+        home, refused = ticket.guess.home, ticket.refusals.by if ticket.refusals else ()
 
-    def went(self, ticket: Ticket) -> None:
+        def merit(door: Door) -> tuple[bool, bool, float, int]:
+            pool = door.pool
+            return pool not in refused, pool.key.account == home, pool.headroom(now), -pool.in_flight
+
+        return max(fitting, key=merit, default=None)
+
+    def went(self, ticket: Ticket, now: float) -> None:
         """It was sent: move the clock, and credit the classes below that wait."""
         rank = ticket.rank
         if ticket.start > rank.virtual:  # a retry or a kept place has an old tag, and the clock does not go back
             rank.virtual = ticket.start
-        if not self.waiting:
-            self.ranks[NORMAL].owed = self.ranks[BATCH].owed = 0.0
-            return
         interactive, normal, batch = self.ranks
-        if rank is interactive:
-            normal.owed = normal.owed + ticket.cost * self._credit if normal.count or batch.count else 0.0
-        else:
-            normal.owed = max(0.0, normal.owed - ticket.cost)
-            if rank is normal:
-                batch.owed = batch.owed + ticket.cost * self._credit if batch.count else 0.0
-            else:
-                batch.owed = max(0.0, batch.owed - ticket.cost)
+        if rank is batch or batch.count:
+            batch.asks(now, ASKS_S, FLOOR_S)
+            normal.asks(now, ASKS_S, FLOOR_S)
+        elif rank is normal or normal.count:
+            normal.asks(now, ASKS_S, FLOOR_S)
+        if rank is not interactive:
+            self._pay(normal, ticket.cost)
+        if rank is batch:
+            self._pay(batch, ticket.cost)
+        elif self.waiting:
+            self._owe(normal if rank is interactive else batch, ticket.cost * self._credit, now)
+
+    def _owe(self, rank: Rank, cost: float, now: float) -> None:
+        """A class above it took what that is a share of. What it does not ask for is not saved up for later."""
+        if now - rank.asked_at <= ASKS_S:
+            waiting = self.ranks[self.ranks.index(rank) :]
+            most = 2 * FLOOR_S * self.price.rate + max(below.mean for below in waiting) if any(below.count for below in waiting) else 0.0
+            rank.owed = max(rank.owed, min(rank.owed + cost, max(most, FLOOR_S * self.price.rate)))
+
+    def _pay(self, rank: Rank, cost: float) -> None:
+        """It took so much. Half of it shortens what it must wait for next time, until all that it is owed is paid."""
+        if rank.owed and self.price.rate:
+            rank.grace_s = max(0.0, rank.grace_s - cost / 2 / self.price.rate)
+        rank.owed = max(0.0, rank.owed - cost)
 
     def _order(self, now: float) -> list[tuple[Rank, float]]:
         """Classes in the order of this moment, and the part of the bucket that each must leave."""
@@ -187,7 +222,7 @@ class Lane:
         return [(interactive, 0.0), *lower]
 
     def _is_due(self, creditor: Rank, rank: Rank) -> bool:
-        return creditor.owed >= rank.cost / rank.count + FLOOR_S * self.price.rate
+        return creditor.owed >= rank.mean + creditor.grace_s * self.price.rate
 
     def _firsts(self, rank: Rank, now: float) -> list[Ticket]:
         """The first request of each route of a class, smallest tag first, past agents that their own caps hold back."""

@@ -12,6 +12,12 @@ from supervisor.core.gateway.pool import Desk, Pool
 from supervisor.core.gateway.settings import GatewaySettings, Upstream
 from supervisor.core.gateway.ticket import Ticket
 
+LANES_MOST = 200
+"""Model classes in all lanes, but for those that the user's settings name: whoever makes names up gets one lane for all of them."""
+OTHERS = "others"
+IDLE_S = 900.0
+"""A lane without a request for so long, whose pools are full and at rest, is forgotten."""
+
 
 class Network:
     """What requests can go through."""
@@ -29,18 +35,29 @@ class Network:
 
     def route(self, key: LaneKey, names: tuple[str, ...], now: float) -> Route:
         """The way of requests with this lane and these upstreams."""
+        if route := self._known(key, names):
+            return route
+        lane = self.lane(key)
+        if lane.key != key and (route := self._known(lane.key, names)):
+            return route
+        route = Route(lane, names)
+        self._routes.setdefault(lane.key.model_class, []).append(route)
+        route.doors = self._doors(route, now)
+        return route
+
+    def _known(self, key: LaneKey, names: tuple[str, ...]) -> Route | None:
         for route in self._routes.get(key.model_class, ()):  # a few, and cheaper than to hash the key
             known = route.lane.key
             if route.names == names and known.api is key.api and known.long_context == key.long_context:
                 return route
-        route = Route(self.lane(key), names)
-        self._routes.setdefault(key.model_class, []).append(route)
-        route.doors = self._doors(route, now)
-        return route
+        return None
 
     def lane(self, key: LaneKey) -> Lane:
-        """One queue."""
+        """One queue: its own, or the one of all that are too many."""
         lane = self.lanes.get(key)
+        if lane is None and len(self.lanes) >= LANES_MOST and not any(key.model_class in one.classes for one in self._settings.upstreams):
+            key = LaneKey(key.api, OTHERS, key.long_context)
+            lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(key, self._settings.policy, self._hold)
         return lane
@@ -96,11 +113,16 @@ class Network:
                         pool.reload(upstream, settings.policy, now)
         self._hang_doors(now)
 
-    def forget(self) -> None:
-        """Drop what is known of agents that nothing follows from any more."""
+    def forget(self, now: float) -> None:
+        """Drop what is known of agents that nothing follows from any more, and lanes that nobody uses."""
         for lane in self.lanes.values():
             for rank in lane.ranks:
                 rank.forget()
+        self.lanes = {key: lane for key, lane in self.lanes.items() if not lane.idle(now - IDLE_S, now)}
+        for name, routes in list(self._routes.items()):
+            self._routes[name] = [route for route in routes if self.lanes.get(route.lane.key) is route.lane]
+            if not self._routes[name]:
+                del self._routes[name]
 
     def _hang_doors(self, now: float) -> None:
         for routes in self._routes.values():

@@ -175,9 +175,9 @@ class PoolView:
     breaker: BreakerState
     breaker_why: str
     exhausted_in_s: float | None
-    """By the forecast, seconds until the upstream's level is 0; None when it is not falling."""
+    """By the forecast, seconds until the upstream's level is 0; None when it is not falling, or nothing is in flight or waits."""
     opens_in_s: float | None
-    """Until a parked or open pool tries again; None when it is open for business."""
+    """Until a parked or open pool tries again; None when it is open for business, or no time decides it (`breaker_why` says what)."""
     in_flight: int
     dimensions: tuple[DimensionView, ...]
     windows: tuple[Window, ...]

@@ -142,6 +142,12 @@ class Pool:
         """The free part of its scarcest dimension; infinite without a limit."""
         return min((d.bucket.advance(now) / d.bucket.capacity for d in self.dimensions if d.bucket.capacity > 0), default=NEVER)
 
+    def idle(self, now: float) -> bool:
+        """Nothing is in flight or spent, and the provider said nothing of its limits that would be forgotten with it."""
+        if self.in_flight or not self.trouble.calm:
+            return False
+        return all(not one.told and one.bucket.advance(now) >= one.bucket.capacity for one in self.dimensions)
+
     def unsettled(self, index: int) -> float:
         """Reserved and not yet counted by the provider."""
         return self._unknown_output if index >= OUTPUT else 0.0

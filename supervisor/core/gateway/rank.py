@@ -47,7 +47,7 @@ class Flow:
 class Rank:
     """All that wait in one class of one lane."""
 
-    __slots__ = ("_entries", "_finish", "_flows", "_heads", "cost", "count", "owed", "virtual", "weight")
+    __slots__ = ("_entries", "_finish", "_flows", "_heads", "asked_at", "cost", "count", "grace_s", "owed", "virtual", "weight")
 
     def __init__(self) -> None:
         self.virtual = 0.0
@@ -58,10 +58,25 @@ class Rank:
         """Of all agents that wait."""
         self.owed = 0.0
         """Cost that it may take before the classes above it."""
+        self.grace_s = 0.0
+        """Seconds of the rate that it must be owed beside the request's cost."""
+        self.asked_at = float("-inf")
+        """When it, or a class below it, last waited or was sent."""
         self._finish: dict[str, float] = {}
         self._flows: dict[tuple[str, Route], Flow] = {}
         self._heads: dict[Route, list[tuple[float, int, int, Flow]]] = {}
         self._entries = 0
+
+    @property
+    def mean(self) -> float:
+        """Cost of a request that waits; 0 when none does."""
+        return self.cost / self.count if self.count else 0.0
+
+    def asks(self, now: float, still_s: float, grace_s: float) -> None:
+        """It has requests. When it had none for so long, nothing is owed to it, and it begins with its grace."""
+        if now - self.asked_at > still_s:
+            self.owed, self.grace_s = 0.0, grace_s
+        self.asked_at = now
 
     def stamp(self, ticket: Ticket) -> None:
         """Give it its tags."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from supervisor.core.gateway.pool import Pool
     from supervisor.core.gateway.rank import Rank
     from supervisor.core.gateway.recent import Slot
+    from supervisor.core.gateway.refusals import Refusals
 
 
 QUEUED, LATER, SENT, GONE = range(4)
@@ -24,8 +25,9 @@ class Ticket:
     """Mutable, and changed by its lane, rank, pool and budget alone. Amounts are tokens."""
 
     __slots__ = (
-        "answered", "arrived_at", "attempt", "bound", "budget", "cost", "deadline", "event", "guess", "id", "input", "input_known", "lane",
-        "marks", "observed", "order", "output", "pool", "probe", "rank", "route", "sent_at", "serial", "slot", "start", "upstream", "where",
+        "answered", "arrived_at", "attempt", "bound", "budget", "cost", "counted", "deadline", "event", "guess", "id", "input",
+        "input_known", "lane", "marks", "observed", "order", "output", "pool", "probe", "rank", "refusals", "route", "sent_at", "serial",
+        "slot", "start", "upstream", "where",
     )  # fmt: skip
 
     def __init__(self, event: Arrived, route: Route, rank: Rank, budget: Budget, guess: Guess, now: float) -> None:
@@ -38,6 +40,7 @@ class Ticket:
         self.arrived_at = now
         self.bound = event.bound_usd
         self.attempt = 0
+        self.refusals: Refusals | None = None
         self.where = QUEUED
         self.start: float
         """Start tag of its class's virtual clock: smaller goes first."""
@@ -62,3 +65,5 @@ class Ticket:
         self.probe: bool
         self.observed: Observed | None
         self.slot: Slot
+        self.counted: float
+        """Tokens that its agent's last minutes hold for it, up from `slot`."""

@@ -14,7 +14,6 @@ arrival; when it is over the client gets 429 with Retry-After and its place is k
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -35,8 +34,6 @@ from supervisor.core.gateway.timers import EARLY_S, Timers
 
 SWEEP_S = 600.0
 """How often what nobody uses any more is forgotten."""
-RETRY_AFTER_S = (1, 60)
-"""Claude Code waits out 60 s and gives up at 61 (measured)."""
 _SERVED, _REJECTED = End.SERVED, End.REJECTED  # looked up once: Python 3.11 needs 90 ns for the member of an enum
 
 
@@ -57,7 +54,7 @@ class Traffic:
         self._places = Places(settings.policy.place_kept_s)
         self._now = now
         self._sweep_at = now + SWEEP_S
-        self._deadlines: Timers[Ticket] = Timers()
+        self._deadlines: Timers[int] = Timers()  # numbers of tickets: most end long before
         self._later: Timers[Ticket] = Timers()
         self._held: Timers[Budget] = Timers()
         self._alarm = NEVER
@@ -77,7 +74,7 @@ class Traffic:
         if now < self._now:
             now = self._now
         self._now = now
-        if now + EARLY_S >= self._alarm:
+        if now + EARLY_S >= self._alarm or now >= self._sweep_at:
             self._ring(now)
         self._acts[type(event)](event, now)
         said = self._say.copy()
@@ -158,7 +155,7 @@ class Traffic:
                 before = ticket.input + ticket.output
                 ticket.pool.input_known(ticket, event.usage, now)
                 self.estimator.saw_input(ticket.event, ticket.guess.habit, ticket.pool.key.account, event.usage, now)
-                self._charge_more(ticket, before)
+                self._charge_more(ticket, before, now, over=False)
             self._pump(ticket.lane, now)
 
     def _ended(self, event: Ended, now: float) -> None:
@@ -203,14 +200,24 @@ class Traffic:
         """Whether it may queue, with its tags; else it was turned away."""
         if refused := self.network.hopeless(ticket, now):
             self._say.append(refused)
+        elif ticket.budget.capped and isinstance(never := ticket.budget.by_cost(ticket, now), Never):
+            self._say.append(TurnAway(ticket.id, 402, never.why))
         elif self._places.kept and self._places.take(ticket):
             return True
-        elif self.waiting >= self._policy.queue_max:
-            self._say.append(self._come_back(ticket, f"the gateway's queue is full ({self.waiting} requests wait)", now, ticket.rank.cost))
-        else:
+        elif self.waiting < self._policy.queue_max or self._make_room(ticket, now):
             ticket.rank.stamp(ticket)
             return True
         return False
+
+    def _make_room(self, ticket: Ticket, now: float) -> bool:
+        """Turn away the newest request of the agent that has most of them waiting; false: that is this one."""
+        why = f"the gateway's queue is full ({self.waiting} requests wait)"
+        if ticket.budget.queued >= (most := self.crew.most_waiting()):
+            self._say.append(ticket.lane.come_back(ticket, why, now, ticket.rank.cost))
+            return False
+        loser = max((one for one in self.tickets.values() if one.where != SENT and one.budget.queued == most), key=lambda one: one.id)
+        self._turn_away(loser, loser.lane.come_back(loser, why, now), now)
+        return True
 
     def _admit_or_queue(self, ticket: Ticket, now: float) -> None:
         lane = ticket.lane
@@ -232,7 +239,7 @@ class Traffic:
     def _wait(self, ticket: Ticket) -> None:
         self.waiting += 1
         ticket.budget.queued += 1
-        self._plan(self._deadlines, ticket.deadline, ticket)
+        self._plan(self._deadlines, ticket.deadline, ticket.id)
 
     def _leave(self, ticket: Ticket, where: int) -> None:
         """It does not wait any more."""
@@ -261,7 +268,7 @@ class Traffic:
         pool = door.pool
         pool.send(ticket, now)
         ticket.budget.open(ticket, now)
-        ticket.lane.went(ticket)
+        ticket.lane.went(ticket, now)
         self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe))
 
     def _settle(self, ticket: Ticket, event: Ended, now: float) -> None:
@@ -276,24 +283,24 @@ class Traffic:
             if event.end is _SERVED:
                 ticket.guess.habit.saw_output(tokens_out)
         pool.settle(ticket, tokens_in, tokens_out, now)
-        self._charge_more(ticket, before)
+        self._charge_more(ticket, before, now, over=True)
 
-    def _charge_more(self, ticket: Ticket, before: float) -> None:
-        """Its input or output turned out to be another than `before`: tell its agent's tags and its window."""
+    def _charge_more(self, ticket: Ticket, before: float, now: float, *, over: bool) -> None:
+        """Its input or output turned out to be another than `before`: tell its agent's minutes and tags."""
+        ticket.budget.correct(ticket, now, over=over)
         if ticket.input + ticket.output == before:
             return
-        ticket.budget.recent.change(ticket.slot, ticket.input + ticket.output - before)
         cost = ticket.lane.price.of(ticket.input, ticket.output)
         ticket.rank.charge(ticket, cost - ticket.cost)
         ticket.cost = cost
 
     def _again(self, ticket: Ticket, why: str, wait_s: float, now: float) -> None:
         """It was refused: to the front of its queue, after a while where that is asked for."""
-        if refused := self.network.hopeless(ticket, now):
+        if refused := self.network.hopeless(ticket, now) or (ticket.refusals and ticket.refusals.too_many(ticket, why)):
             self._turn_away(ticket, refused)
         elif now >= ticket.deadline:
-            self._turn_away(ticket, self._come_back(ticket, f"the upstream would not serve it in time: {why}", now), now)
-        elif wait_s:
+            self._turn_away(ticket, ticket.lane.come_back(ticket, f"the upstream would not serve it in time: {why}", now), now)
+        elif wait_s := ticket.refusals.pause_s(ticket, wait_s, now) if ticket.refusals else wait_s:
             ticket.where = LATER
             self._wait(ticket)
             self._plan(self._later, now + wait_s, ticket)
@@ -331,12 +338,6 @@ class Traffic:
 
     # Those that do not get through --------------------------------------------------------------------------------------------------
 
-    def _come_back(self, ticket: Ticket, why: str, now: float, ahead: float | None = None) -> TurnAway:
-        """`ahead`: the cost of all that will go before it; None: by its tag."""
-        wait = ticket.lane.wait_s(ticket.rank, ticket.rank.wait_cost(ticket) if ahead is None else ahead, now)
-        least, most = RETRY_AFTER_S
-        return TurnAway(ticket.id, 429, why, most if wait >= most else max(least, math.ceil(wait)))
-
     def _hold(self, ticket: Ticket, verdict: Wait | Never) -> None:
         """Its agent's caps hold it back."""
         if isinstance(verdict, Never):
@@ -365,7 +366,7 @@ class Traffic:
 
     # Timers -------------------------------------------------------------------------------------------------------------------------
 
-    def _plan(self, timers: Timers[Any], when: float, what: Ticket | Budget) -> None:
+    def _plan(self, timers: Timers[Any], when: float, what: Ticket | Budget | int) -> None:
         timers.at(when, what)
         self._at(when)
 
@@ -382,10 +383,10 @@ class Traffic:
         self._ask_again(list(self._held.due(now)), now)
         for lane in self.network.lanes.values():
             self._pump(lane, now)
-        for ticket in self._deadlines.due(now):
-            if ticket.where == QUEUED or ticket.where == LATER:
-                why = f"no turn came within {now - ticket.arrived_at:.0f} s"
-                self._turn_away(ticket, self._come_back(ticket, why, now), now)
+        for number in self._deadlines.due(now):
+            if (late := self.tickets.get(number)) and late.where != SENT:
+                why = f"no turn came within {now - late.arrived_at:.0f} s"
+                self._turn_away(late, late.lane.come_back(late, why, now), now)
         self._places.expire(now)
         if now >= self._sweep_at:
             self._sweep(now)
@@ -396,4 +397,4 @@ class Traffic:
         self._sweep_at = now + SWEEP_S
         self.crew.forget(now)
         self.estimator.forget(now)
-        self.network.forget()
+        self.network.forget(now)

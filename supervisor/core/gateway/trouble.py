@@ -6,6 +6,7 @@
     subscription window spent          limit      until its reset
     spend cap reached                  limit      15 minutes                                one alert; who waits only for it gets 402
     5 of the last 10 failed            failures   1, 2, 4 .. 30 s (or Retry-After, to 60)   never called a rate limit
+    the request's own fault            none                                                 see `refusals`
 
 402 for a spend cap, because it is what ends a turn cleanly: clients retry 429 for minutes, each time for nothing, and do not retry 402.
 """
@@ -20,6 +21,7 @@ from supervisor.core.gateway.commands import Alert, Journal
 from supervisor.core.gateway.dimension import NAMES
 from supervisor.core.gateway.events import Refused
 from supervisor.core.gateway.nouns import BreakerState, End, Observed, Refusal, Window
+from supervisor.core.gateway.refusals import Refusals
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 
@@ -33,6 +35,8 @@ MARGIN_EVERY_S = 60.0
 LONGEST_FREEZE_S = 3600.0
 """A longer Retry-After is asked again after this: a limit a day may be meant, or nonsense."""
 LONGEST_PROBE_S = 60.0
+PATIENCE_S = 20.0
+"""A probe of the limit breaker that was not answered for so long may sit in front of a model that thinks for minutes: one more tries."""
 SPEND_CAP_S = 900.0
 PARKED_S = 300.0
 """A spent window whose reset is not known is asked again after this."""
@@ -55,7 +59,7 @@ def _words(event: Refused) -> str:
 class Trouble:
     """One pool's. `calm` is true while both breakers are closed: the usual case, asked for each request."""
 
-    __slots__ = ("_margin_at", "_outcomes", "_pool", "_say", "_seed", "calm", "failures", "limit", "margin", "spend_capped")
+    __slots__ = ("_margin_at", "_outcomes", "_pool", "_say", "_seed", "_served", "calm", "failures", "limit", "margin", "spend_capped")
 
     def __init__(self, pool: Pool, policy: Policy, desk: Desk, now: float) -> None:
         self._pool = pool
@@ -64,7 +68,9 @@ class Trouble:
         self._margin_at = now
         self._seed = desk.seed
         self.margin = policy.margin
-        self.limit = Breaker("limit")
+        self._served = -NEVER
+        """When the last sent request that was served was sent."""
+        self.limit = Breaker("limit", PATIENCE_S)
         self.failures = Breaker("failures")
         self.calm = True
         self.spend_capped = False
@@ -77,40 +83,41 @@ class Trouble:
         return self.limit.lets(now) and self.failures.lets(now)
 
     def ready_at(self, now: float) -> float:
-        """When `lets` will be true by time alone; infinite while a probe is on its way."""
-        when = now
-        for breaker in (self.limit, self.failures):
-            if breaker.state is BreakerState.HALF_OPEN:
-                return NEVER
-            if breaker.state is BreakerState.OPEN:
-                when = max(when, breaker.until)
-        return when
+        """When `lets` will be true by time alone; infinite while the failures' probe is on its way."""
+        return max([now, *(breaker.until for breaker in (self.limit, self.failures) if breaker.state is not BreakerState.CLOSED)])
+
+    def served_since(self, when: float) -> bool:
+        """Whether a request that was sent after that was served."""
+        return self._served > when
 
     def capped(self, now: float) -> bool:
         """The spend cap is reached and it is not yet time to try again."""
         return self.spend_capped and self.limit.state is BreakerState.OPEN and now < self.limit.until
 
     def worst(self) -> Breaker:
-        """The breaker to show."""
-        if self.failures.state is BreakerState.CLOSED or self.limit.state is BreakerState.OPEN:
+        """The breaker to show: of two that are not closed the one with the newest reason."""
+        if self.failures.state is BreakerState.CLOSED:
             return self.limit
-        return self.failures
+        if self.limit.state is BreakerState.CLOSED:
+            return self.failures
+        return max(self.failures, self.limit, key=lambda breaker: breaker.said_at)
 
     # What happens to requests -------------------------------------------------------------------------------------------------------
 
     def try_with(self, ticket: Ticket, now: float) -> None:
         """It is sent as the probe of whichever breaker is open."""
         for breaker in (self.limit, self.failures):
-            if breaker.state is BreakerState.OPEN:
-                why = breaker.why
-                breaker.try_with(ticket.id)
-                self._journal(breaker, BreakerState.OPEN, why, now)
+            if (before := breaker.state) is not BreakerState.CLOSED:
+                breaker.try_with(ticket.id, now)
+                self._journal(breaker, before, breaker.why, now)
 
     def answered(self, ticket: Ticket, now: float) -> None:
         """The provider serves it (or answered that the request is wrong: it is there)."""
         if ticket.answered:
             return
         ticket.answered = True
+        if ticket.sent_at > self._served:
+            self._served = ticket.sent_at
         if not self.calm:
             for breaker in self._probed_by(ticket):
                 self._close(breaker, now)
@@ -125,18 +132,21 @@ class Trouble:
         if not cut:
             self.answered(ticket, now)
             return
-        if self.failures.probe == ticket.id or (self._outcomes.bad and self.failures.state is BreakerState.CLOSED):
+        if ticket.id in self.failures.probes or (self._outcomes.bad and self.failures.state is BreakerState.CLOSED):
             self._failing("streams are cut", 0.0, now)
         self.lost(ticket, now)
 
     def lost(self, ticket: Ticket, now: float) -> None:
         """It went away before the provider answered."""
-        for breaker in self._probed_by(ticket):
-            breaker.lost(now)
-            self._journal(breaker, BreakerState.HALF_OPEN, "the probe's client went away", now)
+        self._lose(ticket, "the probe's client went away", now)
 
     def refused(self, ticket: Ticket, event: Refused, now: float) -> float:
         """It was not served. Gives the seconds until this request should queue again; 0: the breakers alone decide."""
+        if ticket.refusals is None:
+            ticket.refusals = Refusals()
+        if ticket.refusals.add(self._pool, event.why, now):
+            self._lose(ticket, f"the probe was refused, and others were served: {_words(event)}", now)
+            return min(event.observed.retry_after_s or 0.0, LONGEST_PROBE_S)
         match event.why:
             case Refusal.RATE_LIMITED | Refusal.ACCELERATION:
                 self._limited(ticket, event, now)
@@ -198,9 +208,9 @@ class Trouble:
         """529, 5xx or no connection. Gives the seconds until this request may be tried again."""
         self._outcomes.add(failed=True)
         said = min(event.observed.retry_after_s or 0.0, LONGEST_PROBE_S)
-        probe = self.failures.probe == ticket.id
-        if self.limit.probe == ticket.id:
-            self.limit.lost(now)
+        probe = ticket.id in self.failures.probes
+        if ticket.id in self.limit.probes:
+            self.limit.lost(ticket.id, now, _words(event))
             self._journal(self.limit, BreakerState.HALF_OPEN, f"the probe failed: {event.why}", now)
         if probe or (self._outcomes.bad and self.failures.state is BreakerState.CLOSED):
             self._failing(_words(event), said + jitter(self._seed, ticket.id), now)
@@ -230,7 +240,12 @@ class Trouble:
     # Changes ------------------------------------------------------------------------------------------------------------------------
 
     def _probed_by(self, ticket: Ticket) -> list[Breaker]:
-        return [breaker for breaker in (self.limit, self.failures) if breaker.probe == ticket.id]
+        return [breaker for breaker in (self.limit, self.failures) if ticket.id in breaker.probes]
+
+    def _lose(self, ticket: Ticket, why: str, now: float) -> None:
+        for breaker in self._probed_by(ticket):
+            breaker.lost(ticket.id, now)
+            self._journal(breaker, BreakerState.HALF_OPEN, why, now)
 
     def _failing(self, why: str, at_least_s: float, now: float) -> None:
         self._trip(self.failures, why, now + max(at_least_s, backoff_s(self.failures.trips + 1)), now)
@@ -256,7 +271,11 @@ class Trouble:
         self._journal(breaker, BreakerState.HALF_OPEN, "the probe was served", now)
 
     def _journal(self, breaker: Breaker, before: BreakerState, why: str, now: float) -> None:
-        numbers = {"margin": self.margin, "in_flight": float(self._pool.in_flight), "for_s": max(0.0, breaker.until - now)}
+        numbers = {
+            "margin": self.margin,
+            "in_flight": float(self._pool.in_flight),
+            "for_s": max(0.0, breaker.until - now) if breaker.until < NEVER else 0.0,
+        }
         if breaker is self.failures:
             numbers[f"failed_of_{WINDOW}"] = float(self._outcomes.failed)
         for dimension in self._pool.dimensions:

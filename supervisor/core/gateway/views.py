@@ -36,20 +36,24 @@ def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[Ticket],
 def _pool(network: Network, pool: Pool, now: float) -> PoolView:
     breaker = pool.trouble.worst()
     state, why = breaker.state, breaker.why
-    opens = pool.trouble.ready_at(now)
+    opens = pool.trouble.ready_at(now) if state is BreakerState.OPEN else NEVER
+    waiting = network.lanes[pool.key.lane].waiting
     if network.stopped(pool):
         state, why, opens = BreakerState.OPEN, "key refused", NEVER
+    elif opens <= now:
+        opens, why = NEVER, f"{why}; {'its limit must refill before one request tries' if waiting else 'the next request tries'}"
     exhausted = [
         seconds
         for dimension in pool.dimensions
-        if (seconds := dimension.exhausted_in_s(pool.unsettled(dimension.index), pool.pace.rate(dimension.index, now), now)) is not None
+        if (pool.in_flight or waiting)
+        and (seconds := dimension.exhausted_in_s(pool.unsettled(dimension.index), pool.pace.rate(dimension.index, now), now)) is not None
     ]
     return PoolView(
         key=pool.key,
         breaker=state,
         breaker_why=why,
         exhausted_in_s=min(exhausted, default=None),
-        opens_in_s=None if state is BreakerState.CLOSED or opens == NEVER else opens - now,
+        opens_in_s=None if opens == NEVER else opens - now,
         in_flight=pool.in_flight,
         dimensions=tuple(dimension.view(pool.reserved(dimension.index), now) for dimension in pool.dimensions),
         windows=pool.windows(now),

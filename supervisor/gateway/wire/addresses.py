@@ -13,6 +13,7 @@ from supervisor.gateway.wire.errors import error
 _EXACT: Mapping[tuple[str, str], tuple[Endpoint, Api | None, str]] = {
     ("HEAD", ""): (Endpoint.PROBE, Api.ANTHROPIC, "/"),
     ("HEAD", "/"): (Endpoint.PROBE, Api.ANTHROPIC, "/"),
+    ("HEAD", "/api/hello"): (Endpoint.PROBE, Api.ANTHROPIC, "/"),
     ("POST", "/v1/messages"): (Endpoint.MESSAGES, Api.ANTHROPIC, "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"): (Endpoint.COUNT_TOKENS, Api.ANTHROPIC, "/v1/messages/count_tokens"),
     ("GET", "/v1/models"): (Endpoint.MODELS, None, "/v1/models"),

@@ -19,7 +19,7 @@ class Endpoint(StrEnum):
     STREAM_GENERATE = "stream generate"
     MODELS = "models"
     PROBE = "probe"
-    """`HEAD /`: Claude Code sends it before its first request, without a token, and ignores the answer."""
+    """`HEAD /` or `HEAD /api/hello`: Claude Code sends one before its first request, without a token, and ignores the answer."""
 
 
 FREE = frozenset({Endpoint.COUNT_TOKENS, Endpoint.MODELS, Endpoint.PROBE})
@@ -66,6 +66,7 @@ class Asked:
     """As the client named it; empty for `MODELS` and `PROBE`."""
     stream: bool = False
     max_tokens: int | None = None
+    """The most output over all choices that were asked for; None when the request sets no limit."""
     session: str = ""
     """The client's own id of its conversation, empty when it sends none."""
     long_context: bool = False
@@ -74,6 +75,10 @@ class Asked:
     """Where the body names the model, quotes included."""
     usage_edit: tuple[Span, bytes] | None = field(default=None, repr=False)
     """What makes an OpenAI chat stream report its usage: put these bytes there. None when there is nothing to add."""
+    choices: int = 1
+    """Answers that were asked for at once."""
+    stored_input: bool = False
+    """It refers to input that the provider keeps, so its body does not bound its input."""
 
     @property
     def free(self) -> bool:

@@ -20,8 +20,39 @@ MODEL_CHARS = 200
 MAX_TOKENS = 1_000_000_000
 """Far above what any model gives; a larger `max_tokens` is no number to reckon with."""
 
+BRACKETS_MAX = 200_000
+VALUES_MAX = 300_000
+"""Of one body, counted by `[` and `{` and by commas, those in its texts as well. A million tokens are about 4 MB; a megabyte of Python has
+18,000 commas and 6,000 brackets, of JSON 36,000 and 7,000 (measured on this project). What is above is made to be expensive:
+`[[],[],...` takes 26 times its own size in memory, and its parsing holds up everybody."""
+_DIGITS_MAX = 200
+"""Characters of one number. Reading a long one takes the square of its length."""
+MEMBERS_MAX = 1000
+"""Of the outermost object. The APIs know about 30."""
+_USER_ID_MAX = 2000
+
 _WITHOUT_BODY = frozenset({Endpoint.MODELS, Endpoint.PROBE})
-_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_LIMITS: Mapping[Endpoint, tuple[str, ...]] = {
+    Endpoint.MESSAGES: ("max_tokens",),
+    Endpoint.CHAT: ("max_completion_tokens", "max_tokens"),
+    Endpoint.RESPONSES: ("max_output_tokens",),
+    Endpoint.GENERATE: ("maxOutputTokens", "max_output_tokens"),
+    Endpoint.STREAM_GENERATE: ("maxOutputTokens", "max_output_tokens"),
+}
+"""What each endpoint heeds. Any other is no limit, only said to be one."""
+_CHOICES: Mapping[Endpoint, tuple[str, ...]] = {
+    Endpoint.CHAT: ("n",),
+    Endpoint.GENERATE: ("candidateCount", "candidate_count"),
+    Endpoint.STREAM_GENERATE: ("candidateCount", "candidate_count"),
+}
+_CONFIGS = ("generationConfig", "generation_config")
+"""Where Gemini has both; it reads either spelling."""
+_STORED: Mapping[Endpoint, tuple[str, ...]] = {
+    Endpoint.RESPONSES: ("previous_response_id", "conversation", "prompt"),
+    Endpoint.GENERATE: ("cachedContent", "cached_content"),
+    Endpoint.STREAM_GENERATE: ("cachedContent", "cached_content"),
+}
+"""Input that the provider keeps: the body does not show how much it is."""
 _SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id")
 _SESSION = re.compile(r"[!-~]{1,200}")
 _OLD_USER_ID = re.compile(r"_session_([0-9a-fA-F-]{36})$")
@@ -46,8 +77,8 @@ _Members = Mapping[str, _Member]
 def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Asked:
     """What is asked. Header names are lower case. Raises BadRequest for what is no request, and nothing else.
 
-    `max_tokens` is the most output over all choices that were asked for. A model that the client did not name (OpenAI allows that with a
-    stored prompt) is a BadRequest: nobody could say whose limit it takes.
+    A model that the client did not name (OpenAI allows that with a stored prompt) is a BadRequest: nobody could say whose limit it takes.
+    So is a Responses request in the background: its answer comes without its usage, which nobody would ever see.
     """
     api = recognised.api or (Api.ANTHROPIC if "anthropic-version" in headers else Api.OPENAI)
     if recognised.endpoint in _WITHOUT_BODY:
@@ -58,17 +89,22 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
     values = {name: member.value for name, member in members.items()}
     model = recognised.model or _model(values.get("model"))
     is_stream = recognised.endpoint is Endpoint.STREAM_GENERATE or values.get("stream") is True
+    if recognised.endpoint is Endpoint.RESPONSES and values.get("background") not in (None, False):
+        raise BadRequest(400, "background: it is not passed on, since what it takes could not be counted; stream the response instead.")
+    most, choices = _most_output(recognised.endpoint, values)
     edit = _usage_edit(text, members) if recognised.endpoint is Endpoint.CHAT and is_stream else None
     return Asked(
         api,
         recognised.endpoint,
         model,
         is_stream,
-        _max_tokens(values),
+        most,
         _session(headers, values),
         model.endswith("[1m]") or (len(body) > LONG_CONTEXT_BYTES and "context-1m" in headers.get("anthropic-beta", "")),
         None if recognised.model else _in_bytes(text, body, (members["model"].start, members["model"].end)),
         None if edit is None else (_in_bytes(text, body, edit[0]), edit[1]),
+        choices,
+        any(values.get(name) is not None for name in _STORED.get(recognised.endpoint, ())),
     )
 
 
@@ -89,10 +125,26 @@ def _refused(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are no JSON")
 
 
-_decoder = json.JSONDecoder(parse_constant=_refused)
+def _whole(text: str) -> int:
+    return int(_short(text))
+
+
+def _real(text: str) -> float:
+    return float(_short(text))
+
+
+def _short(text: str) -> str:
+    if len(text) > _DIGITS_MAX:
+        raise ValueError("no number to reckon with")
+    return text
+
+
+_decoder = json.JSONDecoder(parse_constant=_refused, parse_int=_whole, parse_float=_real)
 
 
 def _parsed(body: bytes) -> tuple[str, _Members]:
+    if body.count(b"[") + body.count(b"{") > BRACKETS_MAX or body.count(b",") > VALUES_MAX:
+        raise BadRequest(413, "the body has too many values.")
     try:
         text = body.decode()
         members, end = _object(text, _space(text, 0))
@@ -121,6 +173,8 @@ def _object(text: str, start: int) -> tuple[_Members, int]:
         colon = _COLON.match(text, place)
         if not isinstance(name, str) or colon is None:
             raise ValueError("no member")
+        if len(members) == MEMBERS_MAX:
+            raise BadRequest(400, f"an object of the request has more than {MEMBERS_MAX} members.")
         if name in members:
             raise BadRequest(400, "a member of the JSON object comes twice.")
         value, end = _decoder.raw_decode(text, colon.end())
@@ -153,13 +207,16 @@ def _model(value: object) -> str:
     return value
 
 
-def _max_tokens(values: Mapping[str, Any]) -> int | None:
-    config = values.get("generationConfig")
-    config = config if isinstance(config, dict) else {}
-    said = [_tokens(values.get(name)) for name in _LIMITS] + [_tokens(config.get("maxOutputTokens"))]
-    most = max((number for number in said if number is not None), default=None)
-    choices = max(_tokens(values.get("n")) or 1, _tokens(config.get("candidateCount")) or 1)
-    return None if most is None else min(most * choices, MAX_TOKENS)
+def _most_output(endpoint: Endpoint, values: Mapping[str, Any]) -> tuple[int | None, int]:
+    """The most tokens of output over all choices, None when there is no limit; and the number of choices. Of two spellings the larger."""
+    places = [values]
+    if endpoint in (Endpoint.GENERATE, Endpoint.STREAM_GENERATE):
+        places = [config for name in _CONFIGS if isinstance(config := values.get(name), dict)]
+    limits = [_tokens(place.get(name)) for place in places for name in _LIMITS.get(endpoint, ())]
+    counts = [_tokens(place.get(name)) for place in places for name in _CHOICES.get(endpoint, ())]
+    choices = max((count for count in counts if count), default=1)
+    most = max((limit for limit in limits if limit is not None), default=None)
+    return None if most is None else min(most * choices, MAX_TOKENS), choices
 
 
 def _tokens(value: object) -> int | None:
@@ -180,7 +237,7 @@ def _session(headers: Mapping[str, str], values: Mapping[str, Any]) -> str:
 
 def _session_of(user_id: object) -> object:
     """Claude Code's session in `metadata.user_id`: a JSON text now, `user_..._session_<uuid>` in older versions."""
-    if not isinstance(user_id, str):
+    if not isinstance(user_id, str) or len(user_id) > _USER_ID_MAX:
         return None
     if old := _OLD_USER_ID.search(user_id):
         return old[1]

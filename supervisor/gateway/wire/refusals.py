@@ -12,9 +12,27 @@ from typing import Any
 from supervisor.core.gateway.nouns import Api, Level, Observed, Refusal, Window
 from supervisor.gateway.wire.headers import MAX_RETRY_AFTER_S, UNKNOWN_RESET_S, date_of, duration_s, number, observed
 
-_SPEND_CODES = frozenset({"enforced_spend_limit_reached", "insufficient_quota", "billing_hard_limit_reached", "billing_error"})
+_SPEND_CODES = frozenset(
+    {
+        "enforced_spend_limit_reached", "billing_error",
+        "insufficient_quota", "billing_hard_limit_reached", "billing_not_active",
+        "BILLING_DISABLED",
+    }
+)  # fmt: skip
+_KEY_CODES = frozenset(
+    {
+        "authentication_error",
+        "invalid_api_key", "account_deactivated", "organization_deactivated", "organization_disabled",
+        "API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "API_KEY_HTTP_REFERRER_BLOCKED", "API_KEY_IP_ADDRESS_BLOCKED",
+        "CONSUMER_INVALID", "CONSUMER_SUSPENDED", "SERVICE_DISABLED",
+    }
+)  # fmt: skip
+"""What names the key or its account. Any other 403 may be about one thing that one client asked for: a file, a model."""
 _ACCELERATION = re.compile(r"acceleration limit|usage increase rate|slow_down", re.IGNORECASE)
-_NO_CREDIT = re.compile(r"credit balance is too low|exceeded (?:its|your) (?:monthly )?spend", re.IGNORECASE)
+_NO_CREDIT = re.compile(r"Your credit balance is too low|You have reached your specified (?:\w+ )?API usage limits")
+_DISABLED = re.compile(r"This organization has been disabled|OAuth token has been revoked")
+"""Anthropic says these in words alone. Only at the very start of a message: further on it may quote what the client sent."""
+_IN_WORDS = frozenset({"invalid_request_error", "permission_error"})
 _FAILURES: Mapping[Api, Mapping[str, Refusal]] = {
     Api.ANTHROPIC: {
         "overloaded_error": Refusal.OVERLOADED,
@@ -49,7 +67,7 @@ def refusal(api: Api, status: int, headers: Mapping[str, str], body: bytes) -> t
     seen = observed(api, headers)
     if api is Api.GEMINI:
         seen = _gemini_limits(seen, headers, fault)
-    why = _why(status, fault, seen)
+    why = _account(api, status, fault) or _why(status, fault, seen)
     return None if why is None else (why, seen)
 
 
@@ -58,12 +76,19 @@ def failure(api: Api, failed: str) -> Refusal | None:
     return Refusal.SPEND_CAP if failed in _SPEND_CODES else _FAILURES[api].get(failed)
 
 
+def _account(api: Api, status: int, fault: Mapping[str, Any]) -> Refusal | None:
+    """What closes the whole account. It stops the crew, so no words decide it that a client could have put there."""
+    codes, words = _codes(fault), str(fault.get("message"))
+    in_words = api is Api.ANTHROPIC and status in (400, 403) and fault.get("type") in _IN_WORDS
+    if status == 402 or (status in (400, 403, 429) and codes & _SPEND_CODES) or (in_words and _NO_CREDIT.match(words)):
+        return Refusal.SPEND_CAP
+    if status == 401 or (status in (400, 403) and codes & _KEY_CODES) or (in_words and _DISABLED.match(words)):
+        return Refusal.KEY_REFUSED
+    return None
+
+
 def _why(status: int, fault: Mapping[str, Any], seen: Observed) -> Refusal | None:
     text = f"{fault.get('type')} {fault.get('code')} {fault.get('message')}"
-    if status == 402 or (status in (400, 403, 429) and (_codes(fault) & _SPEND_CODES or _NO_CREDIT.search(text))):
-        return Refusal.SPEND_CAP
-    if status in (401, 403) or (status == 400 and "API_KEY_INVALID" in _codes(fault)):
-        return Refusal.KEY_REFUSED
     if status in (429, 503) and _ACCELERATION.search(text):
         return Refusal.ACCELERATION
     if status == 429:

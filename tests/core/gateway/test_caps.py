@@ -89,7 +89,7 @@ def test_without_a_price_a_cap_cannot_be_kept_and_the_request_says_so() -> None:
     play = (
         Playbook(FREE)
         >> ask(1, Agent("poor", 1, cost_max=1.0))
-        << away(1, 402, why="m has no known price, so a cost cap cannot be kept; give it one in the gateway's prices")
+        << away(1, 402, why='m has no known price, so cost_max cannot be kept; give it one in the settings: [prices."m"]')
     )
     assert play >> ask(2) << sent(2) >> Ended(2, End.SERVED, SERVED)
 

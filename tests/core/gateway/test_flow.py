@@ -285,7 +285,7 @@ def test_n02_a_wall_of_529_for_15_minutes_fails_nobody_but_by_the_hold_budget() 
 def test_n03_half_open_with_50_waiters_sends_one_probe_then_ramps() -> None:
     play = Playbook(Limits(tpm=60_000_000)) >> ask(0) << sent(0) >> refused(0, after=5.0) << journal("limit", CLOSED, OPEN)
     assert play >> [ask(n, f"a{n}") for n in range(1, 51)] >> After(4.9)
-    assert play >> After(1) << journal("limit", OPEN, HALF_OPEN) << sent(0, attempt=2, probe=True) >> After(20)
+    assert play >> After(1) << journal("limit", OPEN, HALF_OPEN) << sent(0, attempt=2, probe=True) >> After(19)
     in_flight = [1 + len(_sends(play.tell(Responded(0, NOTHING_OBSERVED))))]
     for _ in range(3):
         in_flight.append(in_flight[-1] + len(_sends(play.tell(After(30)))))

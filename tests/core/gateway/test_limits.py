@@ -246,7 +246,9 @@ def test_time_to_exhaustion_is_shown_while_more_is_spent_than_comes() -> None:
     assert pool_after(play, 0) is None
     for ticket in range(1, 11):
         turn(play, ticket, said(), Usage(4000, 0))
-    assert pool(play).exhausted_in_s == pytest.approx(20_000 / (40_000 / 15 - 1000), rel=0.01)
+    assert pool(play).exhausted_in_s is None, "nothing is in flight"
+    assert play >> ask(11, tokens=0) << sent(11)
+    assert pool(play).exhausted_in_s == pytest.approx((20_000 - 4000) / (40_000 / 15 - 1000), rel=0.01)
     play >> After(31)
     assert pool(play).exhausted_in_s is None
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from supervisor.core import tokens
-from supervisor.gateway import front
+from supervisor.gateway import bodies
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.proxy import raw
@@ -163,8 +163,33 @@ async def test_a_body_of_a_hundred_megabytes_is_refused(gate: kit.Gate, sim: Run
     chunked = post(gate, extra="Transfer-Encoding: chunked", body=b"").replace(b"Content-Length: 0\r\n", b"")
     answer = await raw.exchange(gate.port, chunked + piece * count + b"0\r\n\r\n")
     assert status(answer) == 413, "and when it does not say how much will come"
-    assert b"64 MiB" in answer
+    assert b"32 MiB" in answer
     assert sim.provider.stats.number() == 1
+
+
+async def test_all_bodies_together_have_a_bound_and_each_agent_a_part_of_it(gate: kit.Gate, monkeypatch: pytest.MonkeyPatch) -> None:  # N16
+    monkeypatch.setattr(bodies, "ALL_MAX", 4 * 100_000)
+    gate.crew.agent("run/a")
+    other = gate.crew.agent("run/b")
+    large = kit.messages("x" * 50_000)
+
+    async def answers(wanted: int) -> bytes:
+        """The answer to a request of `run/a`, once its status is this one."""
+        async with asyncio.timeout(20):
+            while status(answer := await raw.exchange(gate.port, post(gate, body=large))) != wanted:
+                await asyncio.sleep(0.01)
+        return answer
+
+    _, writer = await asyncio.open_connection("127.0.0.1", gate.port)
+    writer.write(post(gate, extra="Content-Length: 90000", body=b"{"))
+    assert b"retry-after: 2\r\n" in (await answers(429)).lower()
+    unsent = await raw.exchange(gate.port, post(gate, extra="Content-Length: 50000", body=b""), until_closed=False)
+    assert status(unsent) == 429, "it is told before it sends"
+    chunked = post(gate, extra="Transfer-Encoding: chunked", body=b"").replace(b"Content-Length: 0\r\n", b"")
+    assert status(await raw.exchange(gate.port, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(large), large))) == 429
+    assert (await gate.post("/v1/messages", large, other)).status == 200, "nobody else is held up"
+    writer.close()
+    await answers(200)
 
 
 async def test_a_body_that_is_packed_is_refused_and_not_unpacked(gate: kit.Gate, sim: Running) -> None:  # N06
@@ -175,7 +200,7 @@ async def test_a_body_that_is_packed_is_refused_and_not_unpacked(gate: kit.Gate,
 
 
 async def test_slow_headers_and_bodies_are_cut_off(gate: kit.Gate, monkeypatch: pytest.MonkeyPatch) -> None:  # N07
-    monkeypatch.setattr(front, "BODY_S", 0.3)
+    monkeypatch.setattr(bodies, "BODY_S", 0.3)
     gate.crew.agent()
     body = await raw.exchange(gate.port, post(gate, extra="Content-Length: 1000", body=b'{"model"'))
     assert status(body) == 408
@@ -225,7 +250,8 @@ async def test_a_websocket_is_answered_at_once(gate: kit.Gate) -> None:
 
 
 async def test_the_probe_needs_no_token(gate: kit.Gate, sim: Running) -> None:
-    assert (await gate.get("/", method="HEAD")).status == 200
+    for path in ("/", "/api/hello"):
+        assert (await gate.get(path, method="HEAD")).status == 200
     assert sim.provider.stats.number() == 1
 
 
@@ -275,10 +301,10 @@ async def test_whoever_has_no_living_attempt_is_refused_and_noted(gate: kit.Gate
     old = gate.crew.agent("run/again", epoch=1)
     gate.crew.agent("run/again", epoch=2)
     forged = living[:-1] + ("0" if living[-1] != "0" else "1")
-    foreign = tokens.derive(b"another secret", "run/a", 1)
-    for token in (dead, old, forged, foreign, "sk-ant-whatever", "", tokens.derive(gate.crew.secret, "run/never", 1)):
+    foreign, never = tokens.derive(b"another secret", "run/a", 1), tokens.derive(gate.crew.secret, "run/never", 1)
+    for token in (dead, old, forged, foreign, "sk-ant-whatever", "", never):
         answer = await gate.post("/v1/messages", kit.messages(), token)
-        assert answer.status == 401, token
+        assert answer.status == (403 if token in (dead, old, never) else 401), token
         assert answer.json["type"] == "error"
         assert not token or token not in answer.body.decode()
     both = await gate.post("/v1/messages", kit.messages(), living, x_api_key=gate.crew.agent("run/b"))
@@ -295,7 +321,7 @@ async def test_a_token_dies_with_its_attempt(gate: kit.Gate) -> None:  # X02
     assert (await gate.post("/v1/messages", kit.messages(), token)).status == 200
     gate.crew.end("run/a")
     for _ in range(1000):
-        if (await gate.post("/v1/messages/count_tokens", kit.messages(stream=False), token)).status == 401:
+        if (await gate.post("/v1/messages/count_tokens", kit.messages(stream=False), token)).status == 403:
             break
         await asyncio.sleep(0.02)
     else:

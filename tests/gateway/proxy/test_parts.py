@@ -140,6 +140,19 @@ def test_what_libraries_say_goes_the_same_way(tmp_path: Path, redactor: Redactor
     assert "ValueError: the key [hidden] is bad" in line
 
 
+def test_a_client_that_left_is_no_traceback(tmp_path: Path, redactor: Redactor) -> None:
+    path = tmp_path / "gateway.log"
+    logger = logging.Logger("nightcrew.gateway")
+    logger.addHandler(Handler(Log(path, redactor, SystemClock())))
+    for _ in range(3):
+        try:
+            raise ConnectionResetError("Cannot write to closing transport")
+        except ConnectionError:
+            logger.exception("Error handling request")
+    (line,) = path.read_text().splitlines()
+    assert line.endswith("Z a client left while it was answered (ConnectionResetError)")
+
+
 # Ways ---------------------------------------------------------------------------------------------------------------------------------
 
 A, B = Upstream("a", Api.ANTHROPIC, "http://a", models=("claude-opus-*",)), Upstream("b", Api.ANTHROPIC, "http://b")

@@ -130,6 +130,12 @@ async def test_the_row_is_on_disk_before_the_upstream_sees_a_byte(tmp_path: Path
         assert (row["end"], row["input"], row["output"]) == ("served", 25, 15)
 
 
+NOT_PASSED_ON = (
+    "X-Goog-FieldMask", "X-HTTP-Method-Override", "OpenAI-Organization", "OpenAI-Project", "X-Goog-User-Project", "X-Forwarded-For",
+    "X-Forwarded-Proto", "Forwarded", "Cookie",
+)  # fmt: skip
+
+
 async def test_keys_are_exchanged_and_other_headers_pass(tmp_path: Path) -> None:
     async def script(_request: raw.Received, to: raw.Connection) -> None:
         await to.send(
@@ -145,6 +151,7 @@ async def test_keys_are_exchanged_and_other_headers_pass(tmp_path: Path) -> None
             "Accept_Encoding": "br",
             "Connection": "X-Mine",
             "X_Mine": "1",
+            **dict.fromkeys(NOT_PASSED_ON, "x"),
         }
         answer = await gate.post("/v1/messages", kit.messages(stream=False), token, **sent)
         (request,) = up.received
@@ -154,7 +161,7 @@ async def test_keys_are_exchanged_and_other_headers_pass(tmp_path: Path) -> None
         assert "anthropic-beta: a,b" in request.lines
         assert "accept-encoding: identity" in request.lines
         assert f"host: {up.url.removeprefix('http://')}" in request.lines
-        assert not [line for line in request.lines if line.startswith(("x-mine", "authorization", "cookie", "via", "x-forwarded"))]
+        assert not [line for line in request.lines if line.startswith(("x-mine", "authorization", "via", *map(str.lower, NOT_PASSED_ON)))]
         assert answer.headers["X-Answer"] == "as it is"
         assert int(answer.headers["x-gw-queue-ms"]) >= 0
         assert not [name for name in answer.headers if "ratelimit" in name.lower()], "the shared limit is the gateway's affair"
@@ -176,10 +183,13 @@ async def test_a_client_with_its_own_login_keeps_it(tmp_path: Path) -> None:
         without = await gate.post("/v1/messages", kit.messages(), token)
         assert without.status == 503, "it has brought no login that could be passed on"
         assert len(up.received) == 1
-        beside = await gate.post("/v1/messages", kit.messages(), "own-login", x_api_key=token)
+        own = {"Cookie": "a=b", "OpenAI-Organization": "mine", "Forwarded": "for=x"}
+        beside = await gate.post("/v1/messages", kit.messages(), "own-login", x_api_key=token, **own)
         assert beside.status == 401
         assert "authorization: bearer own-login" in up.received[1].lines
         assert token not in up.received[1].head, "our token is no login"
+        assert "openai-organization: mine" in up.received[1].lines, "who pays is its own affair as well"
+        assert not [line for line in up.received[1].lines if line.startswith(("cookie", "forwarded"))]
         assert [row["end"] for row in await kit.settled(gate.home, 2)] == ["rejected", "rejected"]
 
 
@@ -220,6 +230,46 @@ async def test_the_clients_own_mistake_is_passed_on(tmp_path: Path) -> None:
         assert "at least one message" in answer.json["error"]["message"]
         (row,) = await kit.settled(gate.home, 1)
         assert (row["end"], row["status"], row["input"], row["output"]) == ("rejected", 400, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (403, "You do not have permission to access the File abc or it may not exist."),
+        (403, "Project `proj_x` does not have access to model `gpt-x`"),
+        (400, "Invalid value: 'credit balance is too low'. Supported values are: 'user'"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1beta/models/gemini-2.5-pro:generateContent"])
+async def test_one_agents_odd_request_closes_nothing_for_the_others(tmp_path: Path, status: int, message: str, path: str) -> None:
+    def body(text: str) -> bytes:
+        return json.dumps({"model": "gpt-5", "messages": [text], "contents": [{"role": "user", "parts": [{"text": text}]}]}).encode()
+
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, kit.all_apis(home(tmp_path), sim.url)) as gate:
+        sim.faults(Fault(contains="POISON", status=status, message=message))
+        answer = await gate.post(path, body("POISON"), gate.crew.agent("run/bad"))
+        assert answer.status == status
+        assert message in answer.json["error"]["message"]
+        assert (await gate.post(path, body("hello"), gate.crew.agent("run/good"))).status == 200
+
+
+async def test_a_client_that_leaves_while_it_is_answered_is_no_fault(tmp_path: Path) -> None:
+    left = asyncio.Event()
+
+    async def script(_request: raw.Received, to: raw.Connection) -> None:
+        await to.send(raw.STREAM, raw.chunk(raw.START))
+        await left.wait()
+        while True:
+            await to.send(raw.chunk(raw.TEXT * 5000))
+
+    async with raw.upstream(script) as up, kit.gateway(tmp_path, kit.upstream(home(tmp_path), up.url)) as gate:
+        async with gate.ask("/v1/messages", kit.messages(), gate.crew.agent()) as response:
+            await response.content.readany()
+            left.set()
+            response.close()
+        await kit.settled(gate.home, 1)
+        await kit.until(lambda: up.connections == 0, "the upstream to be left")
+        assert "Traceback" not in gate.log()
 
 
 async def test_a_redirect_is_neither_followed_nor_passed_on(tmp_path: Path) -> None:

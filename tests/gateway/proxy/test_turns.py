@@ -109,13 +109,14 @@ async def test_a_full_queue_answers_at_once(tmp_path: Path) -> None:  # N17
     clock = Clock()
     async with throttled(tmp_path, clock, settings="[gateway]\nqueue_max = 1\n") as (gate, _):
         await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a"))
-        waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
+        agent = gate.crew.agent("run/b")
+        waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), agent))
         await queued(gate, 1)
-        answer = await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/c"))
+        answer = await gate.post("/v1/messages", kit.messages("one more"), agent)
         assert answer.status == 429
         assert 1 <= int(answer.headers["Retry-After"]) <= 60
         text = (await gate.get(pages.METRICS, gate.crew.admin)).body.decode()
-        assert 'sup_llm_requests_total{agent="c",code="own_429",model="opus-4"} 1.0' in text
+        assert 'sup_llm_requests_total{agent="b",code="own_429",model="opus-4"} 1.0' in text
         await move(gate, clock, 2.0)
         assert (await waiting).status == 200
 

@@ -47,10 +47,71 @@ def test_a_request_of_claude_code() -> None:
         (RESPONSES, {"max_output_tokens": 7.0}, 7),
         (GENERATE, {"generationConfig": {"maxOutputTokens": 8}}, 8),
         (GENERATE, {"generationConfig": {"maxOutputTokens": 8, "candidateCount": 2}}, 16),
+        (GENERATE, {"generation_config": {"max_output_tokens": 8, "candidate_count": 8}, "max_tokens": 1}, 64),
+        (GENERATE, {"generationConfig": {"maxOutputTokens": 8}, "generation_config": {"max_output_tokens": 9}}, 9),
+        (GENERATE, {"max_tokens": 5, "maxOutputTokens": 5}, None),
+        (CHAT, {"max_output_tokens": 1}, None),
+        (RESPONSES, {"max_tokens": 1, "max_completion_tokens": 1}, None),
+        (MESSAGES, {"max_tokens": 5, "max_output_tokens": 900, "n": 9}, 5),
     ],
 )
 def test_the_most_output(where: Recognised, members: dict[str, Any], expected: int | None) -> None:
     assert ask(where, **members).max_tokens == expected
+
+
+def test_choices_are_counted_where_the_endpoint_has_them() -> None:
+    assert (ask(CHAT, n=128).choices, ask(CHAT, n=128).max_tokens) == (128, None)
+    assert ask(GENERATE, generation_config={"candidate_count": 8}).choices == 8
+    assert ask(MESSAGES, n=128).choices == 1
+
+
+def test_input_that_the_provider_stores_is_said() -> None:
+    for where, member in [
+        (RESPONSES, "previous_response_id"),
+        (RESPONSES, "conversation"),
+        (RESPONSES, "prompt"),
+        (GENERATE, "cachedContent"),
+        (GENERATE, "cached_content"),
+    ]:
+        assert ask(where, None, **{member: "x"}).stored_input, member
+        assert not ask(where, None, **{member: None}).stored_input, member
+    assert not ask(CHAT, previous_response_id="x").stored_input, "it does not heed it"
+
+
+def test_what_runs_in_the_background_is_refused() -> None:
+    for value in (True, 1, "true"):
+        with pytest.raises(BadRequest, match="background") as caught:
+            ask(RESPONSES, background=value)
+        assert caught.value.status == 400
+    assert ask(RESPONSES, background=False).model == "m-1"
+    assert ask(CHAT, background=True).model == "m-1"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"a","x":[' + b"[]," * 400_000 + b"[]]}",
+        b'{"model":"a","x":[' + b"{}," * 400_000 + b"{}]}",
+        b'{"model":"a","x":[' + b"1," * 600_000 + b"1]}",
+    ],
+    ids=["lists", "objects", "numbers"],
+)
+def test_what_is_made_to_be_expensive_is_not_parsed(body: bytes) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read(CHAT, {}, body)
+    assert caught.value.status == 413
+
+
+def test_an_object_of_very_many_members_is_not_read_to_its_end() -> None:
+    many = b",".join(b'"k%d":1' % number for number in range(100_000))
+    for body in (b'{"model":"a",' + many + b"}", b'{"model":"a","stream":true,"stream_options":{' + many + b"}}"):
+        with pytest.raises(BadRequest, match="members"):
+            read(CHAT, {}, body)
+
+
+def test_a_user_id_hides_no_second_document() -> None:
+    hidden = '{"session_id": "s", "x": [' + "[]," * 1000 + "[]]}"
+    assert ask(MESSAGES, metadata={"user_id": hidden}).session == ""
 
 
 @pytest.mark.parametrize(
@@ -118,6 +179,8 @@ def test_gemini_names_model_and_stream_in_its_path() -> None:
         (b'{"model":"' + b"a" * 201 + b'"}', 400),
         (b'{"model":"a","max_tokens":1e400}', 400),
         (b'{"model":"a","max_tokens":' + b"9" * 5000 + b"}", 400),
+        (b'{"model":"a","x":[1.' + b"5" * 300 + b"]}", 400),
+        (b'{"model":"a","x":[1' + b"5" * 300 + b"]}", 400),
         (b'{"model":"a","max_tokens":1000000001}', 400),
         (b'{"model":"a","max_tokens":1.5}', 400),
         (b'{"model":"a","max_tokens":"5"}', 400),
@@ -125,8 +188,8 @@ def test_gemini_names_model_and_stream_in_its_path() -> None:
         (b'{"model":"a","max_tokens":-2}', 400),
         (b'{"model":"a","x":NaN}', 400),
         (b'{"model":"a","x":Infinity}', 400),
-        (b'{"model":"a","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}", 400),
-        (b'{"model":"a","x":' + b'{"a":' * 200_000, 400),
+        (b'{"model":"a","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+        (b'{"model":"a","x":' + b'{"a":' * 100_000, 400),
         (b'{"model":"a\xff"}', 400),
         (b'\xef\xbb\xbf{"model":"a"}', 400),
         ('{"model":"a"}'.encode("utf-16"), 400),

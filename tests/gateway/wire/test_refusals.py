@@ -44,7 +44,11 @@ BAD_KEY = {"error": {"code": 400, "status": "INVALID_ARGUMENT", "details": [{"@t
         (A, 500, fault("api_error"), Refusal.SERVER_ERROR),
         (A, 502, "<html>", Refusal.SERVER_ERROR),
         (A, 401, fault("authentication_error"), Refusal.KEY_REFUSED),
-        (A, 403, fault("permission_error"), Refusal.KEY_REFUSED),
+        (A, 403, fault("permission_error", "no access to the model claude-x"), None),
+        (A, 403, fault("authentication_error"), Refusal.KEY_REFUSED),
+        (A, 403, fault("permission_error", "OAuth token has been revoked. Please obtain a new token."), Refusal.KEY_REFUSED),
+        (A, 400, fault("invalid_request_error", "This organization has been disabled."), Refusal.KEY_REFUSED),
+        (A, 400, fault("invalid_request_error", "You have reached your specified API usage limits. You will"), Refusal.SPEND_CAP),
         (A, 301, None, Refusal.SERVER_ERROR),
         (A, 408, None, Refusal.SERVER_ERROR),
         (A, 400, fault("invalid_request_error", "max_tokens: too large"), None),
@@ -56,19 +60,43 @@ BAD_KEY = {"error": {"code": 400, "status": "INVALID_ARGUMENT", "details": [{"@t
         (OA, 503, {"error": {"message": "Slow down", "code": "slow_down"}}, Refusal.ACCELERATION),
         (OA, 503, {"error": {"message": "The engine is currently overloaded, please try again later"}}, Refusal.OVERLOADED),
         (OA, 401, {"error": {"code": "invalid_api_key"}}, Refusal.KEY_REFUSED),
+        (OA, 403, {"error": {"message": "Project `p` does not have access to model `m`", "code": "model_not_found"}}, None),
+        (OA, 403, {"error": {"message": "unsupported", "code": "unsupported_country_region_territory"}}, None),
+        (OA, 403, {"error": {"code": "account_deactivated"}}, Refusal.KEY_REFUSED),
         (OA, 500, {"error": "words"}, Refusal.SERVER_ERROR),
         (OA, 400, {"error": {"code": "context_length_exceeded"}}, None),
         (OA, 409, None, None),
         (G, 429, {"error": {"status": "RESOURCE_EXHAUSTED"}}, Refusal.RATE_LIMITED),
         (G, 503, {"error": {"status": "UNAVAILABLE", "message": "The model is overloaded."}}, Refusal.OVERLOADED),
         (G, 503, [{"error": {"message": "The model is overloaded."}}], Refusal.OVERLOADED),
-        (G, 403, {"error": {"status": "PERMISSION_DENIED"}}, Refusal.KEY_REFUSED),
+        (G, 403, {"error": {"status": "PERMISSION_DENIED", "message": "You do not have permission to access the File abc"}}, None),
+        (G, 403, {"error": {"status": "PERMISSION_DENIED", "details": [{"reason": "CONSUMER_SUSPENDED"}]}}, Refusal.KEY_REFUSED),
+        (G, 403, {"error": {"status": "PERMISSION_DENIED", "details": [{"reason": "BILLING_DISABLED"}]}}, Refusal.SPEND_CAP),
         (G, 400, BAD_KEY, Refusal.KEY_REFUSED),
         (G, 400, {"error": {"status": "INVALID_ARGUMENT"}}, None),
     ],
 )
 def test_each_status_has_one_meaning(api: Api, status: int, body: object, expected: Refusal | None) -> None:
     assert why(api, status, body) == expected
+
+
+@pytest.mark.parametrize("api", Api)
+@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Your credit balance is too low",
+        "insufficient_quota",
+        "This organization has been disabled",
+        "authentication_error",
+        "API_KEY_INVALID",
+    ],
+)
+def test_words_of_a_client_that_an_error_quotes_close_no_account(api: Api, status: int, words: str) -> None:
+    for message in (f"Invalid value: '{words}'. Supported values are: 'user'", f"messages.0.role: {words}"):
+        assert why(api, status, fault("invalid_request_error", message)) is None
+    if api is not Api.ANTHROPIC:
+        assert why(api, status, fault("invalid_request_error", words)) is None
 
 
 def test_a_spent_window_is_no_ordinary_429() -> None:

@@ -1,0 +1,107 @@
+"""The most that a request can cost is the most that it can cost: by the shape of a request nobody gets past a cap."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.host.paths import Home
+from tests.gateway import kit
+from tests.gateway.simulator import Fault, SimSettings, running
+
+pytestmark = pytest.mark.asyncio
+
+PRICES = "".join(f'[prices."{model}"]\ninput = 5.0\noutput = 25.0\n' for model in ("gpt-5", "gemini-2.5-pro", "claude-opus-4-8"))
+CHAT, RESPONSES, GENERATE = "/v1/chat/completions", "/v1/responses", "/v1beta/models/gemini-2.5-pro:generateContent"
+TALK = [{"role": "user", "content": "hi"}]
+PARTS = [{"role": "user", "parts": [{"text": "hi"}]}]
+
+
+def settings(tmp_path: Path, url: str, more: str = "") -> str:
+    return more + kit.all_apis(Home(tmp_path / "home"), url) + PRICES
+
+
+@pytest.mark.parametrize(
+    ("path", "cap", "members"),
+    [
+        (CHAT, 1.0, {"max_output_tokens": 1, "messages": TALK}),
+        (CHAT, 100.0, {"n": 128, "messages": TALK}),
+        (CHAT, 2.0, {"messages": TALK}),
+        (RESPONSES, 1.0, {"max_tokens": 1, "input": "hi"}),
+        (GENERATE, 1.0, {"max_tokens": 1, "generation_config": {"max_output_tokens": 8000, "candidate_count": 8}, "contents": PARTS}),
+        ("/v1/messages", 0.15, {"max_tokens": 16, "messages": [{"role": "user", "content": "1" * 30_000}]}),
+    ],
+    ids=["another endpoint's limit", "choices without a limit", "no limit", "another limit", "snake case", "digits"],
+)
+async def test_a_request_that_can_cost_more_than_the_cap_is_not_sent(
+    tmp_path: Path, path: str, cap: float, members: dict[str, Any]
+) -> None:
+    model = "claude-opus-4-8" if path == "/v1/messages" else "gpt-5"
+    body = json.dumps(members if path == GENERATE else {"model": model, **members}).encode()
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url)) as gate:
+        answer = await gate.post(path, body, gate.crew.agent(cost_max=cap))
+        assert answer.status == 402, answer.body
+        assert sim.provider.stats.number() == 1
+        assert (await gate.post(path, body, gate.crew.agent("run/free"))).status == 200, "nothing is wrong with it where there is no cap"
+
+
+@pytest.mark.parametrize("night", [False, True])
+async def test_input_that_the_provider_stores_needs_a_task_without_a_cap(tmp_path: Path, night: bool) -> None:
+    more = "[gateway]\ncost_per_night = 1000.0\n" if night else ""
+    body = json.dumps({"model": "gpt-5", "input": "hi", "previous_response_id": "resp_1", "max_output_tokens": 16}).encode()
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url, more)) as gate:
+        answer = await gate.post(RESPONSES, body, gate.crew.agent(cost_max=0.0 if night else 1000.0))
+        assert answer.status == 402
+        assert "which the provider stores" in answer.json["error"]["message"]
+        assert sim.provider.stats.number() == 1
+        assert gate.gateway.parts.desk.traffic.tickets == {}
+        if not night:
+            assert (await gate.post(RESPONSES, body, gate.crew.agent("run/free"))).status == 200
+            (row,) = await kit.settled(gate.home, 1)
+            assert row["bound_usd"] is None
+
+
+async def test_a_request_in_the_background_is_refused(tmp_path: Path) -> None:
+    body = json.dumps({"model": "gpt-5", "input": "hi", "background": True}).encode()
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url)) as gate:
+        answer = await gate.post(RESPONSES, body, gate.crew.agent())
+        assert answer.status == 400
+        assert "background" in answer.json["error"]["message"]
+        assert sim.provider.stats.number() == 1
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return 1_700_000_000.0 + self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("seconds", "output"), [(10.0, 3001), (1000.0, 8000)])
+@pytest.mark.parametrize("streams", [True, False])
+async def test_who_leaves_early_pays_for_the_time(tmp_path: Path, seconds: float, output: int, streams: bool) -> None:
+    clock = Clock()
+    async with running(SimSettings()) as sim:
+        sim.faults(Fault(then="pings", after=1) if streams else Fault(hold="gate"))
+        async with kit.gateway(tmp_path, settings(tmp_path, sim.url), clock=clock) as gate:
+            asking = asyncio.create_task(gate.post("/v1/messages", kit.messages(max_tokens=8000, stream=streams), gate.crew.agent()))
+            if streams:
+                await kit.until(lambda: sim.provider.stats.streams == 1, "the stream to run")
+            else:
+                await kit.until(lambda: sim.provider.stats.held["gate"], "the answer to be held")
+            clock.now += seconds
+            asking.cancel()
+            (row,) = await kit.settled(gate.home, 1)
+            assert (row["end"], row["estimated"], row["output"]) == ("client gone", 1, output)
+            assert row["cost_usd"] >= 25e-6 * output
+            sim.release("gate")
