@@ -27,6 +27,7 @@ def test_attach_shows_the_pane_and_detaching_changes_nothing(house: House, termi
     assert f"nightcrew {house.task('agent').id.replace('/', '_')}_1" in screen, "the status line says whose pane it is"
     assert "Ctrl-b Ctrl-b d leaves: it goes on" in screen, "the terminal of these tests is a tmux, whose own prefix comes first"
     here.type("nobody hears this")
+    here.sees("nobody hears this")  # keys that come in one go with a text are pasted ones for tmux, and no bindings
     here.press("C-b", "d")
     screen = here.sees("left with 0")
     assert f"nightcrew: {house.task('agent').id} is running" in screen
