@@ -236,3 +236,20 @@ def _toml(value: object) -> str:
 def plan_of(tasks: Sequence[str]) -> str:
     """A plan file of these tables."""
     return "\n".join(tasks)
+
+
+@contextlib.contextmanager
+def small_disk(place: Path, options: str) -> Iterator[Path]:
+    """A file system in memory of its own at `place`, by mount's `options` such as `size=2m`. Skips the test where that is not allowed."""
+    import pytest
+
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"this root may not mount: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)

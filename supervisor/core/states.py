@@ -79,6 +79,10 @@ class AttemptState(StrEnum):
     """Session gone: nothing of the attempt is left but its records and its worktree."""
 
 
+LIVING: Final = frozenset({AttemptState.LAUNCHING, AttemptState.RUNNING, AttemptState.STOPPING})
+"""States in which processes of an attempt may live, so that its token opens what it may: one that is being stopped has its grace time."""
+
+
 class End(StrEnum):
     """How an attempt ended."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from supervisor.core import tokens
 from supervisor.core.errors import HostError, Refused, UsageError
-from supervisor.core.states import AttemptState
+from supervisor.core.states import LIVING
 from supervisor.daemon import protocol
 from supervisor.daemon.agent_verbs import VERBS
 from supervisor.daemon.agent_verbs.asked import Asked
@@ -21,8 +21,6 @@ from supervisor.host.audit import Audit
 from supervisor.host.paths import Home
 
 TERMS = Terms(request_max=256 * 2**10, read_s=5.0, silent_max=256)
-LIVE = frozenset({AttemptState.LAUNCHING, AttemptState.RUNNING, AttemptState.STOPPING})
-"""States in which processes of an attempt may live: one that is being stopped has its grace."""
 JOURNAL_S = 10.0
 """Between two lines about refusals: each is a commit, and who tries may try a thousand times a second."""
 
@@ -50,7 +48,7 @@ class AgentsDoor(Door):
     def _who(self, token: str, verb: str, pid: int) -> tuple[str, int]:
         name = tokens.check(self._secret, token)
         row = self._loop.ledger.attempt(*name) if name is not None else None
-        if name is None or row is None or row.end is not None or row.state not in LIVE:
+        if name is None or row is None or row.end is not None or row.state not in LIVING:
             why = "its token is not one of ours" if name is None or row is None else "its attempt has ended"
             self._keep(name if row is not None else None, {"verb": verb[:40], "pid": pid, "why": why})
             raise Refused("not for you", on=verb[:40], why=why, hint="NIGHTCREW_TOKEN of a running attempt opens it")

@@ -212,7 +212,7 @@ class Gateway:
             await self._in_thread(lambda: self._ask(pages.RELOAD, post=True, timeout_s=RELOAD_S))
 
     async def _look_at_load(self, who: Identity) -> None:
-        status = await self._in_thread(self._ask, pages.STATUS)
+        status = await self._in_thread(self._ask, pages.NOW)
         settings = await self._in_thread(self._models.now)
         load = _load(status)
         self._publish(load.traffic)

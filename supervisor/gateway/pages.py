@@ -12,9 +12,8 @@ from supervisor.core.errors import NotRunning, TimedOut, ToolFailed
 from supervisor.host import secrets
 from supervisor.host.paths import Home
 
-PING, STATUS, METRICS, STOP, RELOAD = (
-    f"/{page}" for page in ("nightcrew/ping", "nightcrew/status", "metrics", "nightcrew/stop", "nightcrew/reload")
-)
+PING, STATUS, NOW, STOP, RELOAD = (f"/nightcrew/{page}" for page in ("ping", "status", "now", "stop", "reload"))
+METRICS = "/metrics"
 _HINT = "nightcrew doctor"
 
 

@@ -16,14 +16,12 @@ from supervisor.core.gateway.client_env import is_patient
 from supervisor.core.gateway.nouns import Agent
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import TaskSpec
-from supervisor.core.states import AttemptState
+from supervisor.core.states import LIVING
 from supervisor.ledger import store
 
 FRESH_S = 1.0
 """What was read is believed for so long: a token dies at most this much after its attempt."""
 _CACHED = 10_000
-_LIVE = frozenset({AttemptState.LAUNCHING, AttemptState.RUNNING, AttemptState.STOPPING})
-"""States in which processes of the attempt may live. One that is being stopped has its grace time, and may still ask."""
 
 
 class Roster:
@@ -76,7 +74,7 @@ class Roster:
             "SELECT t.spec, a.state FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE t.id = ? AND t.epoch = ?",
             (task, epoch),
         ).fetchone()
-        return _agent(task, epoch, TaskSpec.from_json(row["spec"])) if row is not None and row["state"] in _LIVE else None
+        return _agent(task, epoch, TaskSpec.from_json(row["spec"])) if row is not None and row["state"] in LIVING else None
 
     def _drop(self) -> None:
         if self._db is not None:

@@ -32,8 +32,8 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     await gateway.start([tcp, unix], port)
     for complaint in complaints:
         gateway.log.say(complaint)
-    records.write(place.home, records.record(port, gateway.settings.upstreams, place.clock))
     gateway.log.say(f"ready on {listen.HOST}:{port}")
+    records.write(place.home, records.record(port, gateway.settings.upstreams, place.clock))  # last: whoever reads it finds all the rest
     _be_silent()
     # What was imported and built stays for ever: looking through it again cost the streams 50 to 190 ms at each full collection.
     gc.collect()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import support
 from tests.support import House, make_repository, wait_until
 
 root_only = [
@@ -131,18 +132,12 @@ def test_modes_that_somebody_loosened_are_mended(house: House) -> None:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[House]:
     """A house whose state lies on a file system of its own, of 24 MB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m,mode=0700", "none", str(place)], capture_output=True, check=False
-    ).returncode:
-        pytest.skip("mounts are not allowed here")
-    made = House(place, make_repository(tmp_path / "repo"))
-    try:
-        yield made
-    finally:
-        made.reap()
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with support.small_disk(tmp_path / "small", "size=24m,mode=0700") as place:
+        made = House(place, make_repository(tmp_path / "repo"))
+        try:
+            yield made
+        finally:
+            made.reap()
 
 
 def fill(house: House, leave: int) -> Path:

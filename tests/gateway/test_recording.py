@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import os
 import random
-import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import RecordingRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.recording import Recorder, Request
+from tests import support
 from tests.gateway.account.kit import Wall
 
 RUN = "1121-k3f9"
@@ -150,15 +150,8 @@ def test_what_cannot_be_written_is_given_up_and_said(tmp_path: Path, recorder: R
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Half a megabyte, mounted."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", place], capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"this root may not mount: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    with support.small_disk(tmp_path / "small", "size=512k") as place:
+        yield place
 
 
 @pytest.mark.root

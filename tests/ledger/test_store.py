@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from supervisor.core.errors import DiskFull, LedgerError, NightcrewError
 from supervisor.ledger import queries, store
 from supervisor.ledger.ledger import Ledger
+from tests import support
 from tests.ledger.kit import RUN, Wall, check_integrity, rows, submission, submit
 
 Opener = Callable[[Path], object]
@@ -260,17 +260,8 @@ def test_a_ledger_that_cannot_grow_keeps_what_was_acknowledged(path: Path) -> No
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Two megabytes and eight files, mounted."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=9", "tmpfs", place], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"this root may not mount: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    with support.small_disk(tmp_path / "small", "size=2m,nr_inodes=9") as place:
+        yield place
 
 
 @pytest.mark.root

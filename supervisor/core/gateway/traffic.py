@@ -8,8 +8,8 @@ clock, a socket or a random number. The parts, from the request's side:
     crew      agents and their own caps (budget)                  pool      one account's limits and reservations
     estimate  what a request will take                            trouble   refusals: breakers, margin, parking
 
-A ticket == QUEUED, then SENT (reserved), perhaps LATER (it failed and waits to queue again), then GONE. A hold budget counts from its
-arrival; when it is over the client gets 429 with Retry-After and its place is kept. Nobody is turned away for waiting while it == SENT.
+A ticket is QUEUED, then SENT (reserved), perhaps LATER (it failed and waits to queue again), then GONE. A hold budget counts from its
+arrival; when it is over the client gets 429 with Retry-After and its place is kept. Nobody is turned away for waiting while it is SENT.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.runner.output import Log, Pane
+from tests import support
 from tests.agents.runner.kit import Lab, until
 
 
@@ -95,17 +95,11 @@ def test_a_log_that_cannot_even_be_opened_costs_only_itself(tmp_path: Path) -> N
 @pytest.fixture
 def small_disk(lab: Lab) -> Iterator[Path]:
     """A real file system of 1 MB, half of it taken by a file `ballast`; attempts are made on it."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts a small file system")
-    disk = lab.folder / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=False, capture_output=True).returncode != 0:
-        pytest.skip("may not mount a file system here")
-    outside, lab.folder = lab.folder, disk
-    (disk / "ballast").write_bytes(b"x" * 500_000)
-    yield outside
-    lab.close()
-    subprocess.run(["umount", str(disk)], check=True)
+    with support.small_disk(lab.folder / "disk", "size=1m") as disk:
+        outside, lab.folder = lab.folder, disk
+        (disk / "ballast").write_bytes(b"x" * 500_000)
+        yield outside
+        lab.close()
 
 
 @pytest.mark.root

@@ -19,8 +19,8 @@ from typing import Any
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.commands import Alert, Command, Journal, Send, TurnAway
-from supervisor.core.gateway.events import Arrived, Event, Tick
-from supervisor.core.gateway.nouns import Agent, Api, BreakerState, LaneKey
+from supervisor.core.gateway.events import Arrived, Event, Refused, Tick
+from supervisor.core.gateway.nouns import Agent, Api, BreakerState, LaneKey, Observed, Refusal, Usage
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Policy, Upstream
 from supervisor.core.gateway.traffic import Traffic
 
@@ -125,3 +125,25 @@ class Playbook:
         self >> event
         found, self._unread = before + self._unread, []
         return found
+
+
+SMALL = Limits(tpm=6_000)
+"""100 tokens a second: one first request of 1000 tokens (2200 with its expected output) every 22 s, and two at the start."""
+SERVED = Usage(1000, 1200)
+
+
+def refused(ticket: int, why: Refusal = Refusal.RATE_LIMITED, after: float | None = None, **facts: object) -> Refused:
+    return Refused(ticket, why, Observed(retry_after_s=after, **facts))  # type: ignore[arg-type]
+
+
+def level(play: Playbook) -> float:
+    return play.traffic.view(play.now).pools[0].dimensions[-1].level
+
+
+def margin(play: Playbook) -> float:
+    margin: float = play.traffic.learned()["pools"][0]["margin"]
+    return margin
+
+
+def sends(commands: list[Command]) -> list[int]:
+    return [command.ticket for command in commands if isinstance(command, Send)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from supervisor.core.crew import TaskClass
-from supervisor.core.gateway.nouns import Api, LaneKey, Usage
+from supervisor.core.gateway import commands
+from supervisor.core.gateway.nouns import Api, BreakerState, LaneKey, PoolKey, Usage
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import OpenRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.account.writer import Account
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")
 NOW = 1_700_000_000.0
@@ -58,3 +61,26 @@ def rows(path: Path, sql: str = "SELECT * FROM request ORDER BY id") -> list[dic
     """What the file holds, by a connection of its own."""
     with contextlib.closing(schema.connect_readonly(path)) as db:
         return [dict(row) for row in db.execute(sql)]
+
+
+@contextlib.asynccontextmanager
+async def account(path: Path, wall: Wall | None = None) -> AsyncIterator[Account]:
+    made = Account(path, wall or Wall())
+    made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def until_saved(path: Path, sql: str, number: int) -> None:
+    while rows(path, sql)[0]["n"] != number:  # pytest's own time limit ends a wait in vain
+        await asyncio.sleep(0.005)
+
+
+def change(**facts: Any) -> commands.Journal:
+    shape: dict[str, Any] = {
+        "pool": PoolKey("work", LANE), "breaker": "limit", "before": BreakerState.CLOSED, "after": BreakerState.OPEN, "why": "429",
+        "numbers": {"level": -5.0},
+    }  # fmt: skip
+    return commands.Journal(**{**shape, **facts})

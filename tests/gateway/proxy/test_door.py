@@ -330,7 +330,7 @@ async def test_a_token_dies_with_its_attempt(gate: kit.Gate) -> None:  # X02
 
 async def test_no_agent_sees_the_gateways_own_pages(gate: kit.Gate) -> None:  # X02
     token = gate.crew.agent()
-    for page in ("/nightcrew/ping", "/nightcrew/status", "/metrics"):
+    for page in ("/nightcrew/ping", "/nightcrew/status", "/nightcrew/now", "/metrics"):
         assert (await gate.get(page, {"Authorization": f"Bearer {token}"})).status == 403
         assert (await gate.get(page)).status == 401
         assert (await gate.get(page, {"Authorization": "Bearer nca_" + "0" * 40})).status == 401

@@ -77,6 +77,25 @@ async def test_a_request_is_held_until_its_turn_and_served(tmp_path: Path) -> No
         assert [row["queued_ms"] for row in rows] == [0.0, 1500.0]
 
 
+async def test_the_supervisors_page_reads_the_account_at_most_every_fifteen_seconds(tmp_path: Path) -> None:
+    clock = Clock()
+
+    async def served(path: str) -> int:
+        return int((await gate.get(path, gate.crew.admin)).json["figures"]["requests"])
+
+    async with throttled(tmp_path, clock, more="learn = false\nrpm = 6000\n") as (gate, _):
+        token = gate.crew.agent("run/a")
+        for number in (1, 2):
+            await gate.post("/v1/messages", kit.messages(), token)
+            await kit.settled(gate.home, number)
+            assert await served(pages.NOW) == 1
+        clock.now += 15.0
+        assert await served(pages.NOW) == 2
+        await gate.post("/v1/messages", kit.messages(), token)
+        await kit.settled(gate.home, 3)
+        assert await served(pages.STATUS) == 3, "and a person sees what is so now"
+
+
 async def test_whoever_waited_too_long_is_told_to_come_back_and_keeps_its_place(tmp_path: Path) -> None:
     clock = Clock()
     settings = '[gateway]\nhold = "10s"\npatient_hold = "10s"\n'

@@ -1,0 +1,136 @@
+"""What the account keeps over a restart, who hears of it, and what it forgets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.errors import LedgerError
+from supervisor.core.gateway import commands
+from supervisor.core.gateway.nouns import BreakerState, PoolKey, Usage
+from supervisor.gateway.account.rows import REFUSED, OpenRow, RecordingRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.account.writer import Account
+from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, account, away, change, opened, rows, served, until_saved
+
+# Memory and history -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_what_was_learned_is_remembered_over_a_restart(path: Path) -> None:
+    async with account(path) as book:
+        assert book.recall() == {}
+        book.remember({"limits": [1]})
+        book.remember({"limits": [1, 2]})
+    async with account(path) as book:
+        assert book.recall() == {"limits": [1, 2]}
+
+
+@pytest.mark.asyncio
+async def test_breakers_and_alerts_are_kept_with_their_numbers(path: Path) -> None:
+    async with account(path) as book:
+        book.journal(change())
+        book.alert(commands.Alert("key of work", "the key of work was refused"))
+    breaker, alert = rows(path, "SELECT * FROM journal ORDER BY seq")
+    assert (breaker["about"], breaker["event"], breaker["at"]) == ("work/anthropic/opus-4", "breaker", NOW)
+    assert breaker["data"] == '{"breaker": "limit", "before": "closed", "after": "open", "why": "429", "numbers": {"level": -5.0}}'
+    assert (alert["about"], alert["event"], alert["data"]) == ("key of work", "alert", '{"text": "the key of work was refused"}')
+
+
+class Heard:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def settled(self, opened: OpenRow, settled: SettledRow) -> None:
+        self.told.append((opened.model, settled.end))
+
+    def turned_away(self, row: TurnedAwayRow) -> None:
+        self.told.append(row.status)
+
+    def changed(self, change: commands.Journal) -> None:
+        self.told.append(change.after)
+
+
+@pytest.mark.asyncio
+async def test_a_listener_hears_everything_once(path: Path) -> None:
+    heard = Heard()
+    book = Account(path, Wall(), heard)
+    book.start()
+    row_id = await book.open(opened())
+    book.settle(row_id, served())
+    book.settle(row_id, served())
+    book.turned_away(away())
+    book.journal(change())
+    await book.close()
+    assert heard.told == [("claude-opus-4-8", "served"), 429, BreakerState.OPEN]
+
+
+# A restart, and retention --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_a_restart_knows_what_was_charged_lately(path: Path) -> None:
+    wall = Wall()
+    async with account(path, wall) as book:
+        for at, facts in ((NOW - 300, {}), (NOW - 30, {}), (NOW - 90, {"total_ms": 86_500.0})):
+            book.settle(await book.open(opened(at=at)), served(**facts))
+        book.settle(await book.open(opened(at=NOW - 1)), served(end=REFUSED, usage=Usage(), status=429, cost_usd=0.0))
+        await book.open(opened(at=NOW - 10))
+    async with account(path, wall) as book:
+        pool = PoolKey("work", LANE)
+        assert book.recent(60.0) == [
+            (pool, 30.0, Usage(input=1000, cache_read=4000, cache_write=300), AGENT),
+            (pool, 25.0, Usage(output=50), AGENT),
+            (pool, 10.0, Usage(input=20_000), AGENT),
+            (pool, 5.0, Usage(output=50), AGENT),
+            (pool, 0.0, Usage(output=3001), AGENT),
+        ]
+        assert book.spent(AGENT) == pytest.approx(3 * 0.02 + 1.7)
+        assert book.spent("1121-k3f9/nobody") == 0.0
+        assert book.spent_since(60.0) == pytest.approx(0.02 + 1.7)
+        wall.now -= 3600
+        assert {age for _, age, *_ in book.recent(60.0)} == {0.0}, "a clock that was set back makes nothing forgotten"
+
+
+@pytest.mark.asyncio
+async def test_pruning_forgets_what_is_old_and_nothing_that_is_open(path: Path) -> None:
+    wall = Wall()
+    async with account(path, wall) as book:
+        day = 86_400.0
+        ids = await asyncio.gather(*(book.open(opened(at=NOW - 40 * day)) for _ in range(1200)))
+        for row_id in ids[1:]:
+            book.settle(row_id, served())
+            book.recorded(RecordingRow(row_id, "1121-k3f9", "POST /v1/messages", "ab", 200, "f", NOW - 40 * day))
+        kept = await book.open(opened(at=NOW - day))
+        book.settle(kept, served())
+        book.turned_away(away(at=NOW - 40 * day))
+        book.turned_away(away(at=NOW - day))
+        wall.now -= 40 * day
+        book.journal(change())
+        wall.now = NOW
+        assert await book.prune(30 * day) == 1199 + 1199 + 1 + 1
+        assert [row["id"] for row in rows(path)] == [ids[0], kept]
+        assert rows(path, "SELECT at FROM turned_away") == [{"at": NOW - day}]
+        assert rows(path, "SELECT * FROM recording") == []
+        assert await book.prune(30 * day) == 0
+
+
+@pytest.mark.asyncio
+async def test_the_window_is_read_beside_the_writing(path: Path) -> None:
+    async with account(path) as book:
+        book.settle(await book.open(opened()), served())
+        await until_saved(path, "SELECT count(end) AS n FROM request", 1)
+        window = await book.window(60.0)
+        assert window.agents[AGENT].requests == 1
+
+
+def test_nothing_is_left_of_a_start_that_failed(path: Path) -> None:
+    path.mkdir()
+    before = set(threading.enumerate())
+    with pytest.raises(LedgerError):
+        Account(path, Wall()).start()
+    assert set(threading.enumerate()) == before
