@@ -3,6 +3,7 @@
 upstream   the provider: a process that answers every request with the same stream
 load       the clients: as many connections as asked, each sending the next request when its answer is whole
 place      a state directory with running attempts, and the gateway's process in it
+bare       the floor: a proxy that passes requests on and does nothing else
 peers      LiteLLM's proxy, from an environment of its own
 measure    what is run in which order, and the report
 """

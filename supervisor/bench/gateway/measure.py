@@ -53,12 +53,16 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
         say(f"the gateway: {options.rounds} x {options.singles} requests of one client, {options.requests} of {options.clients}")
         ours = _gateway(options, root)
         ours["pooled_vs_unpooled"] = _pooled(root, options)
+        say("a bare aiohttp proxy")
+        floor = _bare(options)
         say("decisions in process")
         ours["decisions_per_s"] = round(decisions_per_s())
         command = peers.program()
         say("LiteLLM" if command else "LiteLLM is not installed (make bench-peers): not measured")
         theirs = _litellm(command, options, root) if command else None
-    report: dict[str, Any] = {"gateway": {"nightcrew": ours, "litellm": theirs, "decisions_per_s": ours.pop("decisions_per_s")}}
+    report: dict[str, Any] = {
+        "gateway": {"nightcrew": ours, "bare": floor, "litellm": theirs, "decisions_per_s": ours.pop("decisions_per_s")}
+    }
     return report | {"load_average": psutil.getloadavg()[0], "requests": options.requests, "clients": options.clients}
 
 
@@ -69,6 +73,14 @@ def _gateway(options: Options, root: Path) -> dict[str, Any]:
         place.pin(provider, 1)
         place.pin(server, 0)
         return _figures(server, provider, [{"authorization": f"Bearer {secret}"} for secret in secrets], options, options.requests)
+
+
+def _bare(options: Options) -> dict[str, Any]:
+    with place.upstream() as provider, place.bare(f"http://127.0.0.1:{provider.port}") as server:
+        place.pin(provider, 1)
+        place.pin(server, 0)
+        total = min(options.requests, 10_000)
+        return _figures(server, provider, [{"authorization": "Bearer nobody"}] * options.clients, options, total)
 
 
 def _litellm(command: Path, options: Options, root: Path) -> dict[str, Any]:
@@ -191,21 +203,21 @@ AIMS = (
 
 def table(report: dict[str, Any]) -> str:
     """The report for people."""
-    ours, theirs = report["gateway"]["nightcrew"], report["gateway"]["litellm"]
-    lines = [f"{'':44}{'nightcrew':>12}{'LiteLLM':>12}"]
+    ours, theirs, floor = (report["gateway"][name] for name in ("nightcrew", "litellm", "bare"))
+    lines = [f"{'':44}{'nightcrew':>12}{'LiteLLM':>12}{'bare proxy':>12}"]
     for key, name, most, unit in AIMS:
         missed = "" if ours[key] <= most else "  MISSED"
-        lines.append(f"{name:<44}{ours[key]:>12.2f}{_shown(theirs, key):>12} {unit:<4}aim <= {most:g}{missed}")
+        lines.append(f"{name:<44}{ours[key]:>12.2f}{_shown(theirs, key):>12}{_shown(floor, key):>12} {unit:<4}aim <= {most:g}{missed}")
     rate = ours["requests_per_s"]
     missed = "" if rate >= 400 else "  MISSED"
-    lines.append(
-        f"{'requests a second':<44}{rate:>12.0f}{_shown(theirs, 'requests_per_s'):>12}     aim >= 400{'' if rate >= 400 else '  MISSED'}"
-    )
-    lines.append(f"{'memory before them':<44}{ours['rss_mb_start']:>12.2f}{_shown(theirs, 'rss_mb_start'):>12} MB")
+    others = f"{_shown(theirs, 'requests_per_s'):>12}{_shown(floor, 'requests_per_s'):>12}"
+    lines.append(f"{'requests a second':<44}{rate:>12.0f}{others}     aim >= 400{missed}")
+    others = f"{_shown(theirs, 'rss_mb_start'):>12}{_shown(floor, 'rss_mb_start'):>12}"
+    lines.append(f"{'memory before them':<44}{ours['rss_mb_start']:>12.2f}{others} MB")
     if ours["pooled_vs_unpooled"] is not None:
-        lines.append(f"{'a new TLS connection each, against a pool':<44}{ours['pooled_vs_unpooled']:>12.2f}{'':>12} times as long")
+        lines.append(f"{'a new TLS connection each, against a pool':<44}{ours['pooled_vs_unpooled']:>12.2f}{'':>24} times as long")
     made = report["gateway"]["decisions_per_s"]
-    lines.append(f"{'decisions a second, in process':<44}{made:>12.0f}{'':>12}     aim >= 200000{'' if made >= 200_000 else '  MISSED'}")
+    lines.append(f"{'decisions a second, in process':<44}{made:>12.0f}{'':>24}     aim >= 200000{'' if made >= 200_000 else '  MISSED'}")
     return "\n".join(lines)
 
 

@@ -63,10 +63,23 @@ def agents(home: Home, count: int) -> list[str]:
 @contextlib.contextmanager
 def upstream(*options: str) -> Iterator[Server]:
     """The provider, see `upstream.py`."""
-    with running([sys.executable, "-I", "-m", "supervisor.bench.gateway.upstream", *options], dict(os.environ)) as process:
+    with _one_of_ours("upstream", options) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def bare(url: str) -> Iterator[Server]:
+    """The proxy that does nothing, see `bare.py`."""
+    with _one_of_ours("bare", (url,)) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _one_of_ours(name: str, options: Sequence[str]) -> Iterator[Server]:
+    with running([sys.executable, "-I", "-m", f"supervisor.bench.gateway.{name}", *options], dict(os.environ)) as process:
         line = process.stdout.readline()
         if not line.strip().isdigit():
-            raise ToolFailed("the benchmark's provider did not start", why=repr(line))
+            raise ToolFailed("a server of the benchmark did not start", on=name, why=repr(line))
         yield Server(process, int(line))
 
 
