@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agents.tmux import ServerGone, Tmux
-from supervisor.daemon import gateway_process, lock
+from supervisor.daemon import gateway_process, lock, zygotes
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
@@ -60,7 +60,7 @@ class House:
         self.home = Home(root / "home")
         self.repo = repo
         self.config = root / "config.toml"
-        self.config.write_text('grace = "1s"\n[limits]\ndisk_free_min = 0\n')
+        self.config.write_text('grace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._log = root / "daemon.out"
 
@@ -190,8 +190,17 @@ class House:
             _end(gateway.pid)
         if (pid := self.tmux_pid()) is not None:
             _end(pid)
+        zygotes.stop_all(self.home)
         for left in self.tagged():
             _end(left)
+        for place in mounted_below(self.home.root):
+            subprocess.run(["umount", "-l", place], check=True)
+
+
+def mounted_below(root: Path) -> list[str]:
+    """Where something is mounted in `root`, the innermost first."""
+    places = [line.split()[4].encode().decode("unicode_escape") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return sorted((place for place in places if place.startswith(f"{root}/")), key=len, reverse=True)
 
 
 def tagged_processes(home: Home) -> list[int]:

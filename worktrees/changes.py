@@ -53,8 +53,7 @@ def observe(git: Git, place: Place, *, ignored: bool = False, index: Path | None
     argv.append("--ignored=matching" if ignored else "--ignored=no")
     status = git.run(place, "status", *argv, env=env, deadline_s=BULK_S)
     listed = git.run(place, "ls-files", "-v", "--stage", "-z", env=env)
-    top = place.work_tree or place.common_dir
-    return _combine(top, status.out, listed.out, tuple(line for line in status.err.splitlines() if _UNREAD in line))
+    return _combine(place.top, status.out, listed.out, tuple(line for line in status.err.splitlines() if _UNREAD in line))
 
 
 def _combine(top: Path, status: bytes, listed: bytes, warnings: tuple[str, ...]) -> Changes:
@@ -106,5 +105,9 @@ def _special(top: Path, listed: bytes) -> tuple[tuple[bytes, ...], frozenset[byt
 
 def _holds_repository(top: Path, path: bytes) -> bool:
     """A `.git` lies there, and no symbolic link on the way leads out of the worktree."""
-    full = top / os.fsdecode(path)
-    return os.path.realpath(full) == str(full) and os.path.lexists(full / ".git")
+    full = top
+    for part in os.fsdecode(path).split("/"):
+        full /= part
+        if full.is_symlink():
+            return False
+    return os.path.lexists(full / ".git")

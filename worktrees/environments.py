@@ -1,36 +1,50 @@
 """One attempt's worktree: made so that a crash at any step leaves nothing behind, opened only when nobody rewired it.
 
-The order is what makes it safe. git writes the worktree's `locked` file before anything else of it, so a reason of ours in
-that file says whose half-made worktree this is. The reason changes to its final text only when every file is in place:
+The order is what makes it safe. A worktree is locked from its first moment on, so a reason of ours in its `locked` file says whose
+half-made worktree this is (see `registration`). The reason changes to its final text only when every file is in place:
 
-    branch created (compare-and-swap) -> `worktree add --no-checkout --lock` -> files -> reason "owned"
+    branch created (compare-and-swap) -> registered and locked -> layers noted -> files -> index -> reason "owned"
 
 Only the first two steps hold the repository's lock. A worktree whose reason still says "being made" was never handed out, so
 no agent's work can be in it and `create` may clear it away; anything else is kept.
+
+Without a template the files come from a checkout; with one, from a backend (see `backends`). `open_env` is the one way to the
+files of an environment, whatever they are made of and whether they are mounted at this moment or not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.core.records import attempt_name, branch_name, rescue_ref
 from supervisor.host import placement
-from worktrees.git import BULK_S, Place, open_plain, wrap_os_errors, write_atomically
+from worktrees import backends, registration, templates
+from worktrees.backends import trees
+from worktrees.backends.base import Backend
+from worktrees.backends.layers import Layers, beside, record, recorded
+from worktrees.git import BULK_S, Place, wrap_os_errors, write_atomically
+from worktrees.inside import Inside
+from worktrees.registration import Registration, lock_reason, read_link
 from worktrees.repository import Repository
+from worktrees.templates import Template
 
-_COMMONDIR = b"../..\n"
-_LINK_MAX = 8192
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What an environment starts from instead of a checkout."""
+
+    template: Template
+    backend: Backend
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """One attempt's files. Everything but `repo` is a line in the ledger; the whole is rebuilt from there."""
+    """One attempt's files. Everything but `repo` and `inside` is a line in the ledger; the whole is rebuilt from there."""
 
     repo: Repository
     task: str
@@ -43,6 +57,10 @@ class Environment:
     """Short name of the work branch."""
     base: str
     """Commit it started from."""
+    layers: Layers | None = None
+    """What its files are made of; None is a checkout of its own."""
+    inside: Inside | None = field(default=None, repr=False, compare=False)
+    """Within `open_env`: the namespace that shows the files. Never in the ledger."""
 
     @property
     def name(self) -> str:
@@ -58,8 +76,8 @@ class Environment:
 
     @property
     def place(self) -> Place:
-        """For verbs in the worktree; call `open_env` first."""
-        return Place(self.admin_dir, self.repo.common_dir, self.path)
+        """For verbs in the worktree; of what `open_env` gave."""
+        return Place(self.admin_dir, self.repo.common_dir, self.path, self.inside)
 
 
 def environment_path(root: Path, task: str, epoch: int) -> Path:
@@ -68,44 +86,71 @@ def environment_path(root: Path, task: str, epoch: int) -> Path:
     return Path(os.path.realpath(root)) / run / f"{slug}.{epoch}"
 
 
-def create(repo: Repository, task: str, epoch: int, base: str, root: Path) -> Environment:
+def create(repo: Repository, task: str, epoch: int, base: str, root: Path, *, warm: Warm | None = None) -> Environment:
     """The attempt's worktree on its own branch at commit `base`, populated, and locked until `release`.
 
+    With `warm` its files come from the template, which may stand on another commit: what differs is checked out.
     Calling it again for the same attempt is safe: a finished worktree is returned as it is, a half-made one is made anew.
     A retry takes the branch over from the older attempt's worktree once its commits are reachable from a rescue ref.
-    Raises Refused (branch or place belongs to something else: it names the holder), DiskFull, ToolFailed; after an error
-    neither branch, directory nor administration of this attempt is left.
+    Raises Refused (branch or place belongs to something else: it names the holder; the template is of another repository, or the
+    backend cannot serve it), DiskFull, HostError, ToolFailed; after an error neither branch, directory nor administration of this attempt
+    is left.
     """
     path = environment_path(root, task, epoch)
     _refuse_inside(repo, path)
+    layers = _planned(repo, path, warm) if warm else None
+    env = Environment(repo, task, epoch, path, repo.common_dir / "worktrees" / path.name, branch_name(task), base, layers)
     with repo.git.lock(repo.common_dir):
-        admin = _find(repo, path, task, epoch)
-        if admin is not None and not _is_half_made(admin, task, epoch):
-            return open_env(Environment(repo, task, epoch, path, admin, branch_name(task), base))
-        _clear(path, admin)
-        _refuse_occupied(path)
+        admin = registration.find(repo, path, _making(env))
+        if admin is not None and lock_reason(admin) != _making(env):
+            return _found(replace(env, admin_dir=admin))
+        _clear(env, admin)
+        for place in (path, beside(path)):
+            _refuse_occupied(place)
         before = _take_branch(repo, task, epoch, base, root)
-        with _undone_on_error(repo, task, epoch, base, path, before):
-            env = _add(repo, task, epoch, base, path)
-    with _undone_on_error(repo, task, epoch, base, path, before, locked=False):
-        repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", base, deadline_s=BULK_S)
+        with _undone_on_error(env, before):
+            env = _add(env)
+    with _undone_on_error(env, before, locked=False):
+        _populate(env, warm)
         with wrap_os_errors(env.admin_dir):
-            write_atomically(env.admin_dir / "locked", _owned(task, epoch))
+            write_atomically(env.admin_dir / "locked", _owned(env))
     return env
 
 
-def open_env(env: Environment) -> Environment:
-    """`env`, once its three links are what git wrote when we made it.
+@contextlib.contextmanager
+def open_env(env: Environment) -> Iterator[Environment]:
+    """`env` with its files in sight for the time of the `with`, once its three links are what we wrote. Use what it gives, not `env`.
 
-    Raises NotFound when the directory or git's record of it is gone, Tampered when a link points elsewhere: git would then
-    read a repository that somebody else prepared.
+    Files that are mounted nowhere, as after a reboot, are mounted: for everybody where root does it, else as a read-only view for this
+    process alone. Raises NotFound when the directory, the layers or git's record is gone, Tampered when a link points elsewhere: git
+    would then read a repository that somebody else prepared; HostError when it could not be mounted.
     """
-    if not env.path.is_dir():
+    with shown(env) as seen:
+        _check(seen)
+        yield seen
+
+
+@contextlib.contextmanager
+def shown(env: Environment) -> Iterator[Environment]:
+    """The half of `open_env` that brings the files in sight, for who must look at a worktree that somebody rewired."""
+    if env.layers is None or env.inside is not None:
+        yield env
+        return
+    backend = backends.named(env.layers.backend)
+    if env.layers.upper and not Path(env.layers.upper).is_dir():
+        raise NotFound(
+            "the files of the worktree are missing", on=env.layers.upper, why="somebody removed them", kept=f"branch {env.branch}"
+        )
+    with backend.open(env) as inside:
+        yield replace(env, inside=inside)
+
+
+def _check(env: Environment) -> None:
+    if not env.place.top.is_dir():
         raise NotFound("the worktree is missing", on=str(env.path), why="somebody removed it", kept=f"branch {env.branch}")
     check_admin(env)
-    if _read_link(env.path / ".git") != b"gitdir: " + os.fsencode(env.admin_dir) + b"\n":
+    if read_link(env.place.top / ".git") != b"gitdir: " + os.fsencode(env.admin_dir) + b"\n":
         raise _tampered(env, env.path / ".git")
-    return env
 
 
 def check_admin(env: Environment) -> None:
@@ -118,15 +163,15 @@ def check_admin(env: Environment) -> None:
             kept="its files",
             hint="git worktree repair (in the repository, at its new place)",
         )
-    if _read_link(env.admin_dir / "commondir") != _COMMONDIR:
+    if read_link(env.admin_dir / "commondir") != registration.COMMONDIR:
         raise _tampered(env, env.admin_dir / "commondir")
-    if _read_link(env.admin_dir / "gitdir") != os.fsencode(env.path) + b"/.git\n":
+    if read_link(env.admin_dir / "gitdir") != os.fsencode(env.path) + b"/.git\n":
         raise _tampered(env, env.admin_dir / "gitdir")
 
 
 def release(env: Environment) -> None:
     """The attempt no longer owns the worktree: unlock it. Does nothing when it is not locked by this attempt."""
-    if _lock_reason(env.admin_dir) == _owned(env.task, env.epoch):
+    if lock_reason(env.admin_dir) == _owned(env):
         (env.admin_dir / "locked").unlink(missing_ok=True)
 
 
@@ -135,56 +180,89 @@ def is_locked(env: Environment) -> bool:
     return os.path.lexists(env.admin_dir / "locked")
 
 
-def _add(repo: Repository, task: str, epoch: int, base: str, path: Path) -> Environment:
-    branch = branch_name(task)
-    reason = os.fsdecode(_making(task, epoch))
-    with wrap_os_errors(path.parent):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        placement.spread(path.parent)
+def take_away(env: Environment, *, force: bool) -> None:
+    """Remove the worktree by `git worktree remove`, and its layers. Only for `removal`, which has looked and secured everything.
+
+    Layers are unmounted first, so that nothing is deleted through a mount; in the bare directory git finds no file but its own link,
+    hence its `--force`. Raises Refused when a process stands in the mount, ToolFailed, HostError.
+    """
+    layered = env.layers is not None and bool(env.layers.upper)
+    if env.layers is not None and layered:
+        backends.named(env.layers.backend).close(env)
+        if not (env.path / ".git").exists():  # somebody removed the bare directory: git forgets one that is missing, not one without a link
+            with contextlib.suppress(OSError):
+                env.path.rmdir()
+    flags = ("--force",) if force or layered else ()
+    env.repo.git.run(env.repo.store, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
+    if env.layers is not None:
+        with wrap_os_errors(beside(env.path)):
+            trees.remove(beside(env.path))
+
+
+def _planned(repo: Repository, path: Path, warm: Warm) -> Layers:
+    why = warm.backend.refuses(warm.template)
+    if warm.template.project != repo.project:
+        why = "it is of another repository"
+    if why:
+        raise Refused("the template cannot be used here", on=str(warm.template.place), why=f"{warm.backend.name}: {why}", kept="it")
+    return warm.backend.plan(path, warm.template)
+
+
+def _found(env: Environment) -> Environment:
+    """One that `create` finished earlier: its layers are those it got then."""
+    with wrap_os_errors(env.path):
+        found = replace(env, layers=recorded(env.path))
+    with open_env(found):
+        return found
+
+
+def _add(env: Environment) -> Environment:
+    with wrap_os_errors(env.path.parent):
+        env.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        placement.spread(env.path.parent)
     # The branch exists already, so nothing is tracked and no configuration is written: see `_take_branch`.
-    repo.git.run(repo.store, "worktree", "add", "--no-checkout", "--lock", "--reason", reason, str(path), branch)
-    link = _read_link(path / ".git")
-    admin = Path(os.fsdecode(link.removeprefix(b"gitdir: ").removesuffix(b"\n")))
-    return open_env(Environment(repo, task, epoch, path, admin, branch, base))
+    admin = registration.add(env.repo, Registration(env.path, _making(env), env.base, env.branch))
+    added = replace(env, admin_dir=admin)
+    _check(added)
+    return added
+
+
+def _populate(env: Environment, warm: Warm | None) -> None:
+    if warm is None or env.layers is None:
+        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=BULK_S)
+        return
+    with templates.leased(warm.template, env.path), wrap_os_errors(env.path):
+        record(env.path, env.layers)
+    warm.backend.populate(env, warm.template)
 
 
 @contextlib.contextmanager
-def _undone_on_error(repo: Repository, task: str, epoch: int, base: str, path: Path, before: str, *, locked: bool = True) -> Iterator[None]:
+def _undone_on_error(env: Environment, before: str, *, locked: bool = True) -> Iterator[None]:
     """When the body fails, even by an interrupt: remove what this attempt made and put the branch back to `before`."""
     try:
         yield
     except BaseException:
-        with contextlib.nullcontext() if locked else repo.git.lock(repo.common_dir):
-            admin = _find(repo, path, task, epoch)
-            if admin is None or _is_half_made(admin, task, epoch):
-                _clear(path, admin)
+        with contextlib.nullcontext() if locked else env.repo.git.lock(env.repo.common_dir):
+            admin = registration.find(env.repo, env.path, _making(env))
+            if admin is None or lock_reason(admin) == _making(env):
+                _clear(env, admin)
                 with contextlib.suppress(OSError):
-                    path.parent.rmdir()  # the run's directory, when this was its only worktree
+                    env.path.parent.rmdir()  # the run's directory, when this was its only worktree
                 with contextlib.suppress(HostError):  # the body's error is the one to tell; `create` takes such a branch over
-                    _move_branch(repo, task, before, base)
+                    _move_branch(env.repo, env.task, before, env.base)
         raise
 
 
-def _find(repo: Repository, path: Path, task: str, epoch: int) -> Path | None:
-    """git's directory for the worktree at `path`: the one that names it, or that we were making for it when we died."""
-    link = os.fsencode(path) + b"/.git\n"
-    for admin in (repo.common_dir / "worktrees").glob(f"{path.name}*"):
-        if _read_link(admin / "gitdir") == link:
-            return admin
-        if _is_half_made(admin, task, epoch) and not (admin / "gitdir").exists():
-            return admin
-    return None
-
-
-def _clear(path: Path, admin: Path | None) -> None:
+def _clear(env: Environment, admin: Path | None) -> None:
     """Remove a half-made worktree. Never reached for one that `create` returned: nobody but us ever wrote in it."""
     if admin is None:
         return
-    if _read_link(admin / "gitdir") and path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    with contextlib.suppress(OSError):
-        path.rmdir()  # git makes the directory a moment before it records it
-    shutil.rmtree(admin)
+    with wrap_os_errors(env.path):
+        layers = recorded(env.path)
+        if layers is not None:
+            backends.named(layers.backend).close(replace(env, layers=layers))
+        trees.remove(beside(env.path))
+        registration.clear(env.path, admin)
 
 
 def _take_branch(repo: Repository, task: str, epoch: int, base: str, root: Path) -> str:
@@ -236,7 +314,7 @@ def _move_branch(repo: Repository, task: str, to: str, expected: str) -> None:
 def _detach_older(repo: Repository, task: str, epoch: int, root: Path, tip: str, holder: Path) -> None:
     """Take the branch away from an older attempt's worktree, which then stands on the same commit. Raises Refused for others."""
     older = next((number for number in range(1, epoch) if environment_path(root, task, number) == holder), None)
-    admin = None if older is None else _find(repo, holder, task, older)
+    admin = None if older is None else registration.find(repo, holder, _making_name(attempt_name(task, older)))
     if older is None or admin is None:
         raise Refused(
             "the branch of this task is checked out elsewhere",
@@ -295,29 +373,16 @@ def _refuse_occupied(path: Path) -> None:
         )
 
 
-def _is_half_made(admin: Path, task: str, epoch: int) -> bool:
-    return _lock_reason(admin) == _making(task, epoch)
+def _making(env: Environment) -> bytes:
+    return _making_name(env.name)
 
 
-def _lock_reason(admin: Path) -> bytes:
-    return _read_link(admin / "locked").removesuffix(b"\n")
+def _making_name(name: str) -> bytes:
+    return f"nightcrew is making {name}".encode()
 
 
-def _making(task: str, epoch: int) -> bytes:
-    return f"nightcrew is making {attempt_name(task, epoch)}".encode()
-
-
-def _owned(task: str, epoch: int) -> bytes:
-    return f"nightcrew: {attempt_name(task, epoch)} works here".encode()
-
-
-def _read_link(file: Path) -> bytes:
-    """A small regular file; b"" when it is anything else."""
-    try:
-        with open_plain(file) as data:
-            return data.read(_LINK_MAX)
-    except OSError:
-        return b""
+def _owned(env: Environment) -> bytes:
+    return f"nightcrew: {env.name} works here".encode()
 
 
 def _tampered(env: Environment, file: Path) -> Tampered:

@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING
 
 from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolMissing
 from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
+from worktrees.inside import Inside
 
 if TYPE_CHECKING:
     from git.cmd import Git as Starter
@@ -48,6 +49,15 @@ class Place:
     git_dir: Path
     common_dir: Path
     work_tree: Path | None = None
+    inside: Inside | None = None
+    """The namespace that shows the work tree, when this process does not see it."""
+
+    @property
+    def top(self) -> Path:
+        """The path by which this process reaches the work tree, or the common directory where there is none."""
+        if self.work_tree is None or self.inside is None:
+            return self.work_tree or self.common_dir
+        return self.inside.reach(self.work_tree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,7 @@ class Git:
         self._starter: Starter = Starter()
         self.version = self._read_version()
         self._personal = self._write_personal()
-        self._known: dict[Path, tuple[object, dict[str, str]]] = {}
+        self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
         self._locks: dict[Path, threading.Lock] = {}
 
     def run(
@@ -103,13 +113,17 @@ class Git:
         where = {"GIT_DIR": str(place.git_dir)}
         if place.work_tree is not None:
             where["GIT_WORK_TREE"] = str(place.work_tree)
-        pairs = {**HARDENED, **self._overrides(place)}
+        pairs = {**HARDENED, **self._settings(place)[1]}
         full = {**self._personal, **as_environment(pairs), **where, **(env or {})}
         directory = place.work_tree or place.common_dir
-        answer = self._start(directory, argv, full, stdin, deadline_s)
+        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside)
         if answer.code not in accept:
             raise failure(argv[0], str(directory), answer)
         return answer
+
+    def configured(self, place: Place) -> frozenset[str]:
+        """Names of the keys that are set for a repository, section and key in lower case; values are not looked at. Cached as `run`'s."""
+        return self._settings(place)[0]
 
     def ask(self, directory: Path, *argv: str) -> Answer:
         """Run a verb that executes nothing (`rev-parse`, `config`, `var`) where git searches for the repository itself.
@@ -141,16 +155,19 @@ class Git:
         """A directory of ours for temporary files."""
         return self._state
 
-    def _start(self, directory: Path, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, deadline_s: float) -> Answer:
+    def _start(
+        self, directory: Path, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, deadline_s: float, inside: Inside | None = None
+    ) -> Answer:
         # `-C`, not GitPython's working directory: that one falls back to our own when the directory is gone.
-        command = ["git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
+        door, handles = (inside.command, inside.handles) if inside is not None else ((), ())
+        command = [*door, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
         handle = self._starter.execute(
             command,
             istream=subprocess.PIPE if stdin else None,
             as_process=True,
             env={**ENVIRONMENT, **env},
             start_new_session=True,
-            pass_fds=self._held,
+            pass_fds=(*self._held, *handles),
         )
         process = handle.proc
         if process is None:  # GitPython types it optional; it is set until the handle is collected
@@ -164,23 +181,26 @@ class Git:
             ) from late
         return Answer(process.returncode, out, err.decode("utf-8", "replace"))
 
-    def _overrides(self, place: Place) -> dict[str, str]:
-        """Cached by the stat of the configuration files; a configuration with includes is read every time."""
+    def _settings(self, place: Place) -> tuple[frozenset[str], dict[str, str]]:
+        """Names that are set, and what makes them harmless.
+
+        Cached by the stat of the configuration files; a configuration with includes is read every time.
+        """
         signature = (_signature(place.common_dir / "config"), _signature(place.git_dir / "config.worktree"))
         known = self._known.get(place.common_dir)
         if known is not None and known[0] == signature:
-            return known[1]
+            return known[1], known[2]
         env = {**self._personal, **as_environment(HARDENED), "GIT_DIR": str(place.git_dir)}
         argv = ("config", "--list", "--show-scope", "--name-only", "-z")
         answer = self._start(place.common_dir, argv, env, b"", QUICK_S)
         if answer.code != 0:
             raise failure("config", str(place.git_dir), answer)
         fields = answer.text.split("\0")
-        names = {name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope != "command"}
+        names = frozenset(name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope != "command")
         pairs = overrides(sorted(names))
         if not has_includes(names):
-            self._known[place.common_dir] = (signature, pairs)
-        return pairs
+            self._known[place.common_dir] = (signature, names, pairs)
+        return names, pairs
 
     def _read_version(self) -> tuple[int, ...]:
         needs = ".".join(map(str, MINIMUM))

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from supervisor.core.errors import HostError, NotFound, Refused, Tampered
+from supervisor.core.errors import HostError, NotFound, Refused
 from worktrees.changes import Changes, observe
-from worktrees.environments import Environment, check_admin, is_locked, open_env
-from worktrees.git import BULK_S
+from worktrees.environments import Environment, check_admin, is_locked, open_env, take_away
+from worktrees.git import open_plain
 from worktrees.merged import unmerged
 from worktrees.rescue import Secured, snapshot
+from worktrees.templates import read
 
 SHOWN = 10
 """Paths listed in one reason."""
@@ -85,17 +86,15 @@ Alive = Callable[[Path], Sequence[int]]
 
 def inspect(env: Environment, is_alive: Alive) -> Keep | Removable:
     """Whether `remove` may act. Looks only; raises nothing that a worktree's state can cause."""
-    hard = _hard_reasons(env, is_alive)
-    if hard:
-        return Keep(tuple(hard))
     try:
-        changes = observe(env.repo.git, env.place, ignored=True)
-        reasons = [*_file_reasons(changes), *_commit_reasons(env, changes.head)]
+        with open_env(env) as seen:
+            return _verdict(seen, is_alive)
+    except NotFound as error:
+        return Keep((Reason(Why.MISSING, error.line()),))
+    except Refused as error:
+        return Keep((Reason(Why.FOREIGN, error.line()),))
     except HostError as error:
         return Keep((Reason(Why.UNKNOWN, error.line()),))
-    if reasons or changes.head is None:
-        return Keep(tuple(reasons) or (Reason(Why.UNKNOWN, "HEAD has no commit"),))
-    return Removable(changes.head)
 
 
 def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secured:
@@ -112,8 +111,7 @@ def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secur
         if isinstance(verdict, Keep) and not discard:
             raise _refused(env, verdict, f"all but ignored files, also on {env.rescue_ref}")
         _refuse_newcomers(env, is_alive)
-        force = ("--force",) if isinstance(verdict, Keep) else ()
-        env.repo.git.run(env.repo.store, "worktree", "remove", *force, str(env.path), deadline_s=BULK_S)
+        take_away(env, force=isinstance(verdict, Keep))
         _delete_branch(env, secured.tip)
     return secured
 
@@ -125,7 +123,7 @@ def sweep(env: Environment, is_alive: Alive) -> bool:
         verdict = inspect(env, is_alive)
         if not isinstance(verdict, Removable) or verdict.head != env.base:
             return False
-        env.repo.git.run(env.repo.store, "worktree", "remove", str(env.path), deadline_s=BULK_S)
+        take_away(env, force=False)
         _delete_branch(env, env.base)
     return True
 
@@ -140,17 +138,22 @@ def forget(env: Environment) -> Secured:
         if os.path.lexists(env.path) or is_locked(env):
             raise Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
         secured = snapshot(env, f"nightcrew: {env.name} after its directory was removed")
-        env.repo.git.run(env.repo.store, "worktree", "remove", str(env.path))
+        take_away(env, force=False)
     return secured
 
 
+def _verdict(env: Environment, is_alive: Alive) -> Keep | Removable:
+    hard = _hard_reasons(env, is_alive)
+    if hard:
+        return Keep(tuple(hard))
+    changes = observe(env.repo.git, env.place, ignored=True)
+    reasons = [*_file_reasons(env, changes), *_commit_reasons(env, changes.head)]
+    if reasons or changes.head is None:
+        return Keep(tuple(reasons) or (Reason(Why.UNKNOWN, "HEAD has no commit"),))
+    return Removable(changes.head)
+
+
 def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
-    try:
-        open_env(env)
-    except NotFound as error:
-        return [Reason(Why.MISSING, error.line())]
-    except Tampered as error:
-        return [Reason(Why.FOREIGN, error.line())]
     pids = is_alive(env.path)
     reasons = [Reason(Why.ALIVE, " ".join(map(str, pids)))] if pids else []
     if is_locked(env):
@@ -158,15 +161,39 @@ def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
     return reasons
 
 
-def _file_reasons(changes: Changes) -> list[Reason]:
+def _file_reasons(env: Environment, changes: Changes) -> list[Reason]:
     groups = {
         Why.DIRTY: (*changes.tracked, *changes.deleted, *changes.hidden),
         Why.UNTRACKED: changes.untracked,
-        Why.IGNORED: changes.ignored,
+        Why.IGNORED: _own_ignored(env, changes.ignored),
         Why.NESTED: changes.nested,
     }
     found = [Reason(why, paths=_shown(paths), count=len(paths)) for why, paths in groups.items() if paths]
     return found + [Reason(Why.UNKNOWN, warning) for warning in changes.warnings]
+
+
+def _own_ignored(env: Environment, paths: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Ignored files that did not come with the template. What was changed inside a directory of dependencies does not count as work."""
+    try:
+        extras = set(read(env.layers.template).extras) if env.layers else set()
+    except (NotFound, HostError):
+        extras = set()
+    return tuple(path for path in paths if not _is_from_template(env, os.fsdecode(path), extras))
+
+
+def _is_from_template(env: Environment, name: str, extras: set[str]) -> bool:
+    if env.layers is None or not {name, f"{name}/"} & extras:
+        return False
+    ours, theirs = env.place.top / name, Path(env.layers.lower) / name
+    if ours.is_symlink():
+        return ours.readlink() in (theirs, theirs.readlink() if theirs.is_symlink() else theirs)
+    if name.endswith("/"):
+        return ours.is_dir()
+    try:
+        with open_plain(ours) as one, open_plain(theirs) as other:
+            return one.read() == other.read()
+    except OSError:
+        return False
 
 
 def _commit_reasons(env: Environment, head: str | None) -> list[Reason]:
@@ -185,8 +212,9 @@ def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is
 
 
 def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
-    """Securing took time: a process that came meanwhile keeps the worktree."""
-    hard = _hard_reasons(env, is_alive)
+    """Securing took time: a process that came meanwhile keeps the worktree, and so does a link that was rewired."""
+    with open_env(env):
+        hard = _hard_reasons(env, is_alive)
     if hard:
         raise _refused(env, Keep(tuple(hard)))
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, ToolFailed
 from worktrees.changes import Changes, observe
-from worktrees.environments import Environment, check_admin
+from worktrees.environments import Environment, check_admin, shown
 from worktrees.git import BULK_S, Git, Place, open_plain, wrap_os_errors
 
 IDENTITY = {
@@ -71,12 +71,14 @@ def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = 
     `message` and `trailers` are those of commits made for leftover work. `always` creates the rescue ref in any case.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
     """
-    return _secure(env, _full_message(message, trailers or {}), onto_branch=True, always=always)
+    with shown(env) as seen:
+        return _secure(seen, _full_message(message, trailers or {}), onto_branch=True, always=always)
 
 
 def snapshot(env: Environment, message: str) -> Secured:
     """As `secure(..., always=True)`, but the branch, the index and the worktree stay as they are: only the rescue ref moves."""
-    return _secure(env, _full_message(message, {}), onto_branch=False, always=True)
+    with shown(env) as seen:
+        return _secure(seen, _full_message(message, {}), onto_branch=False, always=True)
 
 
 def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
@@ -170,7 +172,7 @@ class _Committer:
     def _graft(self, path: bytes, notes: list[str]) -> None:
         """Store the files below `path` as if it were an ordinary directory; its own `.git` is neither read nor kept."""
         top = self.scene.place.work_tree or self.scene.place.common_dir
-        place = Place(self.scene.place.git_dir, self.scene.place.common_dir, top / os.fsdecode(path))
+        place = replace(self.scene.place, work_tree=top / os.fsdecode(path))
         index = self.scene.index.with_name("nested")
         index.unlink(missing_ok=True)
         env = {"GIT_INDEX_FILE": str(index)}
@@ -213,7 +215,7 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene
     git, index = env.repo.git, scratch / "index"
     try:
         check_admin(env)
-        if (env.path / ".git").is_dir():
+        if (env.place.top / ".git").is_dir():
             notes.append("the agent put a repository of its own in place of the worktree: only its files were kept, not its history")
         with open_plain(env.admin_dir / "index") as source, index.open("xb") as copy:
             shutil.copyfileobj(source, copy)
@@ -221,10 +223,10 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene
     except (NightcrewError, OSError) as error:
         why = error.line() if isinstance(error, NightcrewError) else str(error)
     notes.append(f"HEAD or index of the worktree could not be used, so its files were compared with the branch: {why}")
-    place = Place(env.repo.common_dir, env.repo.common_dir, env.path)
+    place = replace(env.place, git_dir=env.repo.common_dir)
     index.unlink(missing_ok=True)
     git.run(env.repo.store, "read-tree", tip, env={"GIT_INDEX_FILE": str(index)})
-    if not env.path.is_dir():
+    if not env.place.top.is_dir():
         return _Scene(env.repo.store, index, Changes(head=tip, branch=None), own=False)
     seen = observe(git, place, index=index)
     return _Scene(place, index, replace(seen, head=tip, branch=None), own=False)

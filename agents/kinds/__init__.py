@@ -4,6 +4,7 @@ description  one line, shown by `--help` and in the docs
 mode         "headless": stdout and stderr are pipes, logged; "terminal": the agent owns the pane
 module       optional: a module of ours that this kind runs; its tasks then give no command of their own
 sweep        optional: true when nothing is to stay of a task that is done and changed nothing: no worktree, no branch
+preload      optional: modules that a warm process has imported for all tasks of this kind, which are then forked from it
 output       optional: "one json line": stdout must be exactly that, or the attempt has failed
 """
 
@@ -26,6 +27,7 @@ class Kind:
     module: str = ""
     output: str = ""
     sweep: bool = False
+    preload: tuple[str, ...] = ()
 
     def command(self) -> tuple[str, ...]:
         """The command that this kind brings, apart from whatever PATH and directory it runs in; empty when each task gives its own."""
@@ -40,5 +42,5 @@ def kinds() -> dict[str, Kind]:
         if file.name.endswith(".toml"):
             name = file.name.removesuffix(".toml")
             shape = tomllib.loads(file.read_text(encoding="utf-8"))
-            found[name] = Kind(name=name, **shape)
+            found[name] = Kind(name=name, **{**shape, "preload": tuple(shape.get("preload", ()))})
     return found

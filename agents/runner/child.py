@@ -1,4 +1,4 @@
-"""The last steps before the agent's own code runs: fork, put every limit in place, exec.
+"""The last steps before the agent's own code runs: fork, put every limit in place, exec or (in a zygote's fork) run it as it is.
 
 Everything here happens in the child, so the agent can never run without its limits, and nothing of the runner's (signal
 dispositions, handles, environment) reaches it.
@@ -15,6 +15,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
     from typing import NoReturn
 
     from agents.runner.records import Spec
@@ -24,6 +25,7 @@ else:
 _RLIMIT_LOCKS = 10  # Linux keeps and inherits it but enforces nothing by it, so it can carry the attempt's mark
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_BEGUN = b"0"  # told when exec is not there to close the pipe
 
 
 class StartError(Exception):
@@ -57,7 +59,7 @@ def start(spec: "Spec", streams: dict[int, int]) -> int:
         error = os.read(report, 4096)  # empty when exec closed the other end
     finally:
         os.close(report)
-    if error:
+    if error not in (b"", _BEGUN):
         os.waitpid(pid, 0)
         status, _, detail = error.decode("utf-8", "replace").partition(" ")
         raise StartError(int(status), detail)
@@ -65,7 +67,10 @@ def start(spec: "Spec", streams: dict[int, int]) -> int:
 
 
 def _become_agent(spec: "Spec", streams: dict[int, int], parent: int, told: int) -> "NoReturn":
+    argv = [*spec.wrap, *spec.argv]
+    command = os.fsdecode(argv[0])
     step = "process group"
+    begun = False
     try:
         _take_terminal()
         step = "signals"
@@ -75,17 +80,27 @@ def _become_agent(spec: "Spec", streams: dict[int, int], parent: int, told: int)
         _connect(spec, streams, told)
         step = f"working directory {os.fsdecode(spec.cwd)}"
         os.chdir(spec.cwd)
+        step = "sandbox"
+        _confine(spec)
         environment = _environment(spec)
-        commands = _candidates(spec.argv[0], environment.get(b"PATH", b""))
+        commands = _candidates(argv[0], environment.get(b"PATH", b""))
+        program = _program(spec, environment)
         step = "limits"
         _limit(spec)
-        step = os.fsdecode(spec.argv[0])
-        _exec(commands, spec.argv, environment)
+        step = command
+        if program is not None or spec.policy:  # a sandbox may leave processes outside that hold `told`, so exec would not end it
+            os.write(told, _BEGUN)
+            begun = True
+            os.close(told)
+        if program is not None:
+            program(argv, environment)
+        _exec(commands, argv, environment)
     except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the runner's own frames
-        status = 127 if isinstance(error, FileNotFoundError) and step == os.fsdecode(spec.argv[0]) else 126
+        status = 127 if isinstance(error, FileNotFoundError) and step == command else 126
         words = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        os.write(told, f"{status} {step}: {words}".encode("utf-8", "replace")[:1000])
-    os._exit(127)
+        text = f"nightcrew: {step}: {words}\n" if begun else f"{status} {step}: {words}"
+        os.write(2 if begun else told, text.encode("utf-8", "replace")[:1000])
+    os._exit(status)
 
 
 def _take_terminal() -> None:
@@ -145,6 +160,28 @@ def _limit(spec: "Spec") -> None:
         hard = resource.getrlimit(number)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # a limit that is already tighter stays
         resource.setrlimit(number, (value, value))
+
+
+def _confine(spec: "Spec") -> None:
+    """Returns inside the sandbox, in the same directory, in a child of this process that the kernel ends with it."""
+    if not spec.policy:
+        return
+    from supervisor.host.sandbox import namespaces  # only who needs it pays for it
+    from supervisor.host.sandbox.orders import parse
+
+    with open(spec.policy, "rb") as file:
+        words = file.read().split(b"\0")[:-1]
+    namespaces.enter(parse(list(map(os.fsdecode, words)))[0])
+
+
+def _program(spec: "Spec", environment: dict[bytes, bytes]) -> "Callable[[list[bytes], dict[bytes, bytes]], NoReturn] | None":
+    """What runs the agent in this process; None when it has to be exec'd."""
+    if not spec.warm or spec.wrap:
+        return None
+    from agents.runner import warm  # in a zygote's fork it is there already
+
+    program = warm.recognise(spec.argv, environment)
+    return None if program is None else lambda argv, environment: warm.run(program, argv, environment)
 
 
 def _candidates(command: bytes, path: bytes) -> list[bytes]:

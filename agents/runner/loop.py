@@ -196,6 +196,8 @@ class Attempt:
 
     def _record(self, why: str, detail: str) -> dict[str, object]:
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
+        if code is not None and self._spec.confined and code - 128 in signal.valid_signals():
+            code = 128 - code
         return {
             "schema": 1,
             "task": self._spec.task,

@@ -1,6 +1,6 @@
 """The trusted process in an agent's pane: it starts the agent, holds it to its limits, and writes down how it ended.
 
-Run it as `[sys.executable, "-I", "-S", "/abs/agents/runner/main.py", ATTEMPT_DIR]`, or fork and call `main(ATTEMPT_DIR)`. What to run
+Run it as `[sys.executable, "-I", "-S", "/abs/agents/runner/main.py", ATTEMPT_DIR]`; a zygote forks and calls `main`. What to run
 stands in `launch.spec` there; the answers are `started.json` and `exit.json` (formats: `supervisor.core.records`). Steps:
 
     claim the epoch (a second runner of it exits 75) -> fork, limits, exec -> wait, copy output -> stop the tree -> record -> hint
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from agents.runner.records import Spec
 
 
-def main(directory: str) -> int:
+def main(directory: str, forked: bool = False) -> int:
     """Run one attempt to its end in this process, which must have no other thread; returns the status to exit with.
 
-    The working directory becomes `directory`, so a runner never sits inside a worktree that somebody wants to remove.
+    `forked` says that this is a zygote's fork, where the spec's `warm` means something. The working directory becomes `directory`, so a
+    runner never sits inside a worktree that somebody wants to remove.
     """
     try:
         os.chdir(directory)
@@ -41,6 +42,7 @@ def main(directory: str) -> int:
         return _refuse(66, f"no launch.spec in {directory}: {error.strerror}")
     except SpecError as error:
         return _refuse(65, f"launch.spec in {directory} is not one: {error}")
+    spec.warm = spec.warm and forked
     try:
         record = ExitRecord()
         attempt = Attempt(spec)

@@ -19,8 +19,8 @@ class Spec:
     """`launch.spec`, with paths and everything that is handed to `execve` still in bytes."""
 
     __slots__ = (
-        "argv", "cores", "cwd", "env", "epoch", "grace_s", "hint_socket", "hold", "log_max", "mark", "mode", "nice", "rlimits", "stdin",
-        "tag", "task", "timeout_s",
+        "argv", "cores", "cwd", "env", "epoch", "grace_s", "hint_socket", "hold", "log_max", "mark", "mode", "nice", "policy", "rlimits",
+        "stdin", "tag", "task", "timeout_s", "warm", "wrap",
     )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
@@ -46,6 +46,9 @@ class Spec:
             self.mark = int(one[b"mark"])
             self.hint_socket = one[b"hint_socket"]
             self.hold = one[b"hold"]
+            self.warm = one.get(b"warm") == b"True"  # these three are missing in what an older supervisor wrote
+            self.policy = one.get(b"policy", b"")
+            self.wrap = many.get(b"wrap", [])
             self.env = dict(_pair(text) for text in many.get(b"env", []))
             self.cores = [int(text) for text in many.get(b"core", [])]
             self.rlimits = [(name.decode("ascii"), int(number)) for name, number in map(_pair, many.get(b"rlimit", []))]
@@ -57,6 +60,11 @@ class Spec:
     @property
     def headless(self) -> bool:
         return self.mode != b"terminal"
+
+    @property
+    def confined(self) -> bool:
+        """Whether something stands between us and the agent that reports a signal n as the status 128+n."""
+        return bool(self.policy or self.wrap)
 
 
 def _pair(text: bytes) -> tuple[bytes, bytes]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from supervisor.cli import common
+from supervisor.cli import building, common
 from supervisor.core.analysis.nouns import many
 from supervisor.core.spec import Submission
 from supervisor.core.states import TaskState
@@ -52,12 +52,13 @@ class Accepted:
 
 
 def hand_over(home: Home, submission: Submission, notes: Iterable[str]) -> Accepted:
-    """Give the run to the supervisor, which is started when none runs."""
+    """Give the run to the supervisor, which is started when none runs; first have the snapshots made that its tasks start from."""
     from supervisor.daemon import protocol, start
     from supervisor.daemon.handlers import submit
 
     for note in notes:
         common.say(note)
+    building.ready_for(home, submission)
     start.ensure_running(home, common.settings_file(), common.say)
     answer = protocol.call(home.daemon_socket, "submit", submit.to_wire(submission))
     accepted = Accepted(str(answer["run"]), tuple(answer["tasks"]), bool(answer["new"]))

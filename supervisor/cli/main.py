@@ -35,6 +35,7 @@ VERBS = {
     "diff": "Show what a task changed.",
     "take": "Merge a task's result into the current branch.",
     "clean": "Remove worktrees whose work is safe.",
+    "snapshot": "Prepare environments once, and start tasks from them.",
     "gateway": "Show how the models' limits are shared, and what it costs.",
     "quota": "Take a ticket of a named quota, or wait for one.",
     "init": "Write a commented nightcrew.toml into a repository.",

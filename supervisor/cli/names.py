@@ -57,6 +57,13 @@ def run_id(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [word for (word,) in rows if word.startswith(incomplete)]
 
 
+def snapshot_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Every snapshot, by name."""
+    given = ctx.params.get(param.name or "") or ()
+    rows = _rows(f"SELECT DISTINCT name FROM snapshot ORDER BY name LIMIT {NEWEST}")  # noqa: S608 - our own number
+    return [word for (word,) in rows if word.startswith(incomplete) and word not in ((given,) if isinstance(given, str) else given)]
+
+
 def kind_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
     """Kinds of agent that take a command."""
     from agents.kinds import kinds

@@ -18,19 +18,22 @@ from __future__ import annotations
 
 import graphlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from supervisor.config.locate import line_of
-from supervisor.config.reading import MAX_INT, Duration, Strict, nearest, parse, read_text
+from supervisor.config.reading import MAX_INT, Duration, Size, Strict, nearest, parse, read_text
+from supervisor.config.snapshots import MIN_MEMORY, check_name
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.spec import RunSpec, TaskSpec
 
 MAX_TASKS = 20_000
+MIN_DISK = 2**20
+"""Less than this and git could not even fill the worktree of a small repository."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -50,6 +53,18 @@ class Shared(Strict):
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     tpm_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
     cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    snapshot: str = ""
+    sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
+    network: bool = True
+    memory_max: Annotated[Size, Field(ge=MIN_MEMORY)] | None = None
+    disk_max: Annotated[Size, Field(ge=MIN_DISK)] | None = None
+    processes_max: Annotated[int, Field(ge=1, le=2**22)] | None = None
+    cpu_max: Annotated[Duration, Field(ge=1, le=365 * 86400)] | None = None
+
+    @field_validator("snapshot")
+    @classmethod
+    def _snapshot(cls, value: str) -> str:
+        return check_name(value) if value else value
 
     @field_validator("params")
     @classmethod
@@ -143,9 +158,16 @@ class PlanModel(Strict):
         return {**shape, "tasks": tasks}
 
 
-def load(path: Path, kinds: Mapping[str, tuple[str, ...]], defaults: Shared | None = None, base: str | None = None) -> RunSpec:
+def load(
+    path: Path,
+    kinds: Mapping[str, tuple[str, ...]],
+    defaults: Shared | None = None,
+    base: str | None = None,
+    snapshots: Collection[str] | None = None,
+) -> RunSpec:
     """Read and check a plan file. `kinds` are the kinds of agent that exist, each with the command that it brings, if any.
     `defaults` and `base` are the project's own, for what the plan does not say; of `defaults` only the keys that were set count.
+    `snapshots` are the names that there are; None: any may be one.
 
     Raises ConfigError with `file:line`, the key, and what is allowed or nearest.
     """
@@ -155,6 +177,8 @@ def load(path: Path, kinds: Mapping[str, tuple[str, ...]], defaults: Shared | No
     model = model.model_copy(update={"tasks": [_inherit(task, defaults) for task in model.tasks]})
     tasks = tuple(_task(model, index, first_use, path, text, kinds) for index in range(len(model.tasks)))
     _no_cycle(tasks, text, path)
+    if snapshots is not None:
+        _known_snapshots(tasks, snapshots, text, path)
     title = model.title if model.title is not None else path.stem
     return RunSpec(title=title, tasks=tasks, base=next((given for given in (model.base, base) if given is not None), "HEAD"))
 
@@ -180,6 +204,8 @@ def single(
         raise UsageError("bad value", on=str((*first["loc"], "")[0]), why=first["msg"].removeprefix("Value error, ")) from None
     if task.kind not in kinds:
         raise UsageError("bad value", on="--kind", why=f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
+    if _contradiction(task):
+        raise UsageError("bad value", on="--sandbox", why=_contradiction(task))
     title = task.title if task.title is not None else " ".join(words)
     title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
     if kinds[task.kind]:
@@ -193,6 +219,13 @@ def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
         return task
     missing = defaults.model_fields_set - task.model_fields_set
     return task.model_copy(update={name: getattr(defaults, name) for name in missing})
+
+
+def _contradiction(task: TaskModel) -> str:
+    """What the keys of a task, wherever each of them was said, cannot mean together; empty when there is nothing."""
+    if not task.network and task.sandbox in (0, 1):
+        return f"network = false needs tier 2, and sandbox = {task.sandbox} is below it; leave sandbox out, or say network = true"
+    return ""
 
 
 def _name(task: TaskModel, index: int) -> str:
@@ -216,6 +249,8 @@ def _task(
         raise wrong("command", f"a task of kind {task.kind} brings its own command; give it params")
     if task.command is None and not kinds[task.kind]:
         raise wrong("command", f"a task of kind {task.kind} needs a command", "missing key")
+    if _contradiction(task):
+        raise wrong("sandbox", _contradiction(task))
     for need in task.after.all:
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
@@ -242,6 +277,13 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, brought: t
         weight=task.weight,
         tpm_max=task.tpm_max or 0,
         cost_max=task.cost_max or 0.0,
+        snapshot=task.snapshot,
+        sandbox=task.sandbox,
+        network=task.network,
+        memory_max=task.memory_max or 0,
+        disk_max=task.disk_max or 0,
+        processes_max=task.processes_max or 0,
+        cpu_max=task.cpu_max or 0.0,
     )
 
 
@@ -257,6 +299,14 @@ def _prompt(task: TaskModel, path: Path, wrong: Any) -> str | None:
 
 def _text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _known_snapshots(tasks: tuple[TaskSpec, ...], snapshots: Collection[str], text: str, path: Path) -> None:
+    for index, task in enumerate(tasks):
+        if task.snapshot and task.snapshot not in snapshots:
+            known = nearest(task.snapshot, snapshots) if snapshots else "there is none; describe it as [snapshot.NAME] in nightcrew.toml"
+            on = f"{path}:{line_of(text, ['tasks', index, 'snapshot'])} tasks.snapshot"
+            raise ConfigError("bad value", on=on, why=f"{task.snapshot!r} is not a snapshot; {known}")
 
 
 def _no_cycle(tasks: tuple[TaskSpec, ...], text: str, path: Path) -> None:

@@ -1,8 +1,10 @@
 """The project's file: `nightcrew.toml` at the root of the main worktree, committed next to the code. docs/project.md describes each key.
 
 It arrives with a clone, so it is text of a stranger until somebody has read it. That decides what it may say: how tasks that a person
-starts are run, and what an analysis looks at. It names no command and sets no variable of an agent's environment (`params`): which
-variables make a program run or send something else (LD_PRELOAD, NODE_OPTIONS, ANTHROPIC_BASE_URL ...) no list can know.
+starts are run, and what an analysis looks at. Nothing runs because the file is there: the commands of a snapshot run when a person
+asks for that snapshot by its name, so `[defaults]` may name none. `[defaults]` loosens no isolation, and it sets no variable of an agent's
+environment (`params`): which variables make a program run or send something else (LD_PRELOAD, NODE_OPTIONS, ANTHROPIC_BASE_URL ...) no
+list can know.
 """
 
 from __future__ import annotations
@@ -13,25 +15,45 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from supervisor.config.locate import line_of
 from supervisor.config.plan import Shared
 from supervisor.config.reading import Duration, Strict, nearest, parse, read_text
+from supervisor.config.snapshots import SnapshotModel, check_name, to_spec
 from supervisor.core.analysis.nouns import Perspective
 from supervisor.core.errors import ConfigError
+from supervisor.core.snapshots import SnapshotSpec
 
 NAME = "nightcrew.toml"
-_NO_PARAMS = "a file that comes with a clone sets no environment variables of your agents; write params into the plan"
+_REFUSED = {
+    "params": "a file that comes with a clone sets no environment variables of your agents; write params into the plan",
+    "snapshot": "a file that comes with a clone runs no set-up of its own for every task; name the snapshot in the plan",
+}
+_NOT_LOOSER = "a file that comes with a clone may tighten isolation and never loosen it"
 
 
 class DefaultsModel(Shared):
-    """`[defaults]`: the keys of a plan's `[defaults]`, but for `params`."""
+    """`[defaults]`: the keys of a plan's `[defaults]`, but for `params` and `snapshot`, and for whatever would loosen isolation."""
 
-    @field_validator("params", mode="before")
+    @field_validator(*_REFUSED, mode="before")
     @classmethod
-    def _refused(cls, value: Any) -> Any:  # noqa: ARG003 - whatever it holds
-        raise ValueError(_NO_PARAMS)
+    def _refused(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ARG003 - whatever it holds
+        raise ValueError(_REFUSED[str(info.field_name)])
+
+    @field_validator("sandbox")
+    @classmethod
+    def _best_tier(cls, value: int | None) -> int | None:
+        if value != 2:
+            raise ValueError(f"{_NOT_LOOSER}: only 2 can be said here")
+        return value
+
+    @field_validator("network")
+    @classmethod
+    def _no_network(cls, value: bool) -> bool:
+        if value:
+            raise ValueError(f"{_NOT_LOOSER}: only false can be said here")
+        return value
 
 
 class AnalyzeModel(Strict):
@@ -63,6 +85,14 @@ class ProjectModel(Strict):
     base: Annotated[str, Field(min_length=1)] | None = None
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
     analyze: AnalyzeModel = Field(default_factory=AnalyzeModel)
+    snapshot: Annotated[dict[str, SnapshotModel], Field(max_length=100)] = Field(default_factory=dict)
+
+    @field_validator("snapshot")
+    @classmethod
+    def _names(cls, value: dict[str, SnapshotModel]) -> dict[str, SnapshotModel]:
+        for name in value:
+            check_name(name)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +117,8 @@ class Project:
     defaults: Shared = field(default_factory=Shared)
     """Only the keys in its `model_fields_set` were given: they are for tasks that do not have them."""
     analyze: Analyze = field(default_factory=Analyze)
+    snapshots: Mapping[str, SnapshotSpec] = field(default_factory=dict)
+    """By name. None of them is made, nor any of their commands run, before a person asks for it by that name."""
 
 
 def load(root: Path, kinds: Mapping[str, tuple[str, ...]] | None = None) -> Project:
@@ -107,6 +139,7 @@ def load(root: Path, kinds: Mapping[str, tuple[str, ...]] | None = None) -> Proj
         base=model.base,
         defaults=model.defaults,
         analyze=Analyze(tuple(map(Perspective, analyze.agents)), tuple(analyze.exclude), analyze.timeout),
+        snapshots={name: to_spec(name, table) for name, table in model.snapshot.items()},
     )
 
 
@@ -157,6 +190,18 @@ TEMPLATE = """\
 #tpm_max = 20000
 # US dollars that a task's model calls may cost. No default: no cap.
 #cost_max = 5.0
+# Isolation tier that every task must have. Here it can only be tightened. No default: the best that works on the machine.
+#sandbox = 2
+# false: not even the models are reached, by no task.
+#network = false
+# What an agent may hold in memory, all its processes together. No default: no limit.
+#memory_max = "8GiB"
+# What its worktree, logs and temporary files may take. No default: no limit.
+#disk_max = "20GiB"
+# How many processes and threads it may have at once. No default: no limit.
+#processes_max = 2000
+# How much processor time it may use, all its processes together. No default: no limit.
+#cpu_max = "8h"
 
 # For `nightcrew analyze`.
 #[analyze]
@@ -166,5 +211,26 @@ TEMPLATE = """\
 #exclude = []
 # Of each analyst: one that hangs fails alone.
 #timeout = "10m"
+
+# A snapshot called "deps", prepared once for many tasks. Its commands run when somebody asks for it by name, never before.
+#[snapshot.deps]
+# "filesystem" keeps files, "memory" a process with modules imported.
+#kind = "filesystem"
+# What prepares it, each run by /bin/sh.
+#setup = ["make deps"]
+# What must end well before it is frozen.
+#verify = ["make --version"]
+# Modules that a memory snapshot imports.
+#preload = []
+# Files of your checkout that git does not track and every environment gets.
+#copy = [".env.local"]
+# Files whose change makes it stale; by default those that package managers write.
+#lock_files = ["uv.lock"]
+# The next three are fixed when a memory snapshot is frozen. No default: no limit.
+#memory_max = "8GiB"
+# How many processes its forks may have at once.
+#processes_max = 2000
+# How many cores.
+#cores = 2
 """
 """What `nightcrew init` writes: prose after `# `, keys after `#`, so that taking the one `#` away gives a key."""

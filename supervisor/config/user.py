@@ -45,6 +45,7 @@ class UserModel(GatewayKeys):
     slots: Annotated[int, Field(ge=1, le=1000)] | None = None
     grace: Annotated[Duration, Field(ge=0, le=600)] = _FIELD.grace_s
     nice: Annotated[int, Field(ge=0, le=19)] = _FIELD.nice
+    sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
     pass_env: list[str] = Field(default_factory=list)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     cores: CoresModel = Field(default_factory=CoresModel)
@@ -86,6 +87,7 @@ def load(file: Path, usable_cores: int) -> Settings:
         disk_free_min=model.limits.disk_free_min,
         cores_reserve=model.cores.reserve,
         lead_model=model.lead.model,
+        sandbox=model.sandbox,
         pass_env=tuple(model.pass_env),
     )
 

@@ -31,7 +31,10 @@ TAG_VARIABLE = "NIGHTCREW_TAG"
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """Everything the runner needs. Lists are repeated keys in the file, `env` entries are `env=NAME=value`."""
+    """Everything the runner needs. Lists are repeated keys in the file, `env` entries are `env=NAME=value`.
+
+    The last field has always been in it: a file that is cut short lacks it, one that an older version wrote does not.
+    """
 
     task: str
     epoch: int
@@ -56,6 +59,14 @@ class LaunchSpec:
     """CPU numbers the tree may use; empty means all."""
     rlimits: tuple[tuple[str, int], ...] = ()
     """Names as in `resource` without `RLIMIT_` (`AS`, `FSIZE`, `NOFILE`, `NPROC`, `CPU`, `CORE`) and the value of both limits."""
+    warm: bool = False
+    """In a runner that a zygote forked: run a Python program in the forked process itself. All other commands, and those of a runner that
+    was started cold, are exec'd."""
+    policy: str = ""
+    """Absolute path of a file with the words of `supervisor.host.sandbox.executors.words`, each ended by NUL: the sandbox that the agent's
+    process enters before its own code. Empty: none. `cwd` must be a directory in it."""
+    wrap: tuple[str, ...] = ()
+    """Words put before `argv`, such as bubblewrap's with its options. With these or a policy, a status of 128+n is recorded as signal n."""
     mark: int = 0
     """Value of the inherited rlimit mark, see `mark`; 0 means do not set one."""
     hold: str = ""
@@ -75,8 +86,8 @@ def write_spec(spec: LaunchSpec) -> bytes:
             entries += [("rlimit", f"{name}={number}") for name, number in value]
         elif item.name == "cores":
             entries += [("core", str(number)) for number in value]
-        elif item.name == "argv":
-            entries += [("argv", text) for text in value]
+        elif item.name in ("argv", "wrap"):
+            entries += [(item.name, text) for text in value]
         else:
             entries.append((item.name, str(value)))
     for key, text in entries:

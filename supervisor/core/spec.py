@@ -41,6 +41,20 @@ class TaskSpec:
     """Tokens per minute that it never passes; 0 is no cap."""
     cost_max: float = 0.0
     """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
+    snapshot: str = ""
+    """Name of the snapshot that its environment is made from; empty: a worktree and no more."""
+    sandbox: int | None = None
+    """Isolation tier, 0 to 2, that it must have; None: the best that works here."""
+    network: bool = True
+    """False: not even the gateway is reached, which needs tier 2."""
+    memory_max: int = 0
+    """Bytes that it may hold, all its processes together where the host can count them so; 0 is no limit."""
+    disk_max: int = 0
+    """Bytes that its worktree, its logs and its temporary files may take on the disk; 0 is no limit."""
+    processes_max: int = 0
+    """Processes and threads that it may have at once; 0 is no limit."""
+    cpu_max: float = 0.0
+    """Seconds of processor time that it may use, all its processes together; 0 is no limit."""
 
     def to_json(self) -> str:
         """The form stored in the ledger."""
@@ -112,5 +126,7 @@ class Settings:
     """Cores kept from agents; None means one from 4 cores on and none below."""
     lead_model: str = ""
     """Model that writes the prose of an analysis; empty: nobody does."""
+    sandbox: int | None = None
+    """Isolation tier of tasks that ask for none; None: the best that works, and none for those that a person sits at."""
     pass_env: tuple[str, ...] = ()
     """Names of further variables of the submitting shell that agents may see."""

@@ -41,6 +41,11 @@ class Access:
             raise ToolFailed("no gateway to send the agent to", on=str(self.home.gateway_record), hint="nightcrew doctor")
         return {**own, **client_env.block(settings, gateway.port, token, patient=client_env.is_patient(task_class))}
 
+    def gateway_port(self) -> int:
+        """Where the gateway listens on 127.0.0.1, also one that is being started again; 0 when nothing goes through one."""
+        gateway = gateway_process.read(self.home) if self.settings.upstreams else None
+        return gateway.port if gateway is not None else 0
+
     def without_keys(self, environ: Mapping[str, str]) -> dict[str, str]:
         """`environ` without the keys of every provider whose key the gateway holds; who logs in by itself keeps its own."""
         held = {upstream.api for upstream in self.settings.upstreams if upstream.key.kind != "client"}

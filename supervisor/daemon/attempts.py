@@ -10,7 +10,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,25 @@ from typing import Any
 from agents import runner
 from agents.kinds import kinds
 from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
+from agents.zygote import Place, Wanted
 from supervisor.core import records, recovery, result
 from supervisor.core.errors import DiskFull, NightcrewError
 from supervisor.core.records import Exit, Started
 from supervisor.core.recovery import Life, Verdict
+from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.daemon import kind_protocol, launch_files, spent
+from supervisor.daemon import isolation, kind_protocol, launch_files, spent
 from supervisor.daemon.access import Access
+from supervisor.daemon.isolation import Isolation
+from supervisor.daemon.snapshots import SnapshotDesk
+from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import files, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.ledger import AttemptRow, LaunchRow
 from worktrees import environments, guard, merge, removal, rescue
+from worktrees.backends.layers import Layers
 from worktrees.environments import Environment
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
@@ -77,21 +83,51 @@ class Cleaning:
         return self.ignored and all(reason.why is removal.Why.IGNORED for reason in verdict.reasons)
 
 
-def facts(made: Environment) -> dict[str, str]:
+def facts(made: Environment) -> dict[str, str | None]:
     """What the ledger keeps of a worktree."""
-    return {"worktree": str(made.path), "admin_dir": str(made.admin_dir), "branch": made.branch, "base_oid": made.base}
+    layers = json.dumps(asdict(made.layers)) if made.layers is not None else None
+    return {
+        "worktree": str(made.path), "admin_dir": str(made.admin_dir), "branch": made.branch, "base_oid": made.base, "layers": layers,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """What lets an attempt start warm, and confined."""
+
+    snapshots: SnapshotDesk
+    zygotes: Zygotes
+    isolation: Isolation
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an attempt starts in."""
+
+    made: Environment
+    lent: Snapshot | None
+    """The snapshot that it was made from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """How its runner is started."""
+
+    argv: list[str]
+    tier: int
 
 
 class Attempts:
     """The doors of one supervisor, and the steps through them. Methods are safe to call from several threads."""
 
-    def __init__(self, access: Access, settings: Settings, tmux: Tmux, git: Git, clock: Clock) -> None:
+    def __init__(self, access: Access, settings: Settings, tmux: Tmux, git: Git, clock: Clock, warmth: Warmth) -> None:
         self._access = access
         self._home = access.home
         self._settings = settings
         self._tmux = tmux
         self._git = git
         self._clock = clock
+        self._warmth = warmth
         self._tag_home = records.tag(str(access.home.root), "", 0).partition(":")[0]
         self._started: dict[Key, Started] = {}
         self._repositories: dict[str, Repository] = {}
@@ -99,24 +135,47 @@ class Attempts:
 
     # Launch --------------------------------------------------------------------------------------------------------------------------
 
-    def prepare(self, task: str, epoch: int, launch: LaunchRow) -> Environment:
-        """Its worktree at the run's base commit. Raises Refused when the branch belongs to somebody else, ToolFailed or DiskFull."""
-        made = environments.create(self._repository(launch), task, epoch, launch.base_oid, self._home.worktrees / launch.project)
+    def prepare(self, task: str, epoch: int, launch: LaunchRow, lent: Snapshot | None) -> Environment:
+        """Its worktree at the run's base commit, made from the snapshot `lent` if there is one. Raises Refused when the branch belongs to
+        somebody else, HostError when the snapshot is damaged, ToolFailed or DiskFull."""
+        root = self._home.worktrees / launch.project
+        warm = self._warmth.snapshots.warm(lent, root) if lent is not None else None
+        made = environments.create(self._repository(launch), task, epoch, launch.base_oid, root, warm=warm)
         failpoint("launch.environment")
         return made
 
-    def spawn(self, task: str, epoch: int, launch: LaunchRow, made: Environment, needs: list[dict[str, Any]]) -> Spawned | None:
+    def order(self, task: str, epoch: int, launch: LaunchRow, source: Source, needs: list[dict[str, Any]]) -> Ordered:
+        """What its runner is to do, on disk, and how the runner is started. Raises Refused when this host has no sandbox as the task asks,
+        ToolFailed when the agent could not reach the gateway, HostError."""
+        key, directory = (task, epoch), self._home.attempt(task, epoch)
+        inputs = launch_files.write_inputs(self._home, key, launch, needs)
+        place = self._zygote(launch, source.lent)
+        home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
+        attended = kinds()[launch.spec.kind].mode == "terminal"
+        who = isolation.Attempt(launch.spec, directory, source.made, home, attended)
+        confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
+        terms = launch_files.Terms(inputs, confined, place is not None, next(self._turns))
+        launch_files.write(self._access, self._settings, key, launch, source.made, terms)
+        failpoint("launch.spec")
+        cold = [sys.executable, "-I", "-S", str(Path(runner.__file__).parent / "main.py"), str(directory)]
+        return Ordered(self._warmth.zygotes.pane(place, directory) if place is not None else cold, int(confined.tier))
+
+    def _zygote(self, launch: LaunchRow, lent: Snapshot | None) -> Place | None:
+        """The warm process that forks its runner, if its snapshot or its kind has one."""
+        if lent is not None and lent.spec.kind is SnapshotKind.MEMORY:
+            return self._warmth.zygotes.warm_or_cold(*self._warmth.snapshots.zygote(lent))
+        preload = kinds()[launch.spec.kind].preload
+        return self._warmth.zygotes.warm_or_cold(f"kind {launch.spec.kind}", Wanted(preload)) if preload else None
+
+    def spawn(self, task: str, epoch: int, made: Environment, ordered: Ordered) -> Spawned | None:
         """Its session, whose pane runs the runner. None when a session of that name is there already: then it is this attempt's own,
         made before a crash, and a look will find it."""
-        directory = launch_files.write(self._access, self._settings, (task, epoch), launch, made, needs, next(self._turns))
-        failpoint("launch.spec")
-        door = Path(runner.__file__).parent / "main.py"
         tags = {HOME_OPTION: self._tag_home, ATTEMPT_OPTION: records.attempt_name(task, epoch)}
         server = self._tmux.ensure_server()
         try:
             pane = self._tmux.spawn(
                 records.session_name(task, epoch),
-                [sys.executable, "-I", "-S", str(door), str(directory)],
+                ordered.argv,
                 made.path,
                 tags,
             )
@@ -307,8 +366,9 @@ class Attempts:
         """The worktree as the ledger knows it; None when the launch did not come so far."""
         if row.worktree is None or row.admin_dir is None or row.branch is None or row.base_oid is None:
             return None
-        repository = self._repository(launch)
-        return Environment(repository, row.task, row.epoch, Path(row.worktree), Path(row.admin_dir), row.branch, row.base_oid)
+        layers = Layers(**json.loads(row.layers)) if row.layers else None
+        worktree, admin = Path(row.worktree), Path(row.admin_dir)
+        return Environment(self._repository(launch), row.task, row.epoch, worktree, admin, row.branch, row.base_oid, layers)
 
     def _secure(self, row: AttemptRow, launch: LaunchRow, end: End) -> result.Work:
         made = self._environment(row, launch)

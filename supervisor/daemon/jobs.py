@@ -11,7 +11,7 @@ import errno
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.core.crew import Event, Secured, TreeGone
@@ -19,7 +19,8 @@ from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, Refuse
 from supervisor.core.records import attempt_name
 from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.states import End
-from supervisor.daemon.attempts import Attempts, Cleaning, facts
+from supervisor.daemon.attempts import Attempts, Cleaning, Source, facts
+from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.ledger import AttemptRow, LaunchRow, Ledger
@@ -27,12 +28,22 @@ from supervisor.ledger.ledger import AttemptRow, LaunchRow, Ledger
 SECURE_PAUSES_S = (0.2, 1.0, 3.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What jobs act upon."""
+
+    ledger: Ledger
+    attempts: Attempts
+    snapshots: SnapshotDesk
+
+
 class Jobs:
     """The steps of attempts, run in threads so that a hung tmux or git never stops the loop."""
 
-    def __init__(self, ledger: Ledger, attempts: Attempts, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
-        self._ledger = ledger
-        self._attempts = attempts
+    def __init__(self, doors: Doors, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
+        self._ledger = doors.ledger
+        self._attempts = doors.attempts
+        self._snapshots = doors.snapshots
         self._clock = clock
         self._tell = tell
         self._say = say
@@ -56,11 +67,15 @@ class Jobs:
         row = self._ledger.launch_row(task)
         asking_tmux = False
         try:
-            environment = await self.within(self.launchers, self._attempts.prepare, task, epoch, row)
-            self._ledger.note(task, epoch, **facts(environment))
+            lent = self._snapshots.lend(row.project, row.spec.snapshot) if row.spec.snapshot else None
+            environment = await self.within(self.launchers, self._attempts.prepare, task, epoch, row, lent)
+            self._ledger.note(task, epoch, **facts(environment), snapshot=lent.id if lent is not None else None)
             failpoint("launch.noted")
+            source = Source(environment, lent)
+            ordered = await self.within(self.launchers, self._attempts.order, task, epoch, row, source, self._ledger.needs(task))
+            self._ledger.note(task, epoch, tier=ordered.tier)
             asking_tmux = True
-            pane = await self.within(self.launchers, self._attempts.spawn, task, epoch, row, environment, self._ledger.needs(task))
+            pane = await self.within(self.launchers, self._attempts.spawn, task, epoch, environment, ordered)
         except (DiskFull, LedgerError):
             raise  # says nothing about the agent, which may live already; the next try finds it
         except NightcrewError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from agents.kinds import kinds
@@ -11,6 +11,7 @@ from supervisor.core import environment, records
 from supervisor.core.records import LaunchSpec
 from supervisor.core.spec import Settings
 from supervisor.daemon.access import Access
+from supervisor.daemon.isolation import Confined
 from supervisor.host import cores, files, limits
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import LaunchRow
@@ -23,59 +24,34 @@ BEGIN = "begin"
 AFTER = "after.json"
 
 
-def write(
-    access: Access, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, needs: list[dict[str, Any]], turn: int
-) -> Path:
-    """Write everything that the runner of `key` (task, epoch) needs; may be repeated. Returns the attempt's directory.
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What was decided about a launch."""
 
-    `needs` is what the tasks before it came to; `turn` lets tasks that want one core get different ones. Raises ToolFailed when the agent
-    could not reach the gateway that the settings ask for.
+    inputs: dict[str, str]
+    """Of `write_inputs`."""
+    confined: Confined
+    warm: bool
+    """A zygote forks its runner."""
+    turn: int
+    """Lets tasks that want one core get different ones."""
+
+
+def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: list[dict[str, Any]]) -> dict[str, str]:
+    """Make the attempt's directory and what its agent reads there; may be repeated. Returns the variables that say where.
+
+    `needs` is what the tasks before it came to.
     """
-    home, spec = access.home, launch.spec
     directory = home.attempt(*key)
     for folder in (directory, directory / "out", directory / "tmp"):
         files.private_dir(folder)
-    tag = records.tag(str(home.root), *key)
-    orders = LaunchSpec(
-        task=key[0],
-        epoch=key[1],
-        tag=tag,
-        argv=spec.argv,
-        cwd=str(made.path),
-        env=environment.for_agent(
-            access.without_keys(launch.env),
-            access.without_keys(spec.params),
-            {**_own_variables(directory, key, launch, needs, tag), **access.variables(*key, spec.task_class)},
-        ),
-        mode=kinds()[spec.kind].mode,
-        timeout_s=spec.timeout_s,
-        grace_s=settings.grace_s,
-        log_max=settings.log_max,
-        nice=settings.nice,
-        cores=cores.choose(spec.cores, settings.cores_reserve, cores.usable(), turn),
-        rlimits=limits.rlimits(settings),
-        mark=records.mark(tag),
-        hold=BEGIN if spec.together else "",
-        hint_socket=str(home.hint_socket),
-    )
-    files.atomic_write(directory / GUARD, json.dumps(guard.config_guard(made.repo)).encode())
-    files.atomic_write(directory / "launch.spec", records.write_spec(orders))
-    return directory
-
-
-def begin(home: Home, key: tuple[str, int]) -> None:
-    """Let the command of a held attempt begin; idempotent."""
-    files.atomic_write(home.attempt(*key) / BEGIN, b"")
-
-
-def _own_variables(directory: Path, key: tuple[str, int], launch: LaunchRow, needs: list[dict[str, Any]], tag: str) -> dict[str, str]:
     own = {
         "NIGHTCREW_TASK": key[0],
         "NIGHTCREW_EPOCH": str(key[1]),
         "NIGHTCREW_RUN": launch.run,
         "NIGHTCREW_OUT": str(directory / "out"),
         "TMPDIR": str(directory / "tmp"),
-        records.TAG_VARIABLE: tag,
+        records.TAG_VARIABLE: records.tag(str(home.root), *key),
     }
     if launch.spec.prompt is not None:
         files.atomic_write(directory / "prompt.md", launch.spec.prompt.encode())
@@ -84,3 +60,40 @@ def _own_variables(directory: Path, key: tuple[str, int], launch: LaunchRow, nee
         files.atomic_write(directory / AFTER, json.dumps({"schema": 1, "tasks": needs}).encode())
         own["NIGHTCREW_AFTER"] = str(directory / AFTER)
     return own
+
+
+def write(access: Access, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, terms: Terms) -> None:
+    """Write the orders of the runner of `key` (task, epoch); may be repeated. Raises ToolFailed when the agent could not reach the
+    gateway that the settings ask for."""
+    home, spec = access.home, launch.spec
+    directory = home.attempt(*key)
+    tag = records.tag(str(home.root), *key)
+    own = {**terms.inputs, **dict(terms.confined.variables), **access.variables(*key, spec.task_class)}
+    orders = LaunchSpec(
+        task=key[0],
+        epoch=key[1],
+        tag=tag,
+        argv=spec.argv,
+        cwd=str(made.path),
+        env=environment.for_agent(access.without_keys(launch.env), access.without_keys(spec.params), own),
+        mode=kinds()[spec.kind].mode,
+        timeout_s=spec.timeout_s,
+        grace_s=settings.grace_s,
+        log_max=settings.log_max,
+        nice=settings.nice,
+        cores=cores.choose(spec.cores, settings.cores_reserve, cores.usable(), terms.turn),
+        rlimits=limits.rlimits(settings),
+        warm=terms.warm,
+        policy=terms.confined.policy,
+        wrap=terms.confined.wrap,
+        mark=records.mark(tag),
+        hold=BEGIN if spec.together else "",
+        hint_socket=str(home.hint_socket),
+    )
+    files.atomic_write(directory / GUARD, json.dumps(guard.config_guard(made.repo)).encode())
+    files.atomic_write(directory / "launch.spec", records.write_spec(orders))
+
+
+def begin(home: Home, key: tuple[str, int]) -> None:
+    """Let the command of a held attempt begin; idempotent."""
+    files.atomic_write(home.attempt(*key) / BEGIN, b"")

@@ -39,13 +39,13 @@ from supervisor.core.records import attempt_name
 from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
-from supervisor.daemon.attempts import Attempts, Seen
-from supervisor.daemon.jobs import Jobs
+from supervisor.daemon.attempts import Seen
+from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.word import Word
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
-from supervisor.ledger.ledger import AttemptRow, Ledger
+from supervisor.ledger.ledger import AttemptRow
 
 TICK_S = 1.0
 """How often the truth is looked at when no hint came. A dead agent is seen at the latest after this."""
@@ -62,9 +62,10 @@ Job = Callable[[str, int], Awaitable[None]]
 class Loop:
     """One supervisor's life. Build it with `wiring.build`, run it with `run`."""
 
-    def __init__(self, ledger: Ledger, attempts: Attempts, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
-        self.ledger = ledger
-        self.attempts = attempts
+    def __init__(self, doors: Doors, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
+        self.ledger = doors.ledger
+        self.attempts = doors.attempts
+        self.snapshots = doors.snapshots
         self.quotas = quotas
         self.settings = settings
         self.clock = clock
@@ -85,7 +86,7 @@ class Loop:
         self._rested_from = 0.0
         self._eager_until = 0.0
         self._drain_s = DRAIN_S
-        self.jobs = Jobs(ledger, attempts, clock, lambda event: self._pending.append(event), self.alert)
+        self.jobs = Jobs(doors, clock, lambda event: self._pending.append(event), self.alert)
 
     # The loop ------------------------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from supervisor.config import user
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, one_line
 from supervisor.core.gateway.client_env import PROVIDER_KEYS
 from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.daemon import gateway_process, lock, protocol
+from supervisor.daemon import gateway_process, lock, protocol, zygotes
 from supervisor.gateway import pages
 from supervisor.host import cores, files
 from supervisor.host.paths import Home
@@ -151,6 +151,7 @@ def stop_servers_when_empty(home: Home) -> None:
                 return
             tmux.kill_server()
     gateway_process.stop(home)
+    zygotes.stop_all(home)
 
 
 def wait_until_gone(home: Home, pid: int, timeout_s: float) -> bool:

@@ -16,13 +16,17 @@ from supervisor.config import user
 from supervisor.daemon import start
 from supervisor.daemon.access import Access
 from supervisor.daemon.agents_door import AgentsDoor
-from supervisor.daemon.attempts import Attempts
+from supervisor.daemon.attempts import Attempts, Warmth
 from supervisor.daemon.gateway import Gateway, refresh_prices
+from supervisor.daemon.isolation import Isolation
+from supervisor.daemon.jobs import Doors
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.models import Models
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
+from supervisor.daemon.snapshots import SnapshotDesk
+from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import cores, files, limits, secrets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
@@ -46,15 +50,23 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     lock = DaemonLock(home.lock)
     clock = SystemClock()
     try:
-        with contextlib.closing(Ledger(home.ledger, clock.wall)) as ledger, contextlib.closing(Tmux(home.tmux_socket)) as tmux:
+        with contextlib.ExitStack() as stack:
+            ledger = stack.enter_context(contextlib.closing(Ledger(home.ledger, clock.wall)))
+            tmux = stack.enter_context(contextlib.closing(Tmux(home.tmux_socket)))
             tmux.ensure_server()
             for folder in (home.worktrees, home.locks, home.root / "runs"):
                 files.private_dir(folder)
             access = Access(home, secrets.own(home.secret), models)
-            attempts = Attempts(access, settings, tmux, Git(home.root / "git", held=(lock.handle,)), clock)
+            git = Git(home.root / "git", held=(lock.handle,))
+            zygotes = Zygotes(home)
+            snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
+            isolation = Isolation(home, settings.sandbox)
+            attempts = Attempts(access, settings, tmux, git, clock, Warmth(snapshots, zygotes, isolation))
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
-            loop = Loop(ledger, attempts, settings, desk, clock)
-            for shortfall in (*limits.shortfalls(limits.probe()), *filter(None, [desk.trouble])):
+            loop = Loop(Doors(ledger, attempts, snapshots), settings, desk, clock)
+            snapshots.say = zygotes.say = loop.alert
+            snapshots.recover()
+            for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):
                 loop.alert(shortfall)
             loop.after_step = lambda: after_step(loop)
             loop.on_hangup = lambda: _outlive_terminal(tmux, home)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 from dataclasses import dataclass
 
+from supervisor.core.limits import Means
 from supervisor.core.spec import Settings
+from supervisor.host import cgroups
 
 _NAMES = {"memory_max": "AS", "file_max": "FSIZE", "open_files": "NOFILE"}
 _RLIMIT_LOCKS = 10  # see supervisor.core.records.mark
@@ -54,6 +57,52 @@ def shortfalls(support: Support) -> list[str]:
     if not support.pidfd:
         found.append("signals go by pid and not by pidfd here")
     return found
+
+
+def means(groups: cgroups.Support, namespace: bool) -> Means:
+    """What holds the limits of an agent here. `namespace`: it will have a user namespace of its own; whether that holds the number of its
+    processes is tried, which takes about 20 ms."""
+    return Means(
+        group_memory=groups.memory,
+        group_processes=groups.processes,
+        group_cpu=groups.cpu,
+        namespace=namespace and not groups.processes and namespace_holds_processes(),
+        rlimits=frozenset(name for name in ("AS", "CPU", "FSIZE", "NOFILE", "NPROC") if hasattr(resource, f"RLIMIT_{name}")),
+    )
+
+
+def namespace_holds_processes() -> bool:
+    """Whether RLIMIT_NPROC, set inside a new user namespace, counts the processes in there alone, and holds them.
+
+    Linux counts so from 5.14 on; before, it counted all processes of the user, and who is root outside is never held.
+    """
+    if sys.platform != "linux":
+        return False
+    tried = [sys.executable, "-I", "-S", "-c", _TRY_NAMESPACE]
+    return (
+        subprocess.run(tried, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False).stdout == b"held\n"
+    )
+
+
+_TRY_NAMESPACE = """
+import ctypes, os, resource, signal
+
+if ctypes.CDLL(None).unshare(0x10000000):  # CLONE_NEWUSER
+    raise SystemExit("no user namespace")
+resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
+first = os.fork()  # fails where the user's other processes count too
+if not first:
+    signal.pause()
+try:
+    if not os.fork():
+        os._exit(0)
+    os.wait()
+    print("not held")
+except BlockingIOError:
+    print("held")
+finally:
+    os.kill(first, signal.SIGKILL)
+"""
 
 
 def _can_mark() -> bool:

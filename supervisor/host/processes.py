@@ -46,8 +46,9 @@ def send(who: Identity, number: signal.Signals) -> bool:
 
 
 def runs_with(pid: int, argument: str) -> bool:
-    """Whether the last argument of a process's command line is `argument`."""
-    return procfs.slurp(f"/proc/{pid}/cmdline").removesuffix(b"\0").endswith(b"\0" + os.fsencode(argument))
+    """Whether the last argument of a process's command line is `argument`. A fork that shows a shorter one than it was given has NULs after
+    it."""
+    return procfs.slurp(f"/proc/{pid}/cmdline").rstrip(b"\0").endswith(b"\0" + os.fsencode(argument))
 
 
 def runs(pid: int, *words: str) -> bool:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from supervisor.core.crew import Attempt, Begin, Collect, Command, Finish, MarkRunning, Revive, SetState, Start, Stop, Task
-from supervisor.core.errors import StaleEpoch
+from supervisor.core.errors import NotFound, StaleEpoch
 from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec
 from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, TaskState
 from supervisor.ledger import queries, store
+from supervisor.ledger.snapshots import Desk, Snapshots
 
 _OPEN = ", ".join(f"'{state}'" for state in TaskState if state not in FINAL)
 """Spelled out, since SQLite uses the partial index `task_open` for exactly these words and never for a parameter."""
@@ -47,6 +48,11 @@ class AttemptRow:
     session_id: str | None
     pane_id: str | None
     server_pid: int | None
+    snapshot: str | None = None
+    layers: str | None = None
+    """JSON of the backend that made its environment: enough to open it when no mount is left. None: a plain worktree."""
+    tier: int | None = None
+    """The isolation tier that it was started in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Ledger:
         self._wall = wall
         self._db = store.connect(path, create=create)
         self._file = store.file_identity(path)
+        self.snapshots = Snapshots(Desk(self._db, self._writing, wall, self._journal))
 
     def close(self) -> None:
         """Give the file back; idempotent."""
@@ -92,10 +99,7 @@ class Ledger:
             if found is not None:
                 return str(found["id"]), False
             now = self._wall()
-            self._db.execute(
-                "INSERT INTO project VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET root = excluded.root",
-                (submission.project, submission.root, submission.common_dir, now),
-            )
+            self._know_project(submission.project, submission.root, submission.common_dir)
             spec, env = submission.spec, json.dumps(dict(submission.env))
             self._db.execute(
                 "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -104,6 +108,24 @@ class Ledger:
             self._insert_tasks(submission, run, now)
             self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
         return run, True
+
+    def know_project(self, project: str, root: str, common_dir: str) -> None:
+        """Remember where a repository is, for what is done without a run."""
+        with self._writing():
+            self._know_project(project, root, common_dir)
+
+    def _know_project(self, project: str, root: str, common_dir: str) -> None:
+        self._db.execute(
+            "INSERT INTO project VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET root = excluded.root",
+            (project, root, common_dir, self._wall()),
+        )
+
+    def project_root(self, project: str) -> str:
+        """Where somebody last worked in it. Raises NotFound for one that nobody told us of."""
+        row = self._db.execute("SELECT root FROM project WHERE id = ?", (project,)).fetchone()
+        if row is None:
+            raise NotFound("no such project", on=project, why="nothing was ever run there")
+        return str(row["root"])
 
     def _insert_tasks(self, submission: Submission, run: str, now: float) -> None:
         slugs: dict[str, str] = {}
@@ -357,6 +379,7 @@ class Ledger:
         """Record what became known of an attempt (column names as keywords). Not fenced: these are facts, not states."""
         unknown = facts.keys() - {
             "worktree", "admin_dir", "branch", "base_oid", "session_id", "pane_id", "server_pid", "rescue_oid", "result", "removed",
+            "snapshot", "layers", "tier",
         }  # fmt: skip
         if unknown:
             raise ValueError(f"no such fact: {sorted(unknown)}")

@@ -19,7 +19,7 @@ from typing import Any
 
 from supervisor.core.errors import DiskFull, LedgerError
 
-SCHEMA = 1
+SCHEMA = 2
 BUSY_S = 10.0
 
 
@@ -31,6 +31,7 @@ class Book:
     """As in "the ledger is damaged"."""
     schema: int
     tables: frozenset[str]
+    """Those of schema 1: whoever only reads may meet a file that is not migrated yet."""
     package: str
     """Its `migrations/<number>.sql` lead to each schema."""
     untouched: str

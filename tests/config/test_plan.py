@@ -77,6 +77,13 @@ def test_every_key(load: Load, tmp_path: Path) -> None:
         timeout = 1.5
         retries = 0
         cores = 2
+        snapshot = "deps"
+        sandbox = 2
+        network = false
+        memory_max = "2GiB"
+        disk_max = 3_000_000
+        processes_max = 99
+        cpu_max = "2h"
         params = { TEXT = "t", YES = true, N = 7, X = 0.5 }
         [[tasks]]
         command = "true"
@@ -99,6 +106,13 @@ def test_every_key(load: Load, tmp_path: Path) -> None:
             timeout_s=1.5,
             retries=0,
             cores=2,
+            snapshot="deps",
+            sandbox=2,
+            network=False,
+            memory_max=2 * 2**30,
+            disk_max=3_000_000,
+            processes_max=99,
+            cpu_max=7200.0,
         ),
         TaskSpec("task-3", "task-3", "shell", ("/bin/sh", "-c", "true"), {"SHARED": "yes"}, "p", **shared),  # type: ignore[arg-type]
     )
@@ -127,7 +141,7 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
     ("line", "answer"),
     [
         ('comand = "x"', "unknown key plan.toml:4 comand: did you mean command?"),
-        ("zzz = 1", "unknown key plan.toml:4 zzz: known: after, class, command, cores, cost_max, id, kind, params, priority, prompt,"),
+        ("zzz = 1", "unknown key plan.toml:4 zzz: known: after, class, command, cores, cost_max, cpu_max, disk_max, id, kind, memory_max,"),
         ("str = 1", "unknown key plan.toml:4 str: known:"),
         ('"line\\nbreak" = 1', "unknown key plan.toml:4 line\\nbreak: known:"),
         ('priority = "high"', "bad value plan.toml:4 tasks.priority: Input should be a valid integer, not 'high'"),
@@ -156,6 +170,16 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
         ('kind = "shel"', "bad value plan.toml:4 tasks.kind: 'shel' is not a kind of agent; did you mean shell?"),
         ("cores = 0", "bad value plan.toml:4 tasks.cores: Input should be greater than or equal to 1, not 0"),
         ("cores = [0, -1]", "bad value plan.toml:4 tasks.cores: Input should be"),
+        ("sandbox = 3", "bad value plan.toml:4 tasks.sandbox: Input should be less than or equal to 2, not 3"),
+        ("sandbox = true", "bad value plan.toml:4 tasks.sandbox: Input should be a valid integer, not True"),
+        ('network = "no"', "bad value plan.toml:4 tasks.network: Input should be a valid boolean, not 'no'"),
+        ("sandbox = 1\nnetwork = false", "bad value plan.toml:4 tasks.sandbox: network = false needs tier 2, and sandbox = 1 is below it;"),
+        ("network = false\nsandbox = 0", "bad value plan.toml:5 tasks.sandbox: network = false needs tier 2, and sandbox = 0 is"),
+        ('snapshot = "../up"', "bad value plan.toml:4 tasks.snapshot: '../up' cannot be the name of a snapshot: 1 to 32 of a-z,"),
+        ('memory_max = "1k"', "bad value plan.toml:4 tasks.memory_max: Input should be greater than or equal to 1048576, not '1k'"),
+        ('disk_max = "a lot"', "bad value plan.toml:4 tasks.disk_max: a size is a number of bytes or text such as"),
+        ("processes_max = 0", "bad value plan.toml:4 tasks.processes_max: Input should be greater than or equal to 1, not 0"),
+        ("cpu_max = 0.5", "bad value plan.toml:4 tasks.cpu_max: Input should be greater than or equal to 1, not 0.5"),
         ("title = 3", "bad value plan.toml:4 tasks.title: Input should be a valid string, not 3"),
         ('after = "b"', "bad value plan.toml:4 tasks.after: give a list of ids, or"),
         ('after = ["b"]', "bad value plan.toml:4 tasks.after: no task has the id 'b'; known: a"),
@@ -309,6 +333,8 @@ def test_one_word_is_given_to_the_shell_and_several_are_run_as_they_are() -> Non
         (("x",), {"task_class": "royal"}, "bad value class: Input should be"),
         (("",), {}, "bad value command: a command must not be empty"),
         (("a\0b",), {}, "bad value command: a command cannot hold a NUL character"),
+        (("x",), {"network": False, "sandbox": 1}, "bad value --sandbox: network = false needs tier 2"),
+        (("x",), {"snapshot": "A B"}, "bad value snapshot: 'A B' cannot be the name of a snapshot"),
         (("x",), {"prompt": "a", "prompt_file": "b"}, "bad value: give prompt or prompt_file, not both"),
     ],
 )

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from supervisor.config import plan, project
 from supervisor.config.project import TEMPLATE, Analyze, Project, load
+from supervisor.config.snapshots import SnapshotModel
 from supervisor.core.analysis.nouns import Perspective
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError
@@ -48,6 +49,8 @@ def test_every_key(tmp_path: Path) -> None:
         timeout = "2h"
         retries = 3
         cores = [0, 1]
+        sandbox = 2
+        network = false
         [analyze]
         agents = ["structure", "security", "structure"]
         exclude = ["vendor/*", "*_pb2.py"]
@@ -56,7 +59,9 @@ def test_every_key(tmp_path: Path) -> None:
     )
     found = load(tmp_path, KINDS)
     assert (found.file, found.base) == (tmp_path / "nightcrew.toml", "main")
-    assert found.defaults.model_fields_set == {"kind", "priority", "task_class", "timeout", "retries", "cores"}
+    assert found.defaults.model_fields_set == {
+        "kind", "priority", "task_class", "timeout", "retries", "cores", "sandbox", "network",
+    }  # fmt: skip
     assert found.analyze == Analyze((Perspective.STRUCTURE, Perspective.SECURITY), ("vendor/*", "*_pb2.py"), 90.0)
 
 
@@ -89,6 +94,32 @@ def test_a_bad_line_is_named(tmp_path: Path, text: str, answer: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, KINDS)
     assert f"{file}{answer}" in caught.value.line()
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("snapshot = 'deps'", "runs no set-up of its own for every task"),
+        ("snapshot = ''", "runs no set-up of its own for every task"),
+        ("sandbox = 0", "may tighten isolation and never loosen it: only 2"),
+        ("sandbox = 1", "may tighten isolation and never loosen it: only 2"),
+        ("network = true", "may tighten isolation and never loosen it: only false"),
+    ],
+)
+def test_a_strangers_file_starts_no_set_up_and_loosens_no_isolation(tmp_path: Path, line: str, why: str) -> None:
+    write(tmp_path, f"[defaults]\n{line}\n")
+    with pytest.raises(ConfigError, match=rf":2 defaults\.{line.split()[0]}: a file that comes with a clone {why}"):
+        load(tmp_path, KINDS)
+
+
+def test_a_plan_that_asks_for_less_than_the_project_forbids_is_told_so(tmp_path: Path) -> None:
+    ours = project_of(tmp_path, "[defaults]\nnetwork = false\n")
+    file = tmp_path / "plan.toml"
+    file.write_text("[[tasks]]\ncommand = 'x'\nsandbox = 1\n")
+    with pytest.raises(ConfigError, match=r":3 tasks\.sandbox: network = false needs tier 2"):
+        plan.load(file, KINDS, ours.defaults)
+    file.write_text("[[tasks]]\ncommand = 'x'\nsandbox = 1\nnetwork = true\n")
+    assert plan.load(file, KINDS, ours.defaults).tasks[0].network
 
 
 @pytest.mark.parametrize("table", ["params = { LD_PRELOAD = './evil.so' }", "params = { HARMLESS = 1 }", "params = {}", "params.A = 1"])
@@ -128,7 +159,9 @@ def test_a_file_that_cannot_be_looked_at_is_not_no_file(tmp_path: Path) -> None:
         closed.chmod(0o700)
 
 
-@given(st.lists(st.sampled_from(["", "[defaults]\n", "[analyze]\n"]).flatmap(tables), max_size=3).map("".join) | st.text())
+@given(
+    st.lists(st.sampled_from(["", "[defaults]\n", "[analyze]\n", "[snapshot.a]\n"]).flatmap(tables), max_size=3).map("".join) | st.text()
+)
 def test_whatever_it_holds_is_a_project_or_one_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     root = tmp_path_factory.getbasetemp()
     (root / "nightcrew.toml").write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -193,15 +226,18 @@ def test_the_template_says_nothing_until_a_comment_is_taken_away(tmp_path: Path)
 def test_the_template_has_every_key_once_and_loads_with_all_of_them(tmp_path: Path) -> None:
     shape = tomllib.loads(UNCOMMENTED)
     written = {*shape, *(f"{table}.{key}" for table in ("defaults", "analyze") for key in shape[table])}
-    assert written == keys_of(project.ProjectModel) - {"defaults.params"}
+    assert written == keys_of(project.ProjectModel) - {"defaults.params", "defaults.snapshot"}
+    assert set(shape["snapshot"]["deps"]) == keys_of(SnapshotModel)
     found = load(write(tmp_path, UNCOMMENTED).parent, KINDS)
     assert found.base == "HEAD"
     assert found.analyze == Analyze()
+    assert found.snapshots["deps"].setup == ("make deps",)
 
 
 def test_the_template_shows_the_true_defaults() -> None:
     shape = tomllib.loads(UNCOMMENTED)
-    without = ("timeout", "cores", "tpm_max", "cost_max")  # they have none, and say so
+    # The first eight have none, and say so; of the last two only what is tighter than the default can be said.
+    without = ["timeout", "cores", "tpm_max", "cost_max", "memory_max", "disk_max", "processes_max", "cpu_max", "sandbox", "network"]
     given = {key: value for key, value in shape["defaults"].items() if key not in without}
     assert plan.Shared.model_validate(given) == plan.Shared()
     assert project.AnalyzeModel.model_validate(shape["analyze"]) == project.AnalyzeModel()

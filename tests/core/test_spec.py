@@ -26,6 +26,13 @@ specs = st.builds(
     timeout_s=st.floats(0, 1e9),
     retries=st.integers(),
     cores=st.integers() | st.lists(st.integers()).map(tuple),
+    snapshot=texts,
+    sandbox=st.none() | st.integers(0, 2),
+    network=st.booleans(),
+    memory_max=st.integers(0),
+    disk_max=st.integers(0),
+    processes_max=st.integers(0),
+    cpu_max=st.floats(0, 1e9),
 )
 
 

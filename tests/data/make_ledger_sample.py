@@ -1,6 +1,6 @@
-"""Writes `ledger-1.sql`, a ledger of schema 1 as text, that every later version must be able to load.
+"""Writes `ledger-2.sql`, a ledger of schema 2 as text, that every later version must be able to load.
 
-    python -m tests.data.make_ledger_sample > tests/data/ledger-1.sql
+    python -m tests.data.make_ledger_sample > tests/data/ledger-2.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.
@@ -16,9 +16,11 @@ from contextlib import closing
 from pathlib import Path
 
 from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop, TaskClass
+from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.core.states import End, TaskState
 from supervisor.ledger import store
 from supervisor.ledger.ledger import Ledger
+from supervisor.ledger.snapshots import Built
 from tests.ledger.kit import Wall, ended, spec, submission, submit, whole
 
 RUN, LATER = "0731-k3qz", "0731-m7wn"
@@ -64,6 +66,19 @@ def write(path: Path) -> None:
         ledger.commit([SetState(f"{LATER}/lonely", TaskState.READY, ""), Start(f"{LATER}/lonely", 1, "")])
         ledger.commit([*ended(f"{LATER}/lonely", 1)])
         ledger.journal(None, None, "up", {"pid": 1})
+        _snapshots(ledger, at["running"])
+
+
+def _snapshots(ledger: Ledger, task: str) -> None:
+    """One in every state, and an attempt that stands on the ready one."""
+    for name, events in (("building", ()), ("ready", ("verified",)), ("failed", ("failed",)), ("stale", ("verified", "changed"))):
+        asked = SnapshotSpec(name, SnapshotKind.MEMORY, ("make \udcff",), ("true",), ("ast",), (".env",), memory_max=2**30)
+        made = ledger.snapshots.begin("0123456789ab", asked, "c0ffee", {"uv.lock": "ab"}, run=RUN if name == "stale" else "")
+        for event in events:
+            built = Built('{"lower": "/s"}', 90.5, 2.25, 2**20) if event == "verified" else None
+            made = ledger.snapshots.step(made.id, made.epoch, event, "" if built else "uv.lock changed", built)
+        if name == "ready":
+            ledger.note(task, 1, snapshot=made.id, layers='{"backend": "overlay"}', tier=2)
 
 
 def dump(path: Path) -> Iterator[str]:

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from supervisor.core import snapshots as snapshots_of_core
 from supervisor.core.crew import Attempt, Crew, Start, Submitted, TaskClass
 from supervisor.core.decide import decide
+from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import AttemptState, TaskState
-from supervisor.ledger import queries, store
+from supervisor.ledger import queries, snapshots, store
 from supervisor.ledger.ledger import Ledger
 from tests.data import make_ledger_sample
 from tests.ledger.kit import Wall, check_integrity, rows
@@ -106,6 +108,26 @@ def test_the_sample_has_an_attempt_and_a_task_in_every_state_that_there_was(old:
         assert {row[0] for row in db.execute("SELECT DISTINCT state FROM attempt")} == set(AttemptState)
 
 
+def test_the_environments_of_an_old_ledger_are_found_again(path: Path) -> None:
+    """From schema 2 on; one of schema 1 has none, before it is migrated and after."""
+    with closing(store.connect_readonly(load(path, 1))) as db:
+        assert snapshots.every(db) == ()
+    with closing(Ledger(path, Wall())) as ledger:
+        assert ledger.snapshots.all() == ()
+        assert {(row.snapshot, row.layers, row.tier) for row in ledger.unreleased()} == {(None, None, None)}
+    with closing(Ledger(load(path.with_name("2.db"), 2), Wall())) as ledger:
+        found = {row.spec.name: row for row in ledger.snapshots.all("0123456789ab")}
+        assert {name: str(row.state) for name, row in found.items()} == {name: name for name in ("building", "failed", "ready", "stale")}
+        ready = found["ready"]
+        assert ready.spec == SnapshotSpec("ready", SnapshotKind.MEMORY, ("make \udcff",), ("true",), ("ast",), (".env",), memory_max=2**30)
+        assert (ready.uses, ready.setup_s, ready.freeze_s, ready.disk, ready.layers) == (1, 90.5, 2.25, 2**20, '{"lower": "/s"}')
+        assert ready.id.endswith(snapshots_of_core.key(ready.spec, ready.base_oid, ready.digests)[:12]), "a key means the same for ever"
+        assert (found["stale"].run, found["stale"].reason) == (RUN, "uv.lock changed")
+        running = ledger.attempt(f"{RUN}/running", 1)
+        assert running is not None
+        assert (running.snapshot, running.layers, running.tier) == (ready.id, '{"backend": "overlay"}', 2)
+
+
 def test_the_newest_schema_has_its_sample() -> None:
     assert (DATA / f"ledger-{store.SCHEMA}.sql").exists(), "write it: tests/data/make_ledger_sample.py"
 
@@ -113,11 +135,12 @@ def test_the_newest_schema_has_its_sample() -> None:
 def test_the_script_that_wrote_the_newest_sample_still_writes_such_a_ledger(tmp_path: Path) -> None:
     make_ledger_sample.write(tmp_path / "new.db")
     kept = load(tmp_path / "kept.db", store.SCHEMA)
-    for table in ("project", "run", "task", "dependency", "attempt", "journal"):
+    for table in ("project", "run", "task", "dependency", "attempt", "journal", "snapshot"):
         sql = f"SELECT * FROM {table}"  # noqa: S608 - our own tables
         assert _in_meaning(rows(tmp_path / "new.db", sql)) == _in_meaning(rows(kept, sql)), table
 
 
 def _in_meaning(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A spec that gained a key since means what it meant when the key has its default."""
-    return [{**row, "spec": TaskSpec.from_json(row["spec"])} if "spec" in row else row for row in found]
+    read = {True: SnapshotSpec.from_json, False: TaskSpec.from_json}
+    return [{**row, "spec": read["digests" in row](row["spec"])} if "spec" in row else row for row in found]

@@ -75,14 +75,18 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    home = tmp_path / "home"
+    return make_world(tmp_path, monkeypatch)
+
+
+def make_world(directory: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    home = directory / "home"
     home.mkdir()
     (home / ".gitconfig").write_text(IDENTITY)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
-    return World(Git(tmp_path / "state"), tmp_path)
+    return World(Git(directory / "state"), directory)
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ def test_a_worktree_on_its_own_branch_locked_and_clean(world: World) -> None:
     assert "locked nightcrew: r1/fix:1 works here" in world.sh(repo.root, "worktree", "list", "--porcelain")
     release(env)
     assert not is_locked(env)
-    assert open_env(env) == env
+    with open_env(env) as seen:
+        assert seen == env
 
 
 def test_again_is_the_same_worktree_with_the_agents_work_in_it(world: World) -> None:
@@ -261,20 +262,21 @@ def test_a_rewired_worktree_is_refused(world: World, which: str) -> None:
         (env.path / ".git").symlink_to("away")
     else:
         (env.admin_dir / which).write_text(f"{evil}\n")
-    with pytest.raises(Tampered):
-        open_env(env)
+    with pytest.raises(Tampered), open_env(env):
+        pass
 
 
 def test_a_removed_directory_is_missing_and_a_moved_repository_can_be_repaired(world: World) -> None:
     repo = world.repo()
     gone, kept = world.env(repo, "r1/gone"), world.env(repo, "r1/kept")
     shutil.rmtree(gone.path)
-    with pytest.raises(NotFound, match="missing"):
-        open_env(gone)
-    open_env(kept)
+    with pytest.raises(NotFound, match="missing"), open_env(gone):
+        pass
+    with open_env(kept):
+        pass
     shutil.move(repo.root, world.tmp / "moved")
-    with pytest.raises(NotFound, match="moved") as caught:
-        open_env(kept)
+    with pytest.raises(NotFound, match="moved") as caught, open_env(kept):
+        pass
     assert "repair" in caught.value.hint
     world.sh(world.tmp / "moved", "worktree", "repair", str(kept.path))
     again = discover(world.git, world.tmp / "moved")

@@ -186,7 +186,9 @@ def test_no_public_function_runs_what_somebody_configured(
     shutil.copy(trap.file, trap.late)
     env = create(repo, "r1/fix", 1, base, world.root)
     (env.path / "f1.txt").write_text("ours\n")
-    for one in (open_env(ready), env):
+    with open_env(ready):
+        pass
+    for one in (ready, env):
         snapshot(one, "as it was")
         done = secure(one, "left", {"Key": "value"}, always=True)
         diff(repo, base, done.tip)

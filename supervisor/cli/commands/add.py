@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from supervisor.cli import common, follow
-from supervisor.cli.names import kind_name
+from supervisor.cli.names import kind_name, snapshot_name
 from supervisor.core.crew import TaskClass
 from supervisor.host.paths import home
 
@@ -26,6 +26,7 @@ from supervisor.host.paths import home
 @click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), show_default="normal")
 @click.option("--timeout", type=common.Duration(), help='Stop it after this long: "90s", "30m", "2h".')
 @click.option("--retries", type=click.IntRange(0, 100), show_default="0")
+@click.option("--snapshot", shell_complete=snapshot_name, help="Start from this snapshot; it is made when it is not there.")
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end.")
 @click.option("--key", help="Idempotency key: the same key twice is one task.")
 @common.json_option

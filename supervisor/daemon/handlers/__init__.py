@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from supervisor.daemon.handlers import clean, down, kill, ping, quota, retry, submit
+from supervisor.daemon.handlers import clean, down, kill, ping, quota, retry, snapshot, submit
 from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
 
@@ -21,6 +21,7 @@ HANDLERS: Mapping[str, Handler] = {
     "ping": ping.handle,
     "quota": quota.handle,
     "retry": retry.handle,
+    "snapshot": snapshot.handle,
     "submit": submit.handle,
 }
 

@@ -58,6 +58,32 @@ def test_a_signal_is_recorded_as_a_signal(lab: Lab) -> None:
     assert (attempt.record().code, attempt.record().signal, attempt.record().why) == (None, signal.SIGSEGV, "exit")
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_wrapper_that_reports_a_signal_as_a_status_hides_nothing(lab: Lab, number: signal.Signals) -> None:
+    wrap = ("sh", "-c", '"$@"; exit $?', "sh")
+    attempt = lab.attempt("sh", "-c", f"kill -{int(number)} $$", wrap=wrap)
+    assert attempt.run() == 128 + number
+    assert (attempt.record().code, attempt.record().signal) == (None, number)
+    plain = lab.attempt("sh", "-c", "exit 7", wrap=wrap)
+    assert (plain.run(), plain.record().code) == (7, 7)
+    alone = lab.attempt("sh", "-c", f"exit {128 + number}")
+    assert (alone.run(), alone.record().code, alone.record().signal) == (128 + number, 128 + number, None)
+
+
+def test_a_runner_that_was_started_cold_runs_no_program_itself(lab: Lab) -> None:
+    """It has none of what a program may import: it is `-S` itself."""
+    script = lab.folder / "script.py"
+    script.write_text("import sys; print(sys.flags.no_site)")
+    assert seen_by_agent(lab.attempt(os.path.realpath(sys.executable), "-I", str(script), warm=True)) == ["0"]
+
+
+def test_without_its_sandbox_an_agent_never_runs(lab: Lab) -> None:
+    attempt = lab.attempt("touch", str(lab.folder / "ran"), policy=str(lab.folder / "no-such-policy"))
+    assert attempt.run() == 126
+    assert (attempt.record().why, attempt.record().detail.partition(":")[0]) == ("exec", "sandbox")
+    assert not (lab.folder / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("argv", "changes", "status", "words"),
     [

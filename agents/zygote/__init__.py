@@ -1,0 +1,14 @@
+"""The warm process: it has imported what agents need, and forks an attempt's runner, with the agent's modules in memory, in milliseconds.
+
+    pane: client --SCM_RIGHTS--> zygote --fork--> runner (new session, the pane's terminal) --fork--> agent
+
+The runner is the same as for any attempt: it claims the epoch, limits, waits and records. So the client or the zygote may die, and a
+restarted supervisor adopts the attempt by its records. `__main__` is the zygote, `starting` its outside, `client.c` and `client.py`
+what runs in the pane, `wire` what they speak.
+"""
+
+from agents.zygote.building import build_client
+from agents.zygote.record import Place, Record
+from agents.zygote.starting import Child, Wanted, find, pane_argv, start, stop
+
+__all__ = ["Child", "Place", "Record", "Wanted", "build_client", "find", "pane_argv", "start", "stop"]

@@ -1,0 +1,101 @@
+"""Making a snapshot and watching it: `snapshot create`, and whatever starts tasks that name one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supervisor.cli import common
+from supervisor.core.errors import NotRunning, ToolFailed, one_line
+from supervisor.core.snapshots import Snapshot, SnapshotState, staleness
+from supervisor.host.paths import Home
+from supervisor.ledger import snapshots, store
+
+if TYPE_CHECKING:
+    from supervisor.core.spec import Submission
+    from supervisor.daemon.snapshot_order import Order
+
+LOOK_S = 0.2
+
+
+def build(home: Home, order: Order) -> Snapshot:
+    """Have the supervisor make it, printing what its commands print (on stderr) until it is ready; the snapshot.
+
+    Raises Refused when it is there already or being made, ToolFailed when a command failed, NotRunning when the supervisor went away.
+    """
+    from supervisor.daemon import lock, protocol, start
+
+    start.ensure_running(home, common.settings_file(), common.say)
+    begun = protocol.call(home.daemon_socket, "snapshot", {"do": "create", "order": order.to_wire()})
+    common.say(f"making snapshot {order.spec.name} of {order.base_oid[:12]}; Ctrl-C leaves it being made")
+    with contextlib.closing(store.connect_readonly(home.ledger)) as db, contextlib.closing(_Tail(Path(begun["log"]))) as tail:
+        while True:
+            row = snapshots.find(db, begun["id"], order.project)
+            tail.show()
+            if row.epoch != begun["epoch"] or row.state is not SnapshotState.BUILDING:
+                break
+            if lock.holder(home.lock) is None:
+                raise NotRunning("the supervisor went away while it made", on=order.spec.name, kept="nothing of it", hint="nightcrew up -d")
+            time.sleep(LOOK_S)
+    if row.state is SnapshotState.FAILED:
+        raise ToolFailed("no snapshot was made", on=order.spec.name, why=row.reason, kept="nothing of it", hint=f"less {begun['log']}")
+    common.say(f"snapshot {row.spec.name} is ready: {row.setup_s:.1f} s to set up, {row.freeze_s:.2f} s to freeze")
+    return row
+
+
+def ready_for(home: Home, submission: Submission) -> None:
+    """Make the snapshots that tasks of `submission` name and that are not there, or are made of something else than now.
+
+    One that differs in nothing but its base commit is used as it is: what differs is checked out in each environment.
+    Raises as `build`, and NotFound for a name that neither the project file nor the ledger knows.
+    """
+    names = dict.fromkeys(task.snapshot for task in submission.spec.tasks if task.snapshot)
+    if not names:
+        return
+    from supervisor.daemon import snapshot_order, submit
+
+    place = submit.workplace(Path(submission.root))
+    for name in names:
+        row = _known(home, name, submission.project)
+        known = place.project.snapshots.get(name) or (row.spec if row else None)
+        wanted = snapshot_order.order(known or snapshot_order.asked_for(name, place, {}), place, submission.base_oid, os.environ)
+        if row is not None and row.state is SnapshotState.READY:
+            changed = staleness(row, wanted.spec, row.base_oid, wanted.digests)
+            if not changed:
+                continue
+            common.say(f"snapshot {name} is stale: {one_line('; '.join(changed))}")
+        build(home, wanted)
+
+
+def _known(home: Home, name: str, project: str) -> Snapshot | None:
+    if not home.ledger.exists():
+        return None
+    with contextlib.closing(store.connect_readonly(home.ledger)) as db:
+        rows = [row for row in snapshots.every(db, project) if row.spec.name == name]
+    return next((row for row in rows if row.state is SnapshotState.READY), rows[0] if rows else None)
+
+
+class _Tail:
+    """Prints what is added to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle = -1
+
+    def show(self) -> None:
+        """Print what came since the last time; control characters of the commands are theirs, as in any terminal."""
+        if self._handle < 0:
+            with contextlib.suppress(FileNotFoundError):
+                self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        while self._handle >= 0 and (piece := os.read(self._handle, 65536)):
+            sys.stderr.buffer.write(piece)
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._handle >= 0:
+            os.close(self._handle)

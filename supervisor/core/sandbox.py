@@ -1,0 +1,291 @@
+"""What an agent can reach: tiers, the policy of one attempt, and the mounts that make it true.
+
+    none     tier 0   nothing is kept from it
+    files    tier 1   own process numbers and ipc, private /tmp, everything read-only but its own, the state directory out of sight
+    offline  tier 2   the same without the host's network: loopback inside leads to the gateway, and an allow-list to named hosts
+
+There is one policy and there are two executors of it (`supervisor/host/sandbox`): the arguments of bubblewrap, and namespaces that a forked
+process enters by itself. Both carry out `mounts(policy)`, so they cannot drift apart in what is visible.
+
+Paths are plain absolute text, already free of symbolic links: what a link leads to decides what is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from supervisor.core.errors import Refused
+
+
+class Tier(IntEnum):
+    """How much is kept from an agent; a higher one keeps all that a lower one does."""
+
+    NONE = 0
+    FILES = 1
+    OFFLINE = 2
+
+
+class Network(StrEnum):
+    """What an agent can connect to."""
+
+    HOST = "host"
+    """Whatever the host can."""
+    GATEWAY = "gateway"
+    """The gateway's port on 127.0.0.1, and `Policy.hosts` through a proxy."""
+    NONE = "none"
+    """Nothing."""
+
+
+OWN_STATE = (
+    ".claude", ".claude.json", ".codex", ".aider*", ".gemini", ".cache", ".npm",
+    *(f".config/{name}" for name in ("claude", "codex", "aider", "gemini", "opencode", "goose", "amp", "crush")),
+    *(f".local/share/{name}" for name in ("claude", "codex", "aider", "gemini", "opencode", "goose", "amp", "crush")),
+    *(f".local/state/{name}" for name in ("claude", "opencode", "crush")),
+)  # fmt: skip
+"""Patterns below the home of what the agents' command lines keep for themselves, and caches: writable where it exists."""
+
+STEERING = (
+    ".aider.conf.yml", ".claude/CLAUDE.md", ".claude/agents", ".claude/commands", ".claude/hooks", ".claude/plugins",
+    ".claude/settings.json", ".claude/settings.local.json", ".claude/skills", ".codex/AGENTS.md", ".codex/config.toml",
+    ".gemini/settings.json",
+)  # fmt: skip
+"""The part of OWN_STATE that says which programs those command lines start, later and outside of any sandbox: read-only where it exists."""
+
+DOORS_OUT = (
+    ".1password", ".colima", ".docker/run", ".gnupg", ".local/share/containers/podman/machine", ".orbstack/run", ".rd", ".ssh/agent",
+)  # fmt: skip
+"""Directories below the home with sockets of programs that would act outside for whoever connects, and keys: hidden where they exist, so
+that a socket made later is out of sight too."""
+
+RUN = "/run"
+"""Hidden: the session bus, the container engines and systemd would start anything outside."""
+RUN_SHOWN = (
+    "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf",
+    "/run/nscd", "/run/current-system", "/run/booted-system", "/run/opengl-driver",
+)  # fmt: skip
+"""What name resolution, and programs on NixOS, need of it."""
+
+STEERS_KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "bus", "dynamic_debug", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger"))
+"""Read-only for an agent that is root: it may write there as the files' owner, without any capability, and `core_pattern` runs a program
+outside. (The list of container runtimes, and three more that exist on some kernels.)"""
+
+TEMPORARY = ("/tmp", "/var/tmp")
+PROXY_PORT = 3128
+"""Where HTTP_PROXY points inside tier 2: squid's port. The loopback inside is the sandbox's own, so it can only meet the gateway's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one attempt may reach. Whatever of the host is not named is visible and read-only."""
+
+    writable: tuple[str, ...]
+    readable: tuple[str, ...]
+    """Read-only although something around it is writable or hidden; sockets too, connecting needs no more."""
+    hidden: tuple[str, ...]
+    """Directories that look empty."""
+    tmp: str
+    """Directory of this attempt that stands at /tmp and /var/tmp."""
+    masked: tuple[str, ...] = ()
+    """Sockets that nobody inside can connect to, where nothing else hides them: read-only does not keep anybody from that."""
+    devices: tuple[str, ...] = ()
+    """Device files beside null, zero, full, random, urandom, tty and new pseudo-terminals."""
+    network: Network = Network.HOST
+    hosts: tuple[str, ...] = ()
+    """Names, or `*.name` for all below it, that the proxy lets through. Only with Network.GATEWAY."""
+    gateway_socket: str = ""
+    gateway_port: int = 0
+    """Port on 127.0.0.1 inside that leads to `gateway_socket`; 0: no gateway runs."""
+
+    @property
+    def own_network(self) -> bool:
+        return self.network is not Network.HOST
+
+    @property
+    def proxy_port(self) -> int:
+        """Port on 127.0.0.1 inside where the proxy answers; 0 when nothing is allowed."""
+        if not self.hosts or self.network is not Network.GATEWAY:
+            return 0
+        return PROXY_PORT if self.gateway_port != PROXY_PORT else PROXY_PORT + 1
+
+
+def choose(asked: Tier | None, works: Collection[Tier], network: bool | Sequence[str] = True) -> Tier:
+    """The tier of a task. `works` are the tiers that worked when tried on this host; `network` is the task's: True, False, or the hosts
+    that it may reach.
+
+    A task that asks for nothing gets FILES, or NONE where nothing works: whoever calls says that loudly. A task that asks, also by its
+    `network`, gets what it asked for or Refused; it never runs with less.
+    """
+    limited = network is not True
+    if limited and asked is not None and asked < Tier.OFFLINE:
+        raise Refused(
+            "this task limits its network, but asks for a sandbox that cannot",
+            on=f"sandbox = {int(asked)}",
+            why=f"only tier {int(Tier.OFFLINE)} has a network of its own",
+            hint=f"sandbox = {int(Tier.OFFLINE)}, or leave `sandbox` out",
+        )
+    if asked is None and not limited:
+        return Tier.FILES if Tier.FILES in works else Tier.NONE
+    wanted = Tier.OFFLINE if asked is None else asked
+    if wanted is Tier.NONE or wanted in works:
+        return wanted
+    raise Refused(
+        "this host cannot isolate a task as it asks",
+        on=f"tier {int(wanted)}",
+        why="neither bubblewrap nor namespaces of our own worked when they were tried",
+        kept="the task, it was not started with less",
+        hint="nightcrew doctor",
+    )
+
+
+def network_of(tier: Tier, network: bool | Sequence[str]) -> tuple[Network, tuple[str, ...]]:
+    """What a task of that tier can connect to, and its allow-list."""
+    if tier < Tier.OFFLINE:
+        return Network.HOST, ()
+    if network is False:
+        return Network.NONE, ()
+    return Network.GATEWAY, () if network is True else tuple(network)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where everything of one attempt lies on the host, free of symbolic links."""
+
+    worktree: str
+    attempt: str
+    """The directory of its records, with `out/` and `tmp/`."""
+    state: str
+    """The state directory, which holds the ledger, the keys, the secret, and all worktrees and records."""
+    run_dir: str
+    """The directory of the sockets, in the state directory or elsewhere."""
+    agents_socket: str
+    gateway_socket: str
+    common_dir: str
+    admin_dir: str
+    """git's own directory for this worktree, below `common_dir`."""
+    branch: str
+    """Short name of the work branch, `nightcrew/<run>/<task>/work`: the directory of its ref belongs to this task alone."""
+    own_state: tuple[str, ...] = ()
+    """What exists of OWN_STATE."""
+    steering: tuple[str, ...] = ()
+    """What exists of STEERING."""
+    doors_out: tuple[str, ...] = ()
+    """What exists of DOORS_OUT."""
+    foreign_sockets: tuple[str, ...] = ()
+    """Every socket of the host that has a path now."""
+    program: tuple[str, ...] = ()
+    """Directories of our own code and its interpreter, which the last step before the agent needs."""
+    devices: tuple[str, ...] = ()
+    root: bool = False
+    """Whether the agent is root."""
+
+
+def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gateway_port: int, exists: Callable[[str], bool]) -> Policy:
+    """The policy of one attempt of `tier` FILES or OFFLINE. `exists` says which of the paths that may be missing are there."""
+    access, hosts = network_of(tier, network)
+    sockets = [places.agents_socket] + ([places.gateway_socket] if access is not Network.NONE else [])
+    writable, readable = _git(places)
+    own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
+    maybe = [*readable, *places.steering, *sockets, f"{places.attempt}/prompt.md", f"{places.attempt}/after.json", *RUN_SHOWN]
+    maybe += STEERS_KERNEL if places.root else ()
+    return Policy(
+        writable=(places.worktree, *own, *places.own_state, *writable),
+        readable=(*places.program, *filter(exists, maybe)),
+        hidden=(places.state, places.run_dir, *filter(exists, (RUN,)), *places.doors_out),
+        tmp=f"{places.attempt}/tmp",
+        masked=places.foreign_sockets,
+        devices=places.devices,
+        network=access,
+        hosts=hosts,
+        gateway_socket=places.gateway_socket if access is Network.GATEWAY and gateway_port else "",
+        gateway_port=gateway_port if access is Network.GATEWAY else 0,
+    )
+
+
+def branch_directories(common_dir: str, branch: str) -> tuple[str, str]:
+    """The directories of the work branch's ref and of its log. Both must exist before an attempt begins."""
+    above = branch.rpartition("/")[0]
+    return f"{common_dir}/refs/heads/{above}", f"{common_dir}/logs/refs/heads/{above}"
+
+
+def _git(places: Places) -> tuple[list[str], list[str]]:
+    """What a commit needs of the common directory, and nothing by which an agent could steer a git that runs outside.
+
+    With only config and hooks read-only an agent could move a foreign ref, or point its own `commondir` at a repository of its making
+    whose programs the next git outside ran (tried). Packs and alternates are read-only as well: a commit writes loose objects.
+    """
+    common, admin = places.common_dir, places.admin_dir
+    writable = [f"{common}/objects", admin, *branch_directories(common, places.branch)]
+    links = [f"{admin}/{name}" for name in ("commondir", "gitdir", "locked", "config.worktree")]
+    return writable, [common, f"{common}/objects/pack", f"{common}/objects/info", *links, f"{places.worktree}/.git"]
+
+
+def variables(policy: Policy) -> dict[str, str]:
+    """What an agent's environment must say beside its own so that clients find the proxy."""
+    if not policy.proxy_port:
+        return {}
+    proxy, direct = f"http://127.0.0.1:{policy.proxy_port}", "127.0.0.1,localhost"
+    names = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "NO_PROXY": direct}
+    return {**names, **{name.lower(): text for name, text in names.items()}}
+
+
+class Act(StrEnum):
+    """What happens at one path."""
+
+    READ = "ro"
+    WRITE = "rw"
+    DEVICE = "device"
+    HIDE = "hide"
+    MASK = "mask"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One step: `source` of the host stands at `path`. HIDE has no source: an empty directory that is read-only in the end.
+    MASK neither: nobody can connect there, if it is still there."""
+
+    act: Act
+    path: str
+    source: str = ""
+
+
+def mounts(policy: Policy) -> tuple[Mount, ...]:
+    """The steps in their order, above a host that is read-only as a whole: what lies deeper comes later and wins.
+
+    Of two rules for one path the stricter holds. /proc and /dev are new in every sandbox and no step. Raises Refused for a path that is
+    not absolute and plain.
+    """
+    rules = {path: Mount(Act.WRITE, path, policy.tmp) for path in TEMPORARY if policy.tmp}
+    rules |= {path: Mount(Act.MASK, path) for path in policy.masked}
+    rules |= {path: Mount(Act.DEVICE, path, path) for path in policy.devices}
+    rules |= {path: Mount(Act.WRITE, path, path) for path in policy.writable}
+    rules |= {path: Mount(Act.READ, path, path) for path in policy.readable}
+    rules |= {path: Mount(Act.HIDE, path) for path in policy.hidden}
+    return tuple(_needed(sorted(rules.values(), key=lambda mount: _parts(mount.path))))
+
+
+def _needed(ordered: Iterable[Mount]) -> Iterable[Mount]:
+    """Leave out what the mount around it already does; each costs a system call or two at every start. /proc is always a new one."""
+    around = [Mount(Act.READ, "/", "/")]
+    for mount in ordered:
+        while not _lies_in(mount.path, around[-1].path):
+            around.pop()
+        outer = around[-1]
+        if mount.act is Act.MASK and outer.source != outer.path:  # hidden, or behind the private /tmp
+            continue
+        if not _lies_in(mount.path, "/proc") and mount.act is outer.act and (mount.source == mount.path) == (outer.source == outer.path):
+            continue
+        around.append(mount)
+        yield mount
+
+
+def _lies_in(path: str, above: str) -> bool:
+    return above == "/" or path == above or path.startswith(above + "/")
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.split("/")[1:]
+    if not path.startswith("/") or {"", ".", ".."} & set(parts) or "\0" in path:
+        raise Refused("a sandbox is built from absolute paths without dots", on=path)
+    return parts

@@ -1,0 +1,260 @@
+"""Snapshots: what they are, what they are made of, when they are stale, and when they go.
+
+A **filesystem** snapshot is files: an environment made from it starts with them, its processes start cold. A **memory** snapshot is a
+running process with its modules imported, which is forked mid-stride.
+
+A snapshot is named by a person and keyed by what made it (`key`). One name has one current key; when that changes, because a command, a
+lock file or the base commit did, what was made before is stale, and is ready again when the change is taken back.
+
+Named snapshots outlive the run that made them. One that a run made for itself goes with the run (`prune`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from supervisor.core.errors import Refused
+from supervisor.core.spec import TaskSpec
+
+LOCK_FILES: Final = (
+    "uv.lock",
+    "poetry.lock",
+    "requirements*.txt",
+    "package-lock.json",
+    "pnpm-lock.yaml",
+    "yarn.lock",
+    "Cargo.lock",
+    "go.sum",
+    "Gemfile.lock",
+    "composer.lock",
+)
+"""Glob patterns of the files that say which dependencies there are, looked for at the root of the repository."""
+
+STALE_KEPT_S: Final = 7 * 86400.0
+"""A stale snapshot that nobody used for this long is pruned: a week is longer than most branches take to come back."""
+
+
+class SnapshotKind(StrEnum):
+    """What is kept."""
+
+    FILESYSTEM = "filesystem"
+    MEMORY = "memory"
+
+
+class SnapshotState(StrEnum):
+    """How far a snapshot has come."""
+
+    BUILDING = "building"
+    """The row is committed; its set-up runs, or a killed supervisor left it half done."""
+    READY = "ready"
+    """Verified, and made of what is there now."""
+    FAILED = "failed"
+    """Its set-up or a check did not end well, or its files are damaged; nothing of it is left but this row."""
+    STALE = "stale"
+    """What made it has changed since."""
+
+
+TRANSITIONS: Final[Mapping[SnapshotState, Mapping[str, SnapshotState]]] = {
+    SnapshotState.BUILDING: {"verified": SnapshotState.READY, "failed": SnapshotState.FAILED, "builder lost": SnapshotState.FAILED},
+    SnapshotState.READY: {"changed": SnapshotState.STALE, "damaged": SnapshotState.FAILED},
+    SnapshotState.STALE: {"changed back": SnapshotState.READY, "damaged": SnapshotState.FAILED},
+    SnapshotState.FAILED: {"build again": SnapshotState.BUILDING},
+}
+
+
+def snapshot_after(state: SnapshotState, event: str) -> SnapshotState:
+    """The state that `event` leads to. Raises `Refused` when the table has no such step."""
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        raise Refused("cannot", on=f"take '{event}' for a snapshot", why=f"it is {state}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSpec:
+    """What a person asked for. Fields are named as the keys of `[snapshot.NAME]` are."""
+
+    name: str
+    kind: SnapshotKind = SnapshotKind.FILESYSTEM
+    setup: tuple[str, ...] = ()
+    """Commands that prepare the environment, run one after the other by `/bin/sh -c` in it."""
+    verify: tuple[str, ...] = ()
+    """Commands that must end well before anything is frozen."""
+    preload: tuple[str, ...] = ()
+    """Dotted names of the modules that a memory snapshot imports."""
+    copy: tuple[str, ...] = ()
+    """Glob patterns of files that git does not track and every environment gets, such as `.env.local`."""
+    lock_files: tuple[str, ...] = LOCK_FILES
+    """Glob patterns of the files whose content makes it stale."""
+    memory_max: int = 0
+    """Bytes; 0 is no limit. This and the next two are fixed when a memory snapshot is frozen."""
+    processes_max: int = 0
+    cores: int = 0
+    """How many; 0 leaves it to the settings."""
+
+    def to_json(self) -> str:
+        """The form stored in the ledger."""
+        return json.dumps(asdict(self), ensure_ascii=True, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> SnapshotSpec:
+        """Read what `to_json` wrote, also by another version: unknown keys are dropped, missing ones take the default."""
+        shape: dict[str, Any] = json.loads(text)
+        known: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in shape.items() if name in _FIELDS
+        }
+        return cls(**{**known, "kind": SnapshotKind(known.get("kind", "filesystem"))})
+
+
+_FIELDS: Final = frozenset(SnapshotSpec.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot, as the ledger has it. Times are seconds since 1970, durations seconds, both as measured."""
+
+    id: str
+    """`snapshot_id` of its project, name and key."""
+    project: str
+    spec: SnapshotSpec
+    state: SnapshotState
+    base_oid: str
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Path of each lock file, relative to the repository, and the digest of its content."""
+    epoch: int = 1
+    """Number of the build: a builder of an earlier one writes nothing."""
+    run: str = ""
+    """The run that it belongs to and goes with; empty: it has a name of its own and stays."""
+    run_over: bool = False
+    """No task of `run` can need it any more."""
+    uses: int = 0
+    """Attempts made from it whose worktree still exists."""
+    reason: str = ""
+    """Of the last change of its state."""
+    layers: str = ""
+    """Where its files are: JSON that the backend which made them understands."""
+    created: float = 0.0
+    used: float = 0.0
+    """When an environment was last made from it; when it was made, if none was."""
+    setup_s: float = 0.0
+    freeze_s: float = 0.0
+    disk: int = 0
+    """Bytes."""
+
+
+def key(spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> str:
+    """64 hex digits of everything that made a snapshot. Its name and the order of `digests` do not matter; all else does."""
+    made = {**asdict(spec), "name": "", "lock_files": (), "base_oid": base_oid, "digests": dict(digests)}
+    return hashlib.sha256(json.dumps(made, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
+
+
+def snapshot_id(project: str, name: str, made_of: str) -> str:
+    """`<project>/<name>@<12 digits of the key>`: the same ingredients under the same name are the same snapshot."""
+    return f"{project}/{name}@{made_of[:12]}"
+
+
+def staleness(row: Snapshot, spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> tuple[str, ...]:
+    """What has changed since `row` was made, in plain words; empty when it is as if made now. Never empty when the keys differ."""
+    changed = [words for name, words in _CHANGES.items() if getattr(row.spec, name) != getattr(spec, name)]
+    if row.base_oid != base_oid:
+        changed.append(f"the base commit is {base_oid[:12]}, it was made at {row.base_oid[:12]}")
+    return (*changed, *_changed_files(row.digests, digests))
+
+
+_CHANGES: Final = {
+    "kind": "its kind changed",
+    "setup": "its set-up commands changed",
+    "verify": "the commands that verify it changed",
+    "preload": "the modules it preloads changed",
+    "copy": "the files it copies changed",
+    "memory_max": "its memory_max changed",
+    "processes_max": "its processes_max changed",
+    "cores": "its cores changed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A step that a snapshot is to take: the arguments of `ledger.snapshots.Snapshots.step`."""
+
+    id: str
+    epoch: int
+    event: str
+    reason: str
+
+
+def changes(rows: Iterable[Snapshot], spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> tuple[Change, ...]:
+    """Which of `rows`, all of one name, are stale now, and which are not any more. Those of a run are never: they are for it alone."""
+    found = [(row, staleness(row, spec, base_oid, digests)) for row in rows if not row.run]
+    return tuple(
+        Change(row.id, row.epoch, "changed" if why else "changed back", "; ".join(why))
+        for row, why in found
+        if (row.state, bool(why)) in ((SnapshotState.READY, True), (SnapshotState.STALE, False))
+    )
+
+
+def _changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    words = {(True, True): "changed", (True, False): "is gone", (False, True): "is new"}
+    return [f"{path} {words[path in before, path in now]}" for path in sorted({*before, *now}) if before.get(path) != now.get(path)]
+
+
+def overriding(spec: SnapshotSpec, task: TaskSpec) -> Refused | None:
+    """Why `task` cannot have the resources that it asks for from this snapshot; None when it can.
+
+    A memory fork lives inside what its parent was given when it was frozen: a task may repeat those limits, never change them.
+    """
+    if spec.kind is not SnapshotKind.MEMORY:
+        return None
+    asked = {"memory_max": task.memory_max, "processes_max": task.processes_max, "cores": task.cores}
+    for name, value in asked.items():
+        fixed = getattr(spec, name)
+        if value and value != fixed:
+            return Refused(
+                f"cannot change {name} of a memory snapshot",
+                on=spec.name,
+                why=f"it was frozen with {fixed or 'none'}, and its forks keep that; the task asks for {_shown(value)}",
+                kept="the snapshot",
+                hint=f"leave {name} out of the task, or create a snapshot with it",
+            )
+    return None
+
+
+def _shown(value: int | tuple[int, ...]) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """One snapshot that is to go, and why."""
+
+    id: str
+    why: str
+
+
+def prune(rows: Sequence[Snapshot], now: float) -> tuple[Pruned, ...]:
+    """Which of `rows` may go at `now` (seconds since 1970). Never one that is being built or that an environment still stands on."""
+    return tuple(Pruned(row.id, why) for row in rows if (why := _why_it_may_go(row, rows, now)))
+
+
+def _why_it_may_go(row: Snapshot, rows: Iterable[Snapshot], now: float) -> str:
+    if row.uses or row.state is SnapshotState.BUILDING:
+        return ""
+    if row.state is SnapshotState.FAILED:
+        return f"it failed: {row.reason}" if row.reason else "it failed"
+    if row.run:
+        return f"run {row.run} is over" if row.run_over else ""
+    if row.state is not SnapshotState.STALE:
+        return ""
+    if any(other.state is SnapshotState.READY and _same_name(other, row) for other in rows):
+        return "it is stale, and there is a newer one of its name"
+    days = int(STALE_KEPT_S // 86400)
+    return f"it is stale, and nobody used it for {days} days" if now - row.used > STALE_KEPT_S else ""
+
+
+def _same_name(one: Snapshot, other: Snapshot) -> bool:
+    return not one.run and (one.project, one.spec.name) == (other.project, other.spec.name)

@@ -1,0 +1,92 @@
+"""Which sandbox each attempt gets: what works on this host, tried once, and what its task asks for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core import sandbox
+from supervisor.core.sandbox import Tier
+from supervisor.core.spec import TaskSpec
+from supervisor.host import files
+from supervisor.host.paths import Home
+from supervisor.host.sandbox import executors, places, probing
+from supervisor.host.sandbox.executors import Executor
+from worktrees.environments import Environment
+
+POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What is to be confined."""
+
+    spec: TaskSpec
+    directory: Path
+    made: Environment
+    home: Path
+    """The HOME that the agent gets."""
+    attended: bool
+    """A person sits at its terminal: it is confined only when its task says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """How one attempt is started."""
+
+    tier: Tier
+    wrap: tuple[str, ...] = ()
+    """`LaunchSpec.wrap`."""
+    policy: str = ""
+    """`LaunchSpec.policy`."""
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+class Isolation:
+    """The sandboxes of one supervisor."""
+
+    def __init__(self, home: Home, default: int | None) -> None:
+        """`default` is the tier of tasks that ask for none; None: the best that works, and none for attended ones."""
+        self._home = home
+        self._default = Tier(default) if default is not None else None
+        self.support = probing.probe()
+
+    def tier(self, spec: TaskSpec, *, attended: bool) -> Tier:
+        """What `spec` runs in. Raises Refused when this host cannot do what it asks for: it never runs with less."""
+        asked = Tier(spec.sandbox) if spec.sandbox is not None else self._default
+        if asked is None and attended and spec.network:
+            return Tier.NONE
+        if asked is not None and spec.sandbox is None and not spec.network:
+            asked = None  # what a task needs goes before what others get
+        return sandbox.choose(asked, self.support.tiers, spec.network)
+
+    def confine(self, attempt: Attempt, gateway_port: int, *, warm: bool) -> Confined:
+        """How to start it; writes its policy when it is `warm`. Raises Refused as `tier`, HostError."""
+        tier = self.tier(attempt.spec, attended=attempt.attended)
+        if tier is Tier.NONE:
+            return Confined(tier)
+        made = attempt.made
+        git = (made.repo.common_dir, made.admin_dir, made.branch)
+        seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home)
+        policy = places.policy(seen, tier, attempt.spec.network, gateway_port)
+        variables = tuple(sandbox.variables(policy).items())
+        if warm and tier in self.support.works[Executor.NAMESPACES]:
+            file = attempt.directory / POLICY
+            files.atomic_write(file, b"".join(os.fsencode(word) + b"\0" for word in executors.words(policy)))
+            return Confined(tier, policy=str(file), variables=variables)
+        executor = self.support.executor(tier)
+        assert executor is not None  # noqa: S101 - `choose` gave a tier that works
+        return Confined(tier, wrap=executors.argv(policy, executor), variables=variables)
+
+    def shortfalls(self) -> list[str]:
+        """What this host cannot do, one sentence each, for a person to see when the supervisor starts."""
+        found = []
+        if Tier.FILES not in self.support.tiers:
+            why = "; ".join(sorted(set(self.support.why_not.values())))
+            found.append(f"no sandbox works here, agents run with all your rights (tier 0): {why or 'this system has none'}")
+        elif not self.support.terminal:
+            found.append(
+                "a sandboxed agent could type into the terminal of whoever is attached: legacy TIOCSTI is on, and no filter for this CPU"
+            )
+        return found

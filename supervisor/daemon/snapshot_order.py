@@ -1,0 +1,124 @@
+"""From what a person wrote to an order for a snapshot: everything that can be wrong is found here, before a supervisor is asked.
+
+Runs in the process of the command, where the repository, its project file and the environment are.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from supervisor.config.reading import nearest
+from supervisor.core.environment import allowed
+from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.snapshots import SnapshotSpec
+from supervisor.daemon.submit import Workplace
+from worktrees.repository import Repository, resolve
+
+COPIES_MAX = 1000
+"""Files that the patterns of `copy` may match: more is a directory of dependencies, which set-up should make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A snapshot to be made, complete."""
+
+    project: str
+    root: str
+    common_dir: str
+    spec: SnapshotSpec
+    base_oid: str
+    digests: Mapping[str, str]
+    """Path of each lock file at the base commit, and git's id of its content."""
+    copies: tuple[str, ...]
+    """What the patterns of `copy` match in the person's checkout, relative to it."""
+    env: Mapping[str, str]
+    """The allow-listed environment of the shell that asked: set-up commands get its PATH and HOME."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The shape that `from_wire` takes."""
+        return {**asdict(self), "spec": self.spec.to_json(), "digests": dict(self.digests), "env": dict(self.env)}
+
+    @classmethod
+    def from_wire(cls, shape: Mapping[str, Any]) -> Order:
+        """What `to_wire` gave."""
+        return cls(**{**shape, "spec": SnapshotSpec.from_json(str(shape["spec"])), "copies": tuple(shape["copies"])})
+
+
+def order(spec: SnapshotSpec, place: Workplace, base: str | None, environ: Mapping[str, str]) -> Order:
+    """`spec` at `place`. Raises NotFound when `base` names no commit, UsageError when `copy` matches too much."""
+    repository = place.repository
+    oid = resolve(repository, next((given for given in (base, place.project.base) if given is not None), "HEAD"))
+    return Order(
+        project=repository.project,
+        root=os.fspath(repository.root),
+        common_dir=os.fspath(repository.common_dir),
+        spec=spec,
+        base_oid=oid,
+        digests=lock_digests(repository, oid, spec.lock_files),
+        copies=_copies(repository.root, spec.copy),
+        env=allowed(environ, place.settings.pass_env),
+    )
+
+
+def asked_for(name: str, place: Workplace, options: Mapping[str, Any]) -> SnapshotSpec:
+    """The snapshot `name` as `[snapshot.NAME]` says, or as the command's `options` do when any is given: then they are all of it.
+
+    Raises NotFound when neither says anything, UsageError for what the project file would refuse too.
+    """
+    from pydantic import ValidationError
+
+    from supervisor.config.snapshots import SnapshotModel, check_name, to_spec
+
+    given = {key: value for key, value in options.items() if value not in (None, ())}
+    known = place.project.snapshots
+    if not given and name in known:
+        return known[name]
+    if not given:
+        why = f"nightcrew.toml has no [snapshot.{name}]; {nearest(name, known)}" if known else f"nightcrew.toml has no [snapshot.{name}]"
+        raise NotFound("nobody said what is in the snapshot", on=name, why=why, hint=f"nightcrew snapshot create {name} --setup COMMAND")
+    shape = {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
+    try:
+        return to_spec(check_name(name), SnapshotModel.model_validate(shape))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = str((*first["loc"], "")[0]).replace("_", "-")
+        raise UsageError("bad value", on=f"--{key}" if key else name, why=first["msg"].removeprefix("Value error, ")) from None
+    except ValueError as error:
+        raise UsageError("bad value", on="NAME", why=str(error)) from None
+
+
+def lock_digests(repository: Repository, oid: str, patterns: Iterable[str]) -> dict[str, str]:
+    """Each file at commit `oid` that one of `patterns` matches, and git's id of its content."""
+    wanted = tuple(patterns)
+    deep = ("-r",) if any("/" in pattern for pattern in wanted) else ()
+    found = repository.git.run(repository.store, "ls-tree", "-z", *deep, oid).out.split(b"\0")
+    digests: dict[str, str] = {}
+    for entry in filter(None, found):
+        facts, _, name = entry.partition(b"\t")
+        _, kind, blob = facts.split(b" ")
+        path = os.fsdecode(name)
+        if kind == b"blob" and any(fnmatch.fnmatchcase(path, pattern) for pattern in wanted):
+            digests[path.encode("utf-8", "backslashreplace").decode()] = blob.decode()
+    return digests
+
+
+def same_but_for_base(spec: SnapshotSpec, made: SnapshotSpec) -> bool:
+    """Whether two snapshots differ in nothing that somebody wrote about them."""
+    return replace(spec, name="", lock_files=()) == replace(made, name="", lock_files=())
+
+
+def _copies(root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        for path in sorted(root.glob(pattern)):
+            relative = path.relative_to(root)
+            if ".git" not in relative.parts and path.is_file():
+                found[os.fspath(relative)] = None
+            if len(found) > COPIES_MAX:
+                raise UsageError("copy matches too much", on=pattern, why=f"more than {COPIES_MAX} files", hint="let setup make them")
+    return tuple(found)

@@ -1,0 +1,95 @@
+"""The warm processes that memory snapshots are, and those of our own kinds: started when first needed, found again after a restart.
+
+A zygote outlives its supervisor, as the gateway does. Attempts that it forked need it no more: when it dies, the next one is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from agents import zygote
+from agents.zygote import Child, Place, Wanted
+from supervisor.core.errors import NightcrewError
+from supervisor.host import files
+from supervisor.host.paths import Home
+
+
+class Zygotes:
+    """The zygotes of one home. Methods may be called from several threads, and block until the zygote is ready: a second or two."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._locks: dict[str, threading.Lock] = {}
+        self._children: list[Child] = []
+        self._client: list[Path | None] = []
+        self._guard = threading.Lock()
+        self.say: Callable[[str], None] = lambda _: None
+        """Told what a person should see."""
+
+    def ready(self, name: str, wanted: Wanted) -> Place:
+        """Where the zygote `name` listens; one that preloads something else is replaced. Raises Refused in its own words, TimedOut."""
+        place = place_of(self._home, name)
+        with self._lock(name):
+            self._reap()
+            found = zygote.find(place)
+            if found is not None and (found.preload, found.path) == (wanted.preload, wanted.path):
+                return place
+            zygote.stop(place)
+            child = zygote.start(place, wanted, os.environ)
+            self._children.append(child)
+        return place
+
+    def warm_or_cold(self, name: str, wanted: Wanted) -> Place | None:
+        """As `ready`; None, said once, when there can be none: the attempt then starts cold."""
+        try:
+            return self.ready(name, wanted)
+        except NightcrewError as error:
+            self.say(f"tasks of {name} start cold: {error.line()}")
+            return None
+
+    def stop(self, name: str) -> None:
+        """End one, if it runs; what it forked goes on."""
+        with self._lock(name):
+            zygote.stop(place_of(self._home, name))
+            self._reap()
+
+    def pane(self, place: Place, directory: Path) -> list[str]:
+        """The command of an attempt's pane."""
+        return zygote.pane_argv(place, directory, self._client_program())
+
+    def _client_program(self) -> Path | None:
+        """Compiled once a home where there is a compiler."""
+        with self._guard:
+            if not self._client:
+                built = None
+                with contextlib.suppress(OSError):
+                    built = zygote.build_client(files.private_dir(self._home.root / "bin"))
+                self._client.append(built)
+            return self._client[0]
+
+    def _lock(self, name: str) -> threading.Lock:
+        with self._guard:
+            return self._locks.setdefault(name, threading.Lock())
+
+    def _reap(self) -> None:
+        self._children = [child for child in self._children if child.process.poll() is None]
+
+
+def place_of(home: Home, name: str) -> Place:
+    """Where the zygote `name` is. Its socket's name is short: a path of the kernel's holds 107 bytes."""
+    return Place(_directory(home) / f"{hashlib.sha256(name.encode()).hexdigest()[:12]}.z")
+
+
+def stop_all(home: Home) -> None:
+    """End every zygote of this home; what they forked goes on."""
+    for socket in _directory(home).glob("*.z"):
+        zygote.stop(Place(socket))
+
+
+def _directory(home: Home) -> Path:
+    return home.run_dir / "z"

@@ -1,0 +1,350 @@
+"""Control groups: one for each agent, which counts and holds all its processes together, whatever they fork.
+
+Both kinds of hierarchy serve, also mixed (controllers in version 1, freezing and killing in version 2): a group is a directory of one
+name in each hierarchy that can do something for us, and every operation uses the first of its files that is there. Nothing is known by
+version: `probe` makes a group, puts a process into it, holds and kills it.
+
+A group is below the one that we run in, or beside it where that one may not have children with limits (version 2 has no processes in inner
+nodes). So an ordinary user has groups where one was delegated: below `user@UID.service` of systemd, or started by
+`systemd-run --user --scope -p Delegate=yes`.
+
+A process that may write to the hierarchy leaves its group as easily as it came: hold untrusted agents in a sandbox that hides it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core.errors import ToolFailed
+from supervisor.host import procfs
+
+_PREFIX = "nightcrew-"
+_V1 = ("memory", "pids", "freezer", "cpuacct")
+"""Controllers of version 1 that are of use; of version 2 there is one hierarchy for all."""
+_WAIT_S = 5.0
+"""For the kernel to freeze, or to let go of what was killed: milliseconds on an idle machine."""
+_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """What groups can do here, found by doing it."""
+
+    parents: tuple[Path, ...] = ()
+    """Directories in which groups are made, one in each hierarchy."""
+    memory: bool = False
+    processes: bool = False
+    cpu: bool = False
+    """Processor time is counted."""
+    freeze: bool = False
+    missing: tuple[str, ...] = ()
+    """Why something of the above is not there, a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The group of one attempt. Only paths: it may be kept as text, and used by a later process, after a crash too."""
+
+    places: tuple[Path, ...]
+
+    @property
+    def join_files(self) -> tuple[str, ...]:
+        """Files into each of which a process writes `0` to be in the group, before it execs. It inherits to all that it forks. A write
+        that fails must keep the agent from starting: it would run without its limits."""
+        return tuple(str(place / "cgroup.procs") for place in self.places)
+
+    @classmethod
+    def of(cls, join_files: Iterable[str]) -> Group:
+        """The group whose `join_files` these are."""
+        return cls(tuple(Path(file).parent for file in join_files))
+
+    def limit(self, memory_max: int = 0, processes_max: int = 0) -> None:
+        """Hold it to these from now on: bytes, and processes and threads; 0 leaves the limit as it is.
+
+        Raises ToolFailed when there is no such controller, or the kernel refuses: never held less than asked.
+        """
+        if memory_max:
+            self._set(("memory.max", "memory.limit_in_bytes"), str(memory_max))
+            for name, text in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", str(memory_max))):
+                if self._file(name) is not None:  # without it swap, where there is any, is not counted
+                    self._set((name,), text)
+        if processes_max:
+            self._set(("pids.max",), str(processes_max))
+
+    def pids(self) -> set[int]:
+        """Every process in it now, also in groups that an agent made below it."""
+        return {int(pid) for directory in self._tree() for pid in _read(directory / "cgroup.procs").split()}
+
+    def oom_kills(self) -> int:
+        """How many of its processes the kernel killed because it had used its memory up. 0 where that is not counted."""
+        return self._count(("memory.events", "memory.oom_control"), "oom_kill")
+
+    def refused_forks(self) -> int:
+        """How often one of its processes could not fork because it had as many as it may. 0 where that is not counted."""
+        return self._count(("pids.events",), "max")
+
+    def cpu_s(self) -> float:
+        """Processor time of all that ever ran in it, seconds. 0.0 where that is not counted."""
+        if used := self._count(("cpu.stat",), "usage_usec"):
+            return used / 1e6
+        usage = self._file("cpuacct.usage")
+        return int(_read(usage) or 0) / 1e9 if usage is not None else 0.0
+
+    def freeze(self) -> bool:
+        """Stop everything in it where it stands, at once and for what it forks too. False, and thawed again, when that did not happen in
+        5 s: a process stuck in the kernel. Raises ToolFailed where groups cannot be frozen."""
+        done = self._freezing(True)
+        if not _until(done):
+            self.thaw()
+            return False
+        return True
+
+    def thaw(self) -> None:
+        """Let it go on; harmless when it is not frozen, or cannot be, or is gone."""
+        if self._file("cgroup.freeze") is not None or self._file("freezer.state") is not None:
+            _until(self._freezing(False))
+
+    def frozen(self) -> bool:
+        """Whether all of it stands still."""
+        return "frozen 1" in self._text("cgroup.events") or self._text("freezer.state").strip() == "FROZEN"
+
+    def kill(self) -> bool:
+        """KILL everything in it, frozen or not; False when something still lives after 5 s."""
+        if self._file("cgroup.kill") is None and self._file("freezer.state") is not None:
+            self.freeze()  # or it forks faster than we kill
+        return _until(self._killed)
+
+    def remove(self) -> bool:
+        """Take the directories away; False while a process is left in it. Idempotent."""
+        return _until(lambda: all(map(_removed, self.places)))
+
+    def _killed(self) -> bool:
+        at_once = self._file("cgroup.kill")
+        if at_once is not None:
+            with contextlib.suppress(OSError):
+                at_once.write_text("1")
+        found = [seen for seen in map(procfs.look, self.pids()) if seen is not None]
+        members = self.pids()  # asked again: who is still there is the process that we looked at, and no later one of its number
+        for seen in found:
+            if seen.pid in members:
+                procfs.send(seen, signal.SIGKILL)
+        if self._file("freezer.state") is not None:  # version 1 keeps even KILL from what is frozen
+            self._freezing(False)()
+        return not self.pids()
+
+    def _freezing(self, hold: bool) -> Callable[[], bool]:
+        """Ask for it; the result says whether it has happened, and asks again where the kernel wants to be asked again."""
+        if self._file("cgroup.freeze") is not None:
+            self._set(("cgroup.freeze",), "1" if hold else "0")
+            return lambda: ("frozen 1" in self._text("cgroup.events")) is hold
+        word = "FROZEN" if hold else "THAWED"
+
+        def asked_again() -> bool:
+            self._set(("freezer.state",), word)
+            return self._text("freezer.state").strip() == word
+
+        return asked_again
+
+    def _tree(self) -> Iterator[Path]:
+        for place in self.places:
+            yield from (Path(directory) for directory, _, _ in os.walk(place))
+
+    def _file(self, name: str) -> Path | None:
+        return next((place / name for place in self.places if (place / name).exists()), None)
+
+    def _text(self, name: str) -> str:
+        file = self._file(name)
+        return _read(file) if file is not None else ""
+
+    def _count(self, names: tuple[str, ...], word: str) -> int:
+        for line in "\n".join(map(self._text, names)).splitlines():
+            key, _, number = line.partition(" ")
+            if key == word and number.isdigit():
+                return int(number)
+        return 0
+
+    def _set(self, names: tuple[str, ...], text: str) -> None:
+        file = next(filter(None, map(self._file, names)), None)
+        on = str(self.places[0]) if self.places else ""
+        if file is None:
+            raise ToolFailed("cannot hold a group to its limits", on=on, why=f"no {' or '.join(names)} here", hint="nightcrew doctor")
+        try:
+            file.write_text(text)
+        except OSError as error:
+            raise ToolFailed("cannot hold a group to its limits", on=str(file), why=f"{text}: {error.strerror}") from None
+
+
+def create(support: Support, tag: str) -> Group:
+    """The group of the attempt with this tag, made where it is not there yet; no process is in a new one. Raises ToolFailed."""
+    group = Group(tuple(parent / name(tag) for parent in support.parents))
+    try:
+        for place in group.places:
+            place.mkdir(exist_ok=True)
+    except OSError as error:
+        group.remove()
+        raise ToolFailed("cannot make a control group", on=str(error.filename), why=error.strerror or "") from None
+    return group
+
+
+def name(tag: str) -> str:
+    """The directory of an attempt's group: what the tag begins with tells whose it is, see `core.records.tag`."""
+    home = "".join(char for char in tag.partition(":")[0][:16] if char.isascii() and char.isalnum())
+    return f"{_PREFIX}{home}-{hashlib.sha256(tag.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+
+
+def left(support: Support, home: str) -> tuple[Group, ...]:
+    """Every group of attempts whose tags begin with `home`: those of no living attempt are what a crash left."""
+    found = {file.name for parent in support.parents for file in parent.glob(f"{_PREFIX}{home}-*")}
+    return tuple(Group(tuple(parent / found_name for parent in support.parents)) for found_name in sorted(found))
+
+
+# Finding out ------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Hierarchy:
+    controllers: frozenset[str]
+    """Empty: version 2."""
+    parents: list[Path]
+    """Where a group could be made, best first."""
+
+
+def probe() -> Support:
+    """Make a group here, hold a process in it, freeze it and kill it. Takes milliseconds and leaves nothing. Never raises."""
+    if not Path("/proc/self/cgroup").exists():
+        return Support(missing=("this system has no control groups",))
+    parents = tuple(filter(None, map(_usable, _hierarchies())))
+    if not parents:
+        return Support(missing=(_NONE,))
+    group = create(Support(parents), f"probe:{os.urandom(6).hex()}")
+    try:
+        return _tried(parents, group)
+    except (OSError, ToolFailed) as error:
+        return Support(missing=(f"control groups do not work here: {error}",))
+    finally:
+        group.kill()
+        group.remove()
+
+
+def _tried(parents: tuple[Path, ...], group: Group) -> Support:
+    found = {"memory": _works(lambda: group.limit(memory_max=2**28)), "processes": _works(lambda: group.limit(processes_max=16))}
+    # The child does as a runner's does; should a write fail, it is in no group, which is looked at.
+    join = ["/bin/sh", "-c", 'for file in "$@"; do echo 0 >"$file" || exit; done; exec sleep 60', "sh", *group.join_files]
+    child = subprocess.Popen(join, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        inside = [Group((place,)) for place in group.places]
+        if not _until(lambda: child.poll() is not None or all(child.pid in one.pids() for one in inside)) or child.poll() is not None:
+            return Support(missing=("a process could not join a control group that was made for it",))
+        found["freeze"] = _works(group.freeze) and group.frozen()
+        found["cpu"] = group.cpu_s() > 0
+        group.kill()
+    finally:
+        child.kill()
+        child.wait()
+    return Support(parents, **found, missing=tuple(_WORDS[name] for name, works in found.items() if not works))
+
+
+_NONE = (
+    "no control group may be made here; where systemd runs a user's services, nightcrew has them when it is started by "
+    "`systemd-run --user --scope -p Delegate=yes`"
+)
+_WORDS = {
+    "memory": "memory is not counted for an agent as a whole: no memory controller",
+    "processes": "processes are not counted for an agent: no pids controller",
+    "freeze": "agents cannot be frozen at once: no freezer",
+    "cpu": "processor time is not counted for an agent as a whole",
+}
+
+
+def _works(act: Callable[[], bool | None]) -> bool:
+    try:
+        return act() is not False
+    except ToolFailed:
+        return False
+
+
+def _usable(hierarchy: _Hierarchy) -> Path | None:
+    """The first parent in which a group with limits can be made, or else any in which one can."""
+    able: list[tuple[bool, Path]] = []
+    for parent in hierarchy.parents:
+        trial = parent / f"{_PREFIX}trial-{os.urandom(6).hex()}"
+        try:
+            trial.mkdir()
+        except OSError:
+            continue
+        able.append(((trial / "memory.max").exists() and (trial / "pids.max").exists(), parent))
+        trial.rmdir()
+    return max(able, key=lambda one: one[0])[1] if able else None  # of equals, the first
+
+
+def _hierarchies() -> list[_Hierarchy]:
+    """The mounted hierarchies that we are in and that are of use: version 2 first, and of version 1 only what that does not do."""
+    own = dict(_own())
+    found = {words: _Hierarchy(words, _parents(mount, root, own.get(words))) for words, mount, root in _mounts()}
+    unified = found.pop(frozenset(), _Hierarchy(frozenset(), []))
+    done = {word for parent in unified.parents for word in _read(parent / "cgroup.controllers").split()}
+    if unified.parents:
+        done |= {"freezer", "cpuacct"}  # which version 2 does without any controller
+    return [unified, *(one for one in found.values() if one.controllers - done)]
+
+
+def _own() -> Iterator[tuple[frozenset[str], str]]:
+    """Of each hierarchy the controllers that are of use (none: version 2), and the group that we are in."""
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        number, controllers, path = line.split(":", 2)
+        words = frozenset(controllers.split(",")) & frozenset(_V1)
+        if words or number == "0":
+            yield words, path
+
+
+def _mounts() -> Iterator[tuple[frozenset[str], Path, str]]:
+    """Controllers (none: version 2), mount point, and which group is mounted there."""
+    for line in _read(Path("/proc/self/mountinfo")).splitlines():
+        ours, _, theirs = line.partition(" - ")
+        kind, _, options = theirs.split(" ", 2)
+        words = frozenset(options.split(",")) & frozenset(_V1)
+        if kind == "cgroup2" or (kind == "cgroup" and words):
+            yield words, Path(ours.split(" ")[4]), ours.split(" ")[3]
+
+
+def _parents(mount: Path, root: str, own: str | None) -> list[Path]:
+    if own is None or not (own + "/").startswith(root.rstrip("/") + "/"):
+        return []  # we are outside of what is mounted here
+    here = mount / own[len(root.rstrip("/")) :].lstrip("/")
+    return [here, here.parent] if here != mount else [here]
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # the group is gone, or the hierarchy has no such file
+        return ""
+
+
+def _removed(place: Path) -> bool:
+    """Remove a directory and the groups below it; False when the kernel says that one is busy."""
+    try:
+        for directory, _, _ in os.walk(place, topdown=False):
+            Path(directory).rmdir()
+    except FileNotFoundError:
+        return not place.exists()
+    except OSError:
+        return False
+    return True
+
+
+def _until(done: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + _WAIT_S
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True

@@ -1,0 +1,112 @@
+"""Graphics processors: which there are, and how an agent is kept to some of them.
+
+Found by what their drivers show in /dev and /proc, without their libraries or tools. Being kept to some is a matter of environment
+variables, which an agent can change: a sandbox that does not show it the other devices is what keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_VARIABLES = {
+    "nvidia": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+    "amd": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+}
+NONE_VISIBLE = {"CUDA_VISIBLE_DEVICES": "-1", "NVIDIA_VISIBLE_DEVICES": "void", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
+"""What each vendor's documents say for "none": an index that no device has; `void` for NVIDIA's container runtime."""
+_NVIDIA_SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device."""
+
+    vendor: str
+    """`nvidia` or `amd`."""
+    index: int
+    """Among those of its vendor, as its variable counts them."""
+    name: str
+    devices: tuple[str, ...]
+    """Files in /dev that using it takes, those included that all of its vendor share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a probe found."""
+
+    gpus: tuple[Gpu, ...]
+    why: str
+    """When there is none to use: why, in words for a person. Empty otherwise."""
+
+
+def probe(root: Path = Path("/")) -> Found:
+    """Look for devices. `root` is where /dev, /proc and /sys are. Opens no device and never raises."""
+    gpus = (*_nvidia(root), *_amd(root))
+    return Found(gpus, "" if gpus else _why_none(root))
+
+
+def visibility(found: Collection[Gpu], chosen: Collection[Gpu]) -> dict[str, str]:
+    """Environment variables that show `chosen` of `found` and no other. Empty where there is no device: nothing is to be hidden."""
+    if not found:
+        return {}
+    shown = dict(NONE_VISIBLE)
+    for vendor, names in _VARIABLES.items():
+        indexes = [str(gpu.index) for gpu in sorted(chosen, key=lambda one: one.index) if gpu.vendor == vendor]
+        shown |= dict.fromkeys(names, ",".join(indexes)) if indexes else {}
+    return shown
+
+
+def _nvidia(root: Path) -> Iterable[Gpu]:
+    """One directory a device, named by its PCI address; the driver numbers its device files by `Device Minor`."""
+    shared = tuple(path for path in _NVIDIA_SHARED if (root / path[1:]).exists())
+    every = sorted(_listed(root / "proc/driver/nvidia/gpus"))
+    facts = [_facts(entry / "information") for entry in every]
+    seen = [(name.get("Model", "NVIDIA"), f"/dev/nvidia{name['Device Minor']}") for name in facts if name.get("Device Minor", "").isdigit()]
+    there = [(model, device) for model, device in seen if (root / device[1:]).exists()]
+    return [Gpu("nvidia", index, model, (device, *shared)) for index, (model, device) in enumerate(there)]
+
+
+def _amd(root: Path) -> Iterable[Gpu]:
+    """Nodes of the compute driver; those that no render device belongs to (minor 0) are processors."""
+    if not (root / "dev/kfd").exists():
+        return []
+    nodes = sorted(_listed(root / "sys/class/kfd/kfd/topology/nodes"), key=lambda entry: (len(entry.name), entry.name))
+    minors = [_pairs(_read(node / "properties")).get("drm_render_minor", "0") for node in nodes]
+    there = [device for minor in minors if minor != "0" and (root / (device := f"/dev/dri/renderD{minor}")[1:]).exists()]
+    return [Gpu("amd", index, "AMD", (device, "/dev/kfd")) for index, device in enumerate(there)]
+
+
+def _why_none(root: Path) -> str:
+    if _listed(root / "proc/driver/nvidia/gpus"):
+        return "unavailable: NVIDIA's driver knows devices, but /dev shows none of them"
+    if (root / "dev/kfd").exists():
+        return "unavailable: AMD's compute driver is there, but no device of its is"
+    return "unavailable: no NVIDIA or AMD device here"
+
+
+def _facts(file: Path) -> dict[str, str]:
+    """Lines such as `Model: \t NVIDIA A100`."""
+    lines = (line.partition(":") for line in _read(file).splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Lines such as `simd_count 320`."""
+    return dict(found) if (found := re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)) else {}
+
+
+def _listed(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

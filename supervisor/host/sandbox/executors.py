@@ -1,0 +1,89 @@
+"""The two executors of one policy."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from supervisor.core import sandbox
+from supervisor.core.sandbox import Act, Policy
+from supervisor.host.sandbox.orders import Orders, parse
+
+_MAIN = str(Path(__file__).resolve().parent / "main.py")
+_BWRAP_ACTS = {Act.READ: "--ro-bind", Act.WRITE: "--bind", Act.DEVICE: "--dev-bind"}
+
+
+class Executor(StrEnum):
+    """Who builds the sandbox."""
+
+    BUBBLEWRAP = "bubblewrap"
+    NAMESPACES = "namespaces"
+
+
+def program() -> tuple[str, ...]:
+    """`Places.program`: what must stay readable inside for the last step before the agent."""
+    package = Path(__file__).resolve().parents[3]
+    return tuple(dict.fromkeys(str(Path(path).resolve()) for path in (package / "supervisor", sys.prefix, sys.base_prefix)))
+
+
+def orders(policy: Policy) -> Orders:
+    """What `namespaces.enter` carries out."""
+    return parse(words(policy))[0]
+
+
+def words(policy: Policy) -> tuple[str, ...]:
+    """The orders as text, for a file or a command line. `orders.parse` reads them."""
+    found: list[str] = []
+    for mount in sandbox.mounts(policy):
+        found += [f"--{mount.act}", mount.path, *([mount.source] if mount.act in _BWRAP_ACTS else [])]
+    if policy.own_network:
+        found.append("--own-network")
+    return (*found, *_doors(policy))
+
+
+def argv(policy: Policy, executor: Executor) -> tuple[str, ...]:
+    """The prefix that runs a command in the sandbox of `policy`, with the same terminal, environment and working directory.
+
+    The command ends as it would without: 128+n for a signal n, 126 with a sentence when there is no sandbox.
+    """
+    step = (sys.executable, "-I", "-S", _MAIN)
+    match executor:
+        case Executor.NAMESPACES:
+            return (*step, "enter", *words(policy), "--")
+        case Executor.BUBBLEWRAP:
+            return (*step, "outside", *_doors(policy), "--", *_bwrap(policy), *_inside(policy, step))
+
+
+def _doors(policy: Policy) -> Iterator[str]:
+    if policy.gateway_socket:
+        yield from ("--gateway", str(policy.gateway_port), policy.gateway_socket)
+    if policy.proxy_port:
+        yield from ("--proxy", str(policy.proxy_port), ",".join(policy.hosts))
+
+
+def _bwrap(policy: Policy) -> Iterator[str]:
+    yield from (shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    if policy.own_network:
+        yield "--unshare-net"
+    yield from ("--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
+    steps = sandbox.mounts(policy)
+    for mount in steps:
+        match mount.act:
+            case Act.HIDE:
+                yield from ("--tmpfs", mount.path)
+            case Act.MASK:
+                yield from ("@mask", mount.path)
+            case act:
+                yield from (_BWRAP_ACTS[act], mount.source, mount.path)
+    for mount in steps:
+        if mount.act is Act.HIDE:
+            yield from ("--remount-ro", mount.path)
+    yield "--"
+
+
+def _inside(policy: Policy, step: tuple[str, ...]) -> tuple[str, ...]:
+    ports = [door for door in (policy.gateway_port if policy.gateway_socket else 0, policy.proxy_port) if door]
+    return (*step, "inside", "@post" if ports else "-", *map(str, ports), "--")

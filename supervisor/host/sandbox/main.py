@@ -1,0 +1,78 @@
+"""The sandbox's steps as programs: `[sys.executable, "-I", "-S", "/abs/supervisor/host/sandbox/main.py", STEP, …]`.
+
+enter WORDS -- COMMAND      the second executor: COMMAND in the sandbox of these orders
+outside WORDS -- BWRAP      what bubblewrap lacks, before it starts: deaf to polite signals, a doorman; in BWRAP, `@post` becomes his handle
+                            and `@mask PATH` hides a socket, if it is still there
+inside POST PORT… -- COMMAND  and after it: doors ("-" for no doorman), filter, process group
+"""
+
+# ruff: noqa: PTH110
+# (pathlib costs several ms)
+
+import os
+import sys
+
+if __name__ == "__main__":
+    sys.path.append(__file__.rsplit("/", 4)[0])  # -I leaves it out; at the end, so that nothing here can shadow the standard library
+
+from supervisor.host.sandbox import innermost
+from supervisor.host.sandbox.orders import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import NoReturn
+
+
+def _enter(words: list[str]) -> "NoReturn":
+    from supervisor.host.sandbox import namespaces
+
+    orders, command = parse(words)
+    namespaces.run(orders, command)
+
+
+def _outside(words: list[str]) -> "NoReturn":
+    from supervisor.host.sandbox import doorman, kernel
+
+    parent = os.getppid()
+    kernel.die_with(parent)
+    orders, command = parse(words)
+    innermost.ignore_stops()
+    post = doorman.start(orders) if orders.ports else -1
+    if post >= 0:
+        os.set_inheritable(post, True)
+    innermost.execute([*_filled_in(command, post)])
+
+
+def _filled_in(command: list[str], post: int) -> "Iterator[str]":
+    words = iter(command)
+    for word in words:
+        if word == "--":
+            break
+        if word != "@mask":
+            yield word
+        elif os.path.exists(path := next(words)):
+            yield from ("--ro-bind", "/dev/null", path)
+    yield "--"
+    yield from (str(post) if word == "@post" else word for word in words)
+
+
+def _inside(words: list[str]) -> "NoReturn":
+    from supervisor.host.sandbox import filter as calls
+
+    split = words.index("--")
+    post, ports = words[0], [int(port) for port in words[1:split]]
+    if post != "-":
+        innermost.open_doors(ports, int(post))
+    calls.install()
+    innermost.default_stops()
+    innermost.lead_group(take_terminal=innermost.in_foreground())
+    innermost.execute(words[split + 1 :])
+
+
+if __name__ == "__main__":
+    try:
+        {"enter": _enter, "outside": _outside, "inside": _inside}[sys.argv[1]](sys.argv[2:])
+    except (ValueError, LookupError, OSError) as error:
+        os.write(2, f"nightcrew: no sandbox: {error}\n".encode("utf-8", "replace"))
+        os._exit(126)

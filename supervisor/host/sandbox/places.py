@@ -1,0 +1,104 @@
+"""What a policy needs to know of this host: which paths exist, and where they really lie."""
+
+# ruff: noqa: PTH116, PTH207
+# (the core speaks text, and so do mounts)
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from supervisor.core import sandbox
+from supervisor.core.errors import HostError
+from supervisor.core.sandbox import Places, Policy, Tier
+from supervisor.host.paths import Home
+from supervisor.host.sandbox.executors import program
+
+_KEEPER = "nightcrew.lock"
+
+
+def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str], agent_home: Path, devices: Iterable[str] = ()) -> Places:
+    """Where everything of one attempt lies. `git` is (common directory, the worktree's own in it, short name of its branch);
+    `agent_home` is the HOME that the agent gets."""
+    common_dir, admin_dir, branch = git
+    return Places(
+        worktree=os.path.realpath(worktree),
+        attempt=os.path.realpath(attempt),
+        state=os.path.realpath(home.root),
+        run_dir=os.path.realpath(home.run_dir),
+        agents_socket=os.path.realpath(home.agents_socket),
+        gateway_socket=os.path.realpath(home.gateway_socket),
+        common_dir=os.path.realpath(common_dir),
+        admin_dir=os.path.realpath(admin_dir),
+        branch=branch,
+        own_state=_present(agent_home, sandbox.OWN_STATE),
+        steering=_present(agent_home, sandbox.STEERING),
+        doors_out=_present(agent_home, sandbox.DOORS_OUT),
+        foreign_sockets=tuple(_sockets()),
+        program=program(),
+        devices=tuple(devices),
+        root=os.geteuid() == 0,
+    )
+
+
+def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_port: int) -> Policy:
+    """The policy of one attempt, with the directories that its branch needs. Raises HostError when they cannot be made."""
+    try:
+        prepare_branch(places.common_dir, places.branch)
+    except OSError as error:
+        raise HostError("cannot prepare a branch for a sandbox", on=places.branch, why=f"{error.filename}: {error.strerror}") from error
+    return sandbox.policy_for(places, tier, network, gateway_port, os.path.exists)
+
+
+def prepare_branch(common_dir: str, branch: str) -> None:
+    """Make the directories of the branch's ref and log. git removes them when they become empty, as after `git pack-refs`, and an
+    agent could commit no more: so each holds a file that git takes for somebody's lock and leaves alone."""
+    for directory in sandbox.branch_directories(common_dir, branch):
+        _make(Path(directory))
+        Path(directory, _KEEPER).touch(mode=0o644)
+
+
+def _make(directory: Path) -> None:
+    """With everything above it that is missing, writable for nobody else whatever the umask is."""
+    if not directory.is_dir():
+        _make(directory.parent)
+        directory.mkdir(mode=0o755, exist_ok=True)
+
+
+def forget_branch(common_dir: str, branch: str) -> None:
+    """Undo `prepare_branch` once no attempt of the task lives; what still holds a ref stays."""
+    for directory in map(Path, sandbox.branch_directories(common_dir, branch)):
+        Path(directory, _KEEPER).unlink(missing_ok=True)
+        for empty in (directory, *directory.parents[:1]):
+            try:
+                empty.rmdir()
+            except OSError:
+                break
+
+
+def _sockets() -> Iterator[str]:
+    """What this host's processes have bound to a path. One that is made later is not among them: a stated limit."""
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+    except OSError:
+        return
+    for line in lines:
+        path = line.split(maxsplit=7)[7:]  # number, references, protocol, flags, type, state, inode, path
+        if path and path[0].startswith("/") and _is_socket(path[0]):
+            yield os.path.realpath(path[0])
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False  # gone, or behind a door that is closed to the agent as well as to us
+
+
+def _present(home: Path, patterns: Iterable[str]) -> tuple[str, ...]:
+    root = glob.escape(str(home))
+    found = {os.path.realpath(path) for pattern in patterns for path in glob.glob(f"{root}/{pattern}")}
+    return tuple(sorted(found))

@@ -1,0 +1,192 @@
+"""Which tier a task gets, what its policy says, and the order of the mounts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core import sandbox
+from supervisor.core.errors import Refused
+from supervisor.core.sandbox import Act, Mount, Network, Places, Policy, Tier, choose, mounts, network_of, policy_for, variables
+
+ALL = frozenset(Tier)
+PLACES = Places(
+    worktree="/home/u/state/worktrees/p/run/a.1",
+    attempt="/home/u/state/runs/run/a/1",
+    state="/home/u/state",
+    run_dir="/tmp/nc",
+    agents_socket="/tmp/nc/agents.sock",
+    gateway_socket="/tmp/nc/gateway.sock",
+    common_dir="/home/u/repo/.git",
+    admin_dir="/home/u/repo/.git/worktrees/a.1",
+    branch="nightcrew/run/a/work",
+    own_state=("/home/u/.claude",),
+    steering=("/home/u/.claude/settings.json",),
+    doors_out=("/home/u/.gnupg",),
+    foreign_sockets=("/home/u/editor.sock", "/home/u/.gnupg/S.agent", "/tmp/x.sock", "/tmp/nc/daemon.sock", "/home/u/.claude/s"),
+    program=("/usr/lib/python3", "/tmp/checkout"),
+)
+
+
+def built(tier: Tier = Tier.FILES, network: bool | tuple[str, ...] = True, port: int = 7777, places: Places = PLACES) -> Policy:
+    return policy_for(places, tier, network, port, lambda _: True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "works", "network", "tier"),
+    [
+        (None, ALL, True, Tier.FILES),
+        (None, ALL, False, Tier.OFFLINE),
+        (None, ALL, ("example.org",), Tier.OFFLINE),
+        (None, {Tier.NONE}, True, Tier.NONE),
+        (Tier.NONE, ALL, True, Tier.NONE),
+        (Tier.NONE, set(), True, Tier.NONE),
+        (Tier.FILES, ALL, True, Tier.FILES),
+        (Tier.OFFLINE, ALL, True, Tier.OFFLINE),
+        (Tier.OFFLINE, ALL, False, Tier.OFFLINE),
+    ],
+)
+def test_what_a_task_gets(asked: Tier | None, works: frozenset[Tier], network: bool | tuple[str, ...], tier: Tier) -> None:
+    assert choose(asked, works, network) is tier
+
+
+@pytest.mark.parametrize(
+    ("asked", "works", "network"),
+    [
+        (Tier.FILES, {Tier.NONE}, True),
+        (Tier.OFFLINE, {Tier.NONE, Tier.FILES}, True),
+        (None, {Tier.NONE, Tier.FILES}, False),
+        (None, {Tier.NONE, Tier.FILES}, ("example.org",)),
+        (Tier.FILES, ALL, False),
+        (Tier.NONE, ALL, ("example.org",)),
+    ],
+)
+def test_never_less_than_asked(asked: Tier | None, works: frozenset[Tier], network: bool | tuple[str, ...]) -> None:
+    with pytest.raises(Refused) as refused:
+        choose(asked, works, network)
+    assert refused.value.why and refused.value.hint
+
+
+@given(st.sampled_from([None, *Tier]), st.sets(st.sampled_from(Tier)), st.sampled_from([True, False, ("a.example",)]))
+def test_a_choice_is_what_was_asked_or_nothing(asked: Tier | None, works: set[Tier], network: bool | tuple[str, ...]) -> None:
+    try:
+        tier = choose(asked, works, network)
+    except Refused:
+        return
+    assert tier is Tier.NONE or tier in works
+    assert asked is None or tier is asked
+    assert network is True or tier is Tier.OFFLINE
+
+
+def test_what_each_tier_connects_to() -> None:
+    assert network_of(Tier.FILES, True) == (Network.HOST, ())
+    assert network_of(Tier.OFFLINE, True) == (Network.GATEWAY, ())
+    assert network_of(Tier.OFFLINE, ["a.example"]) == (Network.GATEWAY, ("a.example",))
+    assert network_of(Tier.OFFLINE, False) == (Network.NONE, ())
+
+
+def test_doors_of_the_policy() -> None:
+    policy = built(Tier.OFFLINE)
+    assert (policy.gateway_socket, policy.gateway_port, policy.proxy_port) == (PLACES.gateway_socket, 7777, 0)
+    assert built(Tier.OFFLINE, port=0).gateway_socket == ""
+    closed = built(Tier.OFFLINE, False)
+    assert (closed.gateway_socket, closed.gateway_port) == ("", 0)
+    assert PLACES.gateway_socket not in closed.readable
+    assert PLACES.agents_socket in closed.readable
+
+
+def test_the_proxy_is_told_and_never_meets_the_gateway() -> None:
+    assert variables(built(Tier.OFFLINE)) == {}
+    policy = built(Tier.OFFLINE, ("a.example",), port=sandbox.PROXY_PORT)
+    assert policy.proxy_port == sandbox.PROXY_PORT + 1
+    told = variables(policy)
+    assert told["HTTPS_PROXY"] == told["https_proxy"] == f"http://127.0.0.1:{policy.proxy_port}"
+    assert "127.0.0.1" in told["NO_PROXY"]
+    assert built(Tier.OFFLINE, ("a.example",)).proxy_port == sandbox.PROXY_PORT
+    assert replace(policy, network=Network.NONE).proxy_port == 0
+
+
+def fate(policy: Policy, path: str) -> Act:
+    """What the deepest rule around a path does to it."""
+    found = Act.READ
+    for mount in mounts(policy):
+        if path == mount.path or path.startswith(mount.path + "/"):
+            found = mount.act
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "act"),
+    [
+        ("/etc/passwd", Act.READ),
+        ("/home/u/.bashrc", Act.READ),
+        ("/home/u/.claude/history", Act.WRITE),
+        ("/home/u/.claude/settings.json", Act.READ),
+        ("/home/u/.gnupg/private", Act.HIDE),
+        ("/home/u/state/ledger.db", Act.HIDE),
+        ("/home/u/state/worktrees/p/run/b.1", Act.HIDE),
+        ("/home/u/state/worktrees/p/run/a.1/x", Act.WRITE),
+        ("/home/u/state/worktrees/p/run/a.1/.git", Act.READ),
+        ("/home/u/state/runs/run/a/1/exit.json", Act.HIDE),
+        ("/home/u/state/runs/run/a/1/launch.spec", Act.HIDE),
+        ("/home/u/state/runs/run/a/1/out/x", Act.WRITE),
+        ("/home/u/state/runs/run/a/1/prompt.md", Act.READ),
+        ("/tmp/nc/daemon.sock", Act.HIDE),
+        ("/tmp/nc/agents.sock", Act.READ),
+        ("/tmp/checkout/x.py", Act.READ),
+        ("/home/u/editor.sock", Act.MASK),
+        ("/home/u/.claude/s", Act.MASK),
+        ("/run/docker.sock", Act.HIDE),
+        ("/run/systemd/resolve/stub-resolv.conf", Act.READ),
+        ("/home/u/repo/.git/config", Act.READ),
+        ("/home/u/repo/.git/objects/ab/cd", Act.WRITE),
+        ("/home/u/repo/.git/objects/pack/p.pack", Act.READ),
+        ("/home/u/repo/.git/refs/heads/main", Act.READ),
+        ("/home/u/repo/.git/refs/heads/nightcrew/run/a/work", Act.WRITE),
+        ("/home/u/repo/.git/refs/heads/nightcrew/run/b/work", Act.READ),
+        ("/home/u/repo/.git/worktrees/a.1/HEAD", Act.WRITE),
+        ("/home/u/repo/.git/worktrees/a.1/commondir", Act.READ),
+        ("/home/u/repo/.git/worktrees/b.1/HEAD", Act.READ),
+    ],
+)
+def test_what_becomes_of_a_path(path: str, act: Act) -> None:
+    assert fate(built(), path) is act
+
+
+def test_only_root_is_kept_from_the_files_that_steer_the_kernel() -> None:
+    assert Mount(Act.READ, "/proc/sys", "/proc/sys") in mounts(built(places=replace(PLACES, root=True)))
+    assert not [mount for mount in mounts(built()) if mount.path.startswith("/proc")]
+
+
+def test_the_private_tmp_and_what_lies_below_it() -> None:
+    steps = {mount.path: mount for mount in mounts(built())}
+    assert steps["/tmp"] == Mount(Act.WRITE, "/tmp", "/home/u/state/runs/run/a/1/tmp")
+    assert "/tmp/x.sock" not in steps  # it is not there any more
+    assert "/usr/lib/python3" not in steps  # read-only as all of the host
+
+
+def test_devices_are_shown() -> None:
+    assert fate(built(places=replace(PLACES, devices=("/dev/nvidia0",))), "/dev/nvidia0") is Act.DEVICE
+
+
+names = st.lists(st.sampled_from(["a", "b", "a-b", "c"]), min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
+
+
+@given(st.lists(names), st.lists(names), st.lists(names), st.lists(names))
+def test_the_deepest_and_strictest_rule_holds(writable: list[str], readable: list[str], hidden: list[str], probes: list[str]) -> None:
+    policy = Policy(tuple(writable), tuple(readable), tuple(hidden), "")
+    rules = {**dict.fromkeys(writable, Act.WRITE), **dict.fromkeys(readable, Act.READ), **dict.fromkeys(hidden, Act.HIDE)}
+    for probe in probes:
+        around = [path for path in rules if probe == path or probe.startswith(path + "/")]
+        assert fate(policy, probe) is (rules[max(around, key=len)] if around else Act.READ)
+    order = [mount.path for mount in mounts(policy)]
+    assert all(not above.startswith(below + "/") for at, above in enumerate(order) for below in order[at + 1 :])
+
+
+@pytest.mark.parametrize("path", ["relative", "/a/../b", "/a//b", "/a/.", "/", "/a\0b", ""])
+def test_a_path_that_is_not_plain_is_refused(path: str) -> None:
+    with pytest.raises(Refused):
+        mounts(Policy((path,), (), (), ""))

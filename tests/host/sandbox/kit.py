@@ -1,0 +1,268 @@
+"""A house with two attempts, doors that answer, and a process of the host: what a sandbox has to keep from an agent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.sandbox import Policy, Tier
+from supervisor.host.paths import Home
+from supervisor.host.sandbox import places, probing
+from supervisor.host.sandbox.executors import Executor, argv
+from tests.host.sandbox.attacks import ATTACKS, DRIVER, PRELUDE
+from tests.support import GIT_IDENTITY, git, make_repository
+
+PYTHON = (sys.executable, "-I", "-S")
+TIERS = (Tier.FILES, Tier.OFFLINE)
+_VICTIM = "import ctypes, time; ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_long(-1)); print('up', flush=True); time.sleep(600)"
+_GROUPS = (
+    "/sys/fs/cgroup/cgroup.procs",
+    "/sys/fs/cgroup/memory/cgroup.procs",
+    "/sys/fs/cgroup/unified/cgroup.procs",
+    "/sys/kernel/profiling",
+)
+
+
+@cache
+def support() -> probing.Support:
+    """What this machine can do, asked once."""
+    return probing.probe()
+
+
+def need(executor: Executor, tier: Tier) -> None:
+    """Skip, with the reason, what this machine cannot do."""
+    if tier not in support().works[executor]:
+        pytest.skip(f"{executor} has no tier {int(tier)} here: {support().why_not.get((executor, tier), 'not Linux')}")
+
+
+@dataclass
+class House:
+    """One user's state, repository, home, and two attempts in it: `mine.1` and `other.1`."""
+
+    root: Path
+    home: Home = field(init=False)
+    canary: str = field(default_factory=lambda: f"canary-{uuid.uuid4().hex}")
+    doors: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def __post_init__(self) -> None:
+        self.home = Home(self.root / "state")
+        self.repo = make_repository(self.root / "repo")
+        self.user = self.root / "user"
+        self.elsewhere = self.root / "elsewhere"
+        self.attempt = self.home.attempt("run/mine", 1)
+        self.worktree = self._worktree("mine")
+        self.neighbour = self._worktree("other")
+        git(self.repo, "gc", "-q")
+        self._files()
+        self._doors()
+
+    def _worktree(self, name: str) -> Path:
+        path = self.home.worktrees / "project" / "run" / f"{name}.1"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        git(self.repo, "worktree", "add", "-q", "--no-track", "-b", f"nightcrew/run/{name}/work", str(path))
+        return path
+
+    def _files(self) -> None:
+        for name in ("out", "tmp"):
+            (self.attempt / name).mkdir(parents=True)
+        for name in ("prompt.md", "launch.spec", "exit.json", "started.json"):
+            (self.attempt / name).write_text(name)
+        self.home.keys.mkdir()
+        for file in (self.home.ledger, self.home.keys / "anthropic", self.home.secret):
+            file.write_text(self.canary)
+        for directory in (self.user / ".claude", self.user / ".docker" / "run", self.elsewhere):
+            directory.mkdir(parents=True)
+        (self.user / ".claude" / "settings.json").write_text("{}")
+        (self.user / ".claude.json").write_text("{}")
+        (self.user / ".profile").touch()
+        (self.elsewhere / "private").write_text(self.canary)
+
+    def _doors(self) -> None:
+        self.home.run_dir.mkdir(parents=True, exist_ok=True)
+        for name in ("daemon", "tmux", "agents", "gateway"):
+            self.listen(socket.AF_UNIX, str(self.home.run_dir / f"{name}.sock"), f"I am {name}".encode())
+        for door in (self.elsewhere / "s", self.user / ".docker" / "run" / "s"):
+            self.listen(socket.AF_UNIX, str(door), b"I am a door out")
+        self.abstract = f"nightcrew-test-{self.canary}"
+        self.listen(socket.AF_UNIX, f"\0{self.abstract}", b"I have no path")
+        self.port = self.listen(socket.AF_INET, ("127.0.0.1", 0), b"I am the host")
+        echo = self.doors.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        echo.bind(("127.0.0.1", 0))
+        self.udp = echo.getsockname()[1]
+        keeper = threading.Thread(target=_echo, args=(echo,), daemon=True)
+        keeper.start()
+        self.doors.callback(_wake, self.udp, keeper)
+        victim = subprocess.Popen([*PYTHON, "-c", _VICTIM, self.canary], env={"SECRET": self.canary}, stdout=subprocess.PIPE)
+        self.doors.callback(_end, victim)
+        assert victim.stdout is not None
+        victim.stdout.readline()
+        self.victim = victim.pid
+
+    def listen(self, family: socket.AddressFamily, address: object, answer: bytes) -> int:
+        """A door that says `answer` to everybody and hangs up; its port, when it has one."""
+        door = socket.socket(family, socket.SOCK_STREAM)
+        door.bind(address)  # type: ignore[arg-type]  # either kind
+        door.listen(64)
+        keeper = threading.Thread(target=_answer, args=(door, answer), daemon=True)
+        keeper.start()
+        self.doors.callback(_close, door, keeper)
+        return int(door.getsockname()[1]) if family == socket.AF_INET else 0
+
+    def policy(self, tier: Tier, network: bool | tuple[str, ...] = True, port: int = 7777) -> Policy:
+        """What `mine.1` gets."""
+        common = self.repo / ".git"
+        found = places.survey(
+            self.home, self.attempt, self.worktree, (common, common / "worktrees" / "mine.1", "nightcrew/run/mine/work"), self.user
+        )
+        return places.policy(found, tier, network, port)
+
+    def prefix(self, executor: Executor | None, policy: Policy) -> tuple[str, ...]:
+        """What runs a command in the sandbox; without one, root's mounts at least stay away from the host."""
+        if executor is not None:
+            return argv(policy, executor)
+        return ("unshare", "--mount", "--propagation", "private") if os.geteuid() == 0 else ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the agent gets."""
+        return {"PATH": os.environ["PATH"], "HOME": str(self.user), "TMPDIR": str(self.attempt / "tmp"), **GIT_IDENTITY}
+
+    def run(self, prefix: Sequence[str], *command: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """A command in the worktree."""
+        return subprocess.run(
+            [*prefix, *command],
+            cwd=self.worktree,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def attack(self, executor: Executor | None, policy: Policy) -> dict[str, str]:
+        """Every attack in one sandbox: why it failed, "" when it did not."""
+        common = self.repo / ".git"
+        table = self.attempt / "out" / "attacks.json"
+        table.write_text(json.dumps({attack.name: PRELUDE + attack.body for attack in ATTACKS}))
+        known = {
+            "state": self.home.root, "run_dir": self.home.run_dir, "attempt": self.attempt, "worktree": self.worktree,
+            "neighbour": self.neighbour,
+            "home": self.user, "repo": self.repo, "common": common, "admin": common / "worktrees" / "mine.1", "elsewhere": self.elsewhere,
+            "pack": next((common / "objects" / "pack").glob("*.pack")), "attacks": table, "cgroup": next(filter(os.path.exists, _GROUPS)),
+        }  # fmt: skip
+        numbers = {"port": self.port, "udp": self.udp, "victim": self.victim}
+        told = {**{name: str(path) for name, path in known.items()}, **numbers, "abstract": self.abstract, "canary": self.canary}
+        told["other_oid"] = git(self.repo, "rev-parse", "HEAD")
+        done = self.run(self.prefix(executor, policy), *PYTHON, "-c", DRIVER, json.dumps(told), timeout_s=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        results: dict[str, str] = json.loads((self.attempt / "out" / "results.json").read_text())
+        return results
+
+
+@dataclass(frozen=True)
+class Box:
+    """A sandbox around the attempt of a house."""
+
+    house: House
+    executor: Executor
+    tier: Tier
+    prefix: tuple[str, ...]
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A command inside, to its end."""
+        return self.house.run(self.prefix, *command)
+
+    def python(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """A program inside, which must succeed."""
+        done = self.run(*PYTHON, "-c", program, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    @contextlib.contextmanager
+    def start(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A command inside, which is ended with the body."""
+        process = subprocess.Popen([*self.prefix, *command], cwd=self.house.worktree, env=self.house.environment, stdout=subprocess.PIPE)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def living(marker: str) -> list[int]:
+    """Processes of this host with `marker` in their command line, zombies not among them."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if marker.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                found.append(int(name))
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Everything below a process, from outside."""
+    with contextlib.suppress(OSError):
+        direct = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [*direct, *(below for child in direct for below in children(child))]
+    return []
+
+
+@contextlib.contextmanager
+def house(root: Path) -> Iterator[House]:
+    """A house whose doors are closed afterwards."""
+    made = House(root)
+    with made.doors:
+        yield made
+
+
+def without_private_tmp(policy: Policy) -> Policy:
+    """The same, judged by its other rules alone: the tests' files lie below /tmp, where a private one hides everything anyway."""
+    return replace(policy, tmp="")
+
+
+def _answer(door: socket.socket, answer: bytes) -> None:
+    with door:
+        while True:
+            try:
+                peer, _ = door.accept()
+            except OSError:
+                return
+            with peer, contextlib.suppress(OSError):
+                peer.sendall(answer)
+
+
+def _echo(echo: socket.socket) -> None:
+    while True:
+        data, peer = echo.recvfrom(64)
+        if data == b"end":
+            return
+        echo.sendto(data, peer)
+
+
+def _wake(port: int, keeper: threading.Thread) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as knock:
+        knock.sendto(b"end", ("127.0.0.1", port))
+    keeper.join()
+
+
+def _close(door: socket.socket, keeper: threading.Thread) -> None:
+    door.shutdown(socket.SHUT_RDWR)
+    keeper.join()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()

@@ -1,0 +1,210 @@
+"""What both executors promise in each tier, to the agent and to whoever waits for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from supervisor.core.sandbox import Tier
+from supervisor.host.sandbox import places
+from tests.host.sandbox.kit import PYTHON, Box, children, living
+from tests.support import git, wait_until
+
+ASK = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(32).decode())"
+
+
+def test_a_commit_arrives_in_the_repository(box: Box) -> None:
+    done = box.run("sh", "-ec", "echo work > new; git add new; git commit -qm work; git status --short; git rev-parse HEAD")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == git(box.house.repo, "rev-parse", "nightcrew/run/mine/work")
+    assert git(box.house.repo, "show", "nightcrew/run/mine/work:new") == "work"
+    assert git(box.house.repo, "fsck", "--strict") == ""
+
+
+@pytest.mark.parametrize(
+    "words", [["stash"], ["branch", "mine"], ["tag", "mine"], ["worktree", "prune"], ["config", "user.name", "x"]], ids="-".join
+)
+def test_what_reaches_beyond_its_branch_fails(box: Box, words: list[str]) -> None:
+    refs, config = git(box.house.repo, "for-each-ref"), (box.house.repo / ".git" / "config").read_text()
+    done = box.run("sh", "-c", 'echo changed >> README; exec git "$@"', "sh", *words)
+    assert done.returncode != 0 or words[0] == "worktree"  # prune finds nothing to do, or may not
+    assert (git(box.house.repo, "for-each-ref"), (box.house.repo / ".git" / "config").read_text()) == (refs, config)
+    assert git(box.house.neighbour, "status", "--short") == ""
+
+
+def test_refs_packed_outside_do_not_take_the_branch_away(box: Box) -> None:
+    go = box.house.worktree / "go"
+    go.unlink(missing_ok=True)
+    commit = "git commit -q --allow-empty -m"
+    script = f"{commit} early; echo up; while [ ! -e go ]; do sleep 0.02; done; {commit} late; git rev-parse HEAD"
+    with box.start("sh", "-ec", script) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        git(box.house.repo, "pack-refs", "--all", "--prune")
+        go.touch()
+        tip = agent.stdout.read().decode().strip()
+    assert tip == git(box.house.repo, "rev-parse", "nightcrew/run/mine/work") != ""
+
+
+def test_the_places_of_its_own(box: Box) -> None:
+    attempt = box.house.attempt
+    script = (
+        f"echo a > /tmp/a; echo b > $TMPDIR/b; echo c > {attempt}/out/c; echo d > $HOME/.claude/d; echo e >> $HOME/.claude.json; "
+        f"cat {attempt}/prompt.md"
+    )
+    done = box.run("sh", "-ec", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "prompt.md"
+    assert (attempt / "tmp" / "a").read_text() + (attempt / "tmp" / "b").read_text() + (attempt / "out" / "c").read_text() == "a\nb\nc\n"
+    assert (box.house.user / ".claude" / "d").exists()
+    assert (box.house.user / ".claude.json").read_text() == "{}e\n"
+
+
+def test_its_two_doors(box: Box) -> None:
+    for name in ("agents", "gateway"):
+        assert box.python(ASK, str(box.house.home.run_dir / f"{name}.sock")).stdout == f"I am {name}\n"
+
+
+def test_its_own_loopback(box: Box) -> None:
+    program = "import socket; d = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(d.getsockname()); print('met')"
+    assert box.python(program).stdout == "met\n"
+
+
+def test_it_holds_no_right_and_can_gain_none(box: Box) -> None:
+    status = dict(
+        line.split(":\t")
+        for line in box.run("grep", "-E", "^(Cap(Prm|Eff|Inh|Amb)|NoNewPrivs|Seccomp):", "/proc/self/status").stdout.splitlines()
+    )
+    assert {status[name] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {"0" * 16}
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("exec no-such-command", 127), ("exec /dev/null", 126)],
+)
+def test_how_it_ends_is_told(box: Box, command: str, status: int) -> None:
+    assert box.run("sh", "-c", command).returncode == status
+
+
+def test_a_command_that_is_not_there(box: Box) -> None:
+    done = box.run("no-such-command")
+    assert (done.returncode, "no-such-command" in done.stderr) == (127, True)
+
+
+def test_what_it_leaves_behind_ends_with_it(box: Box) -> None:
+    marker = uuid.uuid4().hex
+    program = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print('left', flush=True)
+        os.closerange(0, 3)
+        os.execvp(sys.argv[1], [*sys.argv[1:]])
+    os._exit(0)
+os.wait()
+print('gone')
+"""
+    done = box.python(program, *PYTHON, "-c", "import time; time.sleep(600)", marker)
+    assert "gone" in done.stdout
+    wait_until(lambda: not living(marker), "what was left to end", 10)
+
+
+@pytest.mark.parametrize("victim", ["outer", "parent"])
+def test_nobody_inside_outlives_who_waits_outside(box: Box, victim: str) -> None:
+    parent = "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()"
+    words = [*box.prefix, "sh", "-c", "sleep 600; true"]
+    top = subprocess.Popen([*PYTHON, "-c", parent, *words], cwd=box.house.worktree, start_new_session=True)
+    below: list[int] = []
+    try:
+        wait_until(lambda: len(children(top.pid)) >= 4 + (box.tier is Tier.OFFLINE), "outer, init, sh, sleep; the doorman in tier 2")
+        below = children(top.pid)
+        os.kill(below[0] if victim == "outer" else top.pid, signal.SIGKILL)
+        wait_until(lambda: not any(map(_lives, below)), "everything inside to end", 10)
+    finally:
+        for pid in [top.pid, *filter(_lives, below)]:
+            os.kill(pid, signal.SIGKILL)
+        top.wait()
+
+
+def test_a_polite_stop_of_the_whole_tree_leaves_the_agent_its_grace(box: Box) -> None:
+    with box.start("sh", "-c", "trap 'echo saved; exit 5' TERM; echo up; while :; do sleep 0.02; done") as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        for pid in [agent.pid, *children(agent.pid)]:
+            os.kill(pid, signal.SIGTERM)
+        assert agent.stdout.read() == b"saved\n"
+        assert agent.wait() == 5
+
+
+def test_what_it_sends_to_its_own_group_stays_inside(box: Box) -> None:
+    with subprocess.Popen([*box.prefix, "sh", "-c", "kill -KILL 0"], cwd=box.house.worktree, process_group=0) as agent:
+        assert agent.wait() == 137  # an exit status that the process outside told, and no signal that reached it
+
+
+def test_orphans_are_collected(box: Box) -> None:
+    program = """
+import os, time
+for _ in range(20):
+    if os.fork() == 0:
+        if os.fork() == 0: os._exit(0)
+        os._exit(0)
+    os.wait()
+def dead():
+    found = []
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try: found += ['Z'] * (open(f'/proc/{name}/stat').read().rpartition(')')[2].split()[0] == 'Z')
+        except OSError: pass
+    return found
+until = time.monotonic() + 10
+while dead() and time.monotonic() < until: time.sleep(0.01)
+print(len(dead()))
+"""
+    assert box.python(program).stdout == "0\n"
+
+
+def test_no_handle_of_ours_comes_in(box: Box) -> None:
+    program = "import os; print(sorted(int(n) for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')))"
+    assert box.python(program).stdout == "[0, 1, 2]\n"
+
+
+def test_a_place_that_is_not_there_is_refused(box: Box) -> None:
+    policy = box.house.policy(box.tier)
+    broken = box.house.prefix(box.executor, replace(policy, writable=(*policy.writable, "/no/such/place")))
+    done = box.house.run(broken, "true")
+    assert done.returncode != 0
+    assert "/no/such/place" in done.stderr
+
+
+def test_a_branch_is_forgotten_once_nothing_is_left_of_it(box: Box) -> None:
+    common = str(box.house.repo / ".git")
+    places.prepare_branch(common, "nightcrew/run/gone/work")
+    places.forget_branch(common, "nightcrew/run/gone/work")
+    places.prepare_branch(common, "nightcrew/run/other/work")
+    places.forget_branch(common, "nightcrew/run/other/work")
+    assert not (box.house.repo / ".git" / "refs" / "heads" / "nightcrew" / "run" / "gone").exists()
+    assert git(box.house.repo, "rev-parse", "--verify", "nightcrew/run/other/work")
+
+
+def test_tier_two_knows_no_network_but_its_own(box: Box) -> None:
+    names = box.python("import socket; print(*[name for _, name in socket.if_nameindex()])").stdout.split()
+    host = subprocess.run(
+        [sys.executable, "-c", "import socket; print(*[n for _, n in socket.if_nameindex()])"], capture_output=True, text=True, check=True
+    )
+    assert "lo" in names
+    assert (names == host.stdout.split()) == (box.tier is Tier.FILES)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,235 @@
+"""Suspending real trees, also ones that fork while they are being suspended, with and without a control group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.records import TAG_VARIABLE, Identity
+from supervisor.host import freezing, processes, procfs
+from supervisor.host.cgroups import Group, Support
+from supervisor.host.freezing import Tree, resume, suspend
+from tests.agents.runner.kit import KINDS, ROOT, Lab
+from tests.host.cgroup_kit import group_of, python, started
+from tests.host.cgroup_kit import support as support
+from tests.support import wait_until
+
+RESTLESS = """
+import os, signal, subprocess, sys, threading
+threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
+print("up", flush=True)
+signal.alarm(60)
+while True:
+    one = subprocess.Popen(["/bin/true"])
+    if not (child := os.fork()):
+        os.setsid()
+        grandchild = os.fork()
+        for _ in range(1000):
+            pass
+        os._exit(0)
+    os.waitpid(child, 0)
+    one.wait()
+"""
+"""Forks, vforks and leaves orphans as fast as it can, with a second thread that never rests; ends after a minute whatever happens."""
+COUNTER = 'import sys\ncount = 0\nprint("up", flush=True)\nfor line in sys.stdin:\n    count += 1\n    print(count, flush=True)'
+WATCHER = """
+import os, signal
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+signal.alarm(60)
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    while True:
+        signal.pause()
+hog = os.fork()
+if not hog:
+    signal.alarm(60)
+    while True:
+        pass
+os.nice(19)
+print(f"up\\n{child}", flush=True)
+seen = os.waitpid(child, os.WUNTRACED)[1]
+print("stopped" if os.WIFSTOPPED(seen) else "ended", flush=True)
+"""
+"""A parent that watches one of its children for being stopped; on one processor with a busy one, it is slower to stop than its children."""
+
+
+@contextlib.contextmanager
+def tagged(*argv: str) -> Iterator[tuple[subprocess.Popen[str], Tree]]:
+    """A process that carries a tag of its own, with all that it starts."""
+    tag = f"{uuid.uuid4().hex[:16]}:run/task:1"
+    environ = {TAG_VARIABLE: tag, "PATH": os.environ["PATH"]}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "up\n"
+            yield process, Tree(tag)
+        finally:
+            processes.stop(tag, None, 0.0)
+            process.kill()
+
+
+def snapshot(tree: Tree) -> dict[tuple[int, int], tuple[set[str], int]]:
+    """Every member, the states of its threads, and the processor time that it has used, in ticks."""
+    found = {seen.key: seen for seen in freezing._members(tree)}
+    return {key: (freezing._states(key[0]), _ticks(key[0])) for key in found}
+
+
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_a_tree_that_forks_all_the_time_stands_still_and_goes_on() -> None:
+    with tagged(*python(RESTLESS)) as (process, tree):
+        done = suspend(tree)
+        assert done.moving == () and done.held >= 1
+        before = snapshot(tree)
+        assert len(before) == done.held
+        assert all(states <= freezing._STILL for states, _ in before.values())
+        assert freezing._states(process.pid) <= freezing._STOPPED | {"D"}
+        assert snapshot(tree) == before, "nobody was born, nobody ended, nobody worked"
+        assert suspend(tree).held == done.held, "twice is once"
+        assert snapshot(tree) == before
+        resume(tree)
+        used = before[next(key for key in before if key[0] == process.pid)][1]
+        wait_until(lambda: _ticks(process.pid) > used, "it goes on")
+        assert process.poll() is None
+
+
+def test_memory_is_kept() -> None:
+    with tagged(*python(COUNTER)) as (process, tree):
+        assert process.stdin is not None and process.stdout is not None
+        print("x", file=process.stdin, flush=True)
+        assert process.stdout.readline() == "1\n"
+        assert suspend(tree).held == 1
+        print("x", file=process.stdin, flush=True)
+        assert freezing._states(process.pid) == {"T"}
+        assert resume(tree) == 1
+        assert process.stdout.readline() == "2\n"
+
+
+def test_every_kind_of_child_is_held_and_the_runner_goes_on(lab: Lab) -> None:
+    attempt, pids = lab.family(*KINDS, grace_s=0.3)
+    runner = attempt.start()
+    family = pids()
+    who = processes.identity(runner.pid)
+    tree = Tree(attempt.spec.tag, who)
+    assert suspend(tree).held == len(KINDS) + 1
+    assert {kind: freezing._states(pid) for kind, pid in family.items()} == {kind: {"T"} for kind in KINDS}
+    assert not freezing._states(runner.pid) & freezing._STOPPED
+    runner.terminate()
+    assert runner.wait(60) == 143, "a suspended attempt can be ended, by its runner too"
+    assert attempt.record().why == "stopped"
+    assert [kind for kind, pid in family.items() if procfs.look(pid) is not None] == []
+
+
+def test_without_its_runner_a_tree_is_found_by_tag_and_mark(lab: Lab) -> None:
+    attempt, pids = lab.family("setsid", "clean")
+    runner = attempt.start()
+    family = pids()
+    who = processes.identity(runner.pid)
+    runner.kill()
+    runner.wait()
+    held = [freezing._states(pid) for pid in family.values() if suspend(Tree(attempt.spec.tag, who)).held]
+    assert held == [{"T"}, {"T"}]
+    resume(Tree(attempt.spec.tag, who))
+    wait_until(lambda: not any(freezing._states(pid) & {"T"} for pid in family.values()), "both go on")
+    assert processes.stop(attempt.spec.tag, who, 0.2).survivors == ()
+
+
+def test_what_a_person_had_stopped_stays_stopped() -> None:
+    family = "sleep 60 & stopped=$!; sleep 60 & kill -STOP $stopped; echo up; echo $stopped; wait"
+    with tagged("/bin/sh", "-c", family) as (process, tree):
+        assert process.stdout is not None
+        sleeper = int(process.stdout.readline())
+        wait_until(lambda: freezing._states(sleeper) == {"T"}, "it is stopped")
+        done = suspend(tree)
+        assert (done.held, [who.pid for who in done.before]) == (3, [sleeper])
+        resume(tree, done.before)
+        wait_until(lambda: freezing._states(process.pid) != {"T"}, "the shell goes on")
+        assert freezing._states(sleeper) == {"T"}
+        resume(tree)
+        wait_until(lambda: freezing._states(sleeper) != {"T"}, "unless it is told to go on too")
+
+
+def test_a_parent_that_watches_for_stopped_children_sees_none() -> None:
+    with tagged(*python(WATCHER)) as (process, tree):
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        for _ in range(10):
+            assert suspend(tree).held == 3
+            resume(tree)
+            wait_until(lambda: not freezing._states(process.pid) & {"T"}, "it goes on")
+        os.kill(child, signal.SIGKILL)
+        assert process.stdout.readline() == "ended\n"
+
+
+def test_a_bystander_moves_on() -> None:
+    with tagged(*python(COUNTER)) as (_, tree), tagged(*python(COUNTER)) as (other, _):
+        assert suspend(tree).held == 1
+        said, _ = other.communicate("x\n", timeout=30)
+        assert said == "1\n"
+
+
+def test_nobody_is_no_error() -> None:
+    tree = Tree(f"{uuid.uuid4().hex[:16]}:run/none:1", Identity(2**22 + 1, 1, processes.boot_id()))
+    assert suspend(tree) == freezing.Suspended(0)
+    assert resume(tree) == 0
+
+
+SUSPENDER = """
+import sys
+from supervisor.core.records import Identity
+from supervisor.host.freezing import Tree, suspend
+
+done = suspend(Tree("0123456789abcdef:run/none:1", Identity(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])))
+print(done.held, [who.pid for who in done.moving])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root stands for whom an agent became by sudo")
+def test_who_cannot_be_stopped_is_named() -> None:
+    with tagged("/bin/sh", "-c", "sleep 60 & echo up; echo $!; wait") as (process, _):
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        who = processes.identity(process.pid)
+        assert who is not None
+        argv = ["tools/as-user.sh", ".venv/bin/python", "-c", SUSPENDER, str(who.pid), str(who.ticks), who.boot_id]
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+        if "skipped, not run" in done.stderr:
+            pytest.skip(done.stderr.strip())
+        assert (done.returncode, done.stdout) == (0, f"0 [{child}]\n"), done.stderr
+        assert not freezing._states(child) & freezing._STOPPED
+
+
+def test_with_a_group_the_tree_is_frozen_at_once_and_whoever_left_it_by_a_signal(support: Support) -> None:
+    if not support.freeze:
+        pytest.skip("groups cannot be frozen here")
+    with group_of(support) as group, started(group, *python(COUNTER)) as inside, tagged(*python(COUNTER)) as (outside, tree):
+        assert inside.stdin is not None and inside.stdout is not None and inside.stdout.readline() == "up\n"
+        whole = Tree(tree.tag, None, group)
+        done = suspend(whole)
+        assert (done.held, done.moving, group.frozen(), freezing._states(outside.pid)) == (2, (), True, {"T"})
+        assert not freezing._states(inside.pid) & {"T"}, "it was not stopped by a signal, which its parent could see"
+        print("x", file=inside.stdin, flush=True)
+        resume(whole)
+        assert not group.frozen()
+        assert inside.stdout.readline() == "1\n"
+        wait_until(lambda: freezing._states(outside.pid) != {"T"}, "who left goes on too")
+
+
+def test_a_group_that_cannot_be_frozen_or_is_gone_leaves_it_to_signals(tmp_path: Path) -> None:
+    for group in (Group((tmp_path,)), Group((tmp_path / "gone",)), Group(())):
+        with tagged(*python(COUNTER)) as (process, tree):
+            whole = Tree(tree.tag, None, group)
+            assert suspend(whole).held == 1
+            assert freezing._states(process.pid) == {"T"}
+            assert resume(whole) == 1
+            assert process.communicate("x\n", timeout=30)[0] == "1\n"

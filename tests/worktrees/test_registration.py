@@ -1,0 +1,73 @@
+"""Our form of git's administration equals git's own, and unusual repositories are left to git."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from worktrees import registration
+from worktrees.registration import Registration
+from worktrees.repository import discover
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.worktrees.conftest import World
+
+
+def facts(top: Path, *, without: str) -> dict[str, bytes]:
+    """File -> bytes, with the worktree's own name taken out; of a reflog the oids only, because its author and time may differ."""
+    found = {str(file.relative_to(top)): file.read_bytes().replace(without.encode(), b"NAME") for file in top.rglob("*") if file.is_file()}
+    return {name: b" ".join(data.split()[:2]) if name == "logs/HEAD" else data for name, data in found.items()}
+
+
+@pytest.mark.parametrize("branch", ["topic", ""])
+@pytest.mark.parametrize("form", ["sha1", "sha256"])
+def test_both_forms_are_equal(world: World, branch: str, form: str) -> None:
+    path = world.tmp / "repo"
+    path.mkdir()
+    world.sh(path, "init", "-q", f"--object-format={form}")
+    world.commit(path)
+    repo = discover(world.git, path)
+    wanted = Registration(world.tmp / "ours", b"being made", repo.head, branch and f"{branch}/ours")
+    theirs = replace(wanted, path=world.tmp / "theirs", branch=branch and f"{branch}/theirs")
+    for one in (wanted, theirs):
+        if one.branch:
+            world.sh(path, "branch", one.branch)
+    mine = registration.add(repo, wanted)
+    registration._by_git(repo, theirs)
+    gits = repo.common_dir / "worktrees" / "theirs"
+    assert facts(mine, without="ours") == facts(gits, without="theirs")
+    assert facts(wanted.path, without="ours") == facts(theirs.path, without="theirs")
+    listed = world.sh(path, "worktree", "list", "--porcelain").rstrip().split("\n\n")
+    assert listed[1].replace("ours", "NAME") == listed[2].replace("theirs", "NAME")
+    assert "locked being made" in listed[1]
+    world.sh(wanted.path, "reset", "-q", "--hard")
+    assert world.sh(wanted.path, "status", "--porcelain") == ""
+    assert world.sh(path, "fsck") == ""
+
+
+@pytest.mark.parametrize("key", ["extensions.worktreeConfig", "core.sharedRepository", "core.sparseCheckout"])
+def test_unusual_repositories_are_left_to_git(world: World, key: str) -> None:
+    path = world.make()
+    world.sh(path, "config", key, "true")
+    repo = discover(world.git, path)
+    assert registration._is_unusual(repo)
+    admin = registration.add(repo, Registration(world.tmp / "tree", b"being made", repo.head))
+    assert admin == repo.common_dir / "worktrees" / "tree"
+    assert registration.lock_reason(admin) == b"being made"
+
+
+def test_a_taken_name_gets_a_number_and_an_empty_one_is_taken_over(world: World) -> None:
+    repo = world.repo()
+    for name in ("a", "b"):
+        (world.tmp / name).mkdir()
+    first = registration.add(repo, Registration(world.tmp / "a" / "tree", b"one", repo.head))
+    second = registration.add(repo, Registration(world.tmp / "b" / "tree", b"two", repo.head))
+    assert (first.name, second.name) == ("tree", "tree1")
+    (repo.common_dir / "worktrees" / "other").mkdir()
+    assert registration.add(repo, Registration(world.tmp / "other", b"three", repo.head)).name == "other"
+    assert registration.find(repo, world.tmp / "b" / "tree", b"two") == second
+    assert world.sh(repo.root, "worktree", "list").count("\n") == 3

@@ -1,0 +1,65 @@
+"""What an environment's files are made of: the frozen template below, the attempt's own layer above. Plain text: a row of the ledger."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from worktrees.git import open_plain, write_atomically
+
+_RECORD = "layers.json"
+_RECORD_MAX = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Absolute paths. `lower` is the template's tree; `upper` and `work` are "" where the files are the worktree's own."""
+
+    backend: str
+    lower: str
+    upper: str = ""
+    work: str = ""
+
+    @property
+    def template(self) -> Path:
+        """Where the template lies."""
+        return Path(self.lower).parent
+
+    def options(self, *, user: bool) -> str:
+        """The data of mount(2) for a writable overlay. `user`: for a mount in a user namespace, where renaming a directory of the lower
+        layer answers EXDEV, as it does between file systems; without it such a rename works."""
+        own = "userxattr" if user else "redirect_dir=on,metacopy=off"
+        return f"lowerdir={_escaped(self.lower)},upperdir={_escaped(self.upper)},workdir={_escaped(self.work)},index=off,{own}"
+
+    def view_options(self) -> str:
+        """The data of mount(2) for a read-only view of both layers, in a user namespace: it never writes, so it may stand beside a live
+        mount of the same layers."""
+        return f"lowerdir={_escaped(self.upper)}:{_escaped(self.lower)},index=off,userxattr"
+
+
+def beside(path: Path) -> Path:
+    """The directory of ours that belongs to the environment at `path`: its layers, and the record of them."""
+    return path.with_name(f".{path.name}")
+
+
+def record(path: Path, layers: Layers) -> None:
+    """Make `beside(path)` (0700) and write the record. Raises OSError."""
+    folder = beside(path)
+    folder.mkdir(mode=0o700)
+    write_atomically(folder / _RECORD, json.dumps({"schema": 1, **asdict(layers)}).encode())
+
+
+def recorded(path: Path) -> Layers | None:
+    """The layers of the environment at `path`; None when it has none. Raises OSError or ValueError when the record is damaged."""
+    file = beside(path) / _RECORD
+    if not file.exists():
+        return None
+    with open_plain(file) as data:
+        shape = json.loads(data.read(_RECORD_MAX))
+    return Layers(*(str(shape[name]) for name in ("backend", "lower", "upper", "work")))
+
+
+def _escaped(path: str) -> str:
+    """overlayfs splits its options at commas, and the lower directories at colons."""
+    return path.replace("\\", "\\\\").replace(",", "\\,").replace(":", "\\:")

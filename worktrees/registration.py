@@ -1,0 +1,125 @@
+"""git's own administration of one worktree: made in git's order, found again after a crash, and compared with what we wrote.
+
+git writes the `locked` file before anything else of a worktree, so a reason of ours in that file says whose half-made worktree this is.
+
+In an ordinary repository the files are written here instead of by `git worktree add`: a process less, which is most of the time that a
+warm environment takes. A repository with an unusual layout (another store of refs, per-worktree configuration, sparse checkout,
+shared modes) is left to git. A test holds both forms equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core.errors import ToolFailed
+from worktrees.backends import trees
+from worktrees.git import open_plain, wrap_os_errors
+from worktrees.repository import Repository
+
+COMMONDIR = b"../..\n"
+_LINK_MAX = 8192
+_PLAIN_EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone", "extensions.noop", "extensions.preciousobjects"})
+_LEFT_TO_GIT = frozenset({"core.sparsecheckout", "core.sharedrepository"})
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What to register: a worktree at `path` whose HEAD is `branch` (a short name; "" is detached), which stands on commit `oid`."""
+
+    path: Path
+    reason: bytes
+    """Why it is locked from the first moment on."""
+    oid: str
+    branch: str = ""
+
+
+def add(repo: Repository, wanted: Registration) -> Path:
+    """Register a worktree without files; hold the repository's lock. Returns git's directory for it.
+
+    Raises ToolFailed, HostError or DiskFull.
+    """
+    if _is_unusual(repo):
+        _by_git(repo, wanted)
+        link = read_link(wanted.path / ".git")
+        return Path(os.fsdecode(link.removeprefix(b"gitdir: ").removesuffix(b"\n")))
+    with wrap_os_errors(wanted.path):
+        return _by_hand(repo, wanted)
+
+
+def find(repo: Repository, path: Path, making: bytes) -> Path | None:
+    """git's directory for the worktree at `path`: the one that names it, or that we were making for it (reason `making`) when we died."""
+    link = os.fsencode(path) + b"/.git\n"
+    for admin in (repo.common_dir / "worktrees").glob(f"{path.name}*"):
+        if read_link(admin / "gitdir") == link:
+            return admin
+        if lock_reason(admin) == making and not (admin / "gitdir").exists():
+            return admin
+    return None
+
+
+def clear(path: Path, admin: Path) -> None:
+    """Remove a half-made worktree, its administration last. Only for one that was never handed out: nobody but us ever wrote in it."""
+    if read_link(admin / "gitdir") and path.is_dir() and not path.is_symlink():
+        trees.remove(path)
+    with contextlib.suppress(OSError):
+        path.rmdir()  # git makes the directory a moment before it records it
+    shutil.rmtree(admin)
+
+
+def lock_reason(admin: Path) -> bytes:
+    """Why the worktree is locked; b"" when it is not."""
+    return read_link(admin / "locked").removesuffix(b"\n")
+
+
+def read_link(file: Path) -> bytes:
+    """A small regular file; b"" when it is anything else."""
+    try:
+        with open_plain(file) as data:
+            return data.read(_LINK_MAX)
+    except OSError:
+        return b""
+
+
+def _is_unusual(repo: Repository) -> bool:
+    names = repo.git.configured(repo.store)
+    extensions = {name for name in names if name.startswith("extensions.")}
+    return bool(extensions - _PLAIN_EXTENSIONS or names & _LEFT_TO_GIT)
+
+
+def _by_git(repo: Repository, wanted: Registration) -> None:
+    head = (wanted.branch,) if wanted.branch else ("--detach", wanted.oid)
+    *flags, commit = head
+    lock = ("--lock", "--reason", os.fsdecode(wanted.reason))
+    repo.git.run(repo.store, "worktree", "add", "--no-checkout", *lock, *flags, str(wanted.path), commit)
+
+
+def _by_hand(repo: Repository, wanted: Registration) -> Path:
+    admin = _new_directory(repo.common_dir / "worktrees", wanted.path.name)
+    (admin / "locked").write_bytes(wanted.reason + b"\n")
+    wanted.path.mkdir()
+    (admin / "gitdir").write_bytes(os.fsencode(wanted.path) + b"/.git\n")
+    (wanted.path / ".git").write_bytes(b"gitdir: " + os.fsencode(admin) + b"\n")
+    (admin / "HEAD").write_text(f"ref: refs/heads/{wanted.branch}\n" if wanted.branch else f"{wanted.oid}\n")
+    (admin / "commondir").write_bytes(COMMONDIR)
+    (admin / "logs").mkdir()
+    nobody = "0" * len(wanted.oid)
+    (admin / "logs" / "HEAD").write_text(f"{nobody} {wanted.oid} nightcrew <nightcrew@localhost> {int(time.time())} +0000\n")
+    return admin
+
+
+def _new_directory(parent: Path, name: str) -> Path:
+    """The first of `name`, `name1`, `name2` … that is free, as git chooses. An empty one is what a kill at this very place left."""
+    parent.mkdir(exist_ok=True)
+    for number in range(1000):
+        admin = parent / (f"{name}{number}" if number else name)
+        with contextlib.suppress(OSError):
+            admin.rmdir()
+        with contextlib.suppress(FileExistsError):
+            admin.mkdir()
+            return admin
+    raise ToolFailed("no name is free for a worktree", on=str(parent / name), hint="git worktree prune")
