@@ -229,7 +229,7 @@ def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
         child.wait()
 
 
-def shell_task(name: str, command: str, **keys: object) -> str:
+def shell_task(name: str, command: str | list[str], **keys: object) -> str:
     """One `[[tasks]]` table of a plan."""
     lines = [f"{key} = {_toml(value)}" for key, value in {"id": name, "command": command, **keys}.items()]
     return "[[tasks]]\n" + "\n".join(lines) + "\n"

@@ -126,19 +126,8 @@ def clear(repo: Repository, place: Path) -> None:
                 trees.remove(place)
 
 
-def clear(repo: Repository, place: Path) -> None:
-    """Remove what a build that died left at `place`, git's record of it included; a finished template stays. Raises HostError."""
-    place = Path(os.path.realpath(place))
-    if not place.exists():
-        return
-    with _locked(place):
-        if not (place / "template.json").exists():
-            _clear(repo, place)
-            shutil.rmtree(place)
-
-
 def load(place: Path) -> Template:
-    """The template at `place`, compared with its fingerprint: names, sizes and times of every file, about 40 ms for 13,000.
+    """The template at `place`, compared with its fingerprint: names, sizes and times of every file, about 0.2 s for 13,000.
 
     Raises NotFound when there is none or it is half-made, HostError when it was changed or is damaged.
     """

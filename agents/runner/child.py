@@ -78,6 +78,8 @@ def _become_agent(spec: "Spec", streams: dict[int, int], parent: int, told: int)
         _die_with(parent)
         step = "stdin"
         _connect(spec, streams, told)
+        step = "control group"
+        _join(spec.join)
         step = f"working directory {os.fsdecode(spec.cwd)}"
         os.chdir(spec.cwd)
         step = "sandbox"
@@ -134,6 +136,14 @@ def _connect(spec: "Spec", streams: dict[int, int], told: int) -> None:
         os.dup2(ours, handle)
     os.closerange(3, told)
     os.closerange(told + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _join(files: list[bytes]) -> None:
+    """Be in these control groups, and with us all that we fork. The sandbox hides the files."""
+    for file in files:
+        handle = os.open(file, os.O_WRONLY)
+        os.write(handle, b"0")
+        os.close(handle)
 
 
 def _environment(spec: "Spec") -> dict[bytes, bytes]:

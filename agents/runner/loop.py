@@ -27,6 +27,8 @@ _LEFTOVER_GRACE_S = 0.5  # between TERM and KILL for what an agent left running 
 _CHUNK = 65536  # a pipe's capacity
 _DRAIN_READS = 64  # 4 MiB: more than any pipe holds (1 MiB), so only a survivor that cannot be killed reaches it
 _HOLD_TICK_S = 0.01  # between two looks for the file that lets a held command begin
+_STILL_TICK_S = 0.05  # between two looks at whether a suspended agent whose time is nearly over goes on
+_YEAR_S = 365 * 86400.0
 _PANE_TICK_S = 0.02
 _PANE_LAST_S = 0.2
 _REASONS: dict[int, str] = {signal.SIGTERM: "stopped", signal.SIGINT: "stopped", signal.SIGHUP: "hangup"}
@@ -101,9 +103,22 @@ class Attempt:
         while self._status is None and not self._asked:
             left = self._began + self._spec.timeout_s - time.monotonic() if self._spec.timeout_s > 0 else None
             if left is not None and left <= 0:
-                return "timeout"
+                left += self._stood_still()
+                if left <= 0:
+                    return "timeout"
+                left = max(left, _STILL_TICK_S)
             self._turn(left)
         return self._asked or "exit"
+
+    def _stood_still(self) -> float:
+        """Seconds for which the supervisor had the agent suspended: they are no part of its time."""
+        try:
+            with open("suspended", "rb") as file:
+                seconds, since = map(float, file.read(100).split())
+        except (OSError, ValueError):  # it never was, or this is no record of ours
+            return 0.0
+        total = seconds + (time.monotonic() - since if since else 0.0)
+        return total if 0 <= total < _YEAR_S else 0.0  # without a sandbox the agent can write it too
 
     def _stop_tree(self, grace_s: float) -> None:
         """Nobody of the tree outlives its agent: first what is below us (no orphan can leave, we are its subreaper), then whatever

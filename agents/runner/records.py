@@ -19,8 +19,8 @@ class Spec:
     """`launch.spec`, with paths and everything that is handed to `execve` still in bytes."""
 
     __slots__ = (
-        "argv", "cores", "cwd", "env", "epoch", "grace_s", "hint_socket", "hold", "log_max", "mark", "mode", "nice", "policy", "rlimits",
-        "stdin", "tag", "task", "timeout_s", "warm", "wrap",
+        "argv", "cores", "cwd", "env", "epoch", "grace_s", "hint_socket", "hold", "join", "log_max", "mark", "mode", "nice", "policy",
+        "rlimits", "stdin", "tag", "task", "timeout_s", "warm", "wrap",
     )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
@@ -46,9 +46,10 @@ class Spec:
             self.mark = int(one[b"mark"])
             self.hint_socket = one[b"hint_socket"]
             self.hold = one[b"hold"]
-            self.warm = one.get(b"warm") == b"True"  # these three are missing in what an older supervisor wrote
+            self.warm = one.get(b"warm") == b"True"  # these four are missing in what an older supervisor wrote
             self.policy = one.get(b"policy", b"")
             self.wrap = many.get(b"wrap", [])
+            self.join = many.get(b"join", [])
             self.env = dict(_pair(text) for text in many.get(b"env", []))
             self.cores = [int(text) for text in many.get(b"core", [])]
             self.rlimits = [(name.decode("ascii"), int(number)) for name, number in map(_pair, many.get(b"rlimit", []))]

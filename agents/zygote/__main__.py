@@ -79,7 +79,7 @@ def _start_clean(words: list[str], names: list[str]) -> None:
     environment |= {"LC_CTYPE": "C.UTF-8", "NIGHTCREW_ROOM": "." * 256}  # LC_ALL=C would turn Python's UTF-8 mode on for every fork
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
-    os.execve(sys.executable, [sys.executable, "-I", "-m", "agents.zygote", *words, "--room", "." * _ROOM], environment)  # noqa: S606 - no shell
+    os.execve(sys.executable, [sys.executable, "-I", "-B", "-m", "agents.zygote", *words, "--room", "." * _ROOM], environment)  # noqa: S606 - no shell
 
 
 def _quiet() -> None:

@@ -34,7 +34,8 @@ class Wanted:
 
     def argv(self, place: Place) -> list[str]:
         """The command of such a zygote."""
-        words = [sys.executable, "-I", "-m", "agents.zygote", os.fspath(place.socket)]
+        # -B: what it imports may lie in a frozen template, where nothing may be written. Forks do as their own options say.
+        words = [sys.executable, "-I", "-B", "-m", "agents.zygote", os.fspath(place.socket)]
         words += ["--preload", ",".join(self.preload), "--env", ",".join(self.env)]
         return words + [word for entry in self.path for word in ("--path", entry)]
 

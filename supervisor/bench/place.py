@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from agents import zygote
 from agents.tmux import Tmux
 from supervisor.core.errors import HostError, ToolFailed
 from supervisor.core.records import Identity
@@ -79,12 +80,17 @@ def make_repository(path: Path, seed: int, files: int = FILES) -> int:
 
 
 def end_server(home: Home) -> None:
-    """End the tmux server of `home` and all that runs below it, each by its identity. Raises HostError for what will not end."""
+    """End the tmux server and the warm processes of `home` and all that runs below them, each by its identity. Raises HostError for what
+    will not end."""
     with Tmux(home.tmux_socket) as tmux:
         pid = tmux.server_pid()
     server = processes.identity(pid) if pid is not None else None
     if server is not None:
         _end(server)
+    for socket in (home.run_dir / "z").glob("*.z"):  # their agents are not below the server
+        record = zygote.find(zygote.Place(socket))
+        if record is not None:
+            _end(record.identity)
     shutil.rmtree(home.run_dir, ignore_errors=True)  # not below `home` when that path is too long for a socket
 
 

@@ -28,6 +28,7 @@ from supervisor.bench.ours import Crew, Ours
 from supervisor.bench.place import FILES, make_repository
 from supervisor.bench.plain import Plain
 from supervisor.host import cores, placement
+from worktrees.backends import trees
 
 MB = 10**6
 Say = Callable[[str], None]
@@ -81,7 +82,7 @@ def private_place(under: Path | None) -> Iterator[Path]:
     try:
         yield root
     finally:
-        shutil.rmtree(root)
+        trees.remove(root)  # also what a template write-protected, and nothing through a mount
 
 
 def _spawns(ours: Ours, plain: Plain, options: Options, say: Say) -> tuple[dict[str, Any], Crew]:

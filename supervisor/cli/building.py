@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from supervisor.cli import common
 from supervisor.core.errors import NotRunning, ToolFailed, one_line
-from supervisor.core.snapshots import Snapshot, SnapshotState, staleness
+from supervisor.core.snapshots import Snapshot, SnapshotState, overriding, staleness
 from supervisor.host.paths import Home
 from supervisor.ledger import snapshots, store
 
@@ -25,13 +25,15 @@ LOOK_S = 0.2
 def build(home: Home, order: Order) -> Snapshot:
     """Have the supervisor make it, printing what its commands print (on stderr) until it is ready; the snapshot.
 
-    Raises Refused when it is there already or being made, ToolFailed when a command failed, NotRunning when the supervisor went away.
+    One that is there stays as it is; one that somebody else has made now is waited for.
+    Raises ToolFailed when a command failed, NotRunning when the supervisor went away.
     """
     from supervisor.daemon import lock, protocol, start
 
     start.ensure_running(home, common.settings_file(), common.say)
     begun = protocol.call(home.daemon_socket, "snapshot", {"do": "create", "order": order.to_wire()})
-    common.say(f"making snapshot {order.spec.name} of {order.base_oid[:12]}; Ctrl-C leaves it being made")
+    if begun["new"]:
+        common.say(f"making snapshot {order.spec.name} of {order.base_oid[:12]}; Ctrl-C leaves it being made")
     with contextlib.closing(store.connect_readonly(home.ledger)) as db, contextlib.closing(_Tail(Path(begun["log"]))) as tail:
         while True:
             row = snapshots.find(db, begun["id"], order.project)
@@ -43,7 +45,8 @@ def build(home: Home, order: Order) -> Snapshot:
             time.sleep(LOOK_S)
     if row.state is SnapshotState.FAILED:
         raise ToolFailed("no snapshot was made", on=order.spec.name, why=row.reason, kept="nothing of it", hint=f"less {begun['log']}")
-    common.say(f"snapshot {row.spec.name} is ready: {row.setup_s:.1f} s to set up, {row.freeze_s:.2f} s to freeze")
+    took = f"{row.setup_s:.1f} s to set up, {row.freeze_s:.2f} s to freeze" if begun["new"] else "it was made of the same before"
+    common.say(f"snapshot {row.spec.name} is ready: {took}")
     return row
 
 
@@ -51,7 +54,8 @@ def ready_for(home: Home, submission: Submission) -> None:
     """Make the snapshots that tasks of `submission` name and that are not there, or are made of something else than now.
 
     One that differs in nothing but its base commit is used as it is: what differs is checked out in each environment.
-    Raises as `build`, and NotFound for a name that neither the project file nor the ledger knows.
+    Raises as `build`, NotFound for a name that neither the project file nor the ledger knows, and Refused for a task that asks for other
+    resources than its memory snapshot has; nothing is made then.
     """
     names = dict.fromkeys(task.snapshot for task in submission.spec.tasks if task.snapshot)
     if not names:
@@ -59,10 +63,16 @@ def ready_for(home: Home, submission: Submission) -> None:
     from supervisor.daemon import snapshot_order, submit
 
     place = submit.workplace(Path(submission.root))
+    orders = {}
     for name in names:
         row = _known(home, name, submission.project)
         known = place.project.snapshots.get(name) or (row.spec if row else None)
-        wanted = snapshot_order.order(known or snapshot_order.asked_for(name, place, {}), place, submission.base_oid, os.environ)
+        spec = known or snapshot_order.asked_for(name, place, {})
+        for task in submission.spec.tasks:
+            if task.snapshot == name and (refusal := overriding(spec, task)) is not None:
+                raise refusal
+        orders[name] = row, snapshot_order.order(spec, place, submission.base_oid, os.environ)
+    for name, (row, wanted) in orders.items():
         if row is not None and row.state is SnapshotState.READY:
             changed = staleness(row, wanted.spec, row.base_oid, wanted.digests)
             if not changed:

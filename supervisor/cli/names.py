@@ -64,6 +64,13 @@ def snapshot_name(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [word for (word,) in rows if word.startswith(incomplete) and word not in ((given,) if isinstance(given, str) else given)]
 
 
+def environment_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
+    """Every environment that has a name."""
+    name = "json_extract(spec, '$.environment')"
+    rows = _rows(f"SELECT {name} FROM task WHERE {name} != '' GROUP BY 1 ORDER BY max(ord) DESC LIMIT {NEWEST}")  # noqa: S608 - our own
+    return [word for (word,) in rows if word.startswith(incomplete)]
+
+
 def kind_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
     """Kinds of agent that take a command."""
     from agents.kinds import kinds
@@ -81,6 +88,12 @@ unfinished_name = _completes(*_UNFINISHED)
 """What can be waited for or killed."""
 running_name = _completes(TaskState.RUNNING, also=("supervisor",))
 """What has a pane."""
+agent_name = _completes(TaskState.RUNNING)
+"""What can stand still."""
+suspended_name = _completes(
+    TaskState.RUNNING, only="EXISTS (SELECT 1 FROM attempt a WHERE a.task = task.id AND a.epoch = task.epoch AND a.suspended IS NOT NULL)"
+)
+"""What stands still."""
 done_name = _completes(
     TaskState.DONE,
     only="EXISTS (SELECT 1 FROM attempt a WHERE a.task = task.id AND a.epoch = task.epoch AND a.branch IS NOT NULL AND a.removed IS NULL)",

@@ -32,6 +32,8 @@ class Attempt:
     """Why it is being stopped: `cancelled` (a person asked), `timeout`, or empty."""
     held: bool = False
     """Its runner is up, or will be, and waits for `Begin` before it starts the command."""
+    suspended: bool = False
+    """A person had its tree stand still: it keeps its slot, and has no deadline meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,30 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitPassed:
+    """The attempt has used more than it may of something that nobody but us looks at."""
+
+    task: str
+    epoch: int
+    why: str
+    """Which limit, in plain words."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendAsked:
+    """A person wants the task's agent to stand still."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAsked:
+    """A person wants a suspended agent to go on."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
 class RetryAsked:
     """A person wants a finished task run again."""
 
@@ -145,7 +171,19 @@ class TrafficChanged:
     """Nothing is served before a limit's reset."""
 
 
-Event = Submitted | Started | TreeGone | Secured | CancelAsked | RetryAsked | AdmissionChanged | TrafficChanged
+Event = (
+    Submitted
+    | Started
+    | TreeGone
+    | Secured
+    | LimitPassed
+    | CancelAsked
+    | SuspendAsked
+    | ResumeAsked
+    | RetryAsked
+    | AdmissionChanged
+    | TrafficChanged
+)
 
 
 # Commands -----------------------------------------------------------------------------------------------------------------------
@@ -184,6 +222,22 @@ class Stop:
     task: str
     epoch: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Commit that a person wants it to stand still, then stop it there."""
+
+    task: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Commit that it shall go on, then let it. Until that is done the ledger keeps what the suspend found."""
+
+    task: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +280,4 @@ class Revive:
     cause: str
 
 
-Command = Start | MarkRunning | Begin | Stop | Collect | Finish | SetState | Revive
+Command = Start | MarkRunning | Begin | Stop | Suspend | Resume | Collect | Finish | SetState | Revive

@@ -21,7 +21,10 @@ from supervisor.core.crew import (
     Crew,
     Event,
     Finish,
+    LimitPassed,
     MarkRunning,
+    Resume,
+    ResumeAsked,
     RetryAsked,
     Revive,
     Secured,
@@ -30,10 +33,13 @@ from supervisor.core.crew import (
     Started,
     Stop,
     Submitted,
+    Suspend,
+    SuspendAsked,
     Task,
     TrafficChanged,
     TreeGone,
 )
+from supervisor.core.recovery import LIMIT
 from supervisor.core.scheduler import held_back, pick
 from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, backoff_s, task_after
 
@@ -97,8 +103,14 @@ class _Board:
                 self._with_attempt(task, epoch, lambda found, attempt: self._tree_gone(found, attempt, end, cause))
             case Secured(task, epoch, end, cause):
                 self._with_attempt(task, epoch, lambda found, attempt: self._secured(found, attempt, end, cause))
+            case LimitPassed(task, epoch, why):
+                self._with_attempt(task, epoch, lambda found, attempt: self._limit_passed(found, attempt, why))
             case CancelAsked(task):
                 self._cancel(task)
+            case SuspendAsked(task):
+                self._suspend(task)
+            case ResumeAsked(task):
+                self._resume(task)
             case RetryAsked(task):
                 self._retry(task)
             case AdmissionChanged(admitting):
@@ -193,6 +205,10 @@ class _Board:
         if state in FINAL:
             self._unblock(self._dependents_of(task.id))
 
+    def _limit_passed(self, task: Task, attempt: Attempt, why: str) -> None:
+        if attempt.state is AttemptState.RUNNING:
+            self._stop(task, attempt, f"{LIMIT}{why}")
+
     # People ----------------------------------------------------------------------------------------------------------------------
 
     def _cancel(self, task_id: str) -> None:
@@ -208,6 +224,19 @@ class _Board:
             # It is ending for a reason of its own, and that stays its end; but whatever that is, it shall not run again.
             self.tasks[task_id] = replace(task, attempt=replace(task.attempt, stop_why=CANCELLED))
             self.commands.append(Stop(task_id, task.attempt.epoch, CANCELLED))
+
+    def _suspend(self, task_id: str) -> None:
+        task = self.tasks.get(task_id)
+        if task is not None and may_suspend(task) and task.attempt is not None:
+            self.tasks[task_id] = replace(task, attempt=replace(task.attempt, suspended=True))
+            self.commands.append(Suspend(task_id, task.attempt.epoch))
+
+    def _resume(self, task_id: str) -> None:
+        task = self.tasks.get(task_id)
+        if task is not None and task.attempt is not None and task.attempt.suspended and task.attempt.state is AttemptState.RUNNING:
+            # Its runner knows what is left of its time; the backstop counts anew, as after a restart.
+            self.tasks[task_id] = replace(task, attempt=replace(task.attempt, suspended=False, since=self.now))
+            self.commands.append(Resume(task_id, task.attempt.epoch))
 
     def _retry(self, task_id: str) -> None:
         task = self.tasks.get(task_id)
@@ -228,7 +257,7 @@ class _Board:
     def enforce_deadlines(self) -> None:
         for task in list(self.tasks.values()):
             attempt = task.attempt
-            if attempt is None or attempt.state is not AttemptState.RUNNING or attempt.held or not task.timeout_s:
+            if attempt is None or attempt.state is not AttemptState.RUNNING or not task.timeout_s or attempt.held or attempt.suspended:
                 continue
             if self.now - attempt.since > task.timeout_s + TIMEOUT_BACKSTOP_S:
                 self._stop(task, attempt, "timeout")
@@ -258,6 +287,12 @@ class _Board:
             for task, attempt in group:
                 self.tasks[task.id] = replace(task, attempt=replace(attempt, held=False, since=self.now))
                 self.commands.append(Begin(task.id, attempt.epoch))
+
+
+def may_suspend(task: Task) -> bool:
+    """Whether its agent runs and does not stand still already. One that is held has not begun, so there is nothing to hold."""
+    attempt = task.attempt
+    return attempt is not None and attempt.state is AttemptState.RUNNING and not attempt.held and not attempt.suspended
 
 
 def _on_its_way(task: Task) -> bool:

@@ -7,6 +7,7 @@ An attempt's directory, `runs/<run>/<task>/<epoch>/`:
     exit.json      runner -> daemon   written by rename: how the agent ended; its presence ends the attempt
     result.json    daemon -> people   the judged result, schema 1
     begin          daemon -> runner   empty; lets a held attempt's command begin
+    suspended      daemon -> runner   `SECONDS SINCE`: how long the agent stood still, and since when (monotonic); 0: it goes on
     after.json     daemon -> agent    what the tasks it comes after came to
     stdout.log stderr.log screen.txt diff.patch prompt.md out/
 
@@ -67,6 +68,9 @@ class LaunchSpec:
     process enters before its own code. Empty: none. `cwd` must be a directory in it."""
     wrap: tuple[str, ...] = ()
     """Words put before `argv`, such as bubblewrap's with its options. With these or a policy, a status of 128+n is recorded as signal n."""
+    join: tuple[str, ...] = ()
+    """Absolute paths of files by which a process joins control groups: the agent's process writes `0` to each before its own code. Where
+    that fails it does not start."""
     mark: int = 0
     """Value of the inherited rlimit mark, see `mark`; 0 means do not set one."""
     hold: str = ""
@@ -86,7 +90,7 @@ def write_spec(spec: LaunchSpec) -> bytes:
             entries += [("rlimit", f"{name}={number}") for name, number in value]
         elif item.name == "cores":
             entries += [("core", str(number)) for number in value]
-        elif item.name in ("argv", "wrap"):
+        elif item.name in ("argv", "wrap", "join"):
             entries += [(item.name, text) for text in value]
         else:
             entries.append((item.name, str(value)))

@@ -14,6 +14,8 @@ from supervisor.core.records import Exit
 from supervisor.core.states import End
 
 SERVER_DIED = "the tmux server died"
+LIMIT = "limit: "
+"""How `stop_why` begins when the supervisor stopped it for a limit that it had passed; which one follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,12 @@ def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
     signal that the agent then died of was ours. `server_died` tells a closed session (a person's doing: final) from a dead
     tmux server (nobody's: re-run).
     """
-    if stop_why == "timeout" and record.why == "exit" and record.code is not None:
+    if (stop_why == "timeout" or stop_why.startswith(LIMIT)) and record.why == "exit" and record.code is not None:
         stop_why = ""  # it had ended by itself before we came: a daemon that slept looks at the clock before it looks at the record
     if stop_why == "timeout" or record.why == "timeout":
         return End.TIMEOUT, f"stopped after {record.duration_s:.0f} s"
     if stop_why:
-        return End.CANCELLED, stop_why
+        return stopped(stop_why)
     if record.why == "hangup":
         return (End.LOST, SERVER_DIED) if server_died else (End.CANCELLED, "its session was closed by hand")
     if record.why == "stopped":
@@ -69,3 +71,10 @@ def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
     if record.signal is not None:
         return End.FAILED, f"killed by signal {record.signal}"
     return (End.DONE, "") if record.code == 0 else (End.FAILED, f"exit code {record.code}")
+
+
+def stopped(why: str) -> tuple[End, str]:
+    """How an attempt ended that we stopped for the reason `why` of the ledger, and why in a few words."""
+    if why == "timeout":
+        return End.TIMEOUT, why
+    return (End.FAILED, why.removeprefix(LIMIT)) if why.startswith(LIMIT) else (End.CANCELLED, why)

@@ -91,6 +91,9 @@ class Policy:
     """Sockets that nobody inside can connect to, where nothing else hides them: read-only does not keep anybody from that."""
     devices: tuple[str, ...] = ()
     """Device files beside null, zero, full, random, urandom, tty and new pseudo-terminals."""
+    overlay: tuple[str, str] | None = None
+    """A directory, and the options of the overlay that is mounted there before all else: in a user namespace it can be seen by nobody
+    outside. Only Executor.NAMESPACES does it."""
     network: Network = Network.HOST
     hosts: tuple[str, ...] = ()
     """Names, or `*.name` for all below it, that the proxy lets through. Only with Network.GATEWAY."""
@@ -179,6 +182,8 @@ class Places:
     devices: tuple[str, ...] = ()
     root: bool = False
     """Whether the agent is root."""
+    overlay_options: str = ""
+    """Of the overlay that the worktree is, when nobody but the agent's own namespace can mount it."""
 
 
 def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gateway_port: int, exists: Callable[[str], bool]) -> Policy:
@@ -196,6 +201,7 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
         tmp=f"{places.attempt}/tmp",
         masked=places.foreign_sockets,
         devices=places.devices,
+        overlay=(places.worktree, places.overlay_options) if places.overlay_options else None,
         network=access,
         hosts=hosts,
         gateway_socket=places.gateway_socket if access is Network.GATEWAY and gateway_port else "",

@@ -43,6 +43,8 @@ class TaskSpec:
     """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
     snapshot: str = ""
     """Name of the snapshot that its environment is made from; empty: a worktree and no more."""
+    environment: str = ""
+    """Name under which what it leaves can be opened again, by `nightcrew fork --reopen`; empty: it has none."""
     sandbox: int | None = None
     """Isolation tier, 0 to 2, that it must have; None: the best that works here."""
     network: bool = True

@@ -23,17 +23,20 @@ from supervisor.core import records, recovery, result
 from supervisor.core.errors import DiskFull, NightcrewError
 from supervisor.core.records import Exit, Started
 from supervisor.core.recovery import Life, Verdict
-from supervisor.core.snapshots import Snapshot, SnapshotKind
+from supervisor.core.snapshots import Snapshot, SnapshotKind, SnapshotSpec
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
 from supervisor.daemon import isolation, kind_protocol, launch_files, spent
 from supervisor.daemon.access import Access
 from supervisor.daemon.isolation import Isolation
+from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import files, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
+from supervisor.host.freezing import Tree
+from supervisor.host.sandbox import places
 from supervisor.ledger.ledger import AttemptRow, LaunchRow
 from worktrees import environments, guard, merge, removal, rescue
 from worktrees.backends.layers import Layers
@@ -93,11 +96,12 @@ def facts(made: Environment) -> dict[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Warmth:
-    """What lets an attempt start warm, and confined."""
+    """What lets an attempt start warm, confined, and inside its limits."""
 
     snapshots: SnapshotDesk
     zygotes: Zygotes
     isolation: Isolation
+    limits: LimitDesk
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,8 @@ class Ordered:
 
     argv: list[str]
     tier: int
+    limits: str
+    """What holds each limit that its task asks for, in words."""
 
 
 class Attempts:
@@ -139,7 +145,9 @@ class Attempts:
         """Its worktree at the run's base commit, made from the snapshot `lent` if there is one. Raises Refused when the branch belongs to
         somebody else, HostError when the snapshot is damaged, ToolFailed or DiskFull."""
         root = self._home.worktrees / launch.project
-        warm = self._warmth.snapshots.warm(lent, root) if lent is not None else None
+        attended = kinds()[launch.spec.kind].mode == "terminal"
+        shared = not self._warmth.isolation.mounts_overlays(launch.spec, attended=attended)
+        warm = self._warmth.snapshots.warm(lent, root, shared=shared) if lent is not None else None
         made = environments.create(self._repository(launch), task, epoch, launch.base_oid, root, warm=warm)
         failpoint("launch.environment")
         return made
@@ -154,11 +162,13 @@ class Attempts:
         attended = kinds()[launch.spec.kind].mode == "terminal"
         who = isolation.Attempt(launch.spec, directory, source.made, home, attended)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
-        terms = launch_files.Terms(inputs, confined, place is not None, next(self._turns))
+        asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
+        bounds = self._warmth.limits.bind(key, asked, confined)
+        terms = launch_files.Terms(inputs, confined, bounds, place is not None, next(self._turns))
         launch_files.write(self._access, self._settings, key, launch, source.made, terms)
         failpoint("launch.spec")
         cold = [sys.executable, "-I", "-S", str(Path(runner.__file__).parent / "main.py"), str(directory)]
-        return Ordered(self._warmth.zygotes.pane(place, directory) if place is not None else cold, int(confined.tier))
+        return Ordered(self._warmth.zygotes.pane(place, directory) if place is not None else cold, int(confined.tier), bounds.words)
 
     def _zygote(self, launch: LaunchRow, lent: Snapshot | None) -> Place | None:
         """The warm process that forks its runner, if its snapshot or its kind has one."""
@@ -217,6 +227,7 @@ class Attempts:
             found[key] = None if verdict is Verdict.NEVER_STARTED else self._as_seen(key, verdict)
         for key in panes.keys() - found.keys():
             self._tmux.kill_session(panes[key].session_id)
+        self._warmth.limits.sweep(found.keys())
         return found
 
     def _panes(self) -> dict[Key, PaneView]:
@@ -288,16 +299,25 @@ class Attempts:
         """Freeze, TERM, KILL the whole tree, and look again that nobody survived."""
         started = self._read_started((task, epoch))
         runner = started.identity if started is not None else None
-        return processes.stop(self._tag(task, epoch), runner, self._settings.grace_s)
+        return self._warmth.limits.stop((task, epoch), runner, self._settings.grace_s)
 
-    def judged(self, row: AttemptRow, launch: LaunchRow) -> tuple[End, str]:
-        """How it ended and why, once no life is left."""
+    def tree(self, task: str, epoch: int) -> Tree:
+        """Everything of it that can stand still."""
+        started = self._read_started((task, epoch))
+        runner = started.identity if started is not None else None
+        return Tree(self._tag(task, epoch), runner, self._warmth.limits.group((task, epoch)))
+
+    def judged(self, row: AttemptRow, launch: LaunchRow, lent: SnapshotSpec | None) -> tuple[End, str]:
+        """How it ended and why, once no life is left. `lent`: the snapshot that it started from."""
         record = self._record((row.task, row.epoch))
         if record is not None:
             end, cause = recovery.judge(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
+            asked = self._warmth.limits.asked(launch.spec, lent)
+            if end is End.FAILED and not row.stop_why and (met := self._warmth.limits.met((row.task, row.epoch), asked, record)):
+                cause = f"{met}; {cause}"
             return kind_protocol.judge(kinds()[launch.spec.kind], self._home.attempt(row.task, row.epoch), end, cause)
         if row.stop_why:
-            return (End.TIMEOUT if row.stop_why == "timeout" else End.CANCELLED), row.stop_why
+            return recovery.stopped(row.stop_why)
         return End.LOST, "its runner died" if (row.task, row.epoch) in self._started else "its runner never began"
 
     def _up(self, key: Key) -> float | None:
@@ -380,6 +400,7 @@ class Attempts:
             made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=not sweeps
         )
         environments.release(made)
+        places.forget_branch(str(made.repo.common_dir), made.branch)
         return result.Work(
             branch=None if sweeps and secured.tip == made.base else row.branch,
             tip=secured.tip,
@@ -431,6 +452,7 @@ class Attempts:
         pane = self._panes().get((task, epoch))
         if pane is not None:
             self._tmux.kill_session(pane.session_id)
+        self._warmth.limits.free((task, epoch))
         self._started.pop((task, epoch), None)
 
     # Host ----------------------------------------------------------------------------------------------------------------------------

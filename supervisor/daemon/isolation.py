@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.core import sandbox
@@ -13,6 +13,7 @@ from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.host.sandbox import executors, places, probing
 from supervisor.host.sandbox.executors import Executor
+from worktrees.backends.overlay import UserOverlay
 from worktrees.environments import Environment
 
 POLICY = "policy"
@@ -61,6 +62,10 @@ class Isolation:
             asked = None  # what a task needs goes before what others get
         return sandbox.choose(asked, self.support.tiers, spec.network)
 
+    def mounts_overlays(self, spec: TaskSpec, *, attended: bool) -> bool:
+        """Whether the agent will be in a namespace of our own making, which can mount files that nobody outside can see."""
+        return self.tier(spec, attended=attended) in self.support.works[Executor.NAMESPACES]
+
     def confine(self, attempt: Attempt, gateway_port: int, *, warm: bool) -> Confined:
         """How to start it; writes its policy when it is `warm`. Raises Refused as `tier`, HostError."""
         tier = self.tier(attempt.spec, attended=attempt.attended)
@@ -68,14 +73,17 @@ class Isolation:
             return Confined(tier)
         made = attempt.made
         git = (made.repo.common_dir, made.admin_dir, made.branch)
-        seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home)
+        options = made.layers.options(user=True) if made.layers is not None and made.layers.backend == UserOverlay.name else ""
+        seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
+        if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
+            seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
         policy = places.policy(seen, tier, attempt.spec.network, gateway_port)
         variables = tuple(sandbox.variables(policy).items())
         if warm and tier in self.support.works[Executor.NAMESPACES]:
             file = attempt.directory / POLICY
             files.atomic_write(file, b"".join(os.fsencode(word) + b"\0" for word in executors.words(policy)))
             return Confined(tier, policy=str(file), variables=variables)
-        executor = self.support.executor(tier)
+        executor = self.support.executor(tier)  # the first choice are namespaces, which alone can mount such an overlay
         assert executor is not None  # noqa: S101 - `choose` gave a tier that works
         return Confined(tier, wrap=executors.argv(policy, executor), variables=variables)
 

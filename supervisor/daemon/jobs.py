@@ -15,14 +15,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.core.crew import Event, Secured, TreeGone
-from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, Refused, ToolFailed
+from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, ToolFailed
 from supervisor.core.records import attempt_name
 from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.states import End
+from supervisor.daemon import limits
 from supervisor.daemon.attempts import Attempts, Cleaning, Source, facts
+from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
+from supervisor.host.paths import Home
 from supervisor.ledger.ledger import AttemptRow, LaunchRow, Ledger
 
 SECURE_PAUSES_S = (0.2, 1.0, 3.0)
@@ -35,6 +38,8 @@ class Doors:
     ledger: Ledger
     attempts: Attempts
     snapshots: SnapshotDesk
+    limits: LimitDesk
+    home: Home
 
 
 class Jobs:
@@ -46,7 +51,7 @@ class Jobs:
         self._snapshots = doors.snapshots
         self._clock = clock
         self._tell = tell
-        self._say = say
+        self.say = say
         self.doubtful = False
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
         # Launches are bound by git and the disk: more than a few at once only wait for one another. Stops mostly sleep.
@@ -67,13 +72,14 @@ class Jobs:
         row = self._ledger.launch_row(task)
         asking_tmux = False
         try:
-            lent = self._snapshots.lend(row.project, row.spec.snapshot) if row.spec.snapshot else None
-            environment = await self.within(self.launchers, self._attempts.prepare, task, epoch, row, lent)
-            self._ledger.note(task, epoch, **facts(environment), snapshot=lent.id if lent is not None else None)
+            source = await self._prepared(task, epoch, row)
+            environment = source.made
+            self._ledger.note(task, epoch, **facts(environment))
             failpoint("launch.noted")
-            source = Source(environment, lent)
             ordered = await self.within(self.launchers, self._attempts.order, task, epoch, row, source, self._ledger.needs(task))
             self._ledger.note(task, epoch, tier=ordered.tier)
+            if ordered.limits:
+                self._ledger.journal(task, epoch, "limits", {"why": ordered.limits})
             asking_tmux = True
             pane = await self.within(self.launchers, self._attempts.spawn, task, epoch, environment, ordered)
         except (DiskFull, LedgerError):
@@ -89,6 +95,23 @@ class Jobs:
         if pane is not None:
             self._ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
 
+    async def _prepared(self, task: str, epoch: int, row: LaunchRow) -> Source:
+        """Its environment. The snapshot is noted first, so that nobody removes it meanwhile. Raises Refused for one that is damaged."""
+        if not row.spec.snapshot:
+            return Source(await self.within(self.launchers, self._attempts.prepare, task, epoch, row, None), None)
+        before = self._ledger.attempt(task, epoch)
+        lent = self._snapshots.lend(row.project, row.spec.snapshot, before.snapshot if before is not None else None)
+        self._ledger.note(task, epoch, snapshot=lent.id)
+        try:
+            return Source(await self.within(self.launchers, self._attempts.prepare, task, epoch, row, lent), lent)
+        except DiskFull:
+            raise
+        except (NotFound, HostError):
+            damage = await self.within(self.launchers, self._snapshots.damage, lent)
+            if not damage:
+                raise
+            raise self._snapshots.damaged(lent, damage) from None
+
     async def begin(self, task: str, epoch: int) -> None:
         """Let the command of a held attempt begin."""
         await self.within(self.launchers, self._attempts.begin, task, epoch)
@@ -97,7 +120,7 @@ class Jobs:
         report = await self.within(self.stoppers, self._attempts.stop, task, epoch)
         failpoint("stop.stopped")
         if report.survivors:
-            self._say(f"{attempt_name(task, epoch)}: {len(report.survivors)} processes survived the stop: {list(report.survivors)}")
+            self.say(f"{attempt_name(task, epoch)}: {len(report.survivors)} processes survived the stop: {list(report.survivors)}")
         row = self._ledger.attempt(task, epoch)
         if row is not None:
             self._ended(replace(row, stop_why=why))
@@ -113,14 +136,14 @@ class Jobs:
             raise  # space comes back; until then the attempt waits here with its work in its worktree
         except NightcrewError as error:
             # The work stays where it is; saying so is better than holding the task, and its slot, for ever.
-            self._say(f"{attempt_name(task, epoch)}: {error.line()}")
+            self.say(f"{attempt_name(task, epoch)}: {error.line()}")
             kept = {}
             cause = f"{cause}; not secured: {error.line()}" if cause else f"not secured: {error.line()}"
             end = End.FAILED if end is End.DONE else end
         if kept:
             self._ledger.note(task, epoch, **kept)
             for note in json.loads(kept["result"])["notes"]:
-                self._say(f"{attempt_name(task, epoch)}: {note}")
+                self.say(f"{attempt_name(task, epoch)}: {note}")
         failpoint("finish.noted")
         self._tell(Secured(task, epoch, end, cause))
 
@@ -161,9 +184,9 @@ class Jobs:
             self._ended(row)
 
     def _ended(self, row: AttemptRow) -> None:
-        end, cause = self._attempts.judged(row, self._ledger.launch_row(row.task))
+        end, cause = self._attempts.judged(row, self._ledger.launch_row(row.task), limits.lent(self._ledger, row))
         if cause == SERVER_DIED:
-            self._say(f"{cause}; what ran in it is run again")
+            self.say(f"{cause}; what ran in it is run again")
         self._tell(TreeGone(row.task, row.epoch, end, cause))
 
     async def adopt(self, task: str, epoch: int) -> None:

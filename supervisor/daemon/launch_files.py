@@ -12,7 +12,8 @@ from supervisor.core.records import LaunchSpec
 from supervisor.core.spec import Settings
 from supervisor.daemon.access import Access
 from supervisor.daemon.isolation import Confined
-from supervisor.host import cores, files, limits
+from supervisor.daemon.limits import Bounds
+from supervisor.host import cores, files
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import LaunchRow
 from worktrees import guard
@@ -31,6 +32,7 @@ class Terms:
     inputs: dict[str, str]
     """Of `write_inputs`."""
     confined: Confined
+    bounds: Bounds
     warm: bool
     """A zygote forks its runner."""
     turn: int
@@ -82,10 +84,11 @@ def write(access: Access, settings: Settings, key: tuple[str, int], launch: Laun
         log_max=settings.log_max,
         nice=settings.nice,
         cores=cores.choose(spec.cores, settings.cores_reserve, cores.usable(), terms.turn),
-        rlimits=limits.rlimits(settings),
+        rlimits=terms.bounds.rlimits,
         warm=terms.warm,
         policy=terms.confined.policy,
-        wrap=terms.confined.wrap,
+        wrap=(*terms.confined.wrap, *terms.bounds.wrap),
+        join=terms.bounds.join,
         mark=records.mark(tag),
         hold=BEGIN if spec.together else "",
         hint_socket=str(home.hint_socket),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -26,12 +27,14 @@ from supervisor.core.crew import (
     Event,
     Finish,
     MarkRunning,
+    Resume,
     Revive,
     SetState,
     Start,
     Started,
     Stop,
     Submitted,
+    Suspend,
 )
 from supervisor.core.decide import decide
 from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused
@@ -42,6 +45,8 @@ from supervisor.core.states import AttemptState, End
 from supervisor.daemon.attempts import Seen
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.quotas import QuotaDesk
+from supervisor.daemon.suspending import Suspending
+from supervisor.daemon.watching import Watching
 from supervisor.daemon.word import Word
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -87,6 +92,8 @@ class Loop:
         self._eager_until = 0.0
         self._drain_s = DRAIN_S
         self.jobs = Jobs(doors, clock, lambda event: self._pending.append(event), self.alert)
+        self.suspending = Suspending(doors, self.jobs, clock)
+        self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]))
 
     # The loop ------------------------------------------------------------------------------------------------------------------------
 
@@ -208,6 +215,12 @@ class Loop:
                 failpoint("stop.committed")
                 if self._is_stopping(task):
                     self._start_job((task, epoch), functools.partial(self.jobs.stop, why=why))
+            case Suspend(task, epoch):
+                failpoint("suspend.committed")
+                self._start_job((task, epoch), self.suspending.suspend)
+            case Resume(task, epoch):
+                failpoint("resume.committed")
+                self._start_job((task, epoch), self.suspending.resume)
             case Collect(task, epoch, end, cause):
                 failpoint("finish.collect-committed")
                 self._start_job((task, epoch), functools.partial(self.jobs.collect, end=end, cause=cause))
@@ -228,6 +241,11 @@ class Loop:
         """Run a job for an attempt, after the one that it may still have."""
         before = self._under_way.get(key)
         self._under_way[key] = asyncio.get_running_loop().create_task(self._until_done(key, job, before))
+
+    async def settled(self, key: Key) -> None:
+        """Until no job of an attempt is under way."""
+        while (job := self._under_way.get(key)) is not None:
+            await asyncio.wait([job])
 
     async def _until_done(self, key: Key, job: Job, before: asyncio.Task[None] | None) -> None:
         """Jobs may be repeated, so one that failed is tried again: a full disk or a hung tmux must not leave an attempt half-way."""
@@ -287,6 +305,7 @@ class Loop:
             self.jobs.doubtful = True
             return
         self.jobs.doubtful = False
+        self.watching.step(key for key, what in seen.items() if what is Seen.LIVE)
         for key, what in seen.items():
             self._interpret(key, what)
 
@@ -338,6 +357,9 @@ class Loop:
                 self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED))
             case _ if row.server_pid is None:
                 self._start_job(key, self.jobs.adopt)
+        if row.state is AttemptState.RUNNING and row.suspended and what is Seen.LIVE:
+            resuming = "resuming" in json.loads(row.suspended)
+            self._start_job(key, self.suspending.resume if resuming else self.suspending.suspend)
 
     def events(self, events: Iterable[Event]) -> None:
         """Offer events at the next step."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,8 @@ from supervisor.core.environment import allowed
 from supervisor.core.errors import NotFound, UsageError
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.daemon.submit import Workplace
+from supervisor.host import matching
 from worktrees.repository import Repository, resolve
-
-COPIES_MAX = 1000
-"""Files that the patterns of `copy` may match: more is a directory of dependencies, which set-up should make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +105,8 @@ def lock_digests(repository: Repository, oid: str, patterns: Iterable[str]) -> d
     return digests
 
 
-def same_but_for_base(spec: SnapshotSpec, made: SnapshotSpec) -> bool:
-    """Whether two snapshots differ in nothing that somebody wrote about them."""
-    return replace(spec, name="", lock_files=()) == replace(made, name="", lock_files=())
-
-
 def _copies(root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        for path in sorted(root.glob(pattern)):
-            relative = path.relative_to(root)
-            if ".git" not in relative.parts and path.is_file():
-                found[os.fspath(relative)] = None
-            if len(found) > COPIES_MAX:
-                raise UsageError("copy matches too much", on=pattern, why=f"more than {COPIES_MAX} files", hint="let setup make them")
-    return tuple(found)
+    try:
+        return matching.files(root, patterns)
+    except ValueError as error:
+        raise UsageError("copy matches too much", on=os.fspath(root), why=str(error), hint="let setup make them") from None

@@ -1,7 +1,8 @@
 """Making snapshots, lending them to tasks, and taking them away.
 
-A build commits its row before it runs anything and works in a thread of its own; when the supervisor dies meanwhile, the next one calls
-the build failed and clears what is left of it. Files lie under `projects/<project>/snapshots/<name>@<key>`.
+A build commits its row before it runs anything and works in a thread of its own; when the supervisor dies meanwhile, the next one ends
+what the build had started, calls it failed and clears what is left of it. Files lie under `projects/<project>/snapshots/<name>@<key>`;
+those that no row vouches for are cleared at every start.
 """
 
 from __future__ import annotations
@@ -13,23 +14,26 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from agents.zygote import Wanted
 from supervisor.core import records
-from supervisor.core.errors import NightcrewError, NotFound, Refused
-from supervisor.core.snapshots import Pruned, Snapshot, SnapshotKind, SnapshotState, prune
+from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, StaleEpoch
+from supervisor.core.snapshots import Pruned, Snapshot, SnapshotKind, SnapshotState, changes, prune
 from supervisor.daemon import setup
 from supervisor.daemon.setup import Bench
 from supervisor.daemon.snapshot_order import Order
 from supervisor.daemon.zygotes import Zygotes
-from supervisor.host import disk, files
+from supervisor.host import disk, files, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.snapshots import Built
 from worktrees import backends, templates
+from worktrees.backends.base import Backend
+from worktrees.backends.overlay import Overlay, UserOverlay
 from worktrees.environments import Warm
 from worktrees.git import Git
 from worktrees.repository import discover
@@ -37,6 +41,20 @@ from worktrees.templates import Template
 
 BUILDERS = 2
 """Builds at once: each is a whole set-up, which uses cores and the network by itself."""
+AGAIN_S = 1.0
+GRACE_S = 2.0
+_WHOLE = (SnapshotState.READY, SnapshotState.STALE)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What came of an order."""
+
+    row: Snapshot
+    log: Path
+    """What its commands print."""
+    new: bool
+    """False: it was there, or being made, already."""
 
 
 class SnapshotDesk:
@@ -52,59 +70,110 @@ class SnapshotDesk:
         """Told what a person should see."""
         self._leaving = threading.Event()
         self._pool = ThreadPoolExecutor(max_workers=BUILDERS, thread_name_prefix="snapshot")
-        self._builds: dict[str, asyncio.Task[None]] = {}
+        self._builds: set[asyncio.Task[None]] = set()
+        self._building: dict[str, Snapshot] = {}
+        self._trusted: set[tuple[str, int]] = set()
+        self._backends: dict[tuple[Path, bool], Backend] = {}
 
     def recover(self) -> None:
-        """Call the builds of a supervisor that died failed, and clear what is left of them."""
-        for row in self._ledger.snapshots.abandoned():
-            self.say(f"snapshot {row.spec.name} was not finished: the supervisor ended while it was built")
-            try:
-                templates.clear(discover(self._git, Path(self._ledger.project_root(row.project))), self._place(row))
-            except NightcrewError as error:
-                self.say(f"snapshot {row.spec.name}: {error.line()}")
+        """Call the builds of a supervisor that died failed, end what they had started, and clear what is left of them."""
+        for lost in self._ledger.snapshots.abandoned():
+            self.say(f"snapshot {lost.spec.name} was not finished: the supervisor ended while it was built")
+            processes.stop(self._tag(lost), None, GRACE_S)
+        rows = {self._place(row): row for row in self._ledger.snapshots.all()}
+        for found in self._home.root.glob("projects/*/snapshots/*@*"):
+            row = rows.get(found.with_suffix("") if found.suffix == ".log" else found)
+            if found.is_dir() and (row is None or row.state not in _WHOLE):
+                with contextlib.suppress(Refused):  # environments stand on what is left: it goes after them
+                    self._cleared(found, found.parent.parent.name)
+            elif found.suffix == ".log" and row is None:
+                found.unlink(missing_ok=True)
+
+    def _cleared(self, place: Path, project: str) -> None:
+        try:
+            self._clear(place, Path(self._ledger.project_root(project)))
+        except Refused:
+            raise
+        except NightcrewError as error:
+            self.say(f"snapshot {place.name}: {error.line()}")
+
+    def _clear(self, place: Path, root: Path) -> None:
+        """Remove whatever is left at `place`, git's record of it included. Raises Refused while environments stand on it."""
+        (place / "template.json").unlink(missing_ok=True)  # from now on it is half-made
+        templates.clear(discover(self._git, root), place)
 
     def close(self) -> None:
         """End what is being built: it is called failed, and nothing of it stays."""
         self._leaving.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        for row in self._building.values():
+            with contextlib.suppress(NightcrewError):  # then the next supervisor says so
+                self._ledger.snapshots.step(row.id, row.epoch, "failed", "the supervisor left while it was made")
 
     # Make ------------------------------------------------------------------------------------------------------------------------
 
-    def create(self, order: Order) -> tuple[Snapshot, Path]:
-        """Begin to make one; its row and the file with what its commands print. Raises Refused when it is there or being made."""
+    async def create(self, order: Order) -> Begun:
+        """Have it: one that is made of exactly this is looked at and kept, one that is being made is waited for, else a build begins."""
         self._ledger.know_project(order.project, order.root, order.common_dir)
+        known = self._known(order)
+        if known is not None and known.state in _WHOLE and (damage := await asyncio.to_thread(self.damage, known)):
+            self.damaged(known, damage)
+        known = self._known(order)
+        if known is not None and known.state is not SnapshotState.FAILED:
+            self._ledger.snapshots.keep(known.id)
+            if known.state is SnapshotState.STALE:
+                self._mark(order)
+            return Begun(self._known(order) or known, self._log(known), new=False)
         row = self._ledger.snapshots.begin(order.project, order.spec, order.base_oid, order.digests)
+        self._building[row.id] = row
         failpoint("snapshot.committed")
-        log = files.private_dir(self._place(row).parent) / f"{self._place(row).name}.log"
-        self._builds[row.id] = asyncio.get_running_loop().create_task(self._built(row, order, log))
-        return row, log
+        files.private_dir(self._place(row).parent)
+        self._log(row).touch(mode=0o600)
+        task = asyncio.get_running_loop().create_task(self._built(row, order))
+        self._builds.add(task)
+        task.add_done_callback(self._builds.discard)
+        return Begun(row, self._log(row), new=True)
 
-    async def _built(self, row: Snapshot, order: Order, log: Path) -> None:
+    def _known(self, order: Order) -> Snapshot | None:
+        return self._ledger.snapshots.known(order.project, order.spec, order.base_oid, order.digests)
+
+    async def _built(self, row: Snapshot, order: Order) -> None:
+        """Build it and write down what came of that, however long the disk refuses: people wait for the row."""
+        built, reason = None, ""
         try:
-            built = await asyncio.get_running_loop().run_in_executor(self._pool, self._build, row, order, log)
+            built = await asyncio.get_running_loop().run_in_executor(self._pool, self._build, row, order)
         except NightcrewError as error:
-            self._ledger.snapshots.step(row.id, row.epoch, "failed", error.line())
-        except OSError as error:
-            self._ledger.snapshots.step(row.id, row.epoch, "failed", str(error))
-        else:
-            self._ledger.snapshots.step(row.id, row.epoch, "verified", built=built)
-            self._replace_older(row)
-        finally:
-            del self._builds[row.id]
+            reason = error.line()
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever for this row
+            reason = f"{type(error).__name__}: {error}"
+        while not self._written(row, order, built, reason):
+            await asyncio.sleep(AGAIN_S)
+        del self._building[row.id]
 
-    def _build(self, row: Snapshot, order: Order, log: Path) -> Built:
+    def _written(self, row: Snapshot, order: Order, built: Built | None, reason: str) -> bool:
+        try:
+            self._ledger.snapshots.step(row.id, row.epoch, "verified" if built else "failed", reason, built)
+            if built:
+                self._mark(order)
+        except (DiskFull, LedgerError) as error:
+            self.say(f"snapshot {row.spec.name}: {error.line()}")
+            return False
+        return True
+
+    def _build(self, row: Snapshot, order: Order) -> Built:
         place, began = self._place(row), time.monotonic()
         ready = began
 
         def prepare(tree: Path) -> None:
             nonlocal ready
-            tag = records.tag(str(self._home.root), f"snapshot/{row.id}", row.epoch)
-            bench = Bench(tree, log, place / "tmp", order.env, tag)
+            bench = Bench(tree, self._log(row), place / "tmp", order.env, self._tag(row))
             setup.run(bench, (("set-up", order.spec.setup), ("a check", order.spec.verify)), self._leaving)
             ready = time.monotonic()
+            failpoint("snapshot.prepared")
 
-        repository = discover(self._git, Path(order.root))
-        template = templates.build(repository, order.base_oid, place, prepare, order.copies)
+        self._clear(place, Path(order.root))  # of one that was damaged, or was not cleared
+        template = templates.build(discover(self._git, Path(order.root)), order.base_oid, place, prepare, order.copies)
+        failpoint("snapshot.frozen")
         if order.spec.kind is SnapshotKind.MEMORY:
             self._warm_up(row, template)
         return Built(layers="", setup_s=ready - began, freeze_s=time.monotonic() - ready, disk=disk.used([template.files]).bytes)
@@ -112,33 +181,73 @@ class SnapshotDesk:
     def _warm_up(self, row: Snapshot, template: Template) -> None:
         """Start its process; where that refuses, nothing of the snapshot stays. Raises Refused in the zygote's own words, TimedOut."""
         try:
+            self._zygotes.stop(row.id)  # of an earlier build
             self._zygotes.ready(*self.zygote(row))
         except NightcrewError:
             templates.remove(template)
             raise
 
-    def _replace_older(self, row: Snapshot) -> None:
-        """What had this name before is stale: it was made of something else."""
-        for other in self._ledger.snapshots.all(row.project):
-            if other.spec.name == row.spec.name and other.id != row.id and other.state is SnapshotState.READY:
-                self._ledger.snapshots.step(other.id, other.epoch, "changed", f"{row.id.partition('/')[2]} was made")
+    def _mark(self, order: Order) -> None:
+        """What has this name and was made of something else is stale; what is made of the same again is not any more."""
+        rows = [row for row in self._ledger.snapshots.all(order.project) if row.spec.name == order.spec.name]
+        for change in changes(rows, order.spec, order.base_oid, order.digests):
+            with contextlib.suppress(StaleEpoch):  # removed, or built again, meanwhile
+                self._ledger.snapshots.step(change.id, change.epoch, change.event, change.reason)
 
     # Lend ------------------------------------------------------------------------------------------------------------------------
 
-    def lend(self, project: str, name: str) -> Snapshot:
-        """The snapshot that a task calls `name`. Raises Refused when it cannot be used, with what to do."""
+    def lend(self, project: str, name: str, before: str | None) -> Snapshot:
+        """The snapshot that a task calls `name`; the one with the id `before`, which an interrupted launch had, if it is still there.
+
+        Raises Refused when it cannot be used, with what to do.
+        """
         rows = [row for row in self._ledger.snapshots.all(project) if row.spec.name == name]
         ready = next((row for row in rows if row.state is SnapshotState.READY), None)
+        ready = next((row for row in rows if row.id == before and row.state in _WHOLE), ready)
         if ready is not None:
             self._ledger.snapshots.used(ready.id)
             return ready
         why = f"it is {rows[0].state}{f': {rows[0].reason}' if rows[0].reason else ''}" if rows else "there is none of this name"
         raise Refused("cannot start from the snapshot", on=name, why=why, kept="the task", hint=f"nightcrew snapshot create {name}")
 
-    def warm(self, row: Snapshot, environments: Path) -> Warm:
-        """What an environment below `environments` starts from. For worker threads; raises NotFound or HostError when it is damaged."""
-        template = templates.read(self._place(row))
-        return Warm(template, backends.best(files.private_dir(environments), template))
+    def warm(self, row: Snapshot, environments: Path, *, shared: bool) -> Warm:
+        """What an environment below `environments` starts from; `shared` as for `backends.best`. For worker threads.
+
+        Raises NotFound or HostError when it is damaged: the files are compared the first time in this supervisor's life.
+        """
+        known = (row.id, row.epoch) in self._trusted
+        template = templates.read(self._place(row)) if known else templates.load(self._place(row))
+        self._trusted.add((row.id, row.epoch))
+        tried = environments, shared
+        if tried not in self._backends:
+            self._backends[tried] = backends.best(files.private_dir(environments), template, shared=shared)
+            self._tell_of(self._backends[tried], environments)
+        if self._backends[tried].refuses(template):
+            return Warm(template, backends.best(environments, template, shared=shared))
+        return Warm(template, self._backends[tried])
+
+    def _tell_of(self, backend: Backend, environments: Path) -> None:
+        """Loudly, when environments will not be made by an overlay: each then takes longer, and more room."""
+        if backend.name in (Overlay.name, UserOverlay.name):
+            return
+        reasons = [f"{other.name}: {why}" for other in (Overlay(), UserOverlay()) if (why := other.probe(environments))]
+        why = "; ".join(reasons) or "its agent is in no sandbox that could mount an overlay for it"
+        self.say(f"environments start from snapshots by '{backend.name}', which is slower than an overlay: {why}")
+
+    def damage(self, row: Snapshot) -> str:
+        """What is wrong with its files, or nothing. For worker threads: 0.2 s for 13,000 files."""
+        try:
+            templates.load(self._place(row))
+        except (NotFound, HostError) as error:
+            return f"{error.what}: {error.why}" if error.why else error.what
+        return ""
+
+    def damaged(self, row: Snapshot, why: str) -> Refused:
+        """Write that down; what to tell a task that wanted to start from it."""
+        with contextlib.suppress(StaleEpoch, Refused):  # it was, by another task
+            self._ledger.snapshots.step(row.id, row.epoch, "damaged", why)
+        hint = f"nightcrew snapshot create {row.spec.name}"
+        return Refused("cannot start from the snapshot", on=row.spec.name, why=why, kept="the task", hint=hint)
 
     def zygote(self, row: Snapshot) -> tuple[str, Wanted]:
         """The name of its warm process, and what that is: packages of a `.venv` that set-up made come before our own."""
@@ -149,24 +258,41 @@ class SnapshotDesk:
 
     async def remove(self, row: Snapshot, why: str) -> None:
         """Forget it and delete its files. Raises Refused while it is used or being made."""
+        root = Path(self._ledger.project_root(row.project))
         self._ledger.snapshots.remove(row.id, why)
-        await asyncio.get_running_loop().run_in_executor(self._pool, self._delete, row)
+        failpoint("snapshot.removed")
+        await asyncio.to_thread(self._delete, row, root)
 
     async def prune(self, *, act: bool) -> tuple[tuple[Snapshot, str], ...]:
         """Which may go and why; with `act` they are gone."""
         rows = {row.id: row for row in self._ledger.snapshots.all()}
         found: tuple[Pruned, ...] = prune(tuple(rows.values()), self._clock.wall())
         if act:
-            for one in found:
-                await self.remove(rows[one.id], one.why)
+            found = tuple([one for one in found if await self._pruned(rows[one.id], one.why)])
         return tuple((rows[one.id], one.why) for one in found)
 
-    def _delete(self, row: Snapshot) -> None:
-        place = self._place(row)
+    async def _pruned(self, row: Snapshot, why: str) -> bool:
+        try:
+            await self.remove(row, why)
+        except Refused:  # a task began to use it meanwhile
+            return False
+        return True
+
+    def _delete(self, row: Snapshot, root: Path) -> None:
         self._zygotes.stop(row.id)
-        with contextlib.suppress(NotFound):  # one that failed has no files
-            templates.remove(templates.read(place))
-        place.with_name(f"{place.name}.log").unlink(missing_ok=True)
+        try:
+            templates.remove(templates.read(self._place(row)))
+        except Refused:
+            raise
+        except (NotFound, HostError):  # one that failed, or is damaged
+            self._clear(self._place(row), root)
+        self._log(row).unlink(missing_ok=True)
+
+    def _tag(self, row: Snapshot) -> str:
+        return records.tag(str(self._home.root), f"snapshot/{row.id}", row.epoch)
+
+    def _log(self, row: Snapshot) -> Path:
+        return self._place(row).with_name(f"{self._place(row).name}.log")
 
     def _place(self, row: Snapshot) -> Path:
         return self._home.root / "projects" / row.project / "snapshots" / row.id.partition("/")[2]

@@ -5,6 +5,7 @@ Runs in the process of the command, where the plan, the repository and the envir
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from supervisor.core.errors import Refused
 from supervisor.core.spec import RunSpec, Settings, Submission
 from supervisor.host import cores, files
 from supervisor.host.paths import home
+from supervisor.ledger import snapshots, store
 from worktrees.git import Git
 from worktrees.repository import Repository, discover, resolve
 
@@ -58,8 +60,18 @@ def from_plan(path: Path, where: Path, base: str | None, key: str | None, enviro
     Raises ConfigError for the plan too, and what `workplace` raises.
     """
     place = workplace(where)
-    spec = plan.load(path, kind_commands(), place.project.defaults, place.project.base)
+    names = {*place.project.snapshots, *_made(place.repository.project)}
+    spec = plan.load(path, kind_commands(), place.project.defaults, place.project.base, names)
     return submission(spec, place, base, key, environ), place.repository.notes
+
+
+def _made(project: str) -> set[str]:
+    """Names of the snapshots that were made by hand, or before."""
+    ledger = home().ledger
+    if not ledger.exists():
+        return set()
+    with contextlib.closing(store.connect_readonly(ledger)) as db:
+        return {row.spec.name for row in snapshots.every(db, project)}
 
 
 def from_words(

@@ -20,6 +20,7 @@ from supervisor.daemon.attempts import Attempts, Warmth
 from supervisor.daemon.gateway import Gateway, refresh_prices
 from supervisor.daemon.isolation import Isolation
 from supervisor.daemon.jobs import Doors
+from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.models import Models
@@ -61,10 +62,11 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             zygotes = Zygotes(home)
             snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
             isolation = Isolation(home, settings.sandbox)
-            attempts = Attempts(access, settings, tmux, git, clock, Warmth(snapshots, zygotes, isolation))
+            bounds = LimitDesk(home, settings)
+            attempts = Attempts(access, settings, tmux, git, clock, Warmth(snapshots, zygotes, isolation, bounds))
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
-            loop = Loop(Doors(ledger, attempts, snapshots), settings, desk, clock)
-            snapshots.say = zygotes.say = loop.alert
+            loop = Loop(Doors(ledger, attempts, snapshots, bounds, home), settings, desk, clock)
+            snapshots.say = zygotes.say = bounds.say = loop.alert
             snapshots.recover()
             for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):
                 loop.alert(shortfall)

@@ -3,7 +3,7 @@
 place     what is looked at: directories, environment, /proc and /sys, the clock (all of it can be a test's)
 finding   what a look gives
 examine   runs every check, each in its own thread and with a deadline: nothing that hangs or fails ends the rest
-software  machine  state  crew      the checks, a group a file
+software  machine  environments  state  crew      the checks, a group a file
 page      findings as text
 
 It must work when everything else is broken, so no check may rely on another, and a group that cannot even be imported is a finding.

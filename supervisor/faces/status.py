@@ -30,13 +30,23 @@ SIGNS = {
 }
 """A shape and a colour for each state: the shape alone is enough where there is no colour."""
 
+ATTENDED = "terminal"
+"""The kind of agent that a person sits at."""
+TIERS = {
+    0: "none (tier 0): it can do all that you can",
+    1: "tier 1: it writes its own files only, and sees none of the other agents'; the network is open",
+    2: "tier 2: the same, and no network, at most the gateway",
+}
+"""Isolation, in words; docs/environments.md has the whole table."""
+
 _ORDER = (TaskState.RUNNING, TaskState.QUARANTINED, TaskState.FAILED, TaskState.PARKED, TaskState.PAUSED)
 
 
 def line(view: TaskView, now: float, *, width: int, color: bool, detail: str = "") -> str:
     """`● running   1121-k3f9/lint   12s   title   detail`, cut to `width` columns."""
-    sign, code = SIGNS[view.state]
+    sign, code = SIGNS[TaskState.PAUSED if view.suspended else view.state]
     state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
+    state = "suspended" if view.suspended else state
     head = f"{sign} {state:<11} {view.id:<28} {age(seconds(view, now)):>7}  "
     title, more = one_line(view.title), one_line(detail)
     parts = [title] if title and (title != view.name or not more) else []
@@ -80,13 +90,26 @@ def by_urgency(views: Iterable[TaskView]) -> list[TaskView]:
 def detail(view: TaskView, root: Path) -> str:
     """What is worth saying beside the title: why it ended or waits, or the last line that it printed."""
     if view.state is TaskState.RUNNING:
-        return last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log")
+        unsafe = "no sandbox" if view.tier == 0 and view.kind != ATTENDED else ""
+        return "; ".join(filter(None, (unsafe, last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log"))))
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
         return f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
     if view.state is TaskState.FAILED and view.epoch and (said := last_line(root / f"runs/{view.id}/{view.epoch}/stderr.log")):
         return f"{why(view)}: {said}"
     return why(view)
+
+
+def made_of(view: TaskView) -> list[tuple[str, str]]:
+    """What its newest attempt started from and what it is kept from, a name and a text each; empty before it started."""
+    facts = []
+    if view.snapshot:
+        facts.append(("snapshot", view.snapshot.partition("/")[2] + (f" ({view.backend})" if view.backend else "")))
+    if view.tier is not None:
+        facts.append(("isolation", TIERS.get(view.tier, f"tier {view.tier}")))
+    if view.environment:
+        facts.append(("name", f"{view.environment}: nightcrew fork --reopen {view.environment}"))
+    return facts
 
 
 def why(view: TaskView) -> str:

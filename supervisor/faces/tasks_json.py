@@ -28,6 +28,11 @@ def task(view: TaskView) -> dict[str, Any]:
         "cause": view.end_cause or "",
         "branch": view.branch,
         "worktree": view.worktree,
+        "environment": view.environment or None,
+        "snapshot": view.snapshot,
+        "backend": view.backend,
+        "tier": view.tier,
+        "suspended": view.suspended,
         "result": view.result,
     }
 

@@ -25,8 +25,17 @@ FAILPOINTS = (
     "stop.committed",
     "stop.stopped",
     "submit.committed",
+    "begin.committed",
+    "suspend.committed",
+    "suspend.stopped",
+    "resume.committed",
+    "resume.started",
+    "snapshot.committed",
+    "snapshot.prepared",
+    "snapshot.frozen",
+    "snapshot.removed",
 )
-"""Every name there is, in the order of an attempt's life."""
+"""Every name there is: of an attempt's life in its order, then the others."""
 
 _passed: dict[str, int] = {}
 

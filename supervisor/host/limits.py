@@ -9,18 +9,10 @@ import sys
 from dataclasses import dataclass
 
 from supervisor.core.limits import Means
-from supervisor.core.spec import Settings
 from supervisor.host import cgroups
 
 _NAMES = {"memory_max": "AS", "file_max": "FSIZE", "open_files": "NOFILE"}
 _RLIMIT_LOCKS = 10  # see supervisor.core.records.mark
-
-
-def rlimits(settings: Settings) -> tuple[tuple[str, int], ...]:
-    """`LaunchSpec.rlimits` of an agent: for each process alone, except that nothing limits their number (the kernel counts a user's
-    processes all together). A setting of 0 leaves that limit as it is. Core dumps are off in any case, the runner sees to it."""
-    chosen = ((name, getattr(settings, key)) for key, name in _NAMES.items())
-    return tuple((name, value) for name, value in chosen if value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
-from supervisor.core.crew import Attempt, Begin, Collect, Command, Finish, MarkRunning, Revive, SetState, Start, Stop, Task
+from supervisor.core.crew import (
+    Attempt,
+    Begin,
+    Collect,
+    Command,
+    Finish,
+    MarkRunning,
+    Resume,
+    Revive,
+    SetState,
+    Start,
+    Stop,
+    Suspend,
+    Task,
+)
 from supervisor.core.errors import NotFound, StaleEpoch
 from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
@@ -53,6 +67,9 @@ class AttemptRow:
     """JSON of the backend that made its environment: enough to open it when no mount is left. None: a plain worktree."""
     tier: int | None = None
     """The isolation tier that it was started in."""
+    suspended: str | None = None
+    """JSON object with `at` (wall clock), and once it stands still `held`, `moving` and `before` (see `host.freezing.Suspended`); with
+    `resuming` it is about to go on. None: it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +232,13 @@ class Ledger:
         )
 
     def _open_attempt(self, task: str, epoch: int, now: float, held: bool) -> Attempt | None:
-        row = self._db.execute("SELECT state, stop_why FROM attempt WHERE task = ? AND epoch = ? AND end IS NULL", (task, epoch)).fetchone()
+        row = self._db.execute(
+            """SELECT state, stop_why, suspended IS NOT NULL AND json_extract(suspended, '$.resuming') IS NULL AS suspended
+               FROM attempt WHERE task = ? AND epoch = ? AND end IS NULL""",
+            (task, epoch),
+        ).fetchone()
         # Held again even if it began before we came: saying `begin` twice is harmless, never saying it is not.
-        return None if row is None else Attempt(epoch, AttemptState(row["state"]), now, row["stop_why"], held)
+        return None if row is None else Attempt(epoch, AttemptState(row["state"]), now, row["stop_why"], held, bool(row["suspended"]))
 
     def unreleased(self) -> list[AttemptRow]:
         """Every attempt of which a process, a session or an unwritten result may be left."""
@@ -290,6 +311,12 @@ class Ledger:
                 self._journal(task, epoch, "begin", {})
             case Stop(task, epoch, why):
                 self._stop(task, epoch, why)
+            case Suspend(task, epoch):
+                self._step(task, epoch, "suspended = json_object('at', ?)", self._wall())
+                self._journal(task, epoch, "suspended", {})
+            case Resume(task, epoch):
+                self._step(task, epoch, "suspended = json_set(suspended, '$.resuming', 1)")
+                self._journal(task, epoch, "resumed", {})
             case Collect(task, epoch, end, cause):
                 self._step(task, epoch, "state = 'collecting', judged = ?, end_cause = ?", end, cause)
                 self._journal(task, epoch, "tree gone", {"end": end, "cause": cause})
@@ -321,7 +348,7 @@ class Ledger:
     def _step(self, task: str, epoch: int, change: str, *values: object) -> None:
         moved = self._db.execute(
             f"""UPDATE attempt SET {change} WHERE task = ? AND epoch = ? AND end IS NULL
-                AND epoch = (SELECT epoch FROM task WHERE id = attempt.task)""",  # noqa: S608 - `change` is one of three literals
+                AND epoch = (SELECT epoch FROM task WHERE id = attempt.task)""",  # noqa: S608 - `change` is a literal of ours
             (*values, task, epoch),
         )
         self._fence(moved.rowcount, task, epoch)
@@ -379,7 +406,7 @@ class Ledger:
         """Record what became known of an attempt (column names as keywords). Not fenced: these are facts, not states."""
         unknown = facts.keys() - {
             "worktree", "admin_dir", "branch", "base_oid", "session_id", "pane_id", "server_pid", "rescue_oid", "result", "removed",
-            "snapshot", "layers", "tier",
+            "snapshot", "layers", "tier", "suspended",
         }  # fmt: skip
         if unknown:
             raise ValueError(f"no such fact: {sorted(unknown)}")

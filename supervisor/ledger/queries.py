@@ -43,6 +43,17 @@ class TaskView:
     session_id: str | None
     pane_id: str | None
     result: dict[str, Any] | None
+    kind: str
+    environment: str
+    """Name under which its environment can be opened again; empty: it has none."""
+    snapshot: str | None
+    """Id of the snapshot that its newest attempt started from; None also before it started."""
+    backend: str | None
+    """File backend of that environment."""
+    tier: int | None
+    """Isolation tier of its newest attempt; None before it started."""
+    suspended: bool
+    """Its newest attempt stands still, because a person asked."""
 
     @property
     def final(self) -> bool:
@@ -64,11 +75,20 @@ class RunView:
     counts: dict[str, int]
 
 
-_TASK = """
+_COLUMNS = """
     SELECT t.id, t.run, t.name, t.title, t.project, t.state, t.reason, json_extract(t.spec, '$.priority') AS priority,
            json_extract(t.spec, '$.task_class') AS task_class, t.epoch, t.failures AS retries_used, r.created AS submitted, t.changed,
            a.created, a.started, a.ended, a.state AS attempt_state, a.end, a.end_cause, a.branch, a.worktree, r.base_oid,
-           a.session_id, a.pane_id, a.result
+           a.session_id, a.pane_id, a.result, json_extract(t.spec, '$.kind') AS kind,
+           coalesce(json_extract(t.spec, '$.environment'), '') AS environment,
+"""
+_WARM = """
+           a.snapshot, json_extract(a.layers, '$.backend') AS backend, a.tier,
+           a.state = 'running' AND a.suspended IS NOT NULL AND json_extract(a.suspended, '$.resuming') IS NULL AS suspended
+"""
+_WARM_1 = "NULL AS snapshot, NULL AS backend, NULL AS tier, NULL AS suspended"
+"""Of a ledger that no supervisor of this version has opened yet."""
+_FROM = """
     FROM task t JOIN run r ON r.id = t.run LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
 """
 
@@ -78,18 +98,18 @@ def unfinished(db: sqlite3.Connection, project: str | None = None) -> list[TaskV
     # The state list is spelled out so that SQLite uses the partial index; a parameter would not match it.
     where = "WHERE t.state IN ('waiting', 'ready', 'running', 'paused', 'parked')"
     if project is None:
-        return _views(db, f"{_TASK} {where} ORDER BY t.ord", ())
-    return _views(db, f"{_TASK} {where} AND t.project = ? ORDER BY t.ord", (project,))
+        return _views(db, f"{where} ORDER BY t.ord", ())
+    return _views(db, f"{where} AND t.project = ? ORDER BY t.ord", (project,))
 
 
 def of_run(db: sqlite3.Connection, run: str) -> list[TaskView]:
     """The tasks of one run, in the plan's order."""
-    return _views(db, f"{_TASK} WHERE t.run = ? ORDER BY t.ord", (run,))
+    return _views(db, "WHERE t.run = ? ORDER BY t.ord", (run,))
 
 
 def one(db: sqlite3.Connection, task: str) -> TaskView:
     """One task by its full id. Raises NotFound."""
-    found = _views(db, f"{_TASK} WHERE t.id = ?", (task,))
+    found = _views(db, "WHERE t.id = ?", (task,))
     if not found:
         raise NotFound("no task", on=task, hint="nightcrew status --all")
     return found[0]
@@ -183,6 +203,13 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
 
 
+def environment(db: sqlite3.Connection, name: str, project: str) -> tuple[TaskView, str] | None:
+    """The newest task of `project` whose environment is called `name`, and its spec as JSON; None when there is none."""
+    sql = "SELECT id, spec FROM task WHERE project = ? AND json_extract(spec, '$.environment') = ? ORDER BY ord DESC LIMIT 1"
+    row = db.execute(sql, (project, name)).fetchone()
+    return (one(db, str(row["id"])), str(row["spec"])) if row is not None else None
+
+
 def attempts(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     """Every attempt of a task, oldest first, as plain columns."""
     return [dict(row) for row in db.execute("SELECT * FROM attempt WHERE task = ? ORDER BY epoch", (task,))]
@@ -219,13 +246,15 @@ def journal(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     ]
 
 
-def _views(db: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> list[TaskView]:
-    return [_view(row) for row in db.execute(sql, values)]
+def _views(db: sqlite3.Connection, which: str, values: tuple[Any, ...]) -> list[TaskView]:
+    warm = _WARM if db.execute("PRAGMA user_version").fetchone()[0] > 1 else _WARM_1
+    return [_view(row) for row in db.execute(f"{_COLUMNS} {warm} {_FROM} {which}", values)]
 
 
 def _view(row: sqlite3.Row) -> TaskView:
     shape = dict(row)
     shape["state"] = TaskState(shape["state"])
+    shape["suspended"] = bool(shape["suspended"])
     shape["result"] = json.loads(shape["result"]) if shape["result"] else None
     return TaskView(**shape)
 

@@ -162,7 +162,7 @@ def test_a_place_that_cannot_be_written_is_said_before_anything_starts(house: Ho
 
 def test_one_that_dies_is_reported_with_its_reason_and_the_others_are_too(house: House, flawed: Path) -> None:
     house.start_daemon()
-    house.config.write_text("slots = 1\n[limits]\ndisk_free_min = 0\n")
+    house.config.write_text("slots = 1\nsandbox = 0\n[limits]\ndisk_free_min = 0\n")
     house.ok("analyze", str(flawed), "--detach")
     wait_until(lambda: house.state("structure") in ("running", "done"), "the last analyst to begin")
     house.ok("kill", house.task("structure").id)

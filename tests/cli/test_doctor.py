@@ -104,7 +104,7 @@ def test_fix_mends_what_is_safe_and_says_so(house: House) -> None:
 
 
 def test_a_person_reads_it_at_80_columns(terminal: Opener) -> None:
-    window = terminal(columns=80, rows=60)
+    window = terminal(columns=80, rows=80)
     window.nightcrew("doctor")
     screen = window.sees("left with 0")
     assert all(len(line) <= 80 for line in screen.splitlines())
@@ -114,7 +114,7 @@ def test_a_person_reads_it_at_80_columns(terminal: Opener) -> None:
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
 def test_without_colours(terminal: Opener, env: dict[str, str]) -> None:
-    window = terminal(columns=80, rows=60)
+    window = terminal(columns=80, rows=80)
     window.nightcrew("doctor", env=env)
     window.sees("left with 0")
     assert "\x1b[32m✓" not in window.screen(styles=True)

@@ -17,10 +17,13 @@ from supervisor.core.crew import (
     Command,
     Crew,
     Event,
+    LimitPassed,
+    ResumeAsked,
     RetryAsked,
     Secured,
     Started,
     Submitted,
+    SuspendAsked,
     Task,
     TaskClass,
     TrafficChanged,
@@ -149,6 +152,14 @@ class CrewMachine(RuleBasedStateMachine):
         if name is not None:
             held = self.books.tasks[name]
             assert held.state in FINAL or (held.attempt is not None and held.attempt.stop_why == "cancelled")
+
+    @rule(draw=st.integers(0, 99), event=st.sampled_from([SuspendAsked, ResumeAsked]))
+    def a_person_holds_an_agent_still(self, draw: int, event: type[SuspendAsked] | type[ResumeAsked]) -> None:
+        self.feed(event(self.pick(draw, self.books.tasks) or "nobody"))
+
+    @rule(draw=st.integers(0, 99), epoch=st.integers(1, 3))
+    def a_limit_is_passed(self, draw: int, epoch: int) -> None:
+        self.feed(LimitPassed(self.pick(draw, self.books.tasks) or "nobody", epoch, "disk_max"))
 
     @rule(draw=st.integers(0, 99), both=st.booleans())
     def a_person_retries(self, draw: int, both: bool) -> None:

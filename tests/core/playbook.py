@@ -27,11 +27,13 @@ from supervisor.core.crew import (
     Event,
     Finish,
     MarkRunning,
+    Resume,
     Revive,
     SetState,
     Start,
     Stop,
     Submitted,
+    Suspend,
     Task,
 )
 from supervisor.core.decide import decide
@@ -127,6 +129,8 @@ class Books:
                 return self._begun(held, epoch, now)
             case Stop(_, epoch, why):
                 return self._stopped(held, epoch, why, now)
+            case Suspend(_, epoch) | Resume(_, epoch):
+                return self._held_still(held, epoch, isinstance(command, Suspend), now)
             case Collect(_, epoch, _, _):
                 return self._stepped(held, epoch, "tree gone", now)
             case Finish():
@@ -170,6 +174,11 @@ class Books:
             return replace(held, attempt=replace(attempt, state=AttemptState.STOPPING, since=now, stop_why=why))
         assert attempt.stop_why != why, f"{held.id}:{epoch} is stopped twice for the same reason"
         return replace(held, attempt=replace(attempt, stop_why=why))
+
+    def _held_still(self, held: Task, epoch: int, still: bool, now: float) -> Task:
+        attempt = self._live(held, epoch)
+        assert attempt.state is AttemptState.RUNNING and attempt.suspended is not still, f"{held.id}:{epoch} is so already"
+        return replace(held, attempt=replace(attempt, suspended=still, since=attempt.since if still else now))
 
     def _finished(self, held: Task, done: Finish, now: float) -> Task:
         attempt = self._live(held, done.epoch)

@@ -14,7 +14,10 @@ from supervisor.core.crew import (
     Collect,
     Crew,
     Finish,
+    LimitPassed,
     MarkRunning,
+    Resume,
+    ResumeAsked,
     RetryAsked,
     Revive,
     Secured,
@@ -23,6 +26,8 @@ from supervisor.core.crew import (
     Started,
     Stop,
     Submitted,
+    Suspend,
+    SuspendAsked,
     TaskClass,
     TreeGone,
 )
@@ -252,6 +257,29 @@ def test_a_cancel_that_comes_too_late_leaves_done_done() -> None:
 def test_the_daemon_stops_what_overran_its_deadline_by_far() -> None:
     book = running(timeout_s=10.0)
     assert book >> After(10 + TIMEOUT_BACKSTOP_S) >> After(1) << Stop("a", 1, "timeout") >> After(600)
+
+
+def test_a_suspended_agent_has_no_deadline_and_may_be_ended() -> None:
+    book = running(timeout_s=10.0) >> SuspendAsked("a") << Suspend("a", 1) >> After(1e6)
+    assert book >> SuspendAsked("a") >> ResumeAsked("a") << Resume("a", 1) >> ResumeAsked("a")
+    assert book >> After(10 + TIMEOUT_BACKSTOP_S) >> After(1) << Stop("a", 1, "timeout")
+    book = running() >> SuspendAsked("a") << Suspend("a", 1)
+    assert book >> CancelAsked("a") << Stop("a", 1, "cancelled") >> ResumeAsked("a") >> SuspendAsked("a")
+
+
+def test_only_a_command_that_runs_can_stand_still() -> None:
+    book = Playbook() >> submitted(task("a")) << SetState("a", READY, "") << Start("a", 1, "")
+    assert book >> SuspendAsked("a") >> ResumeAsked("a") >> SuspendAsked("nobody")
+
+
+def test_a_suspended_agent_keeps_its_slot() -> None:
+    book = running(slots=1) >> SuspendAsked("a") << Suspend("a", 1)
+    assert book >> submitted(task("b", 1)) << SetState("b", READY, "") >> After(100)
+
+
+def test_who_passed_a_limit_is_stopped_for_it_once() -> None:
+    book = running(retries=1) >> LimitPassed("a", 1, "disk_max: too much") << Stop("a", 1, "limit: disk_max: too much")
+    assert book >> LimitPassed("a", 1, "disk_max: more") >> LimitPassed("a", 2, "a later epoch")
 
 
 def test_without_a_timeout_nothing_is_stopped() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.core.records import Exit
-from supervisor.core.recovery import Life, Verdict, judge, verdict
+from supervisor.core.recovery import Life, Verdict, judge, stopped, verdict
 from supervisor.core.states import End
 
 NO = False
@@ -58,6 +58,13 @@ def test_judgements_of_what_nobody_asked_to_stop(record: Exit, end: End, cause: 
 def test_the_reason_of_our_own_stop_decides(why: str, server_died: bool) -> None:
     assert judge(exit_record(why, None, 15), stop_why="cancelled", server_died=server_died) == (End.CANCELLED, "cancelled")
     assert judge(exit_record(why, None, 15), stop_why="timeout", server_died=server_died)[0] is End.TIMEOUT
+
+
+def test_who_was_stopped_for_a_limit_failed_by_it() -> None:
+    why = "limit: disk_max: too much"
+    assert stopped(why) == judge(exit_record("stopped", None, 15), stop_why=why, server_died=False) == (End.FAILED, "disk_max: too much")
+    assert judge(exit_record(), stop_why=why, server_died=False) == (End.DONE, ""), "it had ended by itself before"
+    assert (stopped("timeout"), stopped("cancelled")) == ((End.TIMEOUT, "timeout"), (End.CANCELLED, "cancelled"))
 
 
 def test_a_timeout_stays_one_when_a_cancel_came_after_it() -> None:

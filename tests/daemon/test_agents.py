@@ -54,7 +54,7 @@ def result(house: House, name: str) -> dict[str, Any]:
 
 def test_only_the_allowed_variables_arrive(house: House) -> None:
     """The poison is in the shell that submits, which also starts the supervisor and its tmux server."""
-    house.config.write_text('pass_env = ["MY_OWN"]\n[limits]\ndisk_free_min = 0\n')
+    house.config.write_text('pass_env = ["MY_OWN"]\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
     poison = {**POISON, "LC_ALL": "C.UTF-8"}
     poison.pop("LD_PRELOAD")  # the dynamic loader would complain on stderr of the test's own commands; it is set below
     house.ok("add", "-f", "--id", "first", "env", "-0", env=poison)
@@ -132,7 +132,7 @@ def test_a_failure_is_tried_again_after_a_pause_and_the_last_try_counts(house: H
 
 
 def test_one_slot_serves_the_most_urgent_first(house: House) -> None:
-    house.config.write_text("slots = 1\n[limits]\ndisk_free_min = 0\n")
+    house.config.write_text("slots = 1\nsandbox = 0\n[limits]\ndisk_free_min = 0\n")
     order = house.repo.parent / "order"
     tell = f'echo "$NIGHTCREW_TASK" >> {shlex.quote(str(order))}'
     plan = [
@@ -154,7 +154,7 @@ def test_one_slot_serves_the_most_urgent_first(house: House) -> None:
 
 
 def test_nice_and_cores_and_limits_reach_the_agent(house: House) -> None:
-    house.config.write_text('nice = 7\n[limits]\ndisk_free_min = 0\nopen_files = 123\nmemory_max = "900MiB"\nfile_max = "1MiB"\n')
+    house.config.write_text('nice = 7\nsandbox = 0\n[limits]\ndisk_free_min = 0\nopen_files = 123\nmemory_max = "900MiB"\nfile_max = "1MiB"\n')
     last = max(cores.usable())
     show = "nice; grep Cpus_allowed_list /proc/self/status | cut -f2; ulimit -n; ulimit -v; ulimit -f; ulimit -c"
     plan = [
@@ -173,7 +173,7 @@ def test_nice_and_cores_and_limits_reach_the_agent(house: House) -> None:
 @pytest.mark.parametrize("lines", [150_000, pytest.param(15_000_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
 def test_an_agent_that_never_stops_printing_fills_its_own_log_only(house: House, lines: int) -> None:
     """More than 100 MB from one agent: its log is capped and says so, and another agent's short task is not held up."""
-    house.config.write_text('[limits]\ndisk_free_min = 0\nlog_max = "1MiB"\n')
+    house.config.write_text('sandbox = 0\n[limits]\ndisk_free_min = 0\nlog_max = "1MiB"\n')
     house.start_daemon()
     flood = f"yes {'x' * 1000} | head -n {lines}; echo the very last line"
     house.ok("add", "--id", "flood", flood)

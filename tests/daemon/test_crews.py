@@ -56,7 +56,7 @@ def _began(house: House, name: str) -> float:
 
 
 def test_a_held_agent_can_be_killed_and_the_others_go_on(house: House) -> None:
-    house.config.write_text("slots = 2\n[limits]\ndisk_free_min = 0\n")
+    house.config.write_text("slots = 2\nsandbox = 0\n[limits]\ndisk_free_min = 0\n")
     house.start_daemon()
     house.ok("add", "--id", "busy", "sleep 60")
     plan = plan_of([shell_task(name, "true", together="pair") for name in ("one", "two")])
@@ -69,7 +69,7 @@ def test_a_held_agent_can_be_killed_and_the_others_go_on(house: House) -> None:
 
 
 def test_a_group_larger_than_the_slots_is_refused(house: House) -> None:
-    house.config.write_text("slots = 2\n[limits]\ndisk_free_min = 0\n")
+    house.config.write_text("slots = 2\nsandbox = 0\n[limits]\ndisk_free_min = 0\n")
     house.start_daemon()
     done = house.run("run", house.plan(plan_of([shell_task(f"t{number}", "true", together="all") for number in range(3)])))
     assert done.returncode == 6

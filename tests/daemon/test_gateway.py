@@ -67,7 +67,7 @@ class Models:
     def settings(self, more: str = "", *, before: str = "", of_upstream: str = "") -> None:
         """The user's file."""
         files.private_dir(self.house.home.root)
-        base = 'grace = "1s"\n[limits]\ndisk_free_min = 0\n'
+        base = 'grace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n'
         self.house.config.write_text(f"{before}{base}{upstream(self.house.home, self.sim.url, more=of_upstream)}{more}")
 
     def start(self) -> subprocess.Popen[bytes]:

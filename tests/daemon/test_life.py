@@ -77,7 +77,7 @@ def test_an_agent_that_ends_while_nobody_watches_is_collected_later(house: House
 
 def test_a_second_ctrl_c_does_not_wait(house: House) -> None:
     """An agent that ignores TERM keeps a stop busy for its grace; the first signal waits for that, the second one does not."""
-    house.config.write_text('grace = "20s"\n[limits]\ndisk_free_min = 0\n')
+    house.config.write_text('grace = "20s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
     daemon = house.start_daemon()
     start(house, f"trap '' TERM; {AT_WORK}")
     with subprocess.Popen([*COMMAND, "kill", "agent"], env=house.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as asking:
@@ -87,7 +87,7 @@ def test_a_second_ctrl_c_does_not_wait(house: House) -> None:
         daemon.send_signal(signal.SIGINT)
         assert daemon.wait(10) == 130
         asking.kill()
-    house.config.write_text('grace = "0s"\n[limits]\ndisk_free_min = 0\n')
+    house.config.write_text('grace = "0s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
     house.start_daemon()
     wait_until(lambda: house.state("agent") == "cancelled", "the next supervisor to finish the stop")
     assert house.tagged() == []
@@ -100,7 +100,7 @@ def assert_waits(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def test_down_waits_for_the_supervisor_and_now_does_not_wait_for_its_jobs(house: House) -> None:
-    house.config.write_text('grace = "20s"\n[limits]\ndisk_free_min = 0\n')
+    house.config.write_text('grace = "20s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
     daemon = house.start_daemon()
     start(house, f"trap '' TERM; {AT_WORK}")
     with subprocess.Popen([*COMMAND, "kill", "agent"], env=house.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as asking:

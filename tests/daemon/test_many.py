@@ -32,7 +32,7 @@ def at_once(house: House, commands: list[list[str]]) -> list[tuple[int, str]]:
 
 
 def slots(house: House, number: int) -> None:
-    house.config.write_text(f'slots = {number}\ngrace = "1s"\n[limits]\ndisk_free_min = 0\n')
+    house.config.write_text(f'slots = {number}\ngrace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
 
 
 def all_running(house: House) -> bool:

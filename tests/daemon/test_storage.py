@@ -179,7 +179,7 @@ class TestFullDisk:
         assert daemon.poll() is None
 
     def test_nothing_starts_below_the_limit_and_it_is_said_once(self, small: House) -> None:
-        small.config.write_text('[limits]\ndisk_free_min = "12MB"\n')
+        small.config.write_text('sandbox = 0\n[limits]\ndisk_free_min = "12MB"\n')
         small.start_daemon()
         filler = fill(small, 8 * 2**20)
         small.ok("add", "--id", "held", "true")

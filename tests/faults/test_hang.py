@@ -49,7 +49,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
 def test_nothing_piles_up_over_many_attempts(house: House, count: int) -> None:
     """No zombie, no descriptor, no thread and no session more than after the first few."""
-    house.config.write_text('slots = 8\ngrace = "1s"\n[limits]\ndisk_free_min = 0\n')
+    house.config.write_text('slots = 8\ngrace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
     daemon = house.start_daemon()
     house.ok("run", "-d", house.plan(plan_of([shell_task(f"warm{n}", "true") for n in range(20)]), "warm.toml"))
     house.wait_final()

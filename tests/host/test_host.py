@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from supervisor.core.spec import Settings
 from supervisor.host import cores, limits
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.cores import Plan
@@ -56,11 +55,6 @@ def test_the_cores_of_one_task(
 def test_the_cores_of_this_host() -> None:
     assert set(cores.usable()) == os.sched_getaffinity(0)
     assert cores.physical() >= 1
-
-
-def test_settings_become_limits() -> None:
-    assert limits.rlimits(Settings(memory_max=0, file_max=0, open_files=0)) == ()
-    assert limits.rlimits(Settings(memory_max=5, file_max=6, open_files=7)) == (("AS", 5), ("FSIZE", 6), ("NOFILE", 7))
 
 
 def test_the_probe_says_what_holds_here() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.core.crew import Attempt, Collect, Command, Finish, MarkRunning, Revive, SetState, Start, Stop
+from supervisor.core.crew import Attempt, Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
 from supervisor.core.errors import LedgerError, StaleEpoch
 from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, End, TaskState
 from supervisor.ledger.ledger import AttemptRow, Ledger
@@ -114,6 +115,17 @@ def test_a_life_is_written_step_by_step(ledger: Ledger, wall: Wall) -> None:
     assert ledger.attempt(A, 2) is None
 
 
+def test_what_stands_still_is_known_until_all_of_it_goes_on(ledger: Ledger, wall: Wall) -> None:
+    submit(ledger, "a")
+    ledger.commit([Start(A, 1, ""), MarkRunning(A, 1), Suspend(A, 1)])
+    assert ledger.task(A, 50.0).attempt == Attempt(1, AttemptState.RUNNING, 50.0, suspended=True)
+    ledger.note(A, 1, suspended=json.dumps({"at": wall.now, "before": [[7, 8, "boot"]]}))
+    ledger.commit([Resume(A, 1)])
+    assert ledger.task(A, 50.0).attempt == Attempt(1, AttemptState.RUNNING, 50.0), "its deadline counts again"
+    row = ledger.attempt(A, 1)
+    assert row is not None and json.loads(row.suspended or "") == {"at": wall.now, "before": [[7, 8, "boot"]], "resuming": 1}
+
+
 def test_a_batch_is_one_transaction(ledger: Ledger, path: Path) -> None:
     submit(ledger, "a", "b")
     with pytest.raises(StaleEpoch, match=f"nothing written for {B}:2"):
@@ -129,6 +141,8 @@ STALE: list[Command] = [
     Start(A, 3, "again"),
     MarkRunning(A, 1),
     Stop(A, 1, "cancelled"),
+    Suspend(A, 1),
+    Resume(A, 1),
     Collect(A, 1, End.DONE, ""),
     Finish(A, 1, End.DONE, "", TaskState.DONE, 0.0),
     MarkRunning(A, 3),

@@ -41,10 +41,15 @@ def survey(directory: Path) -> tuple[Verdict, ...]:
     return tuple(Verdict(backend, backend.probe(directory)) for backend in BACKENDS)
 
 
-def best(directory: Path, template: Template | None = None) -> Backend:
-    """The fastest backend that works in `directory`, for this template when one is given. Raises HostError when none does."""
+def best(directory: Path, template: Template | None = None, *, shared: bool = False) -> Backend:
+    """The fastest backend that works in `directory`, for this template when one is given. Raises HostError when none does.
+
+    `shared`: only one whose files every process of this machine sees; not one that each process has to mount for itself.
+    """
     reasons = []
     for backend in BACKENDS:
+        if shared and isinstance(backend, UserOverlay):
+            continue
         reason = (backend.refuses(template) if template else None) or backend.probe(directory)
         if reason is None:
             return backend

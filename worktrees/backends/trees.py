@@ -41,7 +41,7 @@ class Fingerprint:
 
 
 def fingerprint(top: Path) -> Fingerprint:
-    """Reads names and stats only, not contents: about 40 ms for 13,000 entries. Raises OSError."""
+    """Reads names and stats only, not contents: about 0.2 s for 13,000 entries. Raises OSError."""
     digest, files, size, foreign = hashlib.sha256(), 0, 0, ""
     owner = (os.geteuid(), os.getegid())
     for name, seen in walk(top):

@@ -1,4 +1,4 @@
-"""`nightcrew bench spawn`, `analyze`, `fairness` and `gateway`."""
+"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness` and `gateway`."""
 
 from __future__ import annotations
 
@@ -53,6 +53,34 @@ def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
         common.print_json(**report)
     else:
         click.echo(figures.table(report))
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="A short run: a tenth of the files, 10 agents at once, 200 Python files.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated files' content.")
+@click.option("--no-index", is_flag=True, help="Do not ask the package index for the one small package that a set-up installs.")
+@_under
+@common.json_option
+def fork(quick: bool, seed: int, no_index: bool, under: Path | None, as_json: bool) -> None:
+    """What a warm start saves: environments beside copied and linked dependencies, forks beside cold starts, analysts beside a pool.
+
+    A full run takes some minutes and 3 GB. It measures and never judges: the exit code says only whether it ran.
+
+    \b
+    nightcrew bench fork --quick
+    nightcrew bench fork --dir /mnt/fast --json
+    """
+    from supervisor.bench.fork import measure
+    from supervisor.bench.fork.report import table
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    options = dataclasses.replace(measure.QUICK if quick else measure.Options(), seed=seed, index=not no_index)
+    report = measure.measure(options, under, common.say)
+    if as_json:
+        common.print_json(**report)
+    else:
+        click.echo(table(report))
 
 
 @command.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from supervisor.daemon.handlers import clean, down, kill, ping, quota, retry, snapshot, submit
+from supervisor.daemon.handlers import clean, down, kill, ping, quota, resume, retry, snapshot, submit, suspend
 from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
 
@@ -20,9 +20,11 @@ HANDLERS: Mapping[str, Handler] = {
     "kill": kill.handle,
     "ping": ping.handle,
     "quota": quota.handle,
+    "resume": resume.handle,
     "retry": retry.handle,
     "snapshot": snapshot.handle,
     "submit": submit.handle,
+    "suspend": suspend.handle,
 }
 
 ENDS_WITH_ITS_CLIENT = frozenset({"quota"})

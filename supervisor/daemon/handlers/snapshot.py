@@ -13,17 +13,16 @@ from supervisor.host.paths import Home
 async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
     """`do`: `create` with an `order`; `remove` with `project` and `names`; `prune` with `remove`: act, or only look.
 
-    Returns `id`, `epoch` and `log` of a build that has begun; `removed` and `kept` (with `why`); or `prunable`.
+    Returns `id`, `epoch`, `log` and whether a build of it has begun now (`new`); `removed` and `kept` (with `why`); or `prunable`.
     """
     if args["do"] == "create":
-        row, log = loop.snapshots.create(Order.from_wire(args["order"]))
-        return {"id": row.id, "epoch": row.epoch, "log": str(log)}
+        begun = await loop.snapshots.create(Order.from_wire(args["order"]))
+        return {"id": begun.row.id, "epoch": begun.row.epoch, "log": str(begun.log), "new": begun.new}
     if args["do"] == "prune":
         found = await loop.snapshots.prune(act=bool(args["remove"]))
         return {"prunable": [{"id": row.id, "name": row.spec.name, "disk": row.disk, "why": why} for row, why in found]}
     answer: dict[str, Any] = {"removed": [], "kept": []}
-    for name in args["names"]:
-        row = loop.ledger.snapshots.find(str(name), str(args["project"]))
+    for row in [loop.ledger.snapshots.find(str(name), str(args["project"])) for name in args["names"]]:
         try:
             await loop.snapshots.remove(row, "removed by hand")
             answer["removed"].append({"id": row.id, "name": row.spec.name, "disk": row.disk})

@@ -9,10 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from supervisor.core import sandbox
+from supervisor.core.errors import Refused
 from supervisor.core.sandbox import Act, Policy
 from supervisor.host.sandbox.orders import Orders, parse
 
 _MAIN = str(Path(__file__).resolve().parent / "main.py")
+_ROOT = Path(__file__).resolve().parents[3]
+_PACKAGES = ("supervisor", "agents", "worktrees", "memory")
 _BWRAP_ACTS = {Act.READ: "--ro-bind", Act.WRITE: "--bind", Act.DEVICE: "--dev-bind"}
 
 
@@ -24,9 +27,9 @@ class Executor(StrEnum):
 
 
 def program() -> tuple[str, ...]:
-    """`Places.program`: what must stay readable inside for the last step before the agent."""
-    package = Path(__file__).resolve().parents[3]
-    return tuple(dict.fromkeys(str(Path(path).resolve()) for path in (package / "supervisor", sys.prefix, sys.base_prefix)))
+    """`Places.program`: what must stay readable inside for the last step before the agent, and for an agent that is one of our own."""
+    ours = [path for name in _PACKAGES if (path := _ROOT / name).is_dir()]
+    return tuple(dict.fromkeys(str(path.resolve()) for path in (*ours, Path(sys.prefix), Path(sys.base_prefix))))
 
 
 def orders(policy: Policy) -> Orders:
@@ -36,7 +39,7 @@ def orders(policy: Policy) -> Orders:
 
 def words(policy: Policy) -> tuple[str, ...]:
     """The orders as text, for a file or a command line. `orders.parse` reads them."""
-    found: list[str] = []
+    found = ["--overlay", *policy.overlay] if policy.overlay is not None else []
     for mount in sandbox.mounts(policy):
         found += [f"--{mount.act}", mount.path, *([mount.source] if mount.act in _BWRAP_ACTS else [])]
     if policy.own_network:
@@ -47,12 +50,15 @@ def words(policy: Policy) -> tuple[str, ...]:
 def argv(policy: Policy, executor: Executor) -> tuple[str, ...]:
     """The prefix that runs a command in the sandbox of `policy`, with the same terminal, environment and working directory.
 
-    The command ends as it would without: 128+n for a signal n, 126 with a sentence when there is no sandbox.
+    The command ends as it would without: 128+n for a signal n, 126 with a sentence when there is no sandbox. Raises Refused for what
+    this executor cannot do.
     """
     step = (sys.executable, "-I", "-S", _MAIN)
     match executor:
         case Executor.NAMESPACES:
             return (*step, "enter", *words(policy), "--")
+        case Executor.BUBBLEWRAP if policy.overlay is not None:
+            raise Refused("bubblewrap cannot mount the files of this worktree", on=policy.overlay[0], hint="nightcrew doctor")
         case Executor.BUBBLEWRAP:
             return (*step, "outside", *_doors(policy), "--", *_bwrap(policy), *_inside(policy, step))
 

@@ -111,6 +111,8 @@ def _status(status: int) -> int:
 
 def _build(orders: "Orders") -> None:
     kernel.follow_host()
+    if orders.overlay is not None:
+        kernel.new_mount("overlay", *orders.overlay)
     mounts = [mount for mount in orders.mounts if mount[0] != "mask" or os.path.exists(mount[1])]
     sources = ["/dev/null" if act == "mask" else source for act, _, source in mounts]
     trees = [kernel.take_tree(source) if source else -1 for source in sources]

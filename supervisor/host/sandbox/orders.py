@@ -4,7 +4,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LENGTHS = {"--ro": 2, "--rw": 2, "--device": 2, "--hide": 1, "--mask": 1, "--own-network": 0, "--gateway": 2, "--proxy": 2}
+_LENGTHS = {"--ro": 2, "--rw": 2, "--device": 2, "--hide": 1, "--mask": 1, "--overlay": 2, "--own-network": 0, "--gateway": 2, "--proxy": 2}
 
 
 class Orders:
@@ -13,6 +13,8 @@ class Orders:
     def __init__(self) -> None:
         self.mounts: list[tuple[str, str, str]] = []
         """(`ro`, `rw`, `device`, `hide` or `mask`; path; source, empty for the last two)"""
+        self.overlay: tuple[str, str] | None = None
+        """A directory, and the options of what is mounted there first."""
         self.own_network = False
         self.gateway: tuple[int, str] | None = None
         """Port inside, and the socket it leads to."""
@@ -41,6 +43,8 @@ def parse(words: "Sequence[str]") -> tuple[Orders, list[str]]:
 def _take(orders: Orders, word: str, values: "Sequence[str]") -> None:
     if word == "--own-network":
         orders.own_network = True
+    elif word == "--overlay":
+        orders.overlay = values[0], values[1]
     elif word == "--gateway":
         orders.gateway = int(values[0]), values[1]
     elif word == "--proxy":

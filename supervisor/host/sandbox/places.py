@@ -20,9 +20,9 @@ from supervisor.host.sandbox.executors import program
 _KEEPER = "nightcrew.lock"
 
 
-def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str], agent_home: Path, devices: Iterable[str] = ()) -> Places:
+def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str], agent_home: Path, overlay_options: str = "") -> Places:
     """Where everything of one attempt lies. `git` is (common directory, the worktree's own in it, short name of its branch);
-    `agent_home` is the HOME that the agent gets."""
+    `agent_home` is the HOME that the agent gets; `overlay_options` as in `Places`."""
     common_dir, admin_dir, branch = git
     return Places(
         worktree=os.path.realpath(worktree),
@@ -39,7 +39,7 @@ def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str
         doors_out=_present(agent_home, sandbox.DOORS_OUT),
         foreign_sockets=tuple(_sockets()),
         program=program(),
-        devices=tuple(devices),
+        overlay_options=overlay_options,
         root=os.geteuid() == 0,
     )
 

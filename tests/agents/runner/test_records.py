@@ -41,6 +41,7 @@ SPECS = st.builds(
     warm=st.booleans(),
     policy=BYTES,
     wrap=st.lists(BYTES, max_size=3).map(tuple),
+    join=st.lists(BYTES, max_size=3).map(tuple),
 )
 
 
@@ -56,6 +57,7 @@ def test_the_runner_reads_what_the_daemon_writes(spec: LaunchSpec) -> None:
     assert (read.timeout_s, read.grace_s, read.log_max) == (spec.timeout_s, spec.grace_s, spec.log_max)
     assert (read.nice, tuple(read.cores), tuple(read.rlimits), read.mark) == (spec.nice, spec.cores, spec.rlimits, spec.mark)
     assert (read.warm, os.fsdecode(read.policy), tuple(map(os.fsdecode, read.wrap))) == (spec.warm, spec.policy, spec.wrap)
+    assert tuple(map(os.fsdecode, read.join)) == spec.join
 
 
 def test_every_field_of_the_contract_is_read() -> None:
@@ -64,16 +66,16 @@ def test_every_field_of_the_contract_is_read() -> None:
 
 
 def test_a_spec_of_an_older_supervisor_starts_cold_and_alone() -> None:
-    whole = records.write_spec(LaunchSpec("run/t", 1, "tag", ("true",), "/", warm=True, policy="p", wrap=("w",)))
-    newer = (b"warm=", b"policy=", b"wrap=")
+    whole = records.write_spec(LaunchSpec("run/t", 1, "tag", ("true",), "/", warm=True, policy="p", wrap=("w",), join=("/j",)))
+    newer = (b"warm=", b"policy=", b"wrap=", b"join=")
     older = b"".join(entry + b"\0" for entry in whole.split(b"\0")[:-1] if not entry.startswith(newer))
     assert len(older) < len(whole)
     read = Spec(older)
-    assert (read.warm, read.policy, read.wrap, read.confined) == (False, b"", [], False)
+    assert (read.warm, read.policy, read.wrap, read.join, read.confined) == (False, b"", [], [], False)
 
 
 def test_a_spec_that_is_cut_short_anywhere_is_refused() -> None:
-    lists: dict[str, Any] = {"env": (("A", "b"),), "cores": (1,), "rlimits": (("AS", 1),), "wrap": ("w",)}
+    lists: dict[str, Any] = {"env": (("A", "b"),), "cores": (1,), "rlimits": (("AS", 1),), "wrap": ("w",), "join": ("/j",)}
     whole = records.write_spec(LaunchSpec("run/t", 1, "tag", ("true",), "/", **lists))
     for length in range(len(whole)):
         with pytest.raises(SpecError):

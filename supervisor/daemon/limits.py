@@ -1,0 +1,169 @@
+"""What holds each attempt to its limits: found out once, put in place before its agent starts, read at its end, and taken away after it.
+
+An attempt has a control group only when one of its limits needs it. What this host cannot hold at all is refused, since an agent never
+runs with less than its task asks for; what it holds only for each process alone is said, once for each limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core import limits, records
+from supervisor.core.errors import Refused
+from supervisor.core.limits import By, Held, Limits, Means, Used
+from supervisor.core.records import Exit, Identity, attempt_name
+from supervisor.core.sandbox import Tier
+from supervisor.core.snapshots import SnapshotSpec
+from supervisor.core.spec import Settings, TaskSpec
+from supervisor.daemon.isolation import Confined
+from supervisor.host import cgroups, files, processes
+from supervisor.host import limits as host_limits
+from supervisor.host.cgroups import Group
+from supervisor.host.paths import Home
+from supervisor.ledger.ledger import AttemptRow, Ledger
+
+Key = tuple[str, int]
+OF_TASKS = ("memory_max", "processes_max", "cpu_max")
+"""Limits that a task asks for, so that it is refused where nothing holds them. Settings are for whatever can hold them: when the supervisor
+starts it says what cannot. (`disk_max` is always held, by our looking.)"""
+_SPEC_MAX = 2**22
+_NPROC = 'ulimit -u "$0" 2>/dev/null || ulimit -p "$0" || exit 126; exec "$@"'
+"""Two shells, two names of one limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What puts the limits of one attempt in place."""
+
+    rlimits: tuple[tuple[str, int], ...]
+    """`LaunchSpec.rlimits`."""
+    join: tuple[str, ...] = ()
+    """`LaunchSpec.join`."""
+    wrap: tuple[str, ...] = ()
+    """Words for the end of `LaunchSpec.wrap`: they act inside the sandbox that the words before them make."""
+    words: str = ""
+    """What holds each limit that the task itself asks for."""
+
+
+def lent(ledger: Ledger, row: AttemptRow) -> SnapshotSpec | None:
+    """The snapshot that an attempt started from, if it did and somebody still knows it."""
+    known = ledger.snapshots.all() if row.snapshot else ()
+    return next((one.spec for one in known if one.id == row.snapshot), None)
+
+
+class LimitDesk:
+    """The limits of one supervisor's attempts. Methods may be called from several threads."""
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        self._home = home
+        self._settings = settings
+        self._support = cgroups.probe()
+        self._namespace = host_limits.means(self._support, namespace=os.geteuid() != 0)
+        self._plain = host_limits.means(self._support, namespace=False)
+        self._said: set[str] = set()
+        self.say: Callable[[str], None] = lambda _: None
+        """Told what a person should see."""
+
+    # Begin -----------------------------------------------------------------------------------------------------------------------
+
+    def asked(self, task: TaskSpec, snapshot: SnapshotSpec | None) -> Limits:
+        """What an attempt of `task` may use."""
+        return limits.of(self._settings, task, snapshot)
+
+    def bind(self, key: Key, asked: Limits, confined: Confined) -> Bounds:
+        """Make ready what holds an attempt to `asked`; may be repeated. Raises Refused when nothing here can hold one of them, and
+        ToolFailed."""
+        found = limits.held(asked, self.means(confined.tier))
+        for one in found:
+            if one.by is By.NOBODY and one.name in OF_TASKS:
+                raise Refused(
+                    "this host cannot hold a task to its limits", on=f"{one.name} = {one.value:.0f}", why=one.words,
+                    kept="the task, it was not started without", hint="nightcrew doctor",
+                )  # fmt: skip
+        self._say_weak(key, found)
+        rlimits = limits.rlimits(self._settings, found)
+        number = next((int(one.value) for one in found if one.by is By.NAMESPACE), 0)
+        if number and confined.policy:  # the runner's own child enters the sandbox before it takes its limits
+            rlimits = (*rlimits, ("NPROC", number))
+        wrap = ("/bin/sh", "-c", _NPROC, str(number)) if number and confined.wrap else ()
+        words = "; ".join(one.words for one in found if one.by is By.WATCHED or one.name in OF_TASKS)
+        return Bounds(rlimits, self._grouped(key, {one.name: one for one in found if one.by is By.GROUP}), wrap, words)
+
+    def means(self, tier: Tier) -> Means:
+        """What holds limits here. Every sandbox of an ordinary user is a user namespace."""
+        return self._plain if tier is Tier.NONE else self._namespace
+
+    def _grouped(self, key: Key, held: dict[str, Held]) -> tuple[str, ...]:
+        if not held:
+            return ()
+        group = cgroups.create(self._support, self._tag(key))
+        group.limit(**{name: int(one.value) for name, one in held.items() if name != "cpu_max"})
+        return group.join_files
+
+    def _say_weak(self, key: Key, found: Collection[Held]) -> None:
+        for one in found:
+            if one.by is By.EACH and one.name in OF_TASKS and one.words not in self._said:
+                self._said.add(one.words)
+                self.say(f"{attempt_name(*key)}: {one.words} (no control group may be made here: nightcrew doctor)")
+
+    # While it runs ---------------------------------------------------------------------------------------------------------------
+
+    def group(self, key: Key) -> Group | None:
+        """The attempt's control group, if it has one: where we make them, or where the supervisor before us did, which its orders say."""
+        name = cgroups.name(self._tag(key))
+        ours = Group(tuple(parent / name for parent in self._support.parents))
+        places = ours.places if any(place.exists() for place in ours.places) else self._ordered(key, name)
+        return Group(places) if places else None
+
+    def _ordered(self, key: Key, name: str) -> tuple[Path, ...]:
+        """Without a sandbox an agent can write its orders, so only a group of the attempt's own name counts."""
+        orders = files.read_plain(self._home.attempt(*key) / "launch.spec", _SPEC_MAX) or b""
+        joined = [os.fsdecode(entry[5:]) for entry in orders.split(b"\0") if entry.startswith(b"join=")]
+        return tuple(place for place in Group.of(joined).places if place.name == name and place.exists())
+
+    def used(self, key: Key) -> Used:
+        """What the kernel counted of it up to now; zeros where it counts nothing."""
+        group = self.group(key)
+        return Used(group.oom_kills(), group.refused_forks(), group.cpu_s()) if group is not None else Used()
+
+    # End -------------------------------------------------------------------------------------------------------------------------
+
+    def stop(self, key: Key, runner: Identity | None, grace_s: float) -> processes.StopReport:
+        """As `processes.stop`, also of an agent that is suspended, or that left its tree and not its group."""
+        group = self.group(key)
+        if group is not None:
+            group.thaw()  # what is frozen hears no signal
+        report = processes.stop(self._tag(key), runner, grace_s)
+        if group is not None and group.pids():
+            group.kill()
+            return processes.StopReport(report.asked, report.killed, tuple(who for who in report.survivors if processes.alive(who)))
+        return report
+
+    def met(self, key: Key, asked: Limits, record: Exit) -> str:
+        """The limit that ended it, in plain words; empty when none did."""
+        used = self.used(key)
+        counted = Used(used.oom_kills, used.refused_forks, max(used.cpu_s, record.cpu_s))
+        return limits.passed(asked, counted, record.signal, record.code)
+
+    def free(self, key: Key) -> None:
+        """Take its group away; idempotent. One that the kernel does not let go of is left to the next supervisor's start."""
+        group = self.group(key)
+        if group is not None:
+            group.kill()
+            group.remove()
+
+    def sweep(self, live: Collection[Key]) -> None:
+        """Take away the groups of this home that no attempt of `live` has: what a crash left."""
+        wanted = {cgroups.name(self._tag(key)) for key in live}
+        for group in cgroups.left(self._support, self._tag(("", 0)).partition(":")[0]):
+            if group.places[0].name not in wanted:
+                with contextlib.suppress(OSError):
+                    group.kill()
+                group.remove()
+
+    def _tag(self, key: Key) -> str:
+        return records.tag(str(self._home.root), *key)

@@ -1,0 +1,168 @@
+"""`nightcrew bench fork`: as small as it gets it has every figure, it says what it was made on, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import zygote
+from supervisor.bench.fork import environment, material, report
+from supervisor.bench.fork.material import Size
+from supervisor.bench.fork.measure import Options, measure
+from supervisor.bench.fork.side import Side
+from supervisor.core.errors import NotFound, ToolFailed
+from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
+from supervisor.daemon import protocol
+from supervisor.host import processes
+from supervisor.host.paths import Home
+from tests.bench.test_spawn import users_of
+from tests.support import git, wait_until
+from worktrees.backends.mounts import mounts
+from worktrees.git import Git, Place
+from worktrees.repository import discover
+
+TINY = Options(
+    repository=Size(20, 100_000),
+    dependencies=Size(40, 100_000),
+    turns=1,
+    rounds=1,
+    crew=2,
+    bursts=1,
+    python_files=10,
+    crews=1,
+    index=False,
+    seed=7,
+)
+KEYS = {
+    "environment": ("backend", "ms_p50", "ms_p99", "disk_mb", "first_status_ratio", "vs_copied_deps", "vs_linked_deps"),
+    "spawn": (
+        "memory_tier0_ms_p50", "memory_tier2_ms_p50", "python_client_ms_p50", "cold_ms_p50", "ratio", "all_50_s", "unshared_mb",
+    ),
+    "snapshot": ("setup_s", "freeze_s", "first_run_s", "break_even_runs"),
+    "analysts": ("files", "cold_seq_s", "cold_par_s", "fork_seq_s", "fork_par_s", "pool_s", "efficiency"),
+}  # fmt: skip
+MAY_BE_NONE = {"memory_tier2_ms_p50": "this host has no tier 2", "break_even_runs": "a set-up of milliseconds never pays"}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    where = tmp_path_factory.mktemp("bench")
+    made: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
+    assert_nothing_stays(where)
+    return made
+
+
+def assert_nothing_stays(where: Path) -> None:
+    assert [entry.name for entry in where.iterdir() if entry.name != "said"] == []
+    assert users_of(where) == []
+    assert mounts(where.resolve()) == []
+
+
+def test_every_figure_is_there(found: dict[str, Any]) -> None:
+    assert found.keys() == {*KEYS, "load_average", "material", "options", "machine"}
+    for room, keys in KEYS.items():
+        assert tuple(found[room]) == keys
+        for key, value in found[room].items():
+            if key != "backend" and not (value is None and key in MAY_BE_NONE):
+                assert value > 0, (room, key)
+
+
+def test_it_says_what_it_was_made_on(found: dict[str, Any]) -> None:
+    assert found["load_average"].keys() == {"before", "after"}
+    assert found["options"]["seed"] == 7
+    assert found["options"]["dependencies"] == {"files": 40, "bytes": 100_000}
+    assert found["analysts"]["files"] == 10
+    assert found["material"]["setup"] == "a copy of 40 generated files (package index: not asked)"
+    assert found["material"]["spawn"]["at_once"] == 2
+    for name, stages in found["material"]["spawn"]["stages_ms"].items():
+        assert sum(stages.values()) == pytest.approx(found["spawn"][f"{name}_ms_p50"], abs=0.05), "of one agent they add up"
+
+
+def test_the_ratios_are_those_of_the_figures(found: dict[str, Any]) -> None:
+    spawn, analysts = found["spawn"], found["analysts"]
+    assert spawn["ratio"] == pytest.approx(spawn["cold_ms_p50"] / spawn["memory_tier0_ms_p50"], abs=0.06)
+    assert analysts["efficiency"] == pytest.approx(analysts["pool_s"] / analysts["fork_par_s"], abs=0.01)
+
+
+def test_the_table_has_every_figure_and_says_which_aims_are_missed(found: dict[str, Any]) -> None:
+    shown = report.table(found)
+    assert {(row.room, row.key) for row in report.ROWS} == {(room, key) for room, keys in KEYS.items() for key in keys} - {
+        ("environment", "backend"),
+        ("analysts", "files"),
+    }
+    assert "load average" in shown
+    assert shown.count("\n") >= len(report.ROWS)
+    slow = {**found, "environment": {**found["environment"], "ms_p50": 99.0, "vs_copied_deps": 1.0, "disk_mb": 0.5}}
+    missed = [line.split("  ")[0] for line in report.table(slow).splitlines() if line.endswith("MISSED")]
+    assert "environment, p50" in missed and "faster than with copied dependencies" in missed and "its disk" not in missed
+
+
+def test_what_could_not_be_measured_is_no_figure(found: dict[str, Any]) -> None:
+    without = {**found, "spawn": {**found["spawn"], "memory_tier2_ms_p50": None}}
+    (line,) = (line for line in report.table(without).splitlines() if "tier 2" in line)
+    assert "not measured" in line and "MISSED" not in line
+
+
+def test_the_same_seed_is_the_same_material(tmp_path: Path) -> None:
+    heads = []
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        size = material.repository(tmp_path / name, seed, Size(30, 100_000))
+        assert 50_000 < size < 200_000
+        heads.append(git(tmp_path / name, "rev-parse", "HEAD"))
+        material.dependencies(tmp_path / f"{name}-deps", seed, Size(50, 100_000))
+    assert heads[0] == heads[1] != heads[2]
+    one, same, other = ([path.read_bytes() for path in sorted((tmp_path / f"{name}-deps").rglob("file*"))] for name in ("a", "b", "c"))
+    assert one == same != other
+    assert len(one) == 50
+    assert sum(map(len, one)) == pytest.approx(100_000, rel=0.01)
+
+
+def test_too_few_python_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="1000000"):
+        material.corpus(tmp_path / "corpus", 1_000_000)
+
+
+def test_a_worktree_that_is_not_clean_is_no_figure(repo: Path, tmp_path: Path) -> None:
+    known = discover(Git(tmp_path / "git"), repo)
+    place = Place(known.git_dir, known.common_dir, repo)
+    assert environment._status(known, place) > 0
+    (repo / "new").write_text("x")
+    with pytest.raises(ToolFailed, match="new"):
+        environment._status(known, place)
+
+
+def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
+    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "bench", "fork", "--json", "--quick", "--no-index", "--dir", str(tmp_path)]
+    said = tmp_path / "said"
+    with said.open("wb") as out:
+        bench = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out)
+    try:
+        wait_until(lambda: list(tmp_path.glob("*/home/runs/*/*/1/started.json")) or bench.poll() is not None, "the first agent")
+        bench.send_signal(signal.SIGTERM)
+        printed, _ = bench.communicate(timeout=60)
+    finally:
+        bench.kill()
+        bench.communicate()
+    assert (bench.returncode, printed) == (128 + signal.SIGTERM, b""), said.read_text()
+    assert_nothing_stays(tmp_path)
+
+
+def test_a_warm_process_whose_supervisor_was_killed_is_ended(repo: Path, tmp_path: Path) -> None:
+    with Side(tmp_path / "home", 1) as side:
+        side.snapshot(side.repository(repo), SnapshotSpec("warm", kind=SnapshotKind.MEMORY, preload=("json",)))
+        supervisor = processes.identity(int(protocol.call(side.home.daemon_socket, "ping", {})["pid"]))
+        assert supervisor is not None
+        processes.send(supervisor, signal.SIGKILL)
+        wait_until(lambda: not processes.alive(supervisor), "the supervisor to die")
+        assert [record for place in zygote_places(side.home) if (record := zygote.find(place))], "it outlives its supervisor"
+    assert users_of(tmp_path) == []
+
+
+def zygote_places(home: Home) -> list[zygote.Place]:
+    return [zygote.Place(socket) for socket in (home.run_dir / "z").glob("*.z")]

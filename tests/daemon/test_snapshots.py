@@ -1,0 +1,408 @@
+"""Snapshots through a real supervisor: made, cut off in the middle, damaged, replaced, taken away; and the tasks that start from them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from supervisor.host import processes
+from tests.cli.terminal import COMMAND
+from tests.daemon.snapshot_kit import (
+    SETUP,
+    assert_nothing_left,
+    commit,
+    create,
+    files_of_snapshots,
+    place,
+    rows,
+    states,
+    with_dependencies,
+)
+from tests.support import House, git, mounted_below, plan_of, shell_task, wait_until
+
+SHOW = "cat .venv/module; git status --porcelain"
+
+
+@pytest.fixture
+def house(house: House) -> House:
+    return with_dependencies(house)
+
+
+def run(house: House, command: str, *words: str, name: str = "agent") -> str:
+    """A task that starts from `deps`, to its end; what it printed."""
+    house.ok("add", "-f", "--snapshot", "deps", "--id", name, *words, command)
+    return house.ok("logs", name)
+
+
+# Made -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_starts_with_what_set_up_made(house: House) -> None:
+    house.start_daemon()
+    made = create(house)
+    assert run(house, SHOW) == "dependency\n", "the file is there, and git sees nothing new"
+    row = rows(house)[0]
+    assert (row.id, row.state, row.uses) == (f"{row.project}/{made}", "ready", 1)
+    assert row.setup_s > 0 and row.freeze_s > 0 and row.disk > 0
+    assert git(house.repo, "worktree", "list", "--porcelain").count("worktree ") == 2, "the person's and the task's, none of the template"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--setup", "echo broken pipe dreams; exit 7"), "set-up failed echo broken pipe dreams; exit 7: exit 7: broken pipe dreams"),
+        (("--setup", SETUP, "--verify", "test -f .venv/nothing"), "a check failed test -f .venv/nothing: exit 1"),
+        (("--setup", SETUP, "--setup", "kill -9 $$"), "set-up failed kill -9 $$: killed by signal 9"),
+        (("--setup", "echo new > new-file"), "set-up left new files that git does not ignore new-file"),
+        (("--setup", "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x"), "set-up made a commit"),
+        (("--setup", SETUP, "--copy", "uv.lock"), "a file to copy must be ignored by git uv.lock"),
+        (("--kind", "memory", "--preload", "no_such_module_here"), "no_such_module_here"),
+    ],
+    ids=["set-up", "check", "killed", "new-file", "commit", "copy", "preload"],
+)
+def test_what_cannot_be_made_leaves_nothing_and_says_why(house: House, words: tuple[str, ...], why: str) -> None:
+    house.start_daemon()
+    done = house.run("snapshot", "create", "deps", *words)
+    assert done.returncode != 0 and done.stdout == ""
+    assert done.stderr.splitlines()[-1].startswith("nightcrew: no snapshot was made deps: ") and why in done.stderr.splitlines()[-1]
+    assert states(house) == ["failed"] and why in rows(house)[0].reason
+    assert_nothing_left(house)
+    create(house)
+    house.ok("snapshot", "prune", "--yes")
+    assert states(house) == ["ready"]
+    assert len(list(house.home.root.glob("projects/*/snapshots/*.log"))) == 1, "the log of the failed one went with it"
+
+
+def test_what_set_up_left_running_is_ended_before_anything_is_frozen(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
+    house.ok("snapshot", "create", "deps", "--setup", f"{SETUP}; (setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 600') & sleep 0.2")
+    assert processes.identity(int((tmp_path / "pid").read_text())) is None
+
+
+def test_two_at_once_are_one_build_and_both_get_it(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
+    counted = f"echo x >> {tmp_path}/builds; while [ $(wc -l < {tmp_path}/asked) -lt 2 ]; do sleep 0.05; done; {SETUP}"
+    (tmp_path / "asked").touch()
+    asking = [
+        subprocess.Popen(
+            [*COMMAND, "snapshot", "create", "deps", "--setup", counted], cwd=house.repo, env=house.env, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    wait_until(lambda: states(house) == ["building"], "the build to begin")
+    (tmp_path / "asked").write_text("x\nx\n")
+    said = [one.communicate(timeout=60)[0] for one in asking]
+    assert [one.returncode for one in asking] == [0, 0] and said[0] == said[1] != b""
+    assert (tmp_path / "builds").read_text() == "x\n"
+
+
+def test_made_again_of_the_same_it_is_the_same(house: House) -> None:
+    house.start_daemon()
+    assert create(house) == create(house)
+    assert [(row.state, row.epoch) for row in rows(house)] == [("ready", 1)]
+
+
+def test_two_names_are_made_side_by_side(house: House) -> None:
+    house.start_daemon()
+    with ThreadPoolExecutor(4) as crowd:
+        list(crowd.map(lambda number: create(house, f"deps{number}"), range(4)))
+    assert [row.state for row in rows(house)] == ["ready"] * 4
+
+
+# Cut off --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["snapshot.committed", "snapshot.prepared", "snapshot.frozen"])
+def test_a_supervisor_killed_while_it_makes_one(house: House, label: str) -> None:
+    daemon = house.start_daemon(die_at=label)
+    done = house.run("snapshot", "create", "deps", "--setup", SETUP)
+    assert daemon.wait(60) == -signal.SIGKILL
+    assert done.returncode == 5, done.stderr
+    house.start_daemon()
+    assert states(house) == ["failed"] and rows(house)[0].reason == "the supervisor ended while it was built"
+    assert "snapshot deps was not finished: the supervisor ended while it was built" in house.daemon_output()
+    assert_nothing_left(house)
+    create(house)
+    assert run(house, SHOW) == "dependency\n"
+
+
+def test_what_a_killed_supervisors_set_up_left_running_is_ended_by_the_next(house: House, tmp_path: Path) -> None:
+    daemon = house.start_daemon()
+    endless = f"echo $$ > {tmp_path}/pid; while :; do echo x > .venv-$$; sleep 0.02; done"
+    with subprocess.Popen(
+        [*COMMAND, "snapshot", "create", "deps", "--setup", endless], cwd=house.repo, env=house.env, stderr=subprocess.PIPE
+    ) as asking:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "set-up to begin")
+        daemon.kill()
+        daemon.wait()
+        said = asking.communicate(timeout=30)[1]
+    assert asking.returncode == 5 and b"the supervisor went away while it made deps; kept: nothing of it" in said
+    house.start_daemon()
+    assert processes.identity(int((tmp_path / "pid").read_text())) is None
+    assert_nothing_left(house)
+
+
+def test_a_supervisor_that_leaves_ends_the_build_and_says_so(house: House, tmp_path: Path) -> None:
+    daemon = house.start_daemon()
+    words = ["snapshot", "create", "deps", "--setup", f"touch {tmp_path}/begun; sleep 600"]
+    with subprocess.Popen([*COMMAND, *words], cwd=house.repo, env=house.env, stderr=subprocess.PIPE) as asking:
+        wait_until((tmp_path / "begun").exists, "set-up to begin")
+        daemon.terminate()
+        assert daemon.wait(30) == 0
+        said = asking.communicate(timeout=30)[1].decode()
+    assert asking.returncode != 0
+    assert "the supervisor left while it was made" in said or "the supervisor went away while it made deps" in said
+    assert states(house) == ["failed"], "its own last words, not the next one's"
+    assert_nothing_left(house)
+
+
+def test_ctrl_c_leaves_it_being_made(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
+    words = ["snapshot", "create", "deps", "--setup", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; {SETUP}"]
+    with subprocess.Popen([*COMMAND, *words], cwd=house.repo, env=house.env, stderr=subprocess.PIPE) as asking:
+        wait_until(lambda: states(house) == ["building"], "the build to begin")
+        wait_until(lambda: b"Ctrl-C" in Path(f"/proc/{asking.pid}/cmdline").read_bytes() or house.home.ledger.exists(), "it to follow")
+        assert asking.stderr is not None
+        while b"Ctrl-C leaves it being made" not in asking.stderr.readline():
+            pass
+        asking.send_signal(signal.SIGINT)
+        asking.communicate(timeout=30)
+    assert asking.returncode == 130
+    assert states(house) == ["building"]
+    (tmp_path / "go").touch()
+    wait_until(lambda: states(house) == ["ready"], "it to be made all the same")
+
+
+def test_a_supervisor_killed_while_it_removes_one(house: House) -> None:
+    house.start_daemon().kill()
+    wait_until(lambda: not house.ready(), "it to be dead")
+    daemon = house.start_daemon(die_at="snapshot.removed")
+    create(house)
+    house.run("snapshot", "rm", "deps")
+    assert daemon.wait(30) == -signal.SIGKILL
+    assert states(house) == [] and files_of_snapshots(house)
+    house.start_daemon()
+    assert_nothing_left(house)
+    assert list(house.home.root.glob("projects/*/snapshots/*")) == [], "its log too"
+    create(house)
+    assert run(house, SHOW) == "dependency\n"
+
+
+# Stale ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_lock_file_makes_it_again_for_a_task_that_names_it_and_taken_back_it_is_ready_again(house: House) -> None:
+    house.start_daemon()
+    (house.repo / "nightcrew.toml").write_text('[snapshot.deps]\nsetup = ["mkdir -p .venv && cp uv.lock .venv/module"]\n')
+    commit(house, "nightcrew.toml", (house.repo / "nightcrew.toml").read_text())
+    assert run(house, SHOW, name="first") == "version 1\n", "made by itself"
+    assert run(house, SHOW, name="second") == "version 1\n" and states(house) == ["ready"]
+    commit(house, "uv.lock", "version 2\n")
+    assert run(house, SHOW, name="third") == "version 2\n"
+    assert states(house) == ["ready", "stale"] and "uv.lock changed" in rows(house)[1].reason
+    git(house.repo, "reset", "-q", "--hard", "HEAD~1")
+    assert run(house, SHOW, name="fourth") == "version 1\n"
+    assert states(house) == ["stale", "ready"], "the older one again, which was not made a second time"
+    assert [row.epoch for row in rows(house)] == [1, 1]
+
+
+def test_changed_commands_make_it_again(house: House) -> None:
+    house.start_daemon()
+    settings = house.repo / "nightcrew.toml"
+    commit(house, "nightcrew.toml", '[snapshot.deps]\nsetup = ["mkdir -p .venv && echo one > .venv/module"]\n')
+    assert run(house, SHOW, name="first") == "one\n"
+    settings.write_text(settings.read_text().replace("one", "two"))
+    assert run(house, "cat .venv/module", name="second") == "two\n"
+    assert states(house) == ["ready", "stale"] and rows(house)[1].reason == "its set-up commands changed"
+
+
+def test_a_later_commit_starts_from_the_same_snapshot_and_has_its_own_files(house: House) -> None:
+    house.start_daemon()
+    create(house)
+    commit(house, "later", "of a later commit\n")
+    assert run(house, f"cat later; {SHOW}") == "of a later commit\ndependency\n"
+    assert states(house) == ["ready"], "not made again"
+    assert "the base commit is" in house.ok("snapshot", "show", "deps")
+
+
+def test_what_cannot_be_made_by_itself_hands_nothing_over(house: House) -> None:
+    house.start_daemon()
+    commit(house, "nightcrew.toml", '[snapshot.deps]\nsetup = ["exit 3"]\n')
+    done = house.run("add", "--snapshot", "deps", "true")
+    assert done.returncode != 0 and "no snapshot was made deps: set-up failed exit 3: exit 3" in done.stderr
+    assert house.tasks() == []
+
+
+# Lent -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_copy_names_are_there_and_nothing_that_a_link_leads_to(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
+    (house.repo / ".env.local").write_text("KEY=1\n")
+    (house.repo / "secrets").mkdir()
+    (house.repo / "secrets" / "own").write_text("own\n")
+    (tmp_path / "outside").write_text("outside\n")
+    (house.repo / "secrets" / "link").symlink_to(tmp_path / "outside")
+    create(house, "deps", "--copy", ".env.local", "--copy", "secrets/*")
+    assert run(house, "cat .env.local; ls secrets; git status --porcelain") == "KEY=1\nown\n"
+
+
+def test_it_stays_while_an_environment_stands_on_it(house: House) -> None:
+    house.start_daemon()
+    create(house)
+    run(house, "cat .venv/module; echo work > file")
+    refused = house.run("snapshot", "rm", "deps")
+    assert refused.returncode == 6 and "1 environments stand on it" in refused.stderr
+    assert "nothing to prune" in house.run("snapshot", "prune", "--yes").stderr
+    house.ok("take", "agent")
+    house.ok("clean", "--yes", "--ignored")
+    house.ok("snapshot", "rm", "deps")
+    assert rows(house) == [] and files_of_snapshots(house) == [] and mounted_below(house.home.root) == []
+
+
+def test_it_stays_while_a_task_works_in_it(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
+    create(house)
+    house.ok("add", "--snapshot", "deps", "--id", "agent", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; {SHOW}")
+    wait_until(lambda: house.task("agent").attempt_state == "running", "it to run")
+    assert house.run("snapshot", "rm", "deps").returncode == 6
+    (tmp_path / "go").touch()
+    house.wait_final()
+    assert house.ok("logs", "agent") == "dependency\n"
+
+
+def test_a_task_whose_snapshot_was_removed_while_it_waited_says_so(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
+    create(house)
+    first = shell_task("first", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done")
+    house.ok("run", "-d", house.plan(plan_of([first, shell_task("second", SHOW, snapshot="deps", after=["first"])])))
+    wait_until(lambda: house.state("first") == "running", "the first to run")
+    house.ok("snapshot", "rm", "deps")
+    (tmp_path / "go").touch()
+    house.wait_final()
+    view = house.task("second")
+    assert (view.state, view.epoch) == ("failed", 1)
+    assert "could not start: cannot start from the snapshot deps: there is none of this name" in view.reason
+
+
+@pytest.mark.parametrize("harm", ["gone", "files", "record", "changed"])
+def test_a_task_whose_snapshot_is_damaged_says_so_and_making_it_again_mends_it(house: House, harm: str) -> None:
+    daemon = house.start_daemon()
+    create(house)
+    where = place(house, rows(house)[0])
+    match harm:
+        case "gone":
+            shutil.rmtree(where)
+        case "files":
+            shutil.rmtree(where / "files")
+        case "record":
+            (where / "template.json").write_text("{")
+        case _:
+            (where / "files" / ".venv" / "module").write_text("something else altogether")
+    done = house.run("add", "-f", "--snapshot", "deps", "--id", "agent", SHOW)
+    assert done.returncode == 1
+    view = house.task("agent")
+    assert view.state == "failed" and "could not start: cannot start from the snapshot deps: " in view.reason, view.reason
+    assert "next: nightcrew snapshot create deps" in view.reason
+    assert states(house) == ["failed"] and rows(house)[0].reason
+    create(house)
+    assert run(house, SHOW, name="again") == "dependency\n"
+    assert daemon.poll() is None
+
+
+def test_a_retry_starts_from_it_anew(house: House) -> None:
+    house.start_daemon()
+    create(house)
+    spoil = "cat .venv/module; rm .venv/module; test $NIGHTCREW_EPOCH = 2"
+    house.ok("add", "-f", "--retries", "1", "--snapshot", "deps", "--id", "agent", spoil)
+    view = house.task("agent")
+    assert (view.state, view.epoch) == ("done", 2) and house.ok("logs", "agent") == "dependency\n"
+
+
+def test_tasks_behind_and_beside_one_another_start_from_it(house: House) -> None:
+    house.start_daemon()
+    create(house)
+    tasks = [
+        shell_task("first", "echo '{\"answer\": 42}'", snapshot="deps"),
+        shell_task("second", 'cat .venv/module; grep -o "answer.: 42" "$NIGHTCREW_AFTER"', snapshot="deps", after=["first"]),
+        *(shell_task(name, SHOW, snapshot="deps", together="both") for name in ("left", "right")),
+    ]
+    house.ok("run", house.plan(plan_of(tasks)))
+    assert {view.name: view.state for view in house.tasks()} == dict.fromkeys(("first", "second", "left", "right"), "done")
+    assert house.ok("logs", "second") == 'dependency\nanswer": 42\n'
+    assert house.ok("logs", "left") == house.ok("logs", "right") == "dependency\n"
+
+
+def test_a_plan_that_names_none_there_is_says_which_line(house: House) -> None:
+    house.start_daemon()
+    create(house)
+    path = house.plan(shell_task("a", "true", snapshot="dpes"))
+    done = house.run("run", path)
+    assert done.returncode == 3 and f"{path}:4 tasks.snapshot" in done.stderr and "deps" in done.stderr, done.stderr
+    assert house.tasks() == []
+
+
+def test_a_task_cannot_change_what_a_memory_snapshot_was_frozen_with(house: House) -> None:
+    house.start_daemon()
+    commit(house, "nightcrew.toml", '[snapshot.deps]\nkind = "memory"\npreload = ["json"]\nmemory_max = "1GiB"\n')
+    done = house.run("run", house.plan(shell_task("a", "true", snapshot="deps", memory_max="2GiB")))
+    assert done.returncode == 6 and "cannot change memory_max of a memory snapshot deps" in done.stderr, done.stderr
+    assert states(house) == [] and house.tasks() == [], "nothing was made for it"
+    house.ok("run", house.plan(shell_task("b", "true", snapshot="deps", memory_max="1GiB")))
+
+
+# Without mounts -------------------------------------------------------------------------------------------------------------------
+
+
+def test_with_every_mount_gone_work_is_shown_taken_and_cleaned(house: House) -> None:
+    """As after a reboot: what `diff`, `take` and `clean` need is mounted again, and goes with the worktree."""
+    daemon = house.start_daemon()
+    create(house)
+    run(house, "echo work > file; rm README; git add -A; git -c user.name=a -c user.email=a@b commit -qm work; echo more > left", name="a")
+    run(house, "echo other > other", name="b")
+    daemon.terminate()
+    daemon.wait()
+    unmounted(house)
+    house.start_daemon()
+    assert "+work" in house.ok("diff", "a") and "+more" in house.ok("diff", "a")
+    house.ok("take", "a")
+    assert (house.repo / "file").read_text() == "work\n" and not (house.repo / "README").exists()
+    house.ok("clean", "--yes", "--discard", "a", "b")
+    assert mounted_below(house.home.root) == [] and list(house.home.worktrees.rglob("*.1")) == []
+    house.ok("snapshot", "rm", "deps")
+
+
+def test_an_attempt_that_lost_its_files_while_nobody_watched_keeps_its_work(house: House) -> None:
+    """The machine went down in the middle: no runner, no mount; the upper layer has what the agent wrote."""
+    daemon = house.start_daemon()
+    create(house)
+    house.ok(
+        "add", "--retries", "1", "--snapshot", "deps", "--id", "agent", "test $NIGHTCREW_EPOCH = 2 || { echo precious > file; sleep 600; }"
+    )
+    where = house.task
+    wait_until(lambda: where("agent").worktree and Path(str(where("agent").worktree), "file").exists(), "it to write")
+    daemon.kill()
+    daemon.wait()
+    for pid in house.tagged():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not house.tagged(), "all to be dead")
+    unmounted(house)
+    house.start_daemon()
+    house.wait_final()
+    assert (house.state("agent"), house.task("agent").epoch) == ("done", 2), house.task("agent").reason
+    rescued = git(house.repo, "for-each-ref", "--format=%(refname)", "refs/nightcrew").split()
+    assert any("precious" in git(house.repo, "show", f"{ref}:file") for ref in rescued if ref.endswith("/1")), rescued
+    house.ok("clean", "--yes", "--discard", "agent")
+    assert mounted_below(house.home.root) == []
+
+
+def unmounted(house: House) -> None:
+    for path in mounted_below(house.home.root):
+        subprocess.run(["umount", "-l", path], check=True)
+    assert mounted_below(house.home.root) == []

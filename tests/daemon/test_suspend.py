@@ -1,0 +1,180 @@
+"""Suspending agents: they stand still with all that they have, whatever becomes of the supervisor meanwhile, and go on where they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agents.tmux import Tmux
+from supervisor.host import cgroups
+from tests.support import House, plan_of, shell_task, wait_until
+
+pytestmark = pytest.mark.usefixtures("no_groups_left")
+COUNTS = 'i=0; while [ ! -e go ]; do i=$((i + 1)); echo "$$ $i"; sleep 0.02; done'
+GROUPED = {"memory_max": "256MiB"}
+
+
+@pytest.fixture(params=["signals", "group"])
+def keys(request: pytest.FixtureRequest) -> dict[str, object]:
+    """Of a task that has a control group, or none."""
+    if request.param == "group" and not cgroups.probe().freeze:
+        pytest.skip("no control group of this user can be frozen here")
+    return dict(GROUPED) if request.param == "group" else {}
+
+
+def counting(house: House, command: str = COUNTS, /, **keys: object) -> subprocess.Popen[bytes]:
+    """A daemon with a task that counts."""
+    name, daemon = "agent", house.start_daemon()
+    house.ok("run", "-d", house.plan(plan_of([shell_task(name, command, **keys)])))
+    wait_until(lambda: counts(house), f"{name} to count")
+    wait_until(lambda: house.task(name).attempt_state == "running", f"{name} to be seen running")
+    return daemon
+
+
+def counts(house: House) -> list[str]:
+    log = house.home.attempt(house.task("agent").id, 1) / "stdout.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def stands_still(house: House) -> bool:
+    """Whether no process of the task can run, by the kernel's word, whoever stopped it."""
+    own = [pid for pid in house.tagged() if b"main.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return bool(own) and all(still(pid) for pid in own)
+
+
+def still(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if stat[0] in "TtZX":
+        return True
+    held = [line.rpartition(":")[2] for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if "nightcrew-" in line]
+    return bool(held) and any(group.frozen() for group in cgroups.left(cgroups.probe(), held[0].rpartition("nightcrew-")[2][:16]))
+
+
+def replaced(house: House, daemon: subprocess.Popen[bytes]) -> None:
+    daemon.kill()
+    daemon.wait()
+    house.start_daemon()
+
+
+def test_it_stands_still_and_goes_on_where_it_was(house: House, keys: dict[str, object]) -> None:
+    counting(house, **keys)
+    assert house.ok("suspend", "agent") == f"{house.task('agent').id}\n"
+    assert stands_still(house) and house.state("agent") == "running" and house.task("agent").suspended
+    before = counts(house)
+    assert house.ok("status").startswith("‖ suspended ")
+    assert counts(house) == before
+    assert house.ok("resume", "agent") == f"{house.task('agent').id}\n"
+    wait_until(lambda: len(counts(house)) > len(before) + 3, "it to count on")
+    assert house.ok("status").startswith("● running ")
+    Path(house.task("agent").worktree or "", "go").touch()
+    house.wait_final()
+    lines = counts(house)
+    assert house.state("agent") == "done" and len({line.split()[0] for line in lines}) == 1
+    assert [int(line.split()[1]) for line in lines] == list(range(1, len(lines) + 1)), "the same process, and nothing of it lost"
+
+
+def test_it_outlives_the_supervisor(house: House, keys: dict[str, object]) -> None:
+    daemon = counting(house, **keys)
+    house.ok("suspend", "agent")
+    before = counts(house)
+    replaced(house, daemon)
+    assert house.task("agent").suspended and stands_still(house) and counts(house) == before
+    house.ok("resume", "agent")
+    wait_until(lambda: len(counts(house)) > len(before), "it to count on")
+    assert house.task("agent").epoch == 1 and not house.task("agent").suspended
+
+
+def test_a_suspended_task_can_be_ended(house: House, keys: dict[str, object]) -> None:
+    counting(house, **keys)
+    house.ok("suspend", "agent")
+    house.ok("kill", "agent")
+    assert (house.state("agent"), house.task("agent").suspended) == ("cancelled", False)
+    wait_until(lambda: not house.tagged(), "nothing of it to live")
+
+
+def test_it_hears_a_polite_end(house: House, keys: dict[str, object]) -> None:
+    """What stands still is let go on first, so that it has its grace time."""
+    counting(house, f"trap 'echo bye; exit 0' TERM; {COUNTS}", **keys)
+    house.ok("suspend", "agent")
+    house.ok("kill", "agent")
+    assert counts(house)[-1] == "bye"
+
+
+def test_what_was_stopped_before_stays_stopped(house: House) -> None:
+    """Also when the supervisor that resumes is another one than the one that suspended."""
+    daemon = counting(house, f"sleep 600 & kill -STOP $!; echo $! > stopped; {COUNTS}")
+    stopped = int(Path(house.task("agent").worktree or "", "stopped").read_text())
+    house.ok("suspend", "agent")
+    replaced(house, daemon)
+    before = len(counts(house))
+    house.ok("resume", "agent")
+    wait_until(lambda: len(counts(house)) > before, "it to count on")
+    assert Path(f"/proc/{stopped}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    os.kill(stopped, signal.SIGCONT)
+    house.ok("kill", "agent")
+
+
+@pytest.mark.parametrize("place", ["suspend.committed", "suspend.stopped", "resume.committed", "resume.started"])
+def test_a_supervisor_killed_in_the_middle(house: House, place: str) -> None:
+    """The ledger and the processes agree again once the next one has recovered."""
+    counting(house)
+    house.ok("down")
+    dying = house.start_daemon(die_at=place)
+    if place.startswith("resume"):
+        house.ok("suspend", "agent")
+    assert house.run(place.partition(".")[0], "agent").returncode != 0
+    dying.wait(30)
+    before = len(counts(house))
+    house.start_daemon()
+    if place.startswith("suspend"):
+        wait_until(lambda: stands_still(house), "it to stand still")
+        assert house.task("agent").suspended
+        house.ok("resume", "agent")
+    wait_until(lambda: len(counts(house)) > before, "it to count on")
+    assert not house.task("agent").suspended and house.task("agent").epoch == 1
+
+
+def test_it_keeps_its_slot(house: House) -> None:
+    house.config.write_text("slots = 1\n" + house.config.read_text())
+    counting(house)
+    house.ok("suspend", "agent")
+    house.ok("add", "--id", "next", "true")
+    before = json.loads(house.ok("status", "--json"))["tasks"]
+    assert {task["name"]: (task["state"], task["suspended"]) for task in before} == {"agent": ("running", True), "next": ("ready", False)}
+    house.ok("kill", "agent")
+    house.wait_final()
+    assert house.state("next") == "done"
+
+
+def test_its_time_stands_still(house: House) -> None:
+    """What the runner is told: since when it stands still, then for how long it did."""
+    counting(house)
+    record = house.home.attempt(house.task("agent").id, 1) / "suspended"
+    house.ok("suspend", "agent")
+    seconds, since = map(float, record.read_text().split())
+    assert seconds == 0 < since
+    house.ok("resume", "agent")
+    once, since = map(float, record.read_text().split())
+    assert once > 0 and since == 0
+    house.ok("suspend", "agent")
+    house.ok("resume", "agent")
+    assert once < float(record.read_text().split()[0])
+    history = house.ok("status", "agent")
+    assert len(re.findall("attempt 1: suspended", history)) == len(re.findall("attempt 1: resumed", history)) == 2
+
+
+def test_a_session_that_is_closed_takes_a_suspended_agent_along(house: House, keys: dict[str, object]) -> None:
+    """Its runner cannot end what the kernel holds frozen, so the supervisor does."""
+    counting(house, **keys)
+    house.ok("suspend", "agent")
+    with Tmux(house.home.tmux_socket) as tmux:
+        tmux.kill_session(house.task("agent").session_id or "")
+    house.wait_final()
+    assert house.task("agent").reason == "cancelled: its session was closed by hand"
+    wait_until(lambda: not house.tagged(), "nothing of it to live")

@@ -1,0 +1,60 @@
+"""What a task started from and what it is kept from, in words and in a row."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.core.states import TaskState
+from supervisor.faces import status, tasks_json
+from supervisor.ledger.queries import TaskView
+
+
+def view(**known: Any) -> TaskView:
+    """A running shell task of which nothing else is known."""
+    nothing = {field.name: None for field in fields(TaskView)}
+    given = {"id": "r/t", "epoch": 1, "state": TaskState.RUNNING, "kind": "shell", "environment": "", "submitted": 0.0, "reason": ""}
+    return TaskView(**{**nothing, **given, **known})
+
+
+def test_nothing_is_said_before_it_started() -> None:
+    assert status.made_of(view()) == []
+
+
+def test_snapshot_isolation_and_name() -> None:
+    said = status.made_of(view(snapshot="0123/deps@abc", backend="overlay", tier=1, environment="review"))
+    assert [name for name, _ in said] == ["snapshot", "isolation", "name"]
+    assert said[0][1] == "deps@abc (overlay)"
+    assert said[1][1].startswith("tier 1: ")
+    assert said[2][1] == "review: nightcrew fork --reopen review"
+    assert status.made_of(view(tier=9)) == [("isolation", "tier 9")], "of a later version"
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"tier": 0}, "no sandbox"),
+        ({"tier": 0, "kind": "terminal"}, ""),
+        ({"tier": 1}, ""),
+        ({"tier": None}, ""),
+        ({"tier": 0, "state": TaskState.DONE}, ""),
+    ],
+)
+def test_an_agent_that_nobody_watches_and_nothing_confines_is_said_loudly(tmp_path: Path, known: dict[str, Any], said: str) -> None:
+    assert status.detail(view(**known), tmp_path) == said
+
+
+def test_it_stands_before_the_last_line(tmp_path: Path) -> None:
+    log = tmp_path / "runs/r/t/1/stdout.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\ntwo\n")
+    assert status.detail(view(tier=0), tmp_path) == "no sandbox; two"
+
+
+def test_as_json() -> None:
+    shape = tasks_json.task(view(snapshot="0123/deps@abc", backend="plain", tier=2))
+    assert [shape[key] for key in ("environment", "snapshot", "backend", "tier")] == [None, "0123/deps@abc", "plain", 2]
+    assert tasks_json.task(view(environment="review"))["environment"] == "review"

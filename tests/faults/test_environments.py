@@ -1,0 +1,175 @@
+"""`kill -9` of the supervisor, of runners, zygotes and tmux while agents work on snapshots and in sandboxes; then the checker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agents import zygote
+from supervisor.core.sandbox import Tier
+from supervisor.daemon import zygotes
+from supervisor.host.failpoint import FAILPOINTS
+from supervisor.host.sandbox import probing
+from tests.daemon.snapshot_kit import commit, files_of_snapshots, rows
+from tests.faults.checker import Evidence
+from tests.faults.test_kill import kill_a_runner, kill_daemon, kill_tmux
+from tests.support import House, git, mounted_below, plan_of, shell_task, wait_until
+
+SNAPSHOTS = """
+[snapshot.files]
+setup = ["mkdir -p .venv && echo dependency > .venv/module"]
+[snapshot.memory]
+kind = "memory"
+setup = ["mkdir -p .venv && echo dependency > .venv/module"]
+preload = ["colorsys"]
+"""
+KINDS = ("files", "memory")
+PROGRAM = """
+import os, sys, time
+open("begun", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.02)
+print("colorsys" in sys.modules)
+"""
+CHECK = "grep -q dependency .venv/module || exit 8; rm .venv/module"
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> int:
+    """What agents run in: tier 1 where it works."""
+    return int(Tier.FILES in probing.probe().tiers)
+
+
+@pytest.fixture
+def house(house: House) -> House:
+    """Its snapshots are made when tasks name them."""
+    (house.repo / ".gitignore").write_text(".venv/\n__pycache__/\n")
+    commit(house, "nightcrew.toml", SNAPSHOTS)
+    return house
+
+
+def prepared(house: House) -> None:
+    """Both are made before anything is killed."""
+    daemon = house.start_daemon()
+    for name in KINDS:
+        house.ok("snapshot", "create", name)
+    daemon.kill()
+    daemon.wait()
+
+
+def check(house: House, evidence: Evidence, tasks: int) -> None:
+    """The checker; then everything that environments could leave."""
+    evidence.check(acknowledged=tasks)
+    assert [(view.id, view.state, view.reason) for view in house.tasks() if view.state != "done"] == []
+    assert {row.uses for row in rows(house)} != {0}
+    for view in house.tasks():
+        house.run("take", view.id)
+    house.ok("clean", "--yes", "--discard", "--ignored", *(view.id for view in house.tasks()))
+    assert mounted_below(house.home.root) == []
+    assert git(house.repo, "worktree", "list", "--porcelain").count("worktree ") == 1
+    house.ok("snapshot", "rm", *KINDS)
+    assert rows(house) == [] and files_of_snapshots(house) == []
+    assert list((house.home.run_dir / "z").glob("*.z")) == [], "zygotes went with their snapshots"
+
+
+@pytest.mark.parametrize("label", [name for name in FAILPOINTS if name.startswith(("launch.", "finish."))])
+def test_supervisor_killed_at_each_step_of_tasks_on_snapshots(house: House, label: str) -> None:
+    prepared(house)
+    evidence = Evidence.begin(house)
+    daemon = house.start_daemon(die_at=f"{label}:2")
+    tasks = [evidence.task(name, CHECK, snapshot=name) for name in KINDS]
+    house.run("run", "-d", house.plan(plan_of([*tasks, evidence.task("last", CHECK, snapshot="memory", after=["files"])])))
+    assert daemon.wait(60) == -signal.SIGKILL, f"the daemon never passed {label}\n{house.daemon_output()}"
+    house.start_daemon()
+    house.wait_final()
+    check(house, evidence, 3)
+
+
+def kill_a_zygote(house: House, chance: random.Random) -> bool:
+    """SIGKILL to one that lives."""
+    living = [found for row in rows(house) if (found := zygote.find(zygotes.place_of(house.home, row.id))) is not None]
+    if not living:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(chance.choice(living).identity.pid, signal.SIGKILL)
+    return True
+
+
+def unmount_one(house: House, chance: random.Random) -> bool:
+    """An environment that is mounted nowhere any more, as when somebody cleans up by hand; only of an attempt that has ended."""
+    ended = [view for view in house.tasks() if view.final and view.worktree in mounted_below(house.home.root)]
+    if not ended:
+        return False
+    subprocess.run(["umount", "-l", str(chance.choice(ended).worktree)], check=False)
+    return True
+
+
+def test_random_kills_of_tasks_on_snapshots(house: House) -> None:
+    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    prepared(house)
+    evidence = Evidence.begin(house)
+    house.config.write_text(house.config.read_text().replace("[limits]", "slots = 6\n[limits]"))
+    house.start_daemon()
+    work = f"{CHECK}; sleep 0.{chance.randrange(10)}"
+    tasks = [evidence.task(f"t{number}", work, snapshot=KINDS[number % 2]) for number in range(24)]
+    house.ok("run", "-d", house.plan(plan_of(tasks)))
+    weapons = (*[kill_daemon] * 4, *[kill_a_runner] * 3, *[kill_a_zygote] * 2, unmount_one, kill_tmux)
+    done = 0
+    while done < 14 and any(not view.final for view in house.tasks()):
+        time.sleep(chance.uniform(0.0, 0.8))  # the random moment itself
+        done += chance.choice(weapons)(house, chance)
+    print(f"{done} kills, {len(evidence.started())} starts")
+    house.wait_final(150)
+    check(house, evidence, 24)
+
+
+@pytest.mark.parametrize("snapshot", KINDS)
+def test_agents_in_a_sandbox_are_adopted_and_recorded_once(house: House, sandbox: int, snapshot: str) -> None:
+    """The supervisor is killed while they work, and the next one finds them; what they leave is secured from their environment."""
+    if not sandbox:
+        pytest.skip("no sandbox works here")
+    house.start_daemon()
+    script = "while [ ! -e go ]; do sleep 0.05; done; cat .venv/module; echo left > left"
+    command = f"touch begun; {script}"
+    house.ok("run", "-d", house.plan(plan_of([_task(name, command, snapshot) for name in ("one", "two")])))
+    for name in ("one", "two"):
+        wait_until(lambda name=name: (where := house.task(name).worktree) and Path(where, "begun").exists(), f"{name} to begin")
+    before = {name: Path(str(house.task(name).worktree)) for name in ("one", "two")}
+    kill_daemon(house, random.Random(0))
+    for where in before.values():
+        (where / "go").touch()
+    house.wait_final()
+    for name in before:
+        view = house.task(name)
+        assert (view.state, view.epoch) == ("done", 1)
+        assert house.ok("logs", name) == "dependency\n"
+        assert git(house.repo, "show", f"{view.branch}:left") == "left"
+    wait_until(lambda: not house.tagged(), "nothing to be left")
+
+
+def _task(name: str, command: str, snapshot: str) -> str:
+    return shell_task(name, command, snapshot=snapshot, sandbox=1)
+
+
+def test_a_warm_program_in_a_sandbox_survives_the_supervisor(house: House, sandbox: int) -> None:
+    if not sandbox:
+        pytest.skip("no sandbox works here")
+    commit(house, "agent.py", PROGRAM)
+    house.start_daemon()
+    house.ok("run", "-d", house.plan(shell_task("one", [sys.executable, "agent.py"], snapshot="memory", sandbox=1)))
+    wait_until(lambda: (where := house.task("one").worktree) and Path(where, "begun").exists(), "it to begin")
+    kill_daemon(house, random.Random(0))
+    Path(str(house.task("one").worktree), "go").touch()
+    house.wait_final()
+    assert (house.state("one"), house.task("one").epoch) == ("done", 1)
+    assert house.ok("logs", "one") == "True\n"
