@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core import limits, records
-from supervisor.core.errors import Refused
+from supervisor.core.errors import NightcrewError, Refused
 from supervisor.core.limits import By, Held, Limits, Means, Used
 from supervisor.core.records import Exit, Identity, attempt_name
 from supervisor.core.sandbox import Tier
@@ -153,17 +153,21 @@ class LimitDesk:
         """Take its group away; idempotent. One that the kernel does not let go of is left to the next supervisor's start."""
         group = self.group(key)
         if group is not None:
-            group.kill()
-            group.remove()
+            _take_away(group)
 
     def sweep(self, live: Collection[Key]) -> None:
         """Take away the groups of this home that no attempt of `live` has: what a crash left."""
         wanted = {cgroups.name(self._tag(key)) for key in live}
         for group in cgroups.left(self._support, self._tag(("", 0)).partition(":")[0]):
             if group.places[0].name not in wanted:
-                with contextlib.suppress(OSError):
-                    group.kill()
-                group.remove()
+                _take_away(group)
 
     def _tag(self, key: Key) -> str:
         return records.tag(str(self._home.root), *key)
+
+
+def _take_away(group: Group) -> None:
+    """End whatever is left in it, and remove it. Where the kernel refuses nobody is held up: there is a next start."""
+    with contextlib.suppress(NightcrewError, OSError):
+        group.kill()
+        group.remove()

@@ -39,6 +39,8 @@ TINY = Options(
     index=False,
     seed=7,
 )
+pytestmark = pytest.mark.timeout(600)
+"""Some forty agents of two supervisors, most of them one after the other: half a minute alone, minutes on a busy machine."""
 KEYS = {
     "environment": ("backend", "ms_p50", "ms_p99", "disk_mb", "first_status_ratio", "vs_copied_deps", "vs_linked_deps"),
     "spawn": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from pathlib import Path
 
 from supervisor.core.snapshots import Snapshot
@@ -62,4 +63,11 @@ def assert_nothing_left(house: House) -> None:
     assert git(house.repo, "status", "--porcelain") == ""
     assert files_of_snapshots(house) == []
     wait_until(lambda: not house.tagged(), "what set-up started to be ended")
+    assert mounted_below(house.home.root) == []
+
+
+def unmounted(house: House) -> None:
+    """Every mount of the house gone, as after a reboot."""
+    for path in mounted_below(house.home.root):
+        subprocess.run(["umount", "-l", path], check=True)
     assert mounted_below(house.home.root) == []

@@ -154,7 +154,8 @@ def test_one_slot_serves_the_most_urgent_first(house: House) -> None:
 
 
 def test_nice_and_cores_and_limits_reach_the_agent(house: House) -> None:
-    house.config.write_text('nice = 7\nsandbox = 0\n[limits]\ndisk_free_min = 0\nopen_files = 123\nmemory_max = "900MiB"\nfile_max = "1MiB"\n')
+    limits = 'disk_free_min = 0\nopen_files = 123\nmemory_max = "900MiB"\nfile_max = "1MiB"\n'
+    house.config.write_text(f"nice = 7\nsandbox = 0\n[limits]\n{limits}")
     last = max(cores.usable())
     show = "nice; grep Cpus_allowed_list /proc/self/status | cut -f2; ulimit -n; ulimit -v; ulimit -f; ulimit -c"
     plan = [

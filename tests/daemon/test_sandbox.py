@@ -209,3 +209,47 @@ def test_a_host_without_a_sandbox_is_told_of_loudly_and_refuses_what_is_asked(po
     finally:
         daemon.terminate()
         daemon.wait()
+
+
+# At a terminal --------------------------------------------------------------------------------------------------------------------
+
+TERMINAL = """
+import os, signal, sys, time
+
+def size(*_):
+    with open("size.new", "w") as file:
+        file.write("{0.columns}x{0.lines}".format(os.get_terminal_size(0)))
+    os.rename("size.new", "size")
+
+signal.signal(signal.SIGWINCH, size)
+open("/dev/tty").close()
+with open("began", "w") as file:
+    file.write("warm" if "colorsys" in sys.modules else "cold")
+size()
+try:
+    while True:
+        time.sleep(0.02)
+except KeyboardInterrupt:
+    sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("snapshot", ["", "warm"], ids=["cold", "warm"])
+def test_a_confined_agent_has_its_terminal_ctrl_c_and_resizes(house: House, works: frozenset[Tier], snapshot: str) -> None:
+    if Tier.FILES not in works:
+        pytest.skip("this host cannot")
+    commit(house, "nightcrew.toml", SNAPSHOTS)
+    commit(house, "agent.py", TERMINAL)
+    house.start_daemon()
+    start = {"snapshot": snapshot} if snapshot else {}
+    house.ok("run", "-d", house.plan(shell_task("agent", [sys.executable, "agent.py"], kind="terminal", sandbox=1, **start)))
+    wait_until(lambda: (where := house.task("agent").worktree) and Path(where, "size").exists(), "it to begin")
+    where = Path(str(house.task("agent").worktree))
+    assert (where / "began").read_text() == (snapshot or "cold")
+    tmux = ["tmux", "-S", str(house.home.tmux_socket)]
+    session = f"={house.task('agent').id.replace('/', '_')}_1:"
+    subprocess.run([*tmux, "resize-window", "-t", session, "-x", "77", "-y", "33"], check=True)
+    wait_until(lambda: (where / "size").read_text() == "77x33", "it to hear of the new size")
+    subprocess.run([*tmux, "send-keys", "-t", session, "C-c"], check=True)
+    house.wait_final()
+    assert (house.state("agent"), house.task("agent").reason) == ("failed", "failed: exit code 5")
