@@ -47,7 +47,7 @@ def create(name: str, repo: Path, base: str | None, as_json: bool, **options: An
 
     \b
     nightcrew snapshot create deps
-    nightcrew snapshot create deps --setup 'uv sync --frozen' --verify '.venv/bin/python -c "import app"'
+    nightcrew snapshot create deps --setup 'uv sync --frozen'
     """
     from supervisor.daemon import snapshot_order, submit
 
