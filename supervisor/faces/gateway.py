@@ -277,22 +277,36 @@ _AGENT_COLUMNS = (
 def _agents(agents: Sequence[Shape], width: int) -> Iterator[str]:
     """A heading, and at the end one line an agent: who waits longest first, then who uses most."""
     ordered = sorted(agents, key=lambda agent: (-(agent["waiting_s"] or 0.0), -(agent["used_tpm"] or 0.0), agent["name"]))
-    room = 20 if width < _NARROW else 48
-    table = {column: [column.title, *(cut(one_line(column.cell(agent)), room) for agent in ordered)] for column in _AGENT_COLUMNS}
-    widths = {column: max(map(columns, cells)) for column, cells in table.items()}
     runs = {_run(agent) for agent in ordered}
-    shown = [
-        column
-        for column in _AGENT_COLUMNS
-        if (len(runs) > 1 if column.title == "RUN" else not column.seldom or set(table[column][1:]) != {"-"})
-    ]
-    while len(shown) > 1 and sum(widths[column] + 2 for column in shown) - 2 > width:
-        shown.remove(max(shown, key=lambda column: column.rank))
     yield ""
     if len(runs) == 1 and (run := runs.pop()):
         yield f"run {run}"
+    table = {column: _cells(column, ordered, width) for column in _AGENT_COLUMNS}
+    shown = _fitting([column for column, cells in table.items() if _is_worth_it(column, cells)], table, width)
+    widths = [max(map(columns, table[column])) for column in shown]
     for row in range(len(ordered) + 1):
-        yield "  ".join(_padded(table[column][row], widths[column], left=column.left) for column in shown)
+        yield "  ".join(_padded(table[column][row], most, left=column.left) for column, most in zip(shown, widths, strict=True))
+
+
+def _cells(column: _Column, agents: Sequence[Shape], width: int) -> list[str]:
+    """The title, then each agent's."""
+    room = 20 if width < _NARROW else 48
+    return [column.title, *(cut(one_line(column.cell(agent)), room) for agent in agents)]
+
+
+def _is_worth_it(column: _Column, cells: Sequence[str]) -> bool:
+    """Not when it would say the same of everybody: the one run that they are of, or a cap that nobody has."""
+    if column.title == "RUN":
+        return len(set(cells[1:])) > 1
+    return not column.seldom or set(cells[1:]) != {"-"}
+
+
+def _fitting(shown: list[_Column], table: Mapping[_Column, Sequence[str]], width: int) -> list[_Column]:
+    """What is left of them when the least important ones have made room."""
+    widths = {column: max(map(columns, table[column])) for column in shown}
+    while len(shown) > 1 and sum(widths[column] + 2 for column in shown) - 2 > width:
+        shown.remove(max(shown, key=lambda column: column.rank))
+    return shown
 
 
 def _padded(cell: str, width: int, *, left: bool) -> str:

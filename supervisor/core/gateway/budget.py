@@ -122,10 +122,9 @@ class Budget:
     def _release(self, ticket: Ticket) -> None:
         self.in_flight -= 1
         self.night.in_flight -= 1
-        if self.night.bounds:
-            bound = ticket.bound or 0.0
-            self.bounds = self.bounds - bound if self.in_flight else 0.0  # float rounding does not pile up
-            self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
+        bound = ticket.bound or 0.0
+        self.bounds = self.bounds - bound if self.in_flight else 0.0  # float rounding does not pile up
+        self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
 
     def by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
         """The same for dollars alone. `Never` also while others are in flight, when it could not go if they cost nothing."""

@@ -31,6 +31,16 @@ def test_what_a_capped_agent_did_not_need_is_its_own_again() -> None:
     assert play >> Ended(1, End.SERVED, Usage(200, 100)) << sent(3)
 
 
+def test_no_rounding_of_dollars_stays_when_everything_has_ended() -> None:
+    play = Playbook(FREE) >> [ask(1, "b", bound_usd=0.1), ask(2, "b", bound_usd=2.0), ask(3, "b")]
+    play << sent(1) << sent(2) << sent(3)
+    play >> [Ended(2, End.SERVED, SERVED), Ended(1, End.SERVED, SERVED)] >> ask(4, "a", bound_usd=2.0) << sent(4)
+    play >> Ended(4, End.SERVED, SERVED)
+    assert play.traffic.crew.night.bounds == 0.0, "by rounding: the budget of b holds 8e-17 now"
+    play >> Ended(3, End.SERVED, SERVED)
+    assert [budget.bounds for budget in play.traffic.crew.budgets.values()] == [0.0, 0.0]
+
+
 @given(
     sizes=st.lists(st.integers(50, 9000), min_size=1, max_size=40),
     gaps=st.lists(st.floats(0, 20), min_size=40, max_size=40),
