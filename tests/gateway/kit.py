@@ -232,6 +232,19 @@ class Gate(Client):
         return self.home.gateway_log.read_text() if self.home.gateway_log.exists() else ""
 
 
+class StandingClock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def wall(self) -> float:
+        return 1_700_000_000.0 + self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 @asynccontextmanager
 async def gateway(root: Path, settings: str, *, timeouts: Timeouts = QUICK, clock: Clock | None = None) -> AsyncIterator[Gate]:
     """A gateway with these settings (TOML). `root / "home"` is its home: make keys there with `upstream` before."""

@@ -74,23 +74,10 @@ async def test_a_request_in_the_background_is_refused(tmp_path: Path) -> None:
         assert sim.provider.stats.number() == 1
 
 
-class Clock:
-    """Stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def wall(self) -> float:
-        return 1_700_000_000.0 + self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.mark.parametrize(("seconds", "output"), [(10.0, 3001), (1000.0, 8000)])
 @pytest.mark.parametrize("streams", [True, False])
 async def test_who_leaves_early_pays_for_the_time(tmp_path: Path, seconds: float, output: int, streams: bool) -> None:
-    clock = Clock()
+    clock = kit.StandingClock()
     async with running(SimSettings()) as sim:
         sim.faults(Fault(then="pings", after=1) if streams else Fault(hold="gate"))
         async with kit.gateway(tmp_path, settings(tmp_path, sim.url), clock=clock) as gate:

@@ -23,25 +23,14 @@ ONE_AT_A_TIME = 'learn = false\nrpm = 60\nburst = "1s"'
 """One request a second, and no more than one at once."""
 
 
-class Clock:
-    """Stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def wall(self) -> float:
-        return 1_700_000_000.0 + self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
 
 
 @asynccontextmanager
-async def throttled(tmp_path: Path, clock: Clock, more: str = ONE_AT_A_TIME, settings: str = "") -> AsyncIterator[tuple[kit.Gate, Running]]:
+async def throttled(
+    tmp_path: Path, clock: kit.StandingClock, more: str = ONE_AT_A_TIME, settings: str = ""
+) -> AsyncIterator[tuple[kit.Gate, Running]]:
     """A gateway by that clock, in front of a provider to which it sends one request a second."""
     made = home(tmp_path)
     async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings + kit.upstream(made, sim.url, more=more), clock=clock) as gate:
@@ -53,14 +42,14 @@ async def queued(gate: kit.Gate, number: int) -> None:
     await kit.until(lambda: gate.gateway.parts.desk.traffic.waiting == number, f"{number} requests to wait")
 
 
-async def move(gate: kit.Gate, clock: Clock, seconds: float) -> None:
+async def move(gate: kit.Gate, clock: kit.StandingClock, seconds: float) -> None:
     """Let time pass, and the queue notice."""
     clock.now += seconds
     gate.gateway.parts.desk.tell(Tick())
 
 
 async def test_a_request_is_held_until_its_turn_and_served(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = kit.StandingClock()
     async with throttled(tmp_path, clock) as (gate, sim):
         first = await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a"))
         waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
@@ -78,7 +67,7 @@ async def test_a_request_is_held_until_its_turn_and_served(tmp_path: Path) -> No
 
 
 async def test_the_supervisors_page_reads_the_account_at_most_every_fifteen_seconds(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = kit.StandingClock()
 
     async def served(path: str) -> int:
         return int((await gate.get(path, gate.crew.admin)).json["figures"]["requests"])
@@ -97,7 +86,7 @@ async def test_the_supervisors_page_reads_the_account_at_most_every_fifteen_seco
 
 
 async def test_whoever_waited_too_long_is_told_to_come_back_and_keeps_its_place(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = kit.StandingClock()
     settings = '[gateway]\nhold = "10s"\npatient_hold = "10s"\n'
     slow = ONE_AT_A_TIME.replace("60", "4").replace("1s", "15s")
     async with throttled(tmp_path, clock, more=slow, settings=settings) as (gate, _):
@@ -125,7 +114,7 @@ async def test_whoever_waited_too_long_is_told_to_come_back_and_keeps_its_place(
 
 
 async def test_a_full_queue_answers_at_once(tmp_path: Path) -> None:  # N17
-    clock = Clock()
+    clock = kit.StandingClock()
     async with throttled(tmp_path, clock, settings="[gateway]\nqueue_max = 1\n") as (gate, _):
         await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a"))
         agent = gate.crew.agent("run/b")
@@ -141,7 +130,7 @@ async def test_a_full_queue_answers_at_once(tmp_path: Path) -> None:  # N17
 
 
 async def test_a_client_that_leaves_the_queue_costs_nothing(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = kit.StandingClock()
     async with throttled(tmp_path, clock) as (gate, _):
         await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a"))
         waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
@@ -172,7 +161,7 @@ async def test_a_cost_cap_counts_what_was_spent_before(tmp_path: Path) -> None:
 
 
 async def test_settings_are_read_again_while_streams_go_on(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = kit.StandingClock()
     async with running(SimSettings()) as other, throttled(tmp_path, clock) as (gate, sim):
         sim.faults(Fault(hold="gate", times=1))
         streaming = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a")))
@@ -211,7 +200,7 @@ async def test_classes_weights_and_caps_come_from_the_ledger(tmp_path: Path) -> 
 
 async def test_when_it_stops_those_who_wait_come_back_and_what_does_not_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.gateway.gateway.DRAIN_S", 0.3)
-    clock = Clock()
+    clock = kit.StandingClock()
     async with running(SimSettings()) as sim, kit.client(0) as outside:
         sim.faults(Fault(then="silence", after=3))
         async with kit.gateway(tmp_path, kit.upstream(home(tmp_path), sim.url, more=ONE_AT_A_TIME), clock=clock) as gate:

@@ -13,21 +13,9 @@ import pytest
 
 from supervisor.core.gateway.settings import Limits
 from supervisor.gateway.sim import WindowLimit, running
+from tests.gateway.kit import StandingClock
 from tests.gateway.sim.raw import CHAT, GEMINI, MESSAGES, anthropic_body, ask, chat_body, gemini_body
 from tests.gateway.simulator import Fault, SimSettings, Simulator
-
-
-class Frozen:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def wall(self) -> float:
-        return 1_800_000_000 + self.at
-
-    def monotonic(self) -> float:
-        return self.at
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: object, key: str = "k") -> tuple[int, dict[str, str], dict[str, object]]:
@@ -37,7 +25,7 @@ async def post(session: aiohttp.ClientSession, url: str, body: object, key: str 
 
 def test_input_is_refused_until_the_time_that_it_says() -> None:
     async def main() -> None:
-        clock = Frozen()
+        clock = StandingClock()
         settings = SimSettings(limits=Limits(itpm=6000), output_mean=1)
         async with running(settings, clock=clock) as sim, aiohttp.ClientSession(sim.url) as session:
             sim.faults(Fault(input_tokens=4000))
@@ -45,9 +33,9 @@ def test_input_is_refused_until_the_time_that_it_says() -> None:
             status, headers, body = await post(session, MESSAGES, anthropic_body())
             assert status == 429 and headers["retry-after"] == "20"
             assert "6,000 input tokens per minute" in str(body) and "rate_limit_error" in str(body)
-            clock.at += 19.9
+            clock.now += 19.9
             assert (await post(session, MESSAGES, anthropic_body()))[0] == 429
-            clock.at += 0.1
+            clock.now += 0.1
             assert (await post(session, MESSAGES, anthropic_body()))[0] == 200
             assert sim.stats()["tallies"][0]["refused"] == {"limit:input": 2}
 
@@ -56,7 +44,7 @@ def test_input_is_refused_until_the_time_that_it_says() -> None:
 
 def test_the_twelve_headers_of_anthropic() -> None:
     async def main() -> None:
-        clock = Frozen()
+        clock = StandingClock()
         settings = SimSettings(limits=Limits(rpm=60, itpm=80_000, otpm=16_000))
         async with running(settings, clock=clock) as sim, aiohttp.ClientSession(sim.url) as session:
             sim.faults(Fault(input_tokens=20_600, output_tokens=10))
@@ -81,14 +69,14 @@ def test_the_twelve_headers_of_anthropic() -> None:
 
 def test_cached_input_is_free_and_output_is_charged_as_it_is_produced() -> None:
     async def main() -> None:
-        clock = Frozen()
+        clock = StandingClock()
         settings = SimSettings(limits=Limits(itpm=1000, otpm=100), cached_share=0.9)
         async with running(settings, clock=clock) as sim, aiohttp.ClientSession(sim.url) as session:
             sim.faults(Fault(input_tokens=5000, output_tokens=40))
             statuses = [(await post(session, MESSAGES, anthropic_body()))[0] for _ in range(3)]
             # Two times 500 uncached tokens fit; so would the output of one more.
             assert statuses == [200, 200, 429]
-            clock.at += 30
+            clock.now += 30
             assert (await post(session, MESSAGES, anthropic_body()))[0] == 200
             # 100 + 50 refilled (20 of them lost at the brim) - 120: the bucket is in debt after one more.
             assert sim.provider.accounts.gauges(next(iter(sim.provider.accounts.places())))["output"].remaining == pytest.approx(30)
@@ -98,7 +86,7 @@ def test_cached_input_is_free_and_output_is_charged_as_it_is_produced() -> None:
 
 def test_max_tokens_counts_up_front_where_the_provider_says_so() -> None:
     async def main() -> None:
-        clock = Frozen()
+        clock = StandingClock()
         settings = SimSettings(limits=Limits(tpm=10_000), reserve_max_tokens=True)
         async with running(settings, clock=clock) as sim, aiohttp.ClientSession(sim.url) as session:
             sim.faults(Fault(hold="gate", times=1, input_tokens=1000, output_tokens=100), Fault(input_tokens=1000, output_tokens=100))
@@ -120,7 +108,7 @@ def test_max_tokens_counts_up_front_where_the_provider_says_so() -> None:
 
 def test_speed_shortens_waits_and_raises_rates() -> None:
     async def main() -> None:
-        clock = Frozen()
+        clock = StandingClock()
         settings = SimSettings(limits=Limits(itpm=6000), speed=10, output_mean=1)
         async with running(settings, clock=clock) as sim, aiohttp.ClientSession(sim.url) as session:
             sim.faults(Fault(input_tokens=6000))
@@ -128,7 +116,7 @@ def test_speed_shortens_waits_and_raises_rates() -> None:
             assert headers["anthropic-ratelimit-input-tokens-limit"] == "60000"
             status, headers, _ = await post(session, MESSAGES, anthropic_body())
             assert status == 429 and headers["retry-after"] == "6"
-            clock.at += 6
+            clock.now += 6
             assert (await post(session, MESSAGES, anthropic_body()))[0] == 200
 
     asyncio.run(main())
@@ -137,7 +125,7 @@ def test_speed_shortens_waits_and_raises_rates() -> None:
 def test_keys_and_model_classes_have_buckets_of_their_own() -> None:
     async def main() -> None:
         settings = SimSettings(limits=Limits(rpm=1), classes={"haiku-4": Limits(rpm=2)}, long_context=100)
-        async with running(settings, clock=Frozen()) as sim, aiohttp.ClientSession(sim.url) as session:
+        async with running(settings, clock=StandingClock()) as sim, aiohttp.ClientSession(sim.url) as session:
 
             async def status(key: str, model: str, text: str = "hi") -> int:
                 body = anthropic_body(model=model, messages=[{"role": "user", "content": text}])
@@ -153,7 +141,7 @@ def test_keys_and_model_classes_have_buckets_of_their_own() -> None:
 
 def test_a_subscriptions_window_is_told_and_spent() -> None:
     async def main() -> None:
-        clock = Frozen()
+        clock = StandingClock()
         settings = SimSettings(windows=(WindowLimit("5h", 1000, 18_000), WindowLimit("7d", 10_000, 604_800)))
         async with running(settings, clock=clock) as sim, aiohttp.ClientSession(sim.url) as session:
             sim.faults(Fault(input_tokens=800, output_tokens=100))
@@ -168,7 +156,7 @@ def test_a_subscriptions_window_is_told_and_spent() -> None:
             status, headers, _ = await post(session, MESSAGES, anthropic_body(), login)
             assert (status, headers["retry-after"], headers[f"{prefix}-status"]) == (429, "18000", "rejected")
             assert (await post(session, MESSAGES, anthropic_body(), "sk-ant-api"))[0] == 200, "a plain key has no window"
-            clock.at += 18_000
+            clock.now += 18_000
             assert (await post(session, MESSAGES, anthropic_body(), login))[0] == 200
 
     asyncio.run(main())
