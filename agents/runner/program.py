@@ -1,8 +1,8 @@
 """Which commands are Python programs that a warm process can run by itself, just as a new interpreter would.
 
 Only in a fork of the zygote, where imports cost nothing. The rule is: whatever could come out differently is left to exec. So the
-interpreter must be this one, in an environment whose packages this process has on its path, and an option, a variable or a locale
-that works on the interpreter's start rules it out.
+interpreter must be this one, in our own environment or in one with the very files that were preloaded (`venv`), and an option, a variable
+or a locale that works on the interpreter's start rules it out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import sys
 import tokenize  # noqa: F401 - `decode_source` imports it, and what is imported before the fork is shared
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from agents.runner import venv
+from agents.runner.venv import Preloaded
 
 _HONOURED = frozenset("IEsPuBq")
 """Options that `agents.runner.warm` gives their meaning, or that have none for a program that is not interactive."""
@@ -37,12 +40,14 @@ class Program:
     """What follows the module or the script."""
     prefix: str
     """The interpreter's virtual environment; empty when it is in none."""
+    preloaded: Preloaded | None
+    """What this process has of that environment; None when it is our own."""
 
 
 def recognise(argv: Sequence[bytes], environment: Mapping[bytes, bytes]) -> Program | None:
     """The Python program that `argv` is for a process with this environment and working directory; None where only exec does it justice."""
     words = _with_interpreter(argv, environment.get(b"PATH", b"")) if _is_utf8(environment) else None
-    if words is None or not _is_this_python(words[0]):
+    if words is None or os.path.realpath(words[0]) != os.path.realpath(sys.executable):
         return None
     at = next((at for at, word in enumerate(words) if at and (word == "-m" or not word.startswith("-"))), len(words))
     options = frozenset("".join(word[1:] for word in words[1:at]))
@@ -54,7 +59,9 @@ def recognise(argv: Sequence[bytes], environment: Mapping[bytes, bytes]) -> Prog
         return None
     name = words[at]
     source = b"" if module else _read_script(name)
-    if source is None:
+    prefix = _prefix(words[0])
+    preloaded = None if _is_ours(prefix) else venv.matching(prefix)
+    if source is None or not (preloaded or _is_ours(prefix)):
         return None
     return Program(
         words=tuple(words),
@@ -63,7 +70,8 @@ def recognise(argv: Sequence[bytes], environment: Mapping[bytes, bytes]) -> Prog
         script="" if module else name,
         source=source,
         arguments=tuple(words[at + 1 :]),
-        prefix=_prefix(words[0]) if _in_venv(words[0]) else "",
+        prefix=prefix if _in_venv(words[0]) else "",
+        preloaded=preloaded,
     )
 
 
@@ -112,13 +120,8 @@ def _first_line(command: str) -> str:
     return os.fsdecode(start.partition(b"\n")[0]) if start.startswith(b"#!") and b"\n" in start else ""
 
 
-def _is_this_python(path: str) -> bool:
-    """The same binary, and either our own environment or one whose packages were put on our path."""
-    if os.path.realpath(path) != os.path.realpath(sys.executable):
-        return False
-    prefix = _prefix(path)
-    packages = os.path.join(prefix, "lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
-    return os.path.realpath(prefix) == os.path.realpath(sys.prefix) or (_in_venv(path) and packages in sys.path)
+def _is_ours(prefix: str) -> bool:
+    return os.path.realpath(prefix) == os.path.realpath(sys.prefix)
 
 
 def _prefix(python: str) -> str:

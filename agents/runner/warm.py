@@ -23,16 +23,18 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+from agents.runner import venv
 from agents.runner.program import Program, recognise
 from agents.runner.title import Title
 
-__all__ = ["TITLE", "prepare", "recognise", "run"]
+__all__ = ["OURS", "TITLE", "prepare", "recognise", "run"]
 
 TITLE = Title()
-_OURS = ("agents", "supervisor", "worktrees")
+OURS = ("agents", "supervisor", "worktrees")
+"""Packages of nightcrew."""
 _TAG = b"NIGHTCREW_TAG"  # supervisor.core.records.TAG_VARIABLE
 _ours: list[str] = []
 _kept: list[types.ModuleType] = []
@@ -41,7 +43,7 @@ _UNFLUSHED = 120  # what Python exits with when stdout cannot be flushed at the 
 
 def prepare() -> None:
     """To be called before the first fork, when everything is imported: a fork that went through all names would copy their memory."""
-    _ours[:] = [name for name in sys.modules if name.partition(".")[0] in _OURS]
+    _ours[:] = [name for name in sys.modules if name.partition(".")[0] in OURS]
 
 
 def run(program: Program, argv: list[bytes], environment: Mapping[bytes, bytes]) -> NoReturn:
@@ -109,18 +111,21 @@ def _interpreter(program: Program) -> None:
     sys.orig_argv = list(program.words)
     sys.argv = [program.script or "-m", *program.arguments]  # runpy puts a module's file in the place of "-m"
     sys.dont_write_bytecode = "B" in program.options
+    if program.preloaded is not None:
+        _forget(program.preloaded.apart)
+        venv.enter(program.preloaded, program.prefix)
     if not program.options & {"I", "P"}:
         sys.path.insert(0, os.path.dirname(os.path.realpath(program.script)) if program.script else os.getcwd())
-    if program.module.partition(".")[0] not in _OURS:
-        _forget_ours()
+    if program.preloaded is not None or program.module.partition(".")[0] not in OURS:
+        _forget(_ours)
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
     gc.enable()
 
 
-def _forget_ours() -> None:
+def _forget(names: Iterable[str]) -> None:
     """A program may have packages of its own by these names. Ours stay alive, because taking them down would write to their memory."""
-    _kept.extend(sys.modules.pop(name) for name in _ours)
+    _kept.extend(sys.modules.pop(name) for name in names if name in sys.modules)
 
 
 def _outcome(program: Program) -> int | None:

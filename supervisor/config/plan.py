@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from supervisor.config.locate import line_of
+from supervisor.config.network import Network, written
 from supervisor.config.reading import MAX_INT, Duration, Size, Strict, nearest, parse, read_text
 from supervisor.config.snapshots import MIN_MEMORY, check_name
 from supervisor.core.crew import TaskClass
@@ -55,7 +56,7 @@ class Shared(Strict):
     cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
     snapshot: str = ""
     sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
-    network: bool = True
+    network: Network = True
     memory_max: Annotated[Size, Field(ge=MIN_MEMORY)] | None = None
     disk_max: Annotated[Size, Field(ge=MIN_DISK)] | None = None
     processes_max: Annotated[int, Field(ge=1, le=2**22)] | None = None
@@ -204,8 +205,8 @@ def single(
         raise UsageError("bad value", on=str((*first["loc"], "")[0]), why=first["msg"].removeprefix("Value error, ")) from None
     if task.kind not in kinds:
         raise UsageError("bad value", on="--kind", why=f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
-    if _contradiction(task):
-        raise UsageError("bad value", on="--sandbox", why=_contradiction(task))
+    if contradiction(task):
+        raise UsageError("bad value", on="--sandbox", why=contradiction(task))
     title = task.title if task.title is not None else " ".join(words)
     title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
     if kinds[task.kind]:
@@ -221,10 +222,11 @@ def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
     return task.model_copy(update={name: getattr(defaults, name) for name in missing})
 
 
-def _contradiction(task: TaskModel) -> str:
+def contradiction(task: TaskModel | TaskSpec) -> str:
     """What the keys of a task, wherever each of them was said, cannot mean together; empty when there is nothing."""
-    if not task.network and task.sandbox in (0, 1):
-        return f"network = false needs tier 2, and sandbox = {task.sandbox} is below it; leave sandbox out, or say network = true"
+    if task.network is not True and task.sandbox in (0, 1):
+        limit = f"network = {written(task.network)}"
+        return f"{limit} needs tier 2, and sandbox = {task.sandbox} is below it; leave sandbox out, or say network = true"
     return ""
 
 
@@ -249,8 +251,8 @@ def _task(
         raise wrong("command", f"a task of kind {task.kind} brings its own command; give it params")
     if task.command is None and not kinds[task.kind]:
         raise wrong("command", f"a task of kind {task.kind} needs a command", "missing key")
-    if _contradiction(task):
-        raise wrong("sandbox", _contradiction(task))
+    if contradiction(task):
+        raise wrong("sandbox", contradiction(task))
     for need in task.after.all:
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")

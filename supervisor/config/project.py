@@ -50,8 +50,8 @@ class DefaultsModel(Shared):
 
     @field_validator("network")
     @classmethod
-    def _no_network(cls, value: bool) -> bool:
-        if value:
+    def _no_network(cls, value: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
+        if value is not False:  # neither a list: it would open the network of those whose settings say sandbox = 2
             raise ValueError(f"{_NOT_LOOSER}: only false can be said here")
         return value
 

@@ -46,6 +46,7 @@ class UserModel(GatewayKeys):
     grace: Annotated[Duration, Field(ge=0, le=600)] = _FIELD.grace_s
     nice: Annotated[int, Field(ge=0, le=19)] = _FIELD.nice
     sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
+    shared_caches: bool = _FIELD.shared_caches
     pass_env: list[str] = Field(default_factory=list)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     cores: CoresModel = Field(default_factory=CoresModel)
@@ -88,6 +89,7 @@ def load(file: Path, usable_cores: int) -> Settings:
         cores_reserve=model.cores.reserve,
         lead_model=model.lead.model,
         sandbox=model.sandbox,
+        shared_caches=model.shared_caches,
         pass_env=tuple(model.pass_env),
     )
 

@@ -12,7 +12,7 @@ Paths are plain absolute text, already free of symbolic links: what a link leads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -39,12 +39,29 @@ class Network(StrEnum):
 
 
 OWN_STATE = (
-    ".claude", ".claude.json", ".codex", ".aider*", ".gemini", ".cache", ".npm",
+    ".claude", ".claude.json", ".codex", ".aider*", ".gemini",
     *(f".config/{name}" for name in ("claude", "codex", "aider", "gemini", "opencode", "goose", "amp", "crush")),
     *(f".local/share/{name}" for name in ("claude", "codex", "aider", "gemini", "opencode", "goose", "amp", "crush")),
     *(f".local/state/{name}" for name in ("claude", "opencode", "crush")),
 )  # fmt: skip
-"""Patterns below the home of what the agents' command lines keep for themselves, and caches: writable where it exists."""
+"""Patterns below the home of what the agents' command lines keep for themselves: writable where it exists."""
+
+CACHES = (
+    ("XDG_CACHE_HOME", ".cache", ("",)),
+    ("npm_config_cache", ".npm", ("",)),
+    ("CARGO_HOME", ".cargo", ("git", "registry")),
+    ("GOPATH", "go", ("pkg/mod",)),
+    ("GOMODCACHE", "go/pkg/mod", ("",)),
+    ("", ".m2/repository", ("",)),
+    ("PNPM_HOME", ".local/share/pnpm", ("store",)),
+    ("YARN_GLOBAL_FOLDER", ".yarn/berry", ("cache", "index", "metadata")),
+    ("BUN_INSTALL", ".bun", ("install/cache",)),
+    ("NUGET_PACKAGES", ".nuget/packages", ("",)),
+)
+"""Where package managers keep what they fetched: the variable that says where, the place below the home without it, and the parts of
+that place which are cache. Their directories of commands are in none of them (`.cargo/bin`, `go/bin`, `.bun/bin`, `.dotnet/tools`), nor
+what steers them (`.cargo/config.toml`, `.npmrc`, `.m2/settings.xml`, `.gradle/init.d`); Gradle can do nothing with a part of its home.
+What lies in them is run by later builds all the same, and some of it by tools that start programs from a cache (npx, pre-commit)."""
 
 STEERING = (
     ".aider.conf.yml", ".claude/CLAUDE.md", ".claude/agents", ".claude/commands", ".claude/hooks", ".claude/plugins",
@@ -87,6 +104,8 @@ class Policy:
     """Directories that look empty."""
     tmp: str
     """Directory of this attempt that stands at /tmp and /var/tmp."""
+    private: tuple[tuple[str, str], ...] = ()
+    """A directory of the host, and one of this attempt that stands there: writable, and empty at first."""
     masked: tuple[str, ...] = ()
     """Sockets that nobody inside can connect to, where nothing else hides them: read-only does not keep anybody from that."""
     devices: tuple[str, ...] = ()
@@ -173,6 +192,10 @@ class Places:
     """What exists of OWN_STATE."""
     steering: tuple[str, ...] = ()
     """What exists of STEERING."""
+    caches: tuple[str, ...] = ()
+    """What exists of CACHES."""
+    shared_caches: bool = True
+    """False: in place of each an empty one of the attempt's own."""
     doors_out: tuple[str, ...] = ()
     """What exists of DOORS_OUT."""
     foreign_sockets: tuple[str, ...] = ()
@@ -191,14 +214,16 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
     access, hosts = network_of(tier, network)
     sockets = [places.agents_socket] + ([places.gateway_socket] if access is not Network.NONE else [])
     writable, readable = _git(places)
+    caches = [path for path in places.caches if not _touches(path, (places.state, places.run_dir, places.common_dir))]
     own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
     maybe = [*readable, *places.steering, *sockets, f"{places.attempt}/prompt.md", f"{places.attempt}/after.json", *RUN_SHOWN]
     maybe += STEERS_KERNEL if places.root else ()
     return Policy(
-        writable=(places.worktree, *own, *places.own_state, *writable),
+        writable=(places.worktree, *own, *places.own_state, *(caches if places.shared_caches else ()), *writable),
         readable=(*places.program, *filter(exists, maybe)),
         hidden=(places.state, places.run_dir, *filter(exists, (RUN,)), *places.doors_out),
         tmp=f"{places.attempt}/tmp",
+        private=() if places.shared_caches else tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches),
         masked=places.foreign_sockets,
         devices=places.devices,
         overlay=(places.worktree, places.overlay_options) if places.overlay_options else None,
@@ -236,6 +261,20 @@ def variables(policy: Policy) -> dict[str, str]:
     return {**names, **{name.lower(): text for name, text in names.items()}}
 
 
+def unsigned(env: Mapping[str, str]) -> dict[str, str]:
+    """What `env` must say beside its own so that git signs nothing: the keys and the agents that hold them are out of sight, so a person
+    who signs every commit would have an agent that can make none. What `env` says of the same settings itself stays."""
+    count = env.get("GIT_CONFIG_COUNT") or "0"
+    if not count.isdecimal() or len(count) > 6:
+        return {}  # git refuses it by itself, and says so
+    said = {text.lower() for name, text in env.items() if name.startswith("GIT_CONFIG_KEY_")}
+    missing = [key for key in ("commit.gpgsign", "tag.gpgsign") if key not in said]
+    found = {"GIT_CONFIG_COUNT": str(int(count) + len(missing))}
+    for index, key in enumerate(missing, int(count)):
+        found |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": "false"}
+    return found
+
+
 class Act(StrEnum):
     """What happens at one path."""
 
@@ -266,6 +305,7 @@ def mounts(policy: Policy) -> tuple[Mount, ...]:
     rules |= {path: Mount(Act.MASK, path) for path in policy.masked}
     rules |= {path: Mount(Act.DEVICE, path, path) for path in policy.devices}
     rules |= {path: Mount(Act.WRITE, path, path) for path in policy.writable}
+    rules |= {path: Mount(Act.WRITE, path, source) for path, source in policy.private}
     rules |= {path: Mount(Act.READ, path, path) for path in policy.readable}
     rules |= {path: Mount(Act.HIDE, path) for path in policy.hidden}
     return tuple(_needed(sorted(rules.values(), key=lambda mount: _parts(mount.path))))
@@ -288,6 +328,11 @@ def _needed(ordered: Iterable[Mount]) -> Iterable[Mount]:
 
 def _lies_in(path: str, above: str) -> bool:
     return above == "/" or path == above or path.startswith(above + "/")
+
+
+def _touches(path: str, others: Iterable[str]) -> bool:
+    """Whether it lies in one of them or holds it: a variable could say so."""
+    return any(_lies_in(path, other) or _lies_in(other, path) for other in others)
 
 
 def _parts(path: str) -> list[str]:

@@ -47,8 +47,8 @@ class TaskSpec:
     """Name under which what it leaves can be opened again, by `nightcrew fork --reopen`; empty: it has none."""
     sandbox: int | None = None
     """Isolation tier, 0 to 2, that it must have; None: the best that works here."""
-    network: bool = True
-    """False: not even the gateway is reached, which needs tier 2."""
+    network: bool | tuple[str, ...] = True
+    """False: not even the gateway is reached. Names of hosts, or `*.name` for all below one: those and the gateway. Both need tier 2."""
     memory_max: int = 0
     """Bytes that it may hold, all its processes together where the host can count them so; 0 is no limit."""
     disk_max: int = 0
@@ -67,7 +67,7 @@ class TaskSpec:
         """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
         shape: dict[str, Any] = json.loads(text)
         known = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
-        cores = known.get("cores", 0)
+        cores, network = known.get("cores", 0), known.get("network", True)
         return cls(
             **{
                 **known,
@@ -75,6 +75,7 @@ class TaskSpec:
                 "after": tuple(known.get("after", ())),
                 "task_class": TaskClass(known.get("task_class", "normal")),
                 "cores": tuple(cores) if isinstance(cores, list) else cores,
+                "network": tuple(network) if isinstance(network, list) else network,
             }
         )
 
@@ -130,5 +131,7 @@ class Settings:
     """Model that writes the prose of an analysis; empty: nobody does."""
     sandbox: int | None = None
     """Isolation tier of tasks that ask for none; None: the best that works, and none for those that a person sits at."""
+    shared_caches: bool = True
+    """Agents in a sandbox write the caches of the person's package managers. False: each attempt begins with empty ones of its own."""
     pass_env: tuple[str, ...] = ()
     """Names of further variables of the submitting shell that agents may see."""

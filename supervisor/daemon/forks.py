@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.config import plan
-from supervisor.core.errors import NotFound, Refused
+from supervisor.core.errors import NotFound, Refused, UsageError
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.daemon import submit
 from supervisor.daemon.submit import Workplace
@@ -30,6 +30,7 @@ class Asked:
     """The command; empty: their shell."""
     base: str | None = None
     sandbox: int | None = None
+    network: bool | tuple[str, ...] | None = None
     number: int = 1
     environment: str = ""
 
@@ -39,7 +40,8 @@ def forks(snapshot: str, asked: Asked, place: Workplace, environ: Mapping[str, s
     that is no commit."""
     options: dict[str, Any] = {
         "name": asked.environment or snapshot, "kind": "terminal", "task_class": "interactive", "retries": 0,
-        "snapshot": snapshot, "sandbox": asked.sandbox, "title": " ".join(asked.words) or f"shell in {asked.environment or snapshot}",
+        "snapshot": snapshot, "sandbox": asked.sandbox, "network": asked.network,
+        "title": " ".join(asked.words) or f"shell in {asked.environment or snapshot}",
     }  # fmt: skip
     shell = _shell(environ)
     spec = plan.single(asked.words or shell, submit.kind_commands(), options, place.project.defaults, place.project.base)
@@ -51,7 +53,8 @@ def forks(snapshot: str, asked: Asked, place: Workplace, environ: Mapping[str, s
 
 
 def reopened(found: tuple[TaskView, str], asked: Asked, place: Workplace, environ: Mapping[str, str]) -> Submission:
-    """A run of one task in the environment that `newest` gave: what it was made with, where it ended. Raises Refused while it is open."""
+    """A run of one task in the environment that `newest` gave: what it was made with, where it ended. Raises Refused while it is open,
+    UsageError for what a plan would refuse too."""
     view, text = found
     refuse_open(view)
     task = TaskSpec.from_json(text)
@@ -59,7 +62,10 @@ def reopened(found: tuple[TaskView, str], asked: Asked, place: Workplace, enviro
     task = replace(
         task, argv=argv, title=" ".join(asked.words) or f"shell in {task.environment}",
         sandbox=task.sandbox if asked.sandbox is None else asked.sandbox,
+        network=task.network if asked.network is None else asked.network,
     )  # fmt: skip
+    if why := plan.contradiction(task):
+        raise UsageError("bad value", on="--sandbox", why=why)
     return submit.submission(RunSpec(task.title, (task,)), place, tip(place.repository, view), None, environ)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core import sandbox
@@ -30,6 +31,13 @@ class Attempt:
     """The HOME that the agent gets."""
     attended: bool
     """A person sits at its terminal: it is confined only when its task says so."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The environment that the agent gets, below its task's `params`."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment that the agent gets, but for what nightcrew adds."""
+        return {**self.env, **self.spec.params}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +55,21 @@ class Confined:
 class Isolation:
     """The sandboxes of one supervisor."""
 
-    def __init__(self, home: Home, default: int | None) -> None:
-        """`default` is the tier of tasks that ask for none; None: the best that works, and none for attended ones."""
+    def __init__(self, home: Home, default: int | None, *, shared_caches: bool = True) -> None:
+        """`default` is the tier of tasks that ask for none; None: the best that works, and none for attended ones. `shared_caches` as in
+        `Settings`."""
         self._home = home
+        self._shared_caches = shared_caches
         self._default = Tier(default) if default is not None else None
         self.support = probing.probe()
 
     def tier(self, spec: TaskSpec, *, attended: bool) -> Tier:
         """What `spec` runs in. Raises Refused when this host cannot do what it asks for: it never runs with less."""
         asked = Tier(spec.sandbox) if spec.sandbox is not None else self._default
-        if asked is None and attended and spec.network:
+        limited = spec.network is not True
+        if asked is None and attended and not limited:
             return Tier.NONE
-        if asked is not None and spec.sandbox is None and not spec.network:
+        if asked is not None and spec.sandbox is None and limited:
             asked = None  # what a task needs goes before what others get
         return sandbox.choose(asked, self.support.tiers, spec.network)
 
@@ -75,10 +86,11 @@ class Isolation:
         git = (made.repo.common_dir, made.admin_dir, made.branch)
         options = made.layers.options(user=True) if made.layers is not None and made.layers.backend == UserOverlay.name else ""
         seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
+        seen = replace(seen, caches=places.caches(attempt.home, attempt.variables), shared_caches=self._shared_caches)
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
         policy = places.policy(seen, tier, attempt.spec.network, gateway_port)
-        variables = tuple(sandbox.variables(policy).items())
+        variables = (*sandbox.variables(policy).items(), *sandbox.unsigned(attempt.variables).items())
         if warm and tier in self.support.works[Executor.NAMESPACES]:
             file = attempt.directory / POLICY
             files.atomic_write(file, b"".join(os.fsencode(word) + b"\0" for word in executors.words(policy)))

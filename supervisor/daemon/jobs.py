@@ -20,13 +20,17 @@ from supervisor.core.records import attempt_name
 from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.states import End
 from supervisor.daemon import limits
-from supervisor.daemon.attempts import Attempts, Cleaning, Source, facts
+from supervisor.daemon.ending import Cleaning, Ending
+from supervisor.daemon.environments import facts
+from supervisor.daemon.launching import Launching, Source
 from supervisor.daemon.limits import LimitDesk
+from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import AttemptRow, LaunchRow, Ledger
+from supervisor.ledger.ledger import Ledger
+from supervisor.ledger.rows import AttemptRow, LaunchRow
 
 SECURE_PAUSES_S = (0.2, 1.0, 3.0)
 
@@ -36,7 +40,9 @@ class Doors:
     """What jobs act upon."""
 
     ledger: Ledger
-    attempts: Attempts
+    sight: Sight
+    launching: Launching
+    ending: Ending
     snapshots: SnapshotDesk
     limits: LimitDesk
     home: Home
@@ -47,7 +53,9 @@ class Jobs:
 
     def __init__(self, doors: Doors, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
         self._ledger = doors.ledger
-        self._attempts = doors.attempts
+        self._sight = doors.sight
+        self._launching = doors.launching
+        self._ending = doors.ending
         self._snapshots = doors.snapshots
         self._clock = clock
         self._tell = tell
@@ -76,18 +84,18 @@ class Jobs:
             environment = source.made
             self._ledger.note(task, epoch, **facts(environment))
             failpoint("launch.noted")
-            ordered = await self.within(self.launchers, self._attempts.order, task, epoch, row, source, self._ledger.needs(task))
+            ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, self._ledger.needs(task))
             self._ledger.note(task, epoch, tier=ordered.tier)
             if ordered.limits:
                 self._ledger.journal(task, epoch, "limits", {"why": ordered.limits})
             asking_tmux = True
-            pane = await self.within(self.launchers, self._attempts.spawn, task, epoch, environment, ordered)
+            pane = await self.within(self.launchers, self._launching.spawn, task, epoch, environment, ordered)
         except (DiskFull, LedgerError):
             raise  # says nothing about the agent, which may live already; the next try finds it
         except NightcrewError as error:
             self.doubtful = self.doubtful or (asking_tmux and not isinstance(error, Refused))
             # What we were told failed may still have happened: nothing of it may live when the attempt is called gone.
-            await self.within(self.stoppers, self._attempts.stop, task, epoch)
+            await self.within(self.stoppers, self._ending.stop, task, epoch)
             # A refusal is about this task and will be the same next time; anything else is the machine's doing and is re-run.
             end = End.FAILED if isinstance(error, Refused) else End.LOST
             self._tell(TreeGone(task, epoch, end, f"could not start: {error.line()}"))
@@ -98,12 +106,12 @@ class Jobs:
     async def _prepared(self, task: str, epoch: int, row: LaunchRow) -> Source:
         """Its environment. The snapshot is noted first, so that nobody removes it meanwhile. Raises Refused for one that is damaged."""
         if not row.spec.snapshot:
-            return Source(await self.within(self.launchers, self._attempts.prepare, task, epoch, row, None), None)
+            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, None), None)
         before = self._ledger.attempt(task, epoch)
         lent = self._snapshots.lend(row.project, row.spec.snapshot, before.snapshot if before is not None else None)
         self._ledger.note(task, epoch, snapshot=lent.id)
         try:
-            return Source(await self.within(self.launchers, self._attempts.prepare, task, epoch, row, lent), lent)
+            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent), lent)
         except DiskFull:
             raise
         except (NotFound, HostError):
@@ -114,10 +122,10 @@ class Jobs:
 
     async def begin(self, task: str, epoch: int) -> None:
         """Let the command of a held attempt begin."""
-        await self.within(self.launchers, self._attempts.begin, task, epoch)
+        await self.within(self.launchers, self._launching.begin, task, epoch)
 
     async def stop(self, task: str, epoch: int, *, why: str) -> None:
-        report = await self.within(self.stoppers, self._attempts.stop, task, epoch)
+        report = await self.within(self.stoppers, self._ending.stop, task, epoch)
         failpoint("stop.stopped")
         if report.survivors:
             self.say(f"{attempt_name(task, epoch)}: {len(report.survivors)} processes survived the stop: {list(report.survivors)}")
@@ -151,16 +159,16 @@ class Jobs:
         """Collect; a git that failed gets more chances, since what it failed on (a lock, a fork) is mostly gone a moment later."""
         for pause in SECURE_PAUSES_S:
             try:
-                return dict(await self.within(self.launchers, self._attempts.collect, row, launch, end, cause))
+                return dict(await self.within(self.launchers, self._ending.collect, row, launch, end, cause))
             except ToolFailed:
                 await asyncio.sleep(pause)
-        return dict(await self.within(self.launchers, self._attempts.collect, row, launch, end, cause))
+        return dict(await self.within(self.launchers, self._ending.collect, row, launch, end, cause))
 
     async def release(self, task: str, epoch: int) -> None:
-        await self.within(self.launchers, self._attempts.release, task, epoch)
+        await self.within(self.launchers, self._ending.release, task, epoch)
         failpoint("finish.session-killed")
         row = self._ledger.attempt(task, epoch)
-        if row is not None and await self.within(self.launchers, self._attempts.sweep, row, self._ledger.launch_row(task)):
+        if row is not None and await self.within(self.launchers, self._ending.sweep, row, self._ledger.launch_row(task)):
             self._ledger.note(task, epoch, removed=self._clock.wall(), branch=None)
         self._ledger.release(task, epoch)
 
@@ -169,7 +177,7 @@ class Jobs:
         if row.end is None:
             return "its task has not ended"
         launch = self._ledger.launch_row(row.task)
-        why = str(await self.within(self.launchers, self._attempts.clean, row, launch, how))
+        why = str(await self.within(self.launchers, self._ending.clean, row, launch, how))
         if how.remove and not why:
             self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
             self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
@@ -184,12 +192,12 @@ class Jobs:
             self._ended(row)
 
     def _ended(self, row: AttemptRow) -> None:
-        end, cause = self._attempts.judged(row, self._ledger.launch_row(row.task), limits.lent(self._ledger, row))
+        end, cause = self._ending.judged(row, self._ledger.launch_row(row.task), limits.lent(self._ledger, row))
         if cause == SERVER_DIED:
             self.say(f"{cause}; what ran in it is run again")
         self._tell(TreeGone(row.task, row.epoch, end, cause))
 
     async def adopt(self, task: str, epoch: int) -> None:
         """The supervisor before us died between the spawn and its note: without it a closed session would look like a dead server."""
-        server = await self.within(self.launchers, self._attempts.server_of, task, epoch)
+        server = await self.within(self.launchers, self._sight.server_of, task, epoch)
         self._ledger.note(task, epoch, server_pid=server)

@@ -15,7 +15,7 @@ from supervisor.daemon.isolation import Confined
 from supervisor.daemon.limits import Bounds
 from supervisor.host import cores, files
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import LaunchRow
+from supervisor.ledger.rows import LaunchRow
 from worktrees import guard
 from worktrees.environments import Environment
 

@@ -24,7 +24,8 @@ from supervisor.host import cgroups, files, processes
 from supervisor.host import limits as host_limits
 from supervisor.host.cgroups import Group
 from supervisor.host.paths import Home
-from supervisor.ledger.ledger import AttemptRow, Ledger
+from supervisor.ledger.ledger import Ledger
+from supervisor.ledger.rows import AttemptRow
 
 Key = tuple[str, int]
 OF_TASKS = ("memory_max", "processes_max", "cpu_max")

@@ -42,15 +42,15 @@ from supervisor.core.records import attempt_name
 from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
-from supervisor.daemon.attempts import Seen
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.quotas import QuotaDesk
+from supervisor.daemon.sight import Seen
 from supervisor.daemon.suspending import Suspending
 from supervisor.daemon.watching import Watching
 from supervisor.daemon.word import Word
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
-from supervisor.ledger.ledger import AttemptRow
+from supervisor.ledger.rows import AttemptRow
 
 TICK_S = 1.0
 """How often the truth is looked at when no hint came. A dead agent is seen at the latest after this."""
@@ -69,7 +69,8 @@ class Loop:
 
     def __init__(self, doors: Doors, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
         self.ledger = doors.ledger
-        self.attempts = doors.attempts
+        self.sight = doors.sight
+        self.ending = doors.ending
         self.snapshots = doors.snapshots
         self.quotas = quotas
         self.settings = settings
@@ -276,7 +277,7 @@ class Loop:
         """Whether anything new may start: not while the disk is nearly full, and not while tmux or the gateway does not answer, for then
         each start would be one more loss that is nobody's fault."""
         try:
-            enough = self.attempts.disk_free() >= self.settings.disk_free_min
+            enough = self.sight.disk_free() >= self.settings.disk_free_min
             why_not = "less free disk than disk_free_min"
         except OSError as error:
             enough, why_not = False, f"the state directory cannot be looked at: {error}"
@@ -299,7 +300,7 @@ class Loop:
         if not watched and not self.jobs.doubtful:
             return
         try:
-            seen = await self.jobs.within(self.jobs.stoppers, self.attempts.look, watched)
+            seen = await self.jobs.within(self.jobs.stoppers, self.sight.look, watched)
         except NightcrewError as error:
             self.alert(error.line())
             self.jobs.doubtful = True
@@ -329,7 +330,8 @@ class Loop:
         rows = self.ledger.unreleased()
         while True:
             try:
-                seen = await self.jobs.within(self.jobs.stoppers, self.attempts.recover, rows)
+                seen = await self.jobs.within(self.jobs.stoppers, self.sight.recover, rows)
+                await self.jobs.within(self.jobs.stoppers, self.ending.close_strays, list(seen))
                 break
             except NightcrewError as error:
                 # Without a look nothing may be called lost; tmux gets another chance.

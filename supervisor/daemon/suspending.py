@@ -63,12 +63,12 @@ class Suspending:
     def _stop_clock_and_tree(self, task: str, epoch: int) -> Suspended:
         seconds, since = self._read(task, epoch)
         self._write(task, epoch, seconds, since or self._clock.monotonic())
-        found = freezing.suspend(self._doors.attempts.tree(task, epoch))
+        found = freezing.suspend(self._doors.ending.tree(task, epoch))
         # One that was interrupted left its record: what is found stopped now, it had stopped.
         return replace(found, before=()) if since else found
 
     def _start_tree_and_clock(self, task: str, epoch: int, before: tuple[Identity, ...]) -> None:
-        freezing.resume(self._doors.attempts.tree(task, epoch), before)
+        freezing.resume(self._doors.ending.tree(task, epoch), before)
         seconds, since = self._read(task, epoch)
         self._write(task, epoch, seconds + (self._clock.monotonic() - since if since else 0.0), 0.0)
 

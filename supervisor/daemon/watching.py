@@ -20,7 +20,7 @@ from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.limits import lent
 from supervisor.host.clock import Clock
 from supervisor.host.disk import Watch
-from supervisor.ledger.ledger import AttemptRow
+from supervisor.ledger.rows import AttemptRow
 from worktrees.backends.layers import Layers
 
 Key = tuple[str, int]

@@ -16,16 +16,19 @@ from supervisor.config import user
 from supervisor.daemon import start
 from supervisor.daemon.access import Access
 from supervisor.daemon.agents_door import AgentsDoor
-from supervisor.daemon.attempts import Attempts, Warmth
+from supervisor.daemon.ending import Ending, EndingDoors
+from supervisor.daemon.environments import Environments
 from supervisor.daemon.gateway import Gateway, refresh_prices
 from supervisor.daemon.isolation import Isolation
 from supervisor.daemon.jobs import Doors
+from supervisor.daemon.launching import Launching, Warmth
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.models import Models
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
+from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import cores, files, limits, secrets
@@ -63,9 +66,11 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
             isolation = Isolation(home, settings.sandbox)
             bounds = LimitDesk(home, settings)
-            attempts = Attempts(access, settings, tmux, git, clock, Warmth(snapshots, zygotes, isolation, bounds))
+            sight, made = Sight(home, tmux), Environments(git)
+            launching = Launching(access, settings, made, sight, tmux, Warmth(snapshots, zygotes, isolation, bounds))
+            ending = Ending(access, settings, EndingDoors(sight, made, tmux, bounds), clock)
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
-            loop = Loop(Doors(ledger, attempts, snapshots, bounds, home), settings, desk, clock)
+            loop = Loop(Doors(ledger, sight, launching, ending, snapshots, bounds, home), settings, desk, clock)
             snapshots.say = zygotes.say = bounds.say = loop.alert
             snapshots.recover()
             for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):

@@ -22,7 +22,7 @@ from supervisor.core import records
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
 from supervisor.core.states import FINAL
 from supervisor.daemon import lock, protocol
-from supervisor.daemon.attempts import ATTEMPT_OPTION, HOME_OPTION
+from supervisor.daemon.sight import ATTEMPT_OPTION, HOME_OPTION
 from supervisor.doctor import gateway
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn

@@ -10,7 +10,6 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -34,56 +33,12 @@ from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec
 from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, TaskState
-from supervisor.ledger import queries, store
+from supervisor.ledger import queries, rows, store
+from supervisor.ledger.rows import AttemptRow, LaunchRow
 from supervisor.ledger.snapshots import Desk, Snapshots
 
 _OPEN = ", ".join(f"'{state}'" for state in TaskState if state not in FINAL)
 """Spelled out, since SQLite uses the partial index `task_open` for exactly these words and never for a parameter."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptRow:
-    """What the ledger holds of one attempt that is not released. Paths are None until they are known."""
-
-    task: str
-    epoch: int
-    state: AttemptState
-    cause: str
-    stop_why: str
-    end: str | None
-    judged: str | None
-    end_cause: str
-    created: float
-    started: float | None
-    worktree: str | None
-    admin_dir: str | None
-    branch: str | None
-    base_oid: str | None
-    session_id: str | None
-    pane_id: str | None
-    server_pid: int | None
-    snapshot: str | None = None
-    layers: str | None = None
-    """JSON of the backend that made its environment: enough to open it when no mount is left. None: a plain worktree."""
-    tier: int | None = None
-    """The isolation tier that it was started in."""
-    suspended: str | None = None
-    """JSON object with `at` (wall clock), and once it stands still `held`, `moving` and `before` (see `host.freezing.Suspended`); with
-    `resuming` it is about to go on. None: it goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRow:
-    """What a launch needs to know of a task."""
-
-    spec: TaskSpec
-    run: str
-    base_oid: str
-    root: str
-    common_dir: str
-    project: str
-    env: Mapping[str, str]
-    created: float
 
 
 class Ledger:
@@ -174,12 +129,12 @@ class Ledger:
         `now` is monotonic. A backoff is carried over as what is left of it by the wall clock, clamped to the longest backoff there
         is, so that a changed clock cannot hold a task for ever.
         """
-        rows = self._db.execute(
+        found = self._db.execute(
             f"""SELECT * FROM task WHERE state IN ({_OPEN})
                 UNION SELECT needed.* FROM task open JOIN dependency d ON d.task = open.id
                 JOIN task needed ON needed.id = d.needs WHERE open.state IN ({_OPEN}) ORDER BY ord"""  # noqa: S608 - our own states
         ).fetchall()
-        return self._tasks(rows, now)
+        return self._tasks(found, now)
 
     def tasks_of_run(self, run: str, now: float) -> tuple[Task, ...]:
         """The tasks of one run, in order."""
@@ -187,26 +142,26 @@ class Ledger:
 
     def task(self, task: str, now: float) -> Task:
         """One task. Raises KeyError when there is none."""
-        rows = self._db.execute("SELECT * FROM task WHERE id = ?", (task,)).fetchall()
-        if not rows:
+        found = self._db.execute("SELECT * FROM task WHERE id = ?", (task,)).fetchall()
+        if not found:
             raise KeyError(task)
-        return self._tasks(rows, now)[0]
+        return self._tasks(found, now)[0]
 
     def revivable(self, task: str) -> list[str]:
         """`task` and every skipped task that waits for it, directly or not, needed ones first."""
-        rows = self._db.execute(
+        listed = self._db.execute(
             """WITH RECURSIVE below (id) AS (
                    SELECT ? UNION SELECT d.task FROM dependency d JOIN below b ON d.needs = b.id
                    JOIN task t ON t.id = d.task WHERE t.state = 'skipped')
                SELECT t.id FROM below b JOIN task t ON t.id = b.id ORDER BY t.ord""",
             (task,),
         )
-        found = [str(row["id"]) for row in rows]
+        found = [str(row["id"]) for row in listed]
         return [task, *(name for name in found if name != task)]
 
-    def _tasks(self, rows: list[sqlite3.Row], now: float) -> tuple[Task, ...]:
+    def _tasks(self, found: list[sqlite3.Row], now: float) -> tuple[Task, ...]:
         wall = self._wall()
-        return tuple(self._task(row, now, wall) for row in rows)
+        return tuple(self._task(row, now, wall) for row in found)
 
     def _task(self, row: sqlite3.Row, now: float, wall: float) -> Task:
         spec = TaskSpec.from_json(row["spec"])
@@ -242,44 +197,20 @@ class Ledger:
 
     def unreleased(self) -> list[AttemptRow]:
         """Every attempt of which a process, a session or an unwritten result may be left."""
-        names = ", ".join(AttemptRow.__dataclass_fields__)
-        rows = self._db.execute(f"SELECT {names} FROM attempt WHERE state <> 'released'")  # noqa: S608 - our own column names
-        return [AttemptRow(**{**dict(row), "state": AttemptState(row["state"])}) for row in rows]
+        return rows.attempts(self._db, "WHERE a.state <> 'released'")
 
     def attempt(self, task: str, epoch: int) -> AttemptRow | None:
         """One attempt, released or not."""
-        names = ", ".join(AttemptRow.__dataclass_fields__)
-        row = self._db.execute(f"SELECT {names} FROM attempt WHERE task = ? AND epoch = ?", (task, epoch)).fetchone()  # noqa: S608 - as above
-        return None if row is None else AttemptRow(**{**dict(row), "state": AttemptState(row["state"])})
+        return next(iter(rows.attempts(self._db, "WHERE a.task = ? AND a.epoch = ?", task, epoch)), None)
 
     def worktrees(self) -> list[AttemptRow]:
         """Every attempt whose worktree was made and not yet removed, oldest first."""
-        names = ", ".join(f"a.{name}" for name in AttemptRow.__dataclass_fields__)
-        rows = self._db.execute(
-            f"""SELECT {names} FROM attempt a JOIN task t ON t.id = a.task
-                WHERE a.worktree IS NOT NULL AND a.removed IS NULL ORDER BY t.ord, a.epoch"""  # noqa: S608 - our own column names
-        )
-        return [AttemptRow(**{**dict(row), "state": AttemptState(row["state"])}) for row in rows]
+        ordered = "JOIN task t ON t.id = a.task WHERE a.worktree IS NOT NULL AND a.removed IS NULL ORDER BY t.ord, a.epoch"
+        return rows.attempts(self._db, ordered)
 
     def launch_row(self, task: str) -> LaunchRow:
         """What to launch. Raises KeyError when there is no such task."""
-        row = self._db.execute(
-            """SELECT t.spec, t.run, r.base_oid, p.root, p.common_dir, p.id AS project, r.env, r.created
-               FROM task t JOIN run r ON r.id = t.run JOIN project p ON p.id = t.project WHERE t.id = ?""",
-            (task,),
-        ).fetchone()
-        if row is None:
-            raise KeyError(task)
-        return LaunchRow(
-            TaskSpec.from_json(row["spec"]),
-            row["run"],
-            row["base_oid"],
-            row["root"],
-            row["common_dir"],
-            row["project"],
-            json.loads(row["env"]),
-            row["created"],
-        )
+        return rows.launch(self._db, task)
 
     def needs(self, task: str) -> list[dict[str, Any]]:
         """What the tasks that `task` comes after came to, in the plan's order, as `after.json` gives it to the agent."""

@@ -118,6 +118,12 @@ def test_every_key(load: Load, tmp_path: Path) -> None:
     )
 
 
+def test_hosts_that_a_task_may_reach(load: Load) -> None:
+    open_one = "[[tasks]]\ncommand = 'x'\nnetwork = true\n"
+    made = load(f'[defaults]\nnetwork = ["PyPI.org", "*.pythonhosted.org", "pypi.org"]\n{A}{open_one}')
+    assert [task.network for task in made.tasks] == [("pypi.org", "*.pythonhosted.org"), True]
+
+
 @pytest.mark.parametrize(
     "title",
     ["a.b", "a:b", "-x", "", "x" * 10_000, "🦊", "\u202ertl\u2066", "$(x)", "../..", "nul\0nul", "two\nlines", "#(touch X)", "\x1b[31m"],
@@ -172,7 +178,16 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
         ("cores = [0, -1]", "bad value plan.toml:4 tasks.cores: Input should be"),
         ("sandbox = 3", "bad value plan.toml:4 tasks.sandbox: Input should be less than or equal to 2, not 3"),
         ("sandbox = true", "bad value plan.toml:4 tasks.sandbox: Input should be a valid integer, not True"),
-        ('network = "no"', "bad value plan.toml:4 tasks.network: Input should be a valid boolean, not 'no'"),
+        ('network = "no"', "bad value plan.toml:4 tasks.network: give true, false, or a list of host names such as"),
+        ("network = 1", "bad value plan.toml:4 tasks.network: give true, false, or a list of host names such as"),
+        ("network = [1]", "bad value plan.toml:4 tasks.network: give true, false, or a list of host names such as"),
+        ("network = []", "bad value plan.toml:4 tasks.network: a list names at least one host; false is no network at all"),
+        (
+            'network = [\n"a.org",\n"http://x"]',
+            "bad value plan.toml:4 tasks.network: 'http://x' is not the name of a host: write pypi.org,",
+        ),
+        ('network = ["a.org"]\nsandbox = 1', 'bad value plan.toml:5 tasks.sandbox: network = ["a.org"] needs tier 2, and sandbox = 1 is'),
+        ('sandbox = 0\nnetwork = ["a.org", "b.org"]', 'bad value plan.toml:4 tasks.sandbox: network = ["a.org", ...] needs tier 2'),
         ("sandbox = 1\nnetwork = false", "bad value plan.toml:4 tasks.sandbox: network = false needs tier 2, and sandbox = 1 is below it;"),
         ("network = false\nsandbox = 0", "bad value plan.toml:5 tasks.sandbox: network = false needs tier 2, and sandbox = 0 is"),
         ('snapshot = "../up"', "bad value plan.toml:4 tasks.snapshot: '../up' cannot be the name of a snapshot: 1 to 32 of a-z,"),
@@ -334,6 +349,8 @@ def test_one_word_is_given_to_the_shell_and_several_are_run_as_they_are() -> Non
         (("",), {}, "bad value command: a command must not be empty"),
         (("a\0b",), {}, "bad value command: a command cannot hold a NUL character"),
         (("x",), {"network": False, "sandbox": 1}, "bad value --sandbox: network = false needs tier 2"),
+        (("x",), {"network": ("a.org",), "sandbox": 0}, 'bad value --sandbox: network = ["a.org"] needs tier 2'),
+        (("x",), {"network": ()}, "bad value network: a list names at least one host"),
         (("x",), {"snapshot": "A B"}, "bad value snapshot: 'A B' cannot be the name of a snapshot"),
         (("x",), {"prompt": "a", "prompt_file": "b"}, "bad value: give prompt or prompt_file, not both"),
     ],

@@ -104,6 +104,7 @@ def test_a_bad_line_is_named(tmp_path: Path, text: str, answer: str) -> None:
         ("sandbox = 0", "may tighten isolation and never loosen it: only 2"),
         ("sandbox = 1", "may tighten isolation and never loosen it: only 2"),
         ("network = true", "may tighten isolation and never loosen it: only false"),
+        ("network = ['a.org']", "may tighten isolation and never loosen it: only false"),
     ],
 )
 def test_a_strangers_file_starts_no_set_up_and_loosens_no_isolation(tmp_path: Path, line: str, why: str) -> None:

@@ -31,6 +31,7 @@ def test_every_key(tmp_path: Path) -> None:
         slots = 9
         grace = "0s"
         nice = 19
+        shared_caches = false
         pass_env = ["SSH_AUTH_SOCK"]
         cores.reserve = 2
         [limits]
@@ -51,6 +52,7 @@ def test_every_key(tmp_path: Path) -> None:
         open_files=64,
         disk_free_min=500_000,
         cores_reserve=2,
+        shared_caches=False,
         pass_env=("SSH_AUTH_SOCK",),
     )
 

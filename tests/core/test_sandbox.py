@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from supervisor.core import sandbox
 from supervisor.core.errors import Refused
-from supervisor.core.sandbox import Act, Mount, Network, Places, Policy, Tier, choose, mounts, network_of, policy_for, variables
+from supervisor.core.sandbox import Act, Mount, Network, Places, Policy, Tier, choose, mounts, network_of, policy_for, unsigned, variables
 
 ALL = frozenset(Tier)
 PLACES = Places(
@@ -25,6 +25,7 @@ PLACES = Places(
     branch="nightcrew/run/a/work",
     own_state=("/home/u/.claude",),
     steering=("/home/u/.claude/settings.json",),
+    caches=("/home/u/.cache", "/home/u/go/pkg/mod"),
     doors_out=("/home/u/.gnupg",),
     foreign_sockets=("/home/u/editor.sock", "/home/u/.gnupg/S.agent", "/tmp/x.sock", "/tmp/nc/daemon.sock", "/home/u/.claude/s"),
     program=("/usr/lib/python3", "/tmp/checkout"),
@@ -126,6 +127,9 @@ def fate(policy: Policy, path: str) -> Act:
         ("/home/u/.claude/history", Act.WRITE),
         ("/home/u/.claude/settings.json", Act.READ),
         ("/home/u/.gnupg/private", Act.HIDE),
+        ("/home/u/.cache/pip/x", Act.WRITE),
+        ("/home/u/go/pkg/mod/a@v1/a.go", Act.WRITE),
+        ("/home/u/go/bin/tool", Act.READ),
         ("/home/u/state/ledger.db", Act.HIDE),
         ("/home/u/state/worktrees/p/run/b.1", Act.HIDE),
         ("/home/u/state/worktrees/p/run/a.1/x", Act.WRITE),
@@ -166,6 +170,47 @@ def test_the_private_tmp_and_what_lies_below_it() -> None:
     assert steps["/tmp"] == Mount(Act.WRITE, "/tmp", "/home/u/state/runs/run/a/1/tmp")
     assert "/tmp/x.sock" not in steps  # it is not there any more
     assert "/usr/lib/python3" not in steps  # read-only as all of the host
+
+
+def test_caches_of_its_own_stand_where_the_shared_ones_are() -> None:
+    own = built(places=replace(PLACES, shared_caches=False))
+    steps = {mount.path: mount for mount in mounts(own)}
+    for path in PLACES.caches:
+        assert steps[path] == Mount(Act.WRITE, path, f"{PLACES.attempt}/tmp/.caches{path}")
+        assert path not in own.writable
+    assert built().private == ()
+    inside = replace(PLACES, shared_caches=False, foreign_sockets=("/home/u/.cache/s",), program=("/home/u/.cache/venv",))
+    steps = {mount.path: mount for mount in mounts(built(places=inside))}
+    assert "/home/u/.cache/s" not in steps, "it is not there any more"
+    assert steps["/home/u/.cache/venv"] == Mount(Act.READ, "/home/u/.cache/venv", "/home/u/.cache/venv")
+
+
+@pytest.mark.parametrize("place", ["/home/u/state/runs", "/home/u/state", "/home/u", "/", "/tmp/nc", "/home/u/repo", "/home/u/repo/.git/x"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_cache_opens_nothing_that_is_closed(place: str, shared: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    policy = built(places=replace(PLACES, caches=(place,), shared_caches=shared))
+    assert place not in policy.writable
+    assert policy.private == ()
+
+
+def test_nothing_is_signed() -> None:
+    assert unsigned({}) == {
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_0": "commit.gpgsign", "GIT_CONFIG_VALUE_0": "false",
+        "GIT_CONFIG_KEY_1": "tag.gpgsign", "GIT_CONFIG_VALUE_1": "false",
+    }  # fmt: skip
+    assert unsigned({"GIT_CONFIG_COUNT": ""}) == unsigned({})
+
+
+def test_what_the_environment_says_of_git_stays() -> None:
+    said = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "x"}
+    more = unsigned(said)
+    assert not more.keys() & (said.keys() - {"GIT_CONFIG_COUNT"})
+    assert (more["GIT_CONFIG_COUNT"], more["GIT_CONFIG_KEY_1"], more["GIT_CONFIG_KEY_2"]) == ("3", "commit.gpgsign", "tag.gpgsign")
+    asked = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "commit.gpgSign", "GIT_CONFIG_VALUE_0": "true"}
+    assert unsigned(asked) == {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "tag.gpgsign", "GIT_CONFIG_VALUE_1": "false"}
+    for broken in ("x", "-1", "9" * 9):
+        assert unsigned({"GIT_CONFIG_COUNT": broken}) == {}, "git refuses it"
 
 
 def test_devices_are_shown() -> None:

@@ -28,7 +28,7 @@ specs = st.builds(
     cores=st.integers() | st.lists(st.integers()).map(tuple),
     snapshot=texts,
     sandbox=st.none() | st.integers(0, 2),
-    network=st.booleans(),
+    network=st.booleans() | st.lists(texts, min_size=1).map(tuple),
     memory_max=st.integers(0),
     disk_max=st.integers(0),
     processes_max=st.integers(0),
@@ -46,6 +46,12 @@ def test_a_spec_of_another_version_is_read() -> None:
     least = '{"name": "a", "title": "A", "kind": "shell", "argv": ["true"]}'
     assert TaskSpec.from_json(least) == TaskSpec("a", "A", "shell", ("true",))
     assert TaskSpec.from_json(json.dumps({**json.loads(least), "from_the_future": 1})) == TaskSpec.from_json(least)
+
+
+def test_hosts_come_back_as_they_were_and_an_old_row_keeps_its_yes_or_no() -> None:
+    least = {"name": "a", "title": "A", "kind": "shell", "argv": ["true"]}
+    stored = [TaskSpec.from_json(json.dumps({**least, "network": network})).network for network in (True, False, ["a.org", "*.b.org"])]
+    assert stored == [True, False, ("a.org", "*.b.org")]
 
 
 def test_a_damaged_spec_is_loud() -> None:

@@ -12,7 +12,8 @@ import pytest
 from supervisor.core.crew import Attempt, Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
 from supervisor.core.errors import LedgerError, StaleEpoch
 from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, End, TaskState
-from supervisor.ledger.ledger import AttemptRow, Ledger
+from supervisor.ledger.ledger import Ledger
+from supervisor.ledger.rows import AttemptRow
 from tests.ledger.kit import RUN, Wall, check_integrity, ended, rows, spec, submission, submit, whole
 
 A, B, C = f"{RUN}/a", f"{RUN}/b", f"{RUN}/c"

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from supervisor.cli import common, follow
+from supervisor.cli.isolation import network_option
 from supervisor.cli.names import kind_name, snapshot_name
 from supervisor.core.crew import TaskClass
 from supervisor.host.paths import home
@@ -27,11 +28,13 @@ from supervisor.host.paths import home
 @click.option("--timeout", type=common.Duration(), help='Stop it after this long: "90s", "30m", "2h".')
 @click.option("--retries", type=click.IntRange(0, 100), show_default="0")
 @click.option("--snapshot", shell_complete=snapshot_name, help="Start from this snapshot; it is made when it is not there.")
+@click.option("--sandbox", type=click.IntRange(0, 2), help="Isolation tier that it must have (default: 1 where that works).")
+@network_option
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow it to its end.")
 @click.option("--key", help="Idempotency key: the same key twice is one task.")
 @common.json_option
 def command(
-    words: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None, **options: str | float | None
+    words: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None, **options: object
 ) -> int:
     """Run one command as a task, in a worktree of its own. One word is given to the shell, several are run as they are.
 
@@ -39,6 +42,7 @@ def command(
     nightcrew add 'make test && make lint'
     nightcrew add --id fix --kind terminal claude
     nightcrew add --timeout 30m -- ./nightly.sh --all
+    nightcrew add --network pypi.org,files.pythonhosted.org 'pip install -r new.txt && make test'
     """
     from supervisor.daemon import submit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.daemon.attempts import Cleaning
+from supervisor.daemon.ending import Cleaning
 from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
 

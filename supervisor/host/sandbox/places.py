@@ -1,6 +1,6 @@
 """What a policy needs to know of this host: which paths exist, and where they really lie."""
 
-# ruff: noqa: PTH116, PTH207
+# ruff: noqa: PTH112, PTH116, PTH118, PTH207
 # (the core speaks text, and so do mounts)
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from supervisor.core import sandbox
@@ -44,13 +44,27 @@ def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str
     )
 
 
+def caches(agent_home: Path, env: Mapping[str, str]) -> tuple[str, ...]:
+    """The directories of CACHES that exist for an agent with that HOME and environment, none of which holds its home."""
+    home, found = os.path.realpath(agent_home), set()
+    for variable, usual, parts in sandbox.CACHES:
+        given = env.get(variable, "")
+        place = given if given.startswith("/") else os.path.join(home, usual)
+        found |= {os.path.realpath(os.path.join(place, part)) for part in parts}
+    return tuple(sorted(path for path in found if os.path.isdir(path) and not Path(home).is_relative_to(path)))
+
+
 def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_port: int) -> Policy:
-    """The policy of one attempt, with the directories that its branch needs. Raises HostError when they cannot be made."""
+    """The policy of one attempt, with the directories that its branch and its own caches need. Raises HostError when they cannot be
+    made."""
+    made = sandbox.policy_for(places, tier, network, gateway_port, os.path.exists)
     try:
         prepare_branch(places.common_dir, places.branch)
+        for _, own in made.private:
+            Path(own).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HostError("cannot prepare a branch for a sandbox", on=places.branch, why=f"{error.filename}: {error.strerror}") from error
-    return sandbox.policy_for(places, tier, network, gateway_port, os.path.exists)
+        raise HostError("cannot prepare a sandbox", on=places.branch, why=f"{error.filename}: {error.strerror}") from error
+    return made
 
 
 def prepare_branch(common_dir: str, branch: str) -> None:

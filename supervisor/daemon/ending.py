@@ -1,0 +1,242 @@
+"""How an attempt ends, step by step, through the doors: stop, judge, collect, release, and later clean.
+
+Everything here runs in worker threads and may be repeated: each step finds out what an interrupted one left and goes on from there.
+Nothing here touches the ledger; results are handed back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.kinds import kinds
+from agents.tmux import PaneView, Tmux
+from supervisor.core import records, recovery, result
+from supervisor.core.errors import DiskFull, NightcrewError
+from supervisor.core.snapshots import SnapshotSpec
+from supervisor.core.spec import Settings
+from supervisor.core.states import End
+from supervisor.daemon import kind_protocol, launch_files, spent
+from supervisor.daemon.access import Access
+from supervisor.daemon.environments import Environments
+from supervisor.daemon.limits import LimitDesk
+from supervisor.daemon.sight import Key, Sight
+from supervisor.host import files, processes
+from supervisor.host.clock import Clock
+from supervisor.host.failpoint import failpoint
+from supervisor.host.freezing import Tree
+from supervisor.host.sandbox import places
+from supervisor.ledger.rows import AttemptRow, LaunchRow
+from worktrees import environments, guard, merge, removal, rescue
+from worktrees.repository import Repository
+
+TAIL = 64 * 1024
+PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What a person allows `clean` to do."""
+
+    remove: bool
+    """Act, or only look."""
+    ignored: bool
+    """Ignored files (caches, build output) are no reason to stay."""
+    discard: bool
+    """Nor is work that only its rescue ref would keep."""
+
+    def overrules(self, verdict: removal.Keep) -> bool:
+        """Whether this is enough to remove the worktree all the same. What is alive, locked or not ours always stays."""
+        if self.discard:
+            return not verdict.hard
+        return self.ignored and all(reason.why is removal.Why.IGNORED for reason in verdict.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class EndingDoors:
+    """What is looked at and acted upon."""
+
+    sight: Sight
+    environments: Environments
+    tmux: Tmux
+    limits: LimitDesk
+
+
+class Ending:
+    """The doors through which attempts end. Safe to use from several threads."""
+
+    def __init__(self, access: Access, settings: Settings, doors: EndingDoors, clock: Clock) -> None:
+        self._access = access
+        self._home = access.home
+        self._settings = settings
+        self._sight = doors.sight
+        self._environments = doors.environments
+        self._tmux = doors.tmux
+        self._limits = doors.limits
+        self._clock = clock
+
+    def stop(self, task: str, epoch: int) -> processes.StopReport:
+        """Freeze, TERM, KILL the whole tree, and look again that nobody survived."""
+        started = self._sight.started((task, epoch))
+        runner = started.identity if started is not None else None
+        return self._limits.stop((task, epoch), runner, self._settings.grace_s)
+
+    def close_strays(self, known: Collection[Key]) -> None:
+        """Close the sessions of ours that belong to no attempt of `known`, and take away their groups: what a crash left."""
+        panes = self._sight.panes()
+        for key in panes.keys() - set(known):
+            self._tmux.kill_session(panes[key].session_id)
+        self._limits.sweep(known)
+
+    def tree(self, task: str, epoch: int) -> Tree:
+        """Everything of it that can stand still."""
+        started = self._sight.started((task, epoch))
+        runner = started.identity if started is not None else None
+        return Tree(records.tag(str(self._home.root), task, epoch), runner, self._limits.group((task, epoch)))
+
+    def judged(self, row: AttemptRow, launch: LaunchRow, lent: SnapshotSpec | None) -> tuple[End, str]:
+        """How it ended and why, once no life is left. `lent`: the snapshot that it started from."""
+        record = self._sight.record((row.task, row.epoch))
+        if record is not None:
+            end, cause = recovery.judge(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
+            asked = self._limits.asked(launch.spec, lent)
+            if end is End.FAILED and not row.stop_why and (met := self._limits.met((row.task, row.epoch), asked, record)):
+                cause = f"{met}; {cause}"
+            return kind_protocol.judge(kinds()[launch.spec.kind], self._home.attempt(row.task, row.epoch), end, cause)
+        if row.stop_why:
+            return recovery.stopped(row.stop_why)
+        return End.LOST, "its runner died" if self._sight.started((row.task, row.epoch)) is not None else "its runner never began"
+
+    def _up(self, key: Key) -> float | None:
+        started = self._sight.started(key)
+        return started.at if started is not None else None
+
+    def collect(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
+        """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`)."""
+        key = (row.task, row.epoch)
+        directory = self._home.attempt(*key)
+        work = self._secure(row, launch, end)  # before any of our own records: an agent can be in their way, not in git's
+        failpoint("finish.secured")
+        shape = result.build(
+            task=row.task,
+            epoch=row.epoch,
+            end=end,
+            cause=cause,
+            record=self._sight.record(key),
+            times=result.Times(launch.created, row.created, ended=self._clock.wall(), up=self._up(key)),
+            work=work,
+            spent=spent.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams)),
+            output=result.last_json_object(files.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
+        )
+        for write in (
+            lambda: files.private_dir(directory),
+            lambda: self._save_screen(row, directory),
+            lambda: self._save_patch(row, launch, work, directory),
+            lambda: files.atomic_write(directory / "result.json", json.dumps(shape, indent=2).encode() + b"\n"),
+        ):
+            try:
+                write()
+            except DiskFull:
+                raise
+            except NightcrewError as error:  # the ledger keeps the result as well
+                shape["notes"].append(error.line())
+        failpoint("finish.result")
+        return {"result": json.dumps(shape), "rescue_oid": work.rescue}
+
+    def clean(self, row: AttemptRow, launch: LaunchRow, how: Cleaning) -> str:
+        """Remove the worktree of an ended attempt, or only look. Returns why it stays, or nothing."""
+        made = self._environments.of(row, launch)
+        if made is None:
+            return "it was never finished"
+        try:
+            verdict = removal.inspect(made, _alive_inside)
+            if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
+                return str(verdict)
+            if how.remove:
+                removal.remove(made, _alive_inside, discard=isinstance(verdict, removal.Keep))
+        except NightcrewError as error:
+            return error.why or error.line()
+        return ""
+
+    def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
+        """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what
+        could not be is left to `clean`."""
+        made = self._environments.of(row, launch) if row.end == End.DONE and kinds()[launch.spec.kind].sweep else None
+        if made is None:
+            return False
+        try:
+            return removal.sweep(made, _alive_inside)
+        except NightcrewError:
+            return False
+
+    def _secure(self, row: AttemptRow, launch: LaunchRow, end: End) -> result.Work:
+        made = self._environments.of(row, launch)
+        if made is None:
+            return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
+        sweeps = end is End.DONE and kinds()[launch.spec.kind].sweep
+        notes = self._guard_notes(made.repo, self._home.attempt(row.task, row.epoch) / launch_files.GUARD)
+        secured = rescue.secure(
+            made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=not sweeps
+        )
+        environments.release(made)
+        places.forget_branch(str(made.repo.common_dir), made.branch)
+        return result.Work(
+            branch=None if sweeps and secured.tip == made.base else row.branch,
+            tip=secured.tip,
+            commits=secured.commits,
+            files=secured.files,
+            plus=secured.plus,
+            minus=secured.minus,
+            rescue=secured.rescue,
+            notes=(*secured.notes, *notes),
+        )
+
+    def _save_patch(self, row: AttemptRow, launch: LaunchRow, work: result.Work, directory: Path) -> None:
+        """The change as a patch, for who has no git at hand. A large one is left to git: the branch has it."""
+        if work.tip is None or row.base_oid is None or work.tip == row.base_oid or work.plus + work.minus > PATCH_LINES:
+            return
+        patch = merge.patch(self._environments.repository(launch), row.base_oid, work.tip, PATCH_BYTES)
+        if patch is not None:
+            files.atomic_write(directory / "diff.patch", patch)
+
+    def _guard_notes(self, repository: Repository, file: Path) -> tuple[str, ...]:
+        """Whether `.git/config`, hooks or attributes changed while the attempt ran; without a sandbox an agent can reach them."""
+        try:
+            before = json.loads(files.read_plain(file, 2**20) or b"{}")
+        except (ValueError, RecursionError):
+            before = None
+        if not isinstance(before, dict):
+            return (f"{launch_files.GUARD} was changed while it ran, so nobody knows whether .git was",)
+        names = guard.changed(before, guard.config_guard(repository)) if before else ()
+        return (f"changed while it ran, by it or by somebody else: {', '.join(f'.git/{name}' for name in names)}",) if names else ()
+
+    def _save_screen(self, row: AttemptRow, directory: Path) -> None:
+        """The pane as a person last saw it. A screen that is gone is no reason to hold a result back."""
+        pane = next((pane for key, pane in self._panes_or_none().items() if key == (row.task, row.epoch)), None)
+        if pane is None:
+            return
+        try:
+            files.atomic_write(directory / "screen.txt", self._tmux.capture(pane.pane_id).encode("utf-8", "surrogateescape"))
+        except NightcrewError as error:
+            files.atomic_write(directory / "screen.txt", f"not captured: {error.line()}\n".encode())
+
+    def _panes_or_none(self) -> dict[Key, PaneView]:
+        try:
+            return self._sight.panes()
+        except NightcrewError:
+            return {}
+
+    def release(self, task: str, epoch: int) -> None:
+        """Close its session, if there still is one, and forget it."""
+        pane = self._sight.panes().get((task, epoch))
+        if pane is not None:
+            self._tmux.kill_session(pane.session_id)
+        self._limits.free((task, epoch))
+        self._sight.forget((task, epoch))
+
+
+def _alive_inside(path: Path) -> list[int]:
+    return [who.pid for who in processes.inside(path)]

@@ -1,0 +1,142 @@
+"""How an attempt begins, step by step, through the doors: its environment, its orders, its session.
+
+Everything here runs in worker threads and may be repeated: each step finds out what an interrupted one left and goes on from there.
+Nothing here touches the ledger; results are handed back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents import runner
+from agents.kinds import kinds
+from agents.tmux import SessionExists, Tmux
+from agents.zygote import Place, Wanted
+from supervisor.core import records
+from supervisor.core.snapshots import Snapshot, SnapshotKind
+from supervisor.core.spec import Settings
+from supervisor.daemon import isolation, launch_files
+from supervisor.daemon.access import Access
+from supervisor.daemon.environments import Environments
+from supervisor.daemon.isolation import Isolation
+from supervisor.daemon.limits import LimitDesk
+from supervisor.daemon.sight import Sight
+from supervisor.daemon.snapshots import SnapshotDesk
+from supervisor.daemon.zygotes import Zygotes
+from supervisor.host.failpoint import failpoint
+from supervisor.ledger.rows import LaunchRow
+from worktrees import environments
+from worktrees.environments import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """Where an attempt runs."""
+
+    session_id: str
+    pane_id: str
+    server_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """What lets an attempt start warm, confined, and inside its limits."""
+
+    snapshots: SnapshotDesk
+    zygotes: Zygotes
+    isolation: Isolation
+    limits: LimitDesk
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an attempt starts in."""
+
+    made: Environment
+    lent: Snapshot | None
+    """The snapshot that it was made from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """How its runner is started."""
+
+    argv: list[str]
+    tier: int
+    limits: str
+    """What holds each limit that its task asks for, in words."""
+
+
+class Launching:
+    """The doors through which attempts begin. Safe to use from several threads."""
+
+    def __init__(self, access: Access, settings: Settings, made: Environments, sight: Sight, tmux: Tmux, warmth: Warmth) -> None:
+        self._access = access
+        self._home = access.home
+        self._settings = settings
+        self._environments = made
+        self._sight = sight
+        self._tmux = tmux
+        self._warmth = warmth
+        self._turns = itertools.count()  # so that tasks which want one core get different ones
+
+    def prepare(self, task: str, epoch: int, launch: LaunchRow, lent: Snapshot | None) -> Environment:
+        """Its worktree at the run's base commit, made from the snapshot `lent` if there is one. Raises Refused when the branch belongs to
+        somebody else, HostError when the snapshot is damaged, ToolFailed or DiskFull."""
+        root = self._home.worktrees / launch.project
+        attended = kinds()[launch.spec.kind].mode == "terminal"
+        shared = not self._warmth.isolation.mounts_overlays(launch.spec, attended=attended)
+        warm = self._warmth.snapshots.warm(lent, root, shared=shared) if lent is not None else None
+        made = environments.create(self._environments.repository(launch), task, epoch, launch.base_oid, root, warm=warm)
+        failpoint("launch.environment")
+        return made
+
+    def order(self, task: str, epoch: int, launch: LaunchRow, source: Source, needs: list[dict[str, Any]]) -> Ordered:
+        """What its runner is to do, on disk, and how the runner is started. Raises Refused when this host has no sandbox as the task asks,
+        ToolFailed when the agent could not reach the gateway, HostError."""
+        key, directory = (task, epoch), self._home.attempt(task, epoch)
+        inputs = launch_files.write_inputs(self._home, key, launch, needs)
+        place = self._zygote(launch, source.lent)
+        home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
+        attended = kinds()[launch.spec.kind].mode == "terminal"
+        who = isolation.Attempt(launch.spec, directory, source.made, home, attended)
+        confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
+        asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
+        bounds = self._warmth.limits.bind(key, asked, confined)
+        terms = launch_files.Terms(inputs, confined, bounds, place is not None, next(self._turns))
+        launch_files.write(self._access, self._settings, key, launch, source.made, terms)
+        failpoint("launch.spec")
+        cold = [sys.executable, "-I", "-S", str(Path(runner.__file__).parent / "main.py"), str(directory)]
+        return Ordered(self._warmth.zygotes.pane(place, directory) if place is not None else cold, int(confined.tier), bounds.words)
+
+    def _zygote(self, launch: LaunchRow, lent: Snapshot | None) -> Place | None:
+        """The warm process that forks its runner, if its snapshot or its kind has one."""
+        if lent is not None and lent.spec.kind is SnapshotKind.MEMORY:
+            return self._warmth.zygotes.warm_or_cold(*self._warmth.snapshots.zygote(lent))
+        preload = kinds()[launch.spec.kind].preload
+        return self._warmth.zygotes.warm_or_cold(f"kind {launch.spec.kind}", Wanted(preload)) if preload else None
+
+    def spawn(self, task: str, epoch: int, made: Environment, ordered: Ordered) -> Spawned | None:
+        """Its session, whose pane runs the runner. None when a session of that name is there already: then it is this attempt's own,
+        made before a crash, and a look will find it."""
+        server = self._tmux.ensure_server()
+        try:
+            pane = self._tmux.spawn(
+                records.session_name(task, epoch),
+                ordered.argv,
+                made.path,
+                self._sight.tags(task, epoch),
+            )
+        except SessionExists:
+            found = self._sight.panes().get((task, epoch))
+            return Spawned(found.session_id, found.pane_id, server) if found is not None else None
+        failpoint("launch.spawned")
+        return Spawned(pane.session_id, pane.pane_id, server)
+
+    def begin(self, task: str, epoch: int) -> None:
+        """Let the command of a held attempt begin; idempotent."""
+        launch_files.begin(self._home, (task, epoch))

@@ -1,0 +1,77 @@
+"""What the ledger holds of attempts and launches, read back."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from supervisor.core.spec import TaskSpec
+from supervisor.core.states import AttemptState
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """What the ledger holds of one attempt that is not released. Paths are None until they are known."""
+
+    task: str
+    epoch: int
+    state: AttemptState
+    cause: str
+    stop_why: str
+    end: str | None
+    judged: str | None
+    end_cause: str
+    created: float
+    started: float | None
+    worktree: str | None
+    admin_dir: str | None
+    branch: str | None
+    base_oid: str | None
+    session_id: str | None
+    pane_id: str | None
+    server_pid: int | None
+    snapshot: str | None = None
+    layers: str | None = None
+    """JSON of the backend that made its environment: enough to open it when no mount is left. None: a plain worktree."""
+    tier: int | None = None
+    """The isolation tier that it was started in."""
+    suspended: str | None = None
+    """JSON object with `at` (wall clock), and once it stands still `held`, `moving` and `before` (see `host.freezing.Suspended`); with
+    `resuming` it is about to go on. None: it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRow:
+    """What a launch needs to know of a task."""
+
+    spec: TaskSpec
+    run: str
+    base_oid: str
+    root: str
+    common_dir: str
+    project: str
+    env: Mapping[str, str]
+    created: float
+
+
+_ATTEMPT = ", ".join(f"a.{name}" for name in AttemptRow.__dataclass_fields__)
+
+
+def attempts(db: sqlite3.Connection, which: str, *values: object) -> list[AttemptRow]:
+    """The attempts `a` that the rest of a statement, from its joins on, leaves over."""
+    found = db.execute(f"SELECT {_ATTEMPT} FROM attempt a {which}", values)  # noqa: S608 - literals of ours
+    return [AttemptRow(**{**dict(row), "state": AttemptState(row["state"])}) for row in found]
+
+
+def launch(db: sqlite3.Connection, task: str) -> LaunchRow:
+    """What to launch. Raises KeyError when there is no such task."""
+    row = db.execute(
+        """SELECT t.spec, t.run, r.base_oid, p.root, p.common_dir, p.id AS project, r.env, r.created
+           FROM task t JOIN run r ON r.id = t.run JOIN project p ON p.id = t.project WHERE t.id = ?""",
+        (task,),
+    ).fetchone()
+    if row is None:
+        raise KeyError(task)
+    return LaunchRow(**{**dict(row), "spec": TaskSpec.from_json(row["spec"]), "env": json.loads(row["env"])})
