@@ -21,4 +21,9 @@ def block(taken: Collection[int], is_free: Callable[[int], bool]) -> int | None:
 
 def variables(first: int | None) -> dict[str, str]:
     """What tells an agent of its block; nothing when it has none."""
-    return {"NIGHTCREW_PORT": str(first), "NIGHTCREW_PORTS": f"{first}-{first + SIZE - 1}"} if first is not None else {}
+    return {"NIGHTCREW_PORT": str(first), "NIGHTCREW_PORTS": shown(first)} if first is not None else {}
+
+
+def shown(first: int) -> str:
+    """A block in words, `20010-20019`."""
+    return f"{first}-{first + SIZE - 1}"

@@ -24,6 +24,7 @@ from supervisor.daemon.ending import Cleaning, Ending
 from supervisor.daemon.environments import facts
 from supervisor.daemon.launching import Launching, Source
 from supervisor.daemon.limits import LimitDesk
+from supervisor.daemon.port_blocks import PortBlocks
 from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.host.clock import Clock
@@ -57,6 +58,7 @@ class Jobs:
         self._launching = doors.launching
         self._ending = doors.ending
         self._snapshots = doors.snapshots
+        self._ports = PortBlocks(doors.ledger)
         self._clock = clock
         self._tell = tell
         self.say = say
@@ -81,15 +83,17 @@ class Jobs:
         asking_tmux = False
         try:
             source = await self._prepared(task, epoch, row)
-            environment = source.made
-            self._ledger.note(task, epoch, **facts(environment))
+            known: dict[str, str | int | None] = {**facts(source.made), "port": source.port}
+            try:
+                ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, self._ledger.needs(task))
+                known["tier"] = ordered.tier
+            finally:
+                self._ledger.note(task, epoch, **known)
             failpoint("launch.noted")
-            ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, self._ledger.needs(task))
-            self._ledger.note(task, epoch, tier=ordered.tier)
             if ordered.limits:
                 self._ledger.journal(task, epoch, "limits", {"why": ordered.limits})
             asking_tmux = True
-            pane = await self.within(self.launchers, self._launching.spawn, task, epoch, environment, ordered)
+            pane = await self.within(self.launchers, self._launching.spawn, task, epoch, source.made, ordered)
         except (DiskFull, LedgerError):
             raise  # says nothing about the agent, which may live already; the next try finds it
         except NightcrewError as error:
@@ -105,13 +109,14 @@ class Jobs:
 
     async def _prepared(self, task: str, epoch: int, row: LaunchRow) -> Source:
         """Its environment. The snapshot is noted first, so that nobody removes it meanwhile. Raises Refused for one that is damaged."""
+        port = self._ports.take((task, epoch))
         if not row.spec.snapshot:
-            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, None), None)
+            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, None), None, port)
         before = self._ledger.attempt(task, epoch)
         lent = self._snapshots.lend(row.project, row.spec.snapshot, before.snapshot if before is not None else None)
         self._ledger.note(task, epoch, snapshot=lent.id)
         try:
-            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent), lent)
+            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent), lent, port)
         except DiskFull:
             raise
         except (NotFound, HostError):
@@ -171,6 +176,7 @@ class Jobs:
         if row is not None and await self.within(self.launchers, self._ending.sweep, row, self._ledger.launch_row(task)):
             self._ledger.note(task, epoch, removed=self._clock.wall(), branch=None)
         self._ledger.release(task, epoch)
+        self._ports.give_back((task, epoch))
 
     async def clean(self, row: AttemptRow, how: Cleaning) -> str:
         """Remove one worktree, or only look whether it can be. Returns why it stays, or nothing."""

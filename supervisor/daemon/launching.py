@@ -16,7 +16,7 @@ from agents import runner
 from agents.kinds import kinds
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
-from supervisor.core import records
+from supervisor.core import ports, records
 from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
 from supervisor.daemon import isolation, launch_files
@@ -59,6 +59,8 @@ class Source:
     made: Environment
     lent: Snapshot | None
     """The snapshot that it was made from."""
+    port: int | None
+    """First port of its block; None when all blocks are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Launching:
         """What its runner is to do, on disk, and how the runner is started. Raises Refused when this host has no sandbox as the task asks,
         ToolFailed when the agent could not reach the gateway, HostError."""
         key, directory = (task, epoch), self._home.attempt(task, epoch)
-        inputs = launch_files.write_inputs(self._home, key, launch, needs)
+        inputs = launch_files.write_inputs(self._home, key, launch, needs) | ports.variables(source.port)
         place = self._zygote(launch, source.lent)
         home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
         attended = kinds()[launch.spec.kind].mode == "terminal"

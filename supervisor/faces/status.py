@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from supervisor.core import ports
 from supervisor.core.errors import one_line
 from supervisor.core.states import TaskState
 from supervisor.ledger.queries import TaskView
@@ -107,6 +108,8 @@ def made_of(view: TaskView) -> list[tuple[str, str]]:
         facts.append(("snapshot", view.snapshot.partition("/")[2] + (f" ({view.backend})" if view.backend else "")))
     if view.tier is not None:
         facts.append(("isolation", TIERS.get(view.tier, f"tier {view.tier}")))
+    if view.port is not None and not view.final:
+        facts.append(("ports", ports.shown(view.port)))
     if view.environment:
         facts.append(("name", f"{view.environment}: nightcrew fork --reopen {view.environment}"))
     return facts

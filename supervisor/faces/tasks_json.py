@@ -32,6 +32,7 @@ def task(view: TaskView) -> dict[str, Any]:
         "snapshot": view.snapshot,
         "backend": view.backend,
         "tier": view.tier,
+        "port": view.port,
         "suspended": view.suspended,
         "result": view.result,
     }

@@ -337,7 +337,7 @@ class Ledger:
         """Record what became known of an attempt (column names as keywords). Not fenced: these are facts, not states."""
         unknown = facts.keys() - {
             "worktree", "admin_dir", "branch", "base_oid", "session_id", "pane_id", "server_pid", "rescue_oid", "result", "removed",
-            "snapshot", "layers", "tier", "suspended",
+            "snapshot", "layers", "tier", "port", "suspended",
         }  # fmt: skip
         if unknown:
             raise ValueError(f"no such fact: {sorted(unknown)}")

@@ -52,6 +52,8 @@ class TaskView:
     """File backend of that environment."""
     tier: int | None
     """Isolation tier of its newest attempt; None before it started."""
+    port: int | None
+    """First port of the block of its newest attempt, which another may have by now when that has ended."""
     suspended: bool
     """Its newest attempt stands still, because a person asked."""
 
@@ -83,10 +85,10 @@ _COLUMNS = """
            coalesce(json_extract(t.spec, '$.environment'), '') AS environment,
 """
 _WARM = """
-           a.snapshot, json_extract(a.layers, '$.backend') AS backend, a.tier,
+           a.snapshot, json_extract(a.layers, '$.backend') AS backend, a.tier, a.port,
            a.state = 'running' AND a.suspended IS NOT NULL AND json_extract(a.suspended, '$.resuming') IS NULL AS suspended
 """
-_WARM_1 = "NULL AS snapshot, NULL AS backend, NULL AS tier, NULL AS suspended"
+_WARM_1 = "NULL AS snapshot, NULL AS backend, NULL AS tier, NULL AS port, NULL AS suspended"
 """Of a ledger that no supervisor of this version has opened yet."""
 _FROM = """
     FROM task t JOIN run r ON r.id = t.run LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch

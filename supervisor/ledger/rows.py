@@ -37,6 +37,8 @@ class AttemptRow:
     """JSON of the backend that made its environment: enough to open it when no mount is left. None: a plain worktree."""
     tier: int | None = None
     """The isolation tier that it was started in."""
+    port: int | None = None
+    """First port of the block that it has until it is released."""
     suspended: str | None = None
     """JSON object with `at` (wall clock), and once it stands still `held`, `moving` and `before` (see `host.freezing.Suspended`); with
     `resuming` it is about to go on. None: it goes on."""

@@ -30,6 +30,8 @@ def test_snapshot_isolation_and_name() -> None:
     assert said[0][1] == "deps@abc (overlay)"
     assert said[1][1].startswith("tier 1: ")
     assert said[2][1] == "review: nightcrew fork --reopen review"
+    assert status.made_of(view(port=20_010)) == [("ports", "20010-20019")]
+    assert status.made_of(view(port=20_010, state=TaskState.DONE)) == [], "another may have them"
     assert status.made_of(view(tier=9)) == [("isolation", "tier 9")], "of a later version"
 
 
@@ -56,5 +58,6 @@ def test_it_stands_before_the_last_line(tmp_path: Path) -> None:
 
 def test_as_json() -> None:
     shape = tasks_json.task(view(snapshot="0123/deps@abc", backend="plain", tier=2))
+    assert tasks_json.task(view(port=20_010))["port"] == 20_010
     assert [shape[key] for key in ("environment", "snapshot", "backend", "tier")] == [None, "0123/deps@abc", "plain", 2]
     assert tasks_json.task(view(environment="review"))["environment"] == "review"

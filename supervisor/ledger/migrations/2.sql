@@ -23,5 +23,6 @@ CREATE INDEX snapshot_name ON snapshot (project, name);
 ALTER TABLE attempt ADD COLUMN snapshot TEXT;       -- snapshot that its environment was made from
 ALTER TABLE attempt ADD COLUMN layers TEXT;         -- JSON of the backend: enough to open the environment when no mount is left
 ALTER TABLE attempt ADD COLUMN tier INTEGER;        -- isolation tier that it ran in
+ALTER TABLE attempt ADD COLUMN port INTEGER;        -- first port of its block
 ALTER TABLE attempt ADD COLUMN suspended TEXT;      -- JSON of what a suspend found, until it has been undone; NULL: it goes on
 CREATE INDEX attempt_snapshot ON attempt (snapshot) WHERE snapshot IS NOT NULL AND removed IS NULL;
