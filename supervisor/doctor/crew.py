@@ -28,6 +28,9 @@ from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.doctor.place import Place
 from supervisor.ledger import store
+from worktrees.backends import kernel
+from worktrees.backends.layers import beside
+from worktrees.backends.mounts import mounts
 from worktrees.environments import Environment, environment_path
 from worktrees.git import Git
 from worktrees.removal import forget
@@ -227,22 +230,29 @@ def worktrees(place: Place) -> Finding:
     rows = _rows(place)
     gone = [row for row in rows if _is_gone(row)]
     known = {environment_path(root / row.project, row.task, row.epoch) for row in rows if not row.removed}
-    orphans = sorted(path for path in lying - known if path.is_dir())
+    strays = [mount.path for mount in mounts(root) if mount.path not in known]
+    orphans = sorted(path for path in lying - known - set(map(beside, known)) if path.is_dir())
     if gone:
         why = "git believes that they are there, and keeps their branches taken"
         names = {row.name: "" for row in gone}
         return warn(f"removed by hand: {_some(names)}", why, "nightcrew doctor --fix makes git forget them", lambda: _forget(place, gone))
+    if strays:
+        names = {str(path.relative_to(root)): "" for path in strays}
+        why = "no attempt knows them, and what they show cannot be removed"
+        return warn(f"mounted: {_some(names)}", why, "nightcrew doctor --fix unmounts them", lambda: _unmount(strays))
     if orphans:
         names = {str(path.relative_to(root)): "" for path in orphans}
         fix = f"look into {root / next(iter(names))}; what you do not need, remove by git worktree remove"
         return warn(f"no attempt knows {_some(names)}", "they take space, and nightcrew removes nothing that it does not know", fix)
-    return ok(f"{len(lying)}, each with its attempt")
+    return ok(f"{len(lying & known)}, each with its attempt")
 
 
 def _is_gone(row: Row) -> bool:
-    """Whether git still has a record of a worktree that somebody removed. The record's name alone is no evidence: git gives it to the
-    next worktree, of another task, once it is free."""
-    if row.removed or not row.worktree or not row.admin_dir or os.path.lexists(row.worktree):
+    """Whether git still has a record of a worktree that somebody removed, and whose files lie in no layer either. The record's name alone
+    is no evidence: git gives it to the next worktree, of another task, once it is free."""
+    if row.removed or not row.worktree or not row.admin_dir:
+        return False
+    if os.path.lexists(row.worktree) or os.path.lexists(beside(Path(row.worktree))):
         return False
     try:
         return (Path(row.admin_dir) / "gitdir").read_bytes() == os.fsencode(row.worktree) + b"/.git\n"
@@ -265,6 +275,12 @@ def _forget(place: Place, gone: list[Row]) -> str:
         )
         forget(env)
     return f"git forgot {_some({row.name: '' for row in gone})}; commits and branches stay"
+
+
+def _unmount(strays: list[Path]) -> str:
+    for path in reversed(strays):
+        kernel.unmount(path, lazy=True)
+    return f"unmounted {len(strays)}; their files stay where they lie"
 
 
 def leftovers(place: Place) -> Finding:

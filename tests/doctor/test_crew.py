@@ -21,7 +21,9 @@ from supervisor.doctor.finding import Finding, State
 from supervisor.doctor.place import Place
 from supervisor.host import files
 from supervisor.ledger import store
-from tests.support import House, git, wait_until
+from tests.daemon.snapshot_kit import create, unmounted, with_dependencies
+from tests.support import House, git, mounted_below, wait_until
+from worktrees.backends.layers import beside
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -219,6 +221,40 @@ def test_a_directory_that_no_attempt_knows_is_named_and_kept(house: House) -> No
     found = checks.worktrees(at(house))
     assert found.state is State.WARN and "1121-aaaa/lint.1" in found.seen and found.mend is None
     assert (strange / "work").exists()
+
+
+def test_a_worktree_on_a_snapshot_is_one_worktree_and_its_layers_keep_it(house: House) -> None:
+    """What lies beside it is no worktree, and while its files are in a layer nobody removed them."""
+    with_dependencies(house)
+    house.start_daemon()
+    create(house)
+    house.ok("add", "-f", "--id", "work", "--snapshot", "deps", "echo new > file")
+    assert checks.worktrees(at(house)).seen == "1, each with its attempt"
+    tree = Path(house.task("work").worktree or "")
+    layered = beside(tree).exists()
+    unmounted(house)
+    shutil.rmtree(tree)
+    found = checks.worktrees(at(house))
+    assert found.state is (State.OK if layered else State.WARN), found.seen
+    if layered:
+        assert "+new" in house.ok("diff", "work")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts what everybody sees")
+def test_a_mount_that_no_attempt_knows_is_released_and_its_files_stay(house: House) -> None:
+    strange = house.home.worktrees / "0123456789ab" / "1121-aaaa" / "lint.1"
+    strange.mkdir(parents=True)
+    store.connect(house.home.ledger).close()
+    layers = [house.home.root / name for name in ("lower", "upper", "work")]
+    for layer in layers:
+        layer.mkdir()
+    options = "lowerdir={},upperdir={},workdir={}".format(*layers)
+    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(strange)], check=True)
+    (strange / "work").write_text("precious\n")
+    found = checks.worktrees(at(house))
+    assert found.state is State.WARN and found.seen == "mounted: 0123456789ab/1121-aaaa/lint.1"
+    assert mended(found) == "unmounted 1; their files stay where they lie"
+    assert mounted_below(house.home.root) == [] and (layers[1] / "work").read_text() == "precious\n"
 
 
 def test_processes_of_an_attempt_that_is_over(house: House, sleepers: list[subprocess.Popen[bytes]]) -> None:
