@@ -1,9 +1,11 @@
 """The virtual environment that a zygote has preloaded from, and others that hold the very same files.
 
 An agent's worktree has its own copy of the template's `.venv`, at another path. Its program may be served what was preloaded from the
-template as long as importing it anew would run the same code. `matching` finds that out the way Python itself decides whether a `.pyc` fits
-its source, by size and time of each preloaded file, and by the names in `site-packages`: installing or removing anything changes those.
-(Not looked for: a file that somebody put into a package that is there already, in front of a preloaded one.)
+template as long as importing it anew would run the same code. `matching` compares pyvenv.cfg, the names in `site-packages` (installing or
+removing anything changes those), and what was preloaded: a directory with the template's inode number and times is the template's, whose
+files do not change (an overlay shows it so until something in it is written, a link always); in any other, each preloaded file must have
+the template's size and time, by which Python decides whether a `.pyc` fits its source. (Directories first, because a preload of 3,000
+modules in 99 directories costs 45 ms to compare by files.)
 
 `enter` then does in the fork what `site` does when an interpreter of that environment starts, its `.pth` files included. What was preloaded
 keeps its `__file__` and `__path__` in the template, which holds the same bytes and can be read, but never changed, in every sandbox:
@@ -22,6 +24,16 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class Folder:
+    """A directory with preloaded files."""
+
+    identity: tuple[int, int, int]
+    """Of `_identity`."""
+    files: tuple[tuple[str, int, int], ...]
+    """Name, bytes, and time of change in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Preloaded:
     """The environment that modules were imported from, as it was then."""
 
@@ -29,8 +41,8 @@ class Preloaded:
     """Its `site-packages`."""
     names: frozenset[str]
     """What lies in there."""
-    files: Mapping[str, tuple[int, int]]
-    """Of each preloaded module the path in there, its bytes, and its time of change in nanoseconds."""
+    folders: Mapping[str, Folder]
+    """Of each directory in there that something was preloaded from."""
     config: str
     """Its pyvenv.cfg."""
     path: tuple[str, ...]
@@ -46,6 +58,7 @@ class Preloaded:
 
 
 _known: list[Preloaded] = []
+_kept: list[object] = []
 
 
 def note(packages: str, modules: Iterable[str], finders: Iterable[Any], apart: Iterable[str]) -> None:
@@ -54,11 +67,11 @@ def note(packages: str, modules: Iterable[str], finders: Iterable[Any], apart: I
     try:
         config = _text(f"{_above(packages, 3)}/pyvenv.cfg")
         names = _names(packages)
-        files = {os.path.relpath(file, packages): _stamp(file) for file in modules}
+        folders = _folders(packages, modules)
     except OSError:
         return
     if not _shares(config):
-        _known.append(Preloaded(packages, names, files, config, tuple(sys.path), tuple(finders), tuple(apart)))
+        _known.append(Preloaded(packages, names, folders, config, tuple(sys.path), tuple(finders), tuple(apart)))
 
 
 def matching(prefix: str) -> Preloaded | None:
@@ -70,7 +83,7 @@ def matching(prefix: str) -> Preloaded | None:
             config = _text(f"{prefix}/pyvenv.cfg")
             if config != one.config.replace(_above(one.prefix, 1), _above(prefix, 1)) or _names(packages) != one.names:
                 continue
-            if all(_stamp(f"{packages}/{name}") == stamp for name, stamp in one.files.items()):
+            if all(_is_same(f"{packages}/{name}", folder) for name, folder in one.folders.items()):
                 return one
         except OSError:
             continue
@@ -106,8 +119,8 @@ def _lead(there: str, here: str) -> None:
         return finder
 
     sys.path_hooks.insert(0, hook)
-    for entry in [entry for entry in sys.path_importer_cache if _moved(entry, there, here)]:
-        del sys.path_importer_cache[entry]
+    _kept.append(sys.path_importer_cache)  # to empty it would write into the memory of all that it holds
+    sys.path_importer_cache = {}
 
 
 def _moved(entry: str, there: str, here: str) -> str | None:
@@ -128,6 +141,27 @@ def _shares(config: str) -> bool:
 
 def _names(packages: str) -> frozenset[str]:
     return frozenset(os.listdir(packages)) - {"__pycache__"}
+
+
+def _folders(packages: str, files: Iterable[str]) -> dict[str, Folder]:
+    inside: dict[str, list[str]] = {}
+    for file in files:
+        folder, _, name = os.path.relpath(file, packages).rpartition("/")
+        inside.setdefault(folder, []).append(name)
+    return {
+        folder: Folder(_identity(f"{packages}/{folder}"), tuple((name, *_stamp(f"{packages}/{folder}/{name}")) for name in names))
+        for folder, names in inside.items()
+    }
+
+
+def _is_same(place: str, folder: Folder) -> bool:
+    return _identity(place) == folder.identity or all(_stamp(f"{place}/{name}") == (size, time) for name, size, time in folder.files)
+
+
+def _identity(folder: str) -> tuple[int, int, int]:
+    """A directory that an overlay had to copy, to change something in it, has kept its number and its time of change, but not its ctime."""
+    seen = os.stat(folder)
+    return seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns
 
 
 def _stamp(file: str) -> tuple[int, int]:

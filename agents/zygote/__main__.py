@@ -1,8 +1,7 @@
 """A zygote: `python -I -m agents.zygote SOCKET [--preload MODULE,MODULE] [--path DIR]… [--env NAME,NAME]`.
 
 It imports the modules once, freezes them, and forks a runner for each client on SOCKET until TERM comes. DIRs are the `site-packages`
-of another environment of this Python; they come before our own, with what their `.pth` files add. Of the environment it keeps the named
-variables only.
+of another environment of this Python: the modules then come from there alone. Of the variables it was started with it keeps the named ones.
 
 Exit status: 0 ended by TERM, INT or HUP, or because its socket was removed; 6 refused, and stderr says why in one line.
 """

@@ -105,4 +105,4 @@ def _files(modules: Iterable[str], packages: Sequence[str]) -> list[str]:
 
 
 def _is_standard(name: str) -> bool:
-    return name == "__main__" or name.partition(".")[0] in sys.stdlib_module_names
+    return name == "__main__" or name.startswith("_sysconfigdata_") or name.partition(".")[0] in sys.stdlib_module_names

@@ -28,7 +28,8 @@ class Wanted:
 
     preload: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
-    """`site-packages` directories of another environment of the same Python, searched before our own."""
+    """`site-packages` directories of another environment of the same Python, to preload from. One in a virtual environment serves the
+    programs of that, and of every copy that holds the same files (`agents.runner.venv`)."""
     env: tuple[str, ...] = ("PATH", "HOME", "LANG", "TMPDIR")
     """Variables it keeps of the starter's; what it preloads may want some. Agents get none of them."""
 
@@ -87,16 +88,20 @@ def find(place: Place) -> Record | None:
 
 
 def stop(place: Place) -> bool:
-    """End the zygote, if there is one; whether there was. The runners it forked go on. Blocks for at most 5 s, then kills it."""
+    """End the zygote, if there is one; whether there was. The runners it forked go on. Blocks for at most 5 s, then kills it.
+
+    Also one that was killed leaves nothing in its place. Not to be called while another starts there.
+    """
     record = find(place)
-    if record is None:
-        return False
-    processes.send(record.identity, signal.SIGTERM)
-    deadline = time.monotonic() + _END_S
-    while processes.alive(record.identity) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    processes.send(record.identity, signal.SIGKILL)
-    return True
+    if record is not None:
+        processes.send(record.identity, signal.SIGTERM)
+        deadline = time.monotonic() + _END_S
+        while processes.alive(record.identity) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        processes.send(record.identity, signal.SIGKILL)
+    for left in (place.socket, place.record):
+        left.unlink(missing_ok=True)
+    return record is not None
 
 
 def pane_argv(place: Place, directory: Path, client: Path | None) -> list[str]:
