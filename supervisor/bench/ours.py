@@ -37,12 +37,13 @@ class Crew:
 
 
 class Ours:
-    """One supervisor. It is started as `nightcrew up -d` starts it: in a pane of our tmux server, live view and all."""
+    """One supervisor. It is started as `nightcrew up -d` starts it: in a pane of our tmux server, live view and all. Its agents are in no
+    sandbox, as those of plain git and tmux are in none."""
 
     def __init__(self, root: Path, repo: Path, arrivals: Arrivals, slots: int) -> None:
         self.home = Home(root)
         self._config = root.with_name(f"{root.name}.toml")
-        self._config.write_text(f"slots = {slots}\n")
+        self._config.write_text(f"slots = {slots}\nsandbox = 0\n")
         self._repo = repo
         self._arrivals = arrivals
         self._names = (f"ours{number}" for number in itertools.count())

@@ -16,7 +16,8 @@ from tests.support import House, plan_of, shell_task, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_groups_left")
 GREEDY = f"{' '.join(python('')[:-1])} 'x = bytearray(200 << 20)'"
-BOMB = "bomb() { bomb | bomb & }; bomb; while [ ! -e go ]; do sleep 0.1 || exit 9; done; exit 3"
+BOMB = "mkfifo go; bomb() { bomb | bomb & }; bomb; read word < go; exit 3"
+"""Once it burst, the shell itself can fork no more either."""
 BUSY = "while :; do :; done"
 WAITS = "while [ ! -e go ]; do sleep 0.05; done; "
 
