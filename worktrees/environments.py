@@ -23,7 +23,7 @@ from pathlib import Path
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.core.records import attempt_name, branch_name, rescue_ref
 from supervisor.host import placement
-from worktrees import backends, registration, templates
+from worktrees import backends, branching, registration, templates
 from worktrees.backends import trees
 from worktrees.backends.base import Backend
 from worktrees.backends.layers import Layers, beside, record, recorded
@@ -267,6 +267,8 @@ def _clear(env: Environment, admin: Path | None) -> None:
 
 def _take_branch(repo: Repository, task: str, epoch: int, base: str, root: Path) -> str:
     """Let the work branch stand at `base`, free for a new worktree. Returns the oid it had before, or "" when it is new."""
+    if branching.write_new(repo, branch_name(task), base, f"nightcrew: {task}"):
+        return ""
     try:
         _move_branch(repo, task, base, "")
     except ToolFailed as error:

@@ -43,7 +43,7 @@ def add(repo: Repository, wanted: Registration) -> Path:
 
     Raises ToolFailed, HostError or DiskFull.
     """
-    if _is_unusual(repo):
+    if is_unusual(repo):
         _by_git(repo, wanted)
         link = read_link(wanted.path / ".git")
         return Path(os.fsdecode(link.removeprefix(b"gitdir: ").removesuffix(b"\n")))
@@ -85,7 +85,8 @@ def read_link(file: Path) -> bytes:
         return b""
 
 
-def _is_unusual(repo: Repository) -> bool:
+def is_unusual(repo: Repository) -> bool:
+    """Whether its files are kept in a way that only git itself should write."""
     names = repo.git.configured(repo.store)
     extensions = {name for name in names if name.startswith("extensions.")}
     return bool(extensions - _PLAIN_EXTENSIONS or names & _LEFT_TO_GIT)

@@ -54,7 +54,7 @@ def test_unusual_repositories_are_left_to_git(world: World, key: str) -> None:
     path = world.make()
     world.sh(path, "config", key, "true")
     repo = discover(world.git, path)
-    assert registration._is_unusual(repo)
+    assert registration.is_unusual(repo)
     admin = registration.add(repo, Registration(world.tmp / "tree", b"being made", repo.head))
     assert admin == repo.common_dir / "worktrees" / "tree"
     assert registration.lock_reason(admin) == b"being made"

@@ -73,6 +73,8 @@ class Overlay:
 
     def is_open(self, env: Environment) -> bool:
         """See `Backend`. Raises Refused when something else is mounted in the place."""
+        if not os.path.ismount(env.path):  # the list of all mounts is long where there are many environments
+            return False
         here = [mount for mount in mounts(env.path) if mount.path == env.path]
         if here and here[-1].upper != _layers(env).upper:
             raise Refused(

@@ -1,0 +1,92 @@
+"""Our form of a new branch equals git's own; whatever is in its way, git decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from worktrees import branching
+from worktrees.repository import Repository, discover
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.worktrees.conftest import World
+
+OURS, THEIRS = "nightcrew/run/ours/work", "nightcrew/run/theirs/work"
+
+
+@pytest.fixture(params=["sha1", "sha256"])
+def repo(world: World, request: pytest.FixtureRequest) -> Repository:
+    path = world.tmp / "repo"
+    path.mkdir()
+    world.sh(path, "init", "-q", f"--object-format={request.param}")
+    world.commit(path)
+    return discover(world.git, path)
+
+
+def write(repo: Repository, branch: str = OURS) -> bool:
+    made = branching.write_new(repo, branch, repo.head, "nightcrew: task")
+    assert [file for pattern in ("*.lock", ".*.new") for file in repo.common_dir.rglob(pattern)] == []
+    return made
+
+
+def kept(path: Path) -> tuple[bytes, ...]:
+    """Without author and time."""
+    return tuple(part for part in path.read_bytes().replace(b"\t", b" ").split() if part[-1:].isalnum() and b"@" not in part)[:2]
+
+
+def test_both_forms_are_equal(world: World, repo: Repository) -> None:
+    assert write(repo) and not write(repo)
+    repo.git.run(repo.store, "update-ref", "-m", "nightcrew: task", f"refs/heads/{THEIRS}", repo.head, "")
+    for top in (repo.common_dir, repo.common_dir / "logs"):
+        ours, theirs = (top / "refs/heads" / name for name in (OURS, THEIRS))
+        assert kept(ours) == kept(theirs)
+    for name in (OURS, THEIRS):
+        assert world.sh(repo.root, "reflog", "show", "--format=%H %gs", name) == f"{repo.head} nightcrew: task"
+        world.sh(repo.root, "branch", "-D", name)
+    assert world.sh(repo.root, "fsck") == ""
+
+
+@pytest.mark.parametrize("taken", [OURS, "nightcrew/run", "nightcrew", f"{OURS}/below"])
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "loose"])
+def test_what_is_there_is_left_as_it_is(world: World, repo: Repository, taken: str, packed: bool) -> None:
+    world.sh(repo.root, "branch", taken)
+    if packed:
+        world.sh(repo.root, "pack-refs", "--all", "--prune")
+    before = world.sh(repo.root, "for-each-ref")
+    assert not write(repo)
+    assert world.sh(repo.root, "for-each-ref") == before
+    assert branching.write_new(repo, "nightcrews", repo.head, "") and branching.write_new(repo, "other/run", repo.head, "")
+
+
+def test_a_name_that_only_looks_alike_is_no_obstacle(world: World, repo: Repository) -> None:
+    for name in (f"{OURS}2", "nightcrew/runs", "x" + OURS):
+        world.sh(repo.root, "branch", name)
+    world.sh(repo.root, "pack-refs", "--all")
+    assert write(repo)
+
+
+def test_a_lock_that_git_holds_is_not_taken(repo: Repository) -> None:
+    lock = repo.common_dir / "refs/heads" / f"{OURS}.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    assert not branching.write_new(repo, OURS, repo.head, "")
+    assert lock.exists()
+
+
+def test_what_a_kill_left_is_no_branch_and_no_obstacle(world: World, repo: Repository) -> None:
+    left = repo.common_dir / "refs/heads/nightcrew/run/ours/.work.new"
+    left.parent.mkdir(parents=True)
+    left.write_text("0123")
+    assert world.sh(repo.root, "for-each-ref", "refs/heads/nightcrew") == ""
+    world.sh(repo.root, "pack-refs", "--all")
+    assert write(repo)
+
+
+def test_the_log_of_another_branch_in_the_way_is_gits_to_solve(world: World, repo: Repository) -> None:
+    log = repo.common_dir / "logs/refs/heads" / OURS
+    (log / "below").mkdir(parents=True)
+    assert not write(repo)
+    world.sh(repo.root, "update-ref", f"refs/heads/{OURS}", repo.head)
