@@ -1,4 +1,7 @@
-"""What the daemon writes into an attempt's directory before the runner comes: its orders, and what the agent may read."""
+"""What the daemon writes into an attempt's directory before the runner comes: its orders, and what the agent may read.
+
+A power cut ends whoever would read it, and the next launch writes it anew: none of it waits for the disk.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +59,10 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
         records.TAG_VARIABLE: records.tag(str(home.root), *key),
     }
     if launch.spec.prompt is not None:
-        files.atomic_write(directory / "prompt.md", launch.spec.prompt.encode())
+        files.atomic_write(directory / "prompt.md", launch.spec.prompt.encode(), durable=False)
         own["NIGHTCREW_PROMPT_FILE"] = str(directory / "prompt.md")
     if needs:
-        files.atomic_write(directory / AFTER, json.dumps({"schema": 1, "tasks": needs}).encode())
+        files.atomic_write(directory / AFTER, json.dumps({"schema": 1, "tasks": needs}).encode(), durable=False)
         own["NIGHTCREW_AFTER"] = str(directory / AFTER)
     return own
 
@@ -93,8 +96,8 @@ def write(access: Access, settings: Settings, key: tuple[str, int], launch: Laun
         hold=BEGIN if spec.together else "",
         hint_socket=str(home.hint_socket),
     )
-    files.atomic_write(directory / GUARD, json.dumps(guard.config_guard(made.repo)).encode())
-    files.atomic_write(directory / "launch.spec", records.write_spec(orders))
+    for name, data in ((GUARD, json.dumps(guard.config_guard(made.repo)).encode()), ("launch.spec", records.write_spec(orders))):
+        files.atomic_write(directory / name, data, durable=False)
 
 
 def begin(home: Home, key: tuple[str, int]) -> None:
