@@ -320,7 +320,8 @@ def _needed(ordered: Iterable[Mount]) -> Iterable[Mount]:
         outer = around[-1]
         if mount.act is Act.MASK and outer.source != outer.path:  # hidden, or behind the private /tmp
             continue
-        if not _lies_in(mount.path, "/proc") and mount.act is outer.act and (mount.source == mount.path) == (outer.source == outer.path):
+        there = outer.source and outer.source.rstrip("/") + mount.path[len(outer.path.rstrip("/")) :]
+        if not _lies_in(mount.path, "/proc") and mount.act is outer.act and mount.source == there:
             continue
         around.append(mount)
         yield mount

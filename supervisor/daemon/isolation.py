@@ -86,14 +86,14 @@ class Isolation:
         git = (made.repo.common_dir, made.admin_dir, made.branch)
         options = made.layers.options(user=True) if made.layers is not None and made.layers.backend == UserOverlay.name else ""
         seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
-        seen = replace(seen, caches=places.caches(attempt.home, attempt.variables), shared_caches=self._shared_caches)
+        seen = replace(seen, caches=places.caches(attempt.home, attempt.variables, seen.own_state), shared_caches=self._shared_caches)
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
         policy = places.policy(seen, tier, attempt.spec.network, gateway_port)
         variables = (*sandbox.variables(policy).items(), *sandbox.unsigned(attempt.variables).items())
         if warm and tier in self.support.works[Executor.NAMESPACES]:
             file = attempt.directory / POLICY
-            files.atomic_write(file, b"".join(os.fsencode(word) + b"\0" for word in executors.words(policy)))
+            files.atomic_write(file, b"".join(os.fsencode(word) + b"\0" for word in executors.words(policy)), durable=False)
             return Confined(tier, policy=str(file), variables=variables)
         executor = self.support.executor(tier)  # the first choice are namespaces, which alone can mount such an overlay
         assert executor is not None  # noqa: S101 - `choose` gave a tier that works

@@ -105,7 +105,7 @@ class Launching:
         place = self._zygote(launch, source.lent)
         home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
         attended = kinds()[launch.spec.kind].mode == "terminal"
-        who = isolation.Attempt(launch.spec, directory, source.made, home, attended)
+        who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
         asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
         bounds = self._warmth.limits.bind(key, asked, confined)

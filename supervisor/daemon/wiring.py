@@ -64,7 +64,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             git = Git(home.root / "git", held=(lock.handle,))
             zygotes = Zygotes(home)
             snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
-            isolation = Isolation(home, settings.sandbox)
+            isolation = Isolation(home, settings.sandbox, shared_caches=settings.shared_caches)
             bounds = LimitDesk(home, settings)
             sight, made = Sight(home, tmux), Environments(git)
             launching = Launching(access, settings, made, sight, tmux, Warmth(snapshots, zygotes, isolation, bounds))

@@ -36,7 +36,7 @@ ATTENDED = "terminal"
 TIERS = {
     0: "none (tier 0): it can do all that you can",
     1: "tier 1: it writes its own files only, and sees none of the other agents'; the network is open",
-    2: "tier 2: the same, and no network, at most the gateway",
+    2: "tier 2: the same, and no network but the gateway and the hosts that its task names",
 }
 """Isolation, in words; docs/environments.md has the whole table."""
 

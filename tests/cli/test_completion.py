@@ -151,6 +151,7 @@ def test_values_of_options(house: House) -> None:
     assert words(house, "analyze", "--agents", "") == ["security", "complexity", "docstrings", "tests", "structure"]
     assert words(house, "analyze", "--agents", "tests,s") == ["tests,security", "tests,structure"]
     assert words(house, "add", "--kind", "") == ["shell", "terminal"]
+    assert words(house, "add", "--network", "") == ["yes", "no"] and words(house, "fork", "--network", "n") == ["no"]
 
 
 def test_a_name_that_was_given_is_not_offered_again(crew: House) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from supervisor.core.sandbox import Tier
+from supervisor.host.sandbox import probing
 from tests.support import GIT_IDENTITY, House, git, make_repository, wait_until
 
 COMMIT = " ".join(f"{name}='{text}'" for name, text in GIT_IDENTITY.items()) + " git commit -q"
@@ -136,6 +138,22 @@ def test_what_it_was_made_with_stays(shop: House) -> None:
     assert ended(shop, "kept")["class"] == "interactive"
 
 
+def test_what_a_person_at_it_can_reach_stays_until_they_say_otherwise(shop: House) -> None:
+    if Tier.OFFLINE not in probing.probe().tiers:
+        pytest.skip("this host has no tier 2")
+
+    def came_to(*words: str) -> tuple[str, int]:
+        shop.ok("fork", *words)
+        task = ended(shop, "online")
+        return f"{task['state']} {task['reason']}", task["tier"]
+
+    assert came_to("deps", "--as", "online", "--network", "pypi.org,*.pythonhosted.org", "--", 'test -n "$https_proxy"') == ("done done", 2)
+    assert came_to("--reopen", "online", "--", 'test -n "$https_proxy"') == ("done done", 2)
+    less = shop.run("fork", "--reopen", "online", "--sandbox", "1")
+    assert less.returncode == 2 and 'network = ["pypi.org", ...] needs tier 2, and sandbox = 1 is below it' in less.stderr
+    assert came_to("--reopen", "online", "--network", "no", "--", 'test -z "$https_proxy"') == ("done done", 2)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -143,6 +161,8 @@ def test_what_it_was_made_with_stays(shop: House) -> None:
         (("deps", "-n", "0"), 2, "-n"),
         (("deps", "-n", "2", "--as", "x"), 2, "one name cannot be given to 2 environments"),
         (("deps", "--as", "a b"), 2, "an id has 1 to 64"),
+        (("deps", "--network", "http://x"), 2, "'http://x' is not the name of a host"),
+        (("deps", "--network", "pypi.org", "--sandbox", "0"), 2, 'network = ["pypi.org"] needs tier 2'),
         (("deps", "--base", "nowhere"), 4, "no such commit nowhere"),
         (("--reopen", "review", "--base", "main"), 2, "--reopen goes with neither"),
         (("--reopen", "review", "-n", "2"), 2, "--reopen goes with neither"),

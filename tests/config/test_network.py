@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from supervisor.config import plan
 from supervisor.config.network import MAX_HOSTS, network, written
 from supervisor.host.sandbox import egress
 
@@ -45,3 +48,11 @@ def test_a_list_is_neither_empty_nor_endless() -> None:
 
 def test_it_is_shown_as_it_is_written() -> None:
     assert [written(value) for value in (True, False, ("a.org",), ("a.org", "b.org"))] == ["true", "false", '["a.org"]', '["a.org", ...]']
+
+
+def test_a_task_of_a_plan_has_its_own_or_those_of_all(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    shared = '[defaults]\nnetwork = ["PyPI.org", "*.pythonhosted.org", "pypi.org"]\n'
+    file.write_text(f"{shared}[[tasks]]\ncommand = 'x'\n[[tasks]]\ncommand = 'x'\nnetwork = true\n")
+    made = plan.load(file, {"shell": ()})
+    assert [task.network for task in made.tasks] == [("pypi.org", "*.pythonhosted.org"), True]

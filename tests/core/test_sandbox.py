@@ -173,9 +173,10 @@ def test_the_private_tmp_and_what_lies_below_it() -> None:
 
 
 def test_caches_of_its_own_stand_where_the_shared_ones_are() -> None:
-    own = built(places=replace(PLACES, shared_caches=False))
+    caches = (*PLACES.caches, "/tmp/cache")
+    own = built(places=replace(PLACES, caches=caches, shared_caches=False))
     steps = {mount.path: mount for mount in mounts(own)}
-    for path in PLACES.caches:
+    for path in caches:
         assert steps[path] == Mount(Act.WRITE, path, f"{PLACES.attempt}/tmp/.caches{path}")
         assert path not in own.writable
     assert built().private == ()
@@ -187,7 +188,7 @@ def test_caches_of_its_own_stand_where_the_shared_ones_are() -> None:
 
 @pytest.mark.parametrize("place", ["/home/u/state/runs", "/home/u/state", "/home/u", "/", "/tmp/nc", "/home/u/repo", "/home/u/repo/.git/x"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_cache_opens_nothing_that_is_closed(place: str, shared: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_a_cache_opens_nothing_that_is_closed(place: str, shared: bool) -> None:
     policy = built(places=replace(PLACES, caches=(place,), shared_caches=shared))
     assert place not in policy.writable
     assert policy.private == ()

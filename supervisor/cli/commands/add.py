@@ -42,7 +42,7 @@ def command(
     nightcrew add 'make test && make lint'
     nightcrew add --id fix --kind terminal claude
     nightcrew add --timeout 30m -- ./nightly.sh --all
-    nightcrew add --network pypi.org,files.pythonhosted.org 'pip install -r new.txt && make test'
+    nightcrew add --network registry.npmjs.org 'npm ci && npm test'
     """
     from supervisor.daemon import submit
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from supervisor.core import sandbox
@@ -44,14 +44,25 @@ def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str
     )
 
 
-def caches(agent_home: Path, env: Mapping[str, str]) -> tuple[str, ...]:
-    """The directories of CACHES that exist for an agent with that HOME and environment, none of which holds its home."""
-    home, found = os.path.realpath(agent_home), set()
+def caches(agent_home: Path, env: Mapping[str, str], writable: Collection[str] = ()) -> tuple[str, ...]:
+    """The directories of CACHES that exist for an agent with that HOME and environment, none of which holds its home.
+
+    What lies in another cache, or in something else that is `writable`, is left to that: an earlier agent could have put a link there,
+    and whatever it leads to would be open to this one.
+    """
+    home, named = os.path.realpath(agent_home), set()
     for variable, usual, parts in sandbox.CACHES:
         given = env.get(variable, "")
         place = given if given.startswith("/") else os.path.join(home, usual)
-        found |= {os.path.realpath(os.path.join(place, part)) for part in parts}
-    return tuple(sorted(path for path in found if os.path.isdir(path) and not Path(home).is_relative_to(path)))
+        named |= {os.path.normpath(os.path.join(place, part)) for part in parts}
+    found = {path: os.path.realpath(path) for path in named if os.path.isdir(path)}
+    taken = [*found.values(), *writable]
+    return tuple(sorted({real for path, real in found.items() if not Path(home).is_relative_to(real) and not _leads_through(path, taken)}))
+
+
+def _leads_through(path: str, places: Collection[str]) -> bool:
+    """Whether something above `path` lies in one of `places`, links followed."""
+    return any(above.resolve().is_relative_to(place) for above in Path(path).parents for place in places)
 
 
 def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_port: int) -> Policy:
