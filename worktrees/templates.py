@@ -74,20 +74,24 @@ class Template:
         """git's index of the tree."""
         return self.place / "index"
 
-    def protect(self) -> None:
-        """Write-protect what set-up made; safe to repeat. Raises Refused while an overlay stands on it, HostError."""
-        done = self.place / "protected"
-        if done.exists():
-            return
+    @property
+    def is_protected(self) -> bool:
+        """Whether what set-up made is write-protected, because environments are linked to it."""
+        return (self.place / "protected").exists()
+
+    def protect(self) -> bool:
+        """Write-protect what set-up made; safe to repeat. False while an overlay stands on it: nothing is done then. Raises HostError."""
         with _locked(self.place):
-            mounted = [path for path in _users(self.place) if (layers := recorded(path)) is not None and layers.upper]
-            if mounted:
-                raise Refused("the template cannot be write-protected", on=str(self.place), why=f"{mounted[0]} is mounted over it")
+            if self.is_protected:
+                return True
+            if any((layers := recorded(path)) is not None and layers.upper for path in _users(self.place)):
+                return False
             with wrap_os_errors(self.place):
                 for name in self.extras:
                     if name.endswith("/") and not (self.files / name.rstrip("/")).is_symlink():
                         trees.write_protect(self.files / name)
-                done.touch()
+                (self.place / "protected").touch()
+        return True
 
 
 def build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], None], copy: Sequence[str] = ()) -> Template:

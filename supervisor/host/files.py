@@ -15,7 +15,8 @@ from supervisor.core.errors import DiskFull, HostError, NotFound, Refused, ToolF
 def atomic_write(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True) -> None:
     """Replace `path` by `data`: after a crash or on a full disk it holds either all of the old or all of the new.
 
-    Not `durable`, it may be missing or empty after a power cut: for what is then written anew, 1.6 ms sooner here. A symbolic link at `path` is replaced, not followed. Raises DiskFull or ToolFailed; the old content is then still there.
+    Not `durable`, it may be missing or empty after a power cut: for what is then written anew, 1.6 ms sooner here. A symbolic link at
+    `path` is replaced, not followed. Raises DiskFull or ToolFailed; the old content is then still there.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

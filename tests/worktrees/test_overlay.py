@@ -152,11 +152,22 @@ def test_a_foreign_mount_in_the_place_is_refused_and_nothing_is_deleted_through_
     assert (env.path / "README").exists()
 
 
-def test_the_template_of_a_mounted_environment_is_not_write_protected(rooted: Workshop) -> None:
+def test_below_a_mounted_environment_nothing_is_write_protected_and_a_plain_one_gets_a_copy(rooted: Workshop) -> None:
     rooted.env()
-    with pytest.raises(Refused, match="write-protected"):
-        create(rooted.repo, "r1/plain", 1, rooted.repo.head, rooted.world.root, warm=Warm(rooted.template, named("plain")))
-    assert len(templates.users(rooted.template)) == 1
+    plain = create(rooted.repo, "r1/plain", 1, rooted.repo.head, rooted.world.root, warm=Warm(rooted.template, named("plain")))
+    assert not rooted.template.is_protected
+    links = [path for name in rooted.template.extras for path in (plain.path / name).rglob("*") if path.is_symlink()]
+    assert not [path for path in links if os.path.realpath(path).startswith(str(rooted.template.files))], "nothing leads into the template"
+    copied = [path for name in rooted.template.extras for path in (plain.path / name).rglob("*") if path.is_file()]
+    assert copied, "its dependencies are there"
+    copied[0].write_text("changed\n")
+    assert templates.load(rooted.template.place) == rooted.template
+
+
+def test_on_a_template_that_others_are_linked_to_no_user_mounts_an_overlay(userns: Workshop) -> None:
+    create(userns.repo, "r1/plain", 1, userns.repo.head, userns.world.root, warm=Warm(userns.template, named("plain")))
+    assert userns.template.is_protected
+    assert "write-protected" in (named("overlay-userns").refuses(userns.template) or "")
 
 
 # --- mounted in a user namespace ---------------------------------------------------------------------------------------

@@ -132,7 +132,10 @@ class UserOverlay:
                 return error.why
 
     def refuses(self, template: Template) -> str | None:
-        """A file whose owner has no number inside cannot be changed there: the kernel answers EOVERFLOW when it is copied up."""
+        """A file whose owner has no number inside cannot be changed there: the kernel answers EOVERFLOW when it is copied up. Nor can a
+        write-protected directory, except by root."""
+        if template.is_protected:
+            return "other environments are linked to its dependencies, which are write-protected for that"
         if not template.foreign:
             return None
         return f"{template.foreign} is not owned by this user and group, so nobody could change it in a user namespace"

@@ -2,7 +2,8 @@
 
 A dependency directory becomes a directory of links, not one link: a pattern such as `node_modules/` matches directories only, and a bare
 link would turn up as the agent's own new file. What the links lead to is write-protected, so that one agent does not change
-another's dependencies (that does not hold root; a sandbox does).
+another's dependencies (that does not hold root; a sandbox does). Nothing is changed below an overlay: while one stands on the template,
+its dependencies are copied instead, which is slower still.
 """
 
 from __future__ import annotations
@@ -45,22 +46,25 @@ class Plain(base.Visible):
     def populate(self, env: Environment, template: Template) -> None:
         """See `Backend`."""
         env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=BULK_S)
-        template.protect()
+        linked = template.protect()
         with wrap_os_errors(env.path):
             for name in template.extras:
                 target = env.path / name
                 if os.path.realpath(target) == str(target):  # no link of another commit's tree leads out of the worktree
-                    _copy(template, name, target)
+                    _bring(template, name, target, linked=linked)
             base.rewrite(env, template, env.path)
 
 
-def _copy(template: Template, name: str, target: Path) -> None:
+def _bring(template: Template, name: str, target: Path, *, linked: bool) -> None:
     source = template.files / name
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_file():
         return  # this commit has a file of its own there
     if not source.is_dir() or source.is_symlink():
         shutil.copy2(source, target, follow_symlinks=False)
+        return
+    if not linked:
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
         return
     own = {template.files / inner for inner in template.anchored}
     _link(source, target, own, {folder for file in own for folder in file.parents})
