@@ -54,7 +54,12 @@ def add(repo: Repository, wanted: Registration) -> Path:
 def find(repo: Repository, path: Path, making: bytes) -> Path | None:
     """git's directory for the worktree at `path`: the one that names it, or that we were making for it (reason `making`) when we died."""
     link = os.fsencode(path) + b"/.git\n"
-    for admin in (repo.common_dir / "worktrees").glob(f"{path.name}*"):
+    place = repo.common_dir / "worktrees"
+    try:
+        names = [name for name in os.listdir(place) if name.startswith(path.name)]  # noqa: PTH208 - there may be thousands
+    except FileNotFoundError:
+        return None
+    for admin in (place / name for name in sorted(names)):
         if read_link(admin / "gitdir") == link:
             return admin
         if lock_reason(admin) == making and not (admin / "gitdir").exists():

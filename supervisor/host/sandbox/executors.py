@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ class Executor(StrEnum):
     NAMESPACES = "namespaces"
 
 
+@functools.cache
 def program() -> tuple[str, ...]:
     """`Places.program`: what must stay readable inside for the last step before the agent, and for an agent that is one of our own."""
     ours = [path for name in _PACKAGES if (path := _ROOT / name).is_dir()]
