@@ -57,6 +57,7 @@ class Shared(Strict):
     snapshot: str = ""
     sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
     network: Network = True
+    gpus: bool | Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1, max_length=256)] = True
     memory_max: Annotated[Size, Field(ge=MIN_MEMORY)] | None = None
     disk_max: Annotated[Size, Field(ge=MIN_DISK)] | None = None
     processes_max: Annotated[int, Field(ge=1, le=2**22)] | None = None
@@ -282,6 +283,7 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, brought: t
         snapshot=task.snapshot,
         sandbox=task.sandbox,
         network=task.network,
+        gpus=tuple(sorted(set(task.gpus))) if isinstance(task.gpus, list) else task.gpus,
         memory_max=task.memory_max or 0,
         disk_max=task.disk_max or 0,
         processes_max=task.processes_max or 0,

@@ -194,6 +194,8 @@ TEMPLATE = """\
 #sandbox = 2
 # false: not even the models are reached, by no task.
 #network = false
+# The graphics processors that an agent sees: true for all, false for none, or some, [0, 1].
+#gpus = true
 # What an agent may hold in memory, all its processes together. No default: no limit.
 #memory_max = "8GiB"
 # What its worktree, logs and temporary files may take. No default: no limit.

@@ -49,6 +49,8 @@ class TaskSpec:
     """Isolation tier, 0 to 2, that it must have; None: the best that works here."""
     network: bool | tuple[str, ...] = True
     """False: not even the gateway is reached. Names of hosts, or `*.name` for all below one: those and the gateway. Both need tier 2."""
+    gpus: bool | tuple[int, ...] = True
+    """The graphics processors that it sees, by their index: all of them, none, or these."""
     memory_max: int = 0
     """Bytes that it may hold, all its processes together where the host can count them so; 0 is no limit."""
     disk_max: int = 0
@@ -67,15 +69,14 @@ class TaskSpec:
         """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
         shape: dict[str, Any] = json.loads(text)
         known = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
-        cores, network = known.get("cores", 0), known.get("network", True)
+        listed = {name: tuple(known[name]) for name in ("cores", "network", "gpus") if isinstance(known.get(name), list)}
         return cls(
             **{
                 **known,
+                **listed,
                 "argv": tuple(known.get("argv", ())),
                 "after": tuple(known.get("after", ())),
                 "task_class": TaskClass(known.get("task_class", "normal")),
-                "cores": tuple(cores) if isinstance(cores, list) else cores,
-                "network": tuple(network) if isinstance(network, list) else network,
             }
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from supervisor.core import sandbox
 from supervisor.core.sandbox import Tier
 from supervisor.core.spec import TaskSpec
-from supervisor.host import files
+from supervisor.host import files, gpus
 from supervisor.host.paths import Home
 from supervisor.host.sandbox import executors, places, probing
 from supervisor.host.sandbox.executors import Executor
@@ -62,6 +62,7 @@ class Isolation:
         self._shared_caches = shared_caches
         self._default = Tier(default) if default is not None else None
         self.support = probing.probe()
+        self.gpus = gpus.probe()
 
     def tier(self, spec: TaskSpec, *, attended: bool) -> Tier:
         """What `spec` runs in. Raises Refused when this host cannot do what it asks for: it never runs with less."""
@@ -78,19 +79,22 @@ class Isolation:
         return self.tier(spec, attended=attended) in self.support.works[Executor.NAMESPACES]
 
     def confine(self, attempt: Attempt, gateway_port: int, *, warm: bool) -> Confined:
-        """How to start it; writes its policy when it is `warm`. Raises Refused as `tier`, HostError."""
+        """How to start it; writes its policy when it is `warm`. Raises Refused as `tier`, also for a GPU that is not there; HostError."""
         tier = self.tier(attempt.spec, attended=attempt.attended)
+        shown = gpus.chosen(self.gpus, attempt.spec.gpus)
+        narrowed = gpus.visibility(self.gpus.gpus, shown) if attempt.spec.gpus is not True else {}
         if tier is Tier.NONE:
-            return Confined(tier)
+            return Confined(tier, variables=tuple(narrowed.items()))
         made = attempt.made
         git = (made.repo.common_dir, made.admin_dir, made.branch)
         options = made.layers.options(user=True) if made.layers is not None and made.layers.backend == UserOverlay.name else ""
         seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
+        seen = replace(seen, devices=tuple(sorted({device for gpu in shown for device in gpu.devices})))
         seen = replace(seen, caches=places.caches(attempt.home, attempt.variables, seen.own_state), shared_caches=self._shared_caches)
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
         policy = places.policy(seen, tier, attempt.spec.network, gateway_port)
-        variables = (*sandbox.variables(policy).items(), *sandbox.unsigned(attempt.variables).items())
+        variables = (*narrowed.items(), *sandbox.variables(policy).items(), *sandbox.unsigned(attempt.variables).items())
         if warm and tier in self.support.works[Executor.NAMESPACES]:
             file = attempt.directory / POLICY
             files.atomic_write(file, b"".join(os.fsencode(word) + b"\0" for word in executors.words(policy)), durable=False)

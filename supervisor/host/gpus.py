@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.core.errors import Refused
+
 _VARIABLES = {
     "nvidia": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
     "amd": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
@@ -46,6 +48,17 @@ def probe(root: Path = Path("/")) -> Found:
     """Look for devices. `root` is where /dev, /proc and /sys are. Opens no device and never raises."""
     gpus = (*_nvidia(root), *_amd(root))
     return Found(gpus, "" if gpus else _why_none(root))
+
+
+def chosen(found: Found, wanted: bool | tuple[int, ...]) -> tuple[Gpu, ...]:
+    """All that there are, none, or those of these indexes, of every vendor. Raises Refused for an index that no device has."""
+    if isinstance(wanted, bool):
+        return found.gpus if wanted else ()
+    missing = sorted(set(wanted) - {gpu.index for gpu in found.gpus})
+    if missing:
+        why = found.why or f"there are {', '.join(f'{gpu.vendor} {gpu.index}' for gpu in found.gpus)}"
+        raise Refused("no such GPU", on=f"gpus = {list(wanted)}", why=why, kept="the task, it was not started", hint="nightcrew doctor")
+    return tuple(gpu for gpu in found.gpus if gpu.index in wanted)
 
 
 def visibility(found: Collection[Gpu], chosen: Collection[Gpu]) -> dict[str, str]:

@@ -80,6 +80,7 @@ def test_every_key(load: Load, tmp_path: Path) -> None:
         snapshot = "deps"
         sandbox = 2
         network = false
+        gpus = [1, 0, 1]
         memory_max = "2GiB"
         disk_max = 3_000_000
         processes_max = 99
@@ -109,6 +110,7 @@ def test_every_key(load: Load, tmp_path: Path) -> None:
             snapshot="deps",
             sandbox=2,
             network=False,
+            gpus=(0, 1),
             memory_max=2 * 2**30,
             disk_max=3_000_000,
             processes_max=99,
@@ -141,7 +143,7 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
     ("line", "answer"),
     [
         ('comand = "x"', "unknown key plan.toml:4 comand: did you mean command?"),
-        ("zzz = 1", "unknown key plan.toml:4 zzz: known: after, class, command, cores, cost_max, cpu_max, disk_max, id, kind, memory_max,"),
+        ("zzz = 1", "unknown key plan.toml:4 zzz: known: after, class, command, cores, cost_max, cpu_max, disk_max, gpus, id, kind,"),
         ("str = 1", "unknown key plan.toml:4 str: known:"),
         ('"line\\nbreak" = 1', "unknown key plan.toml:4 line\\nbreak: known:"),
         ('priority = "high"', "bad value plan.toml:4 tasks.priority: Input should be a valid integer, not 'high'"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.errors import Refused
 from supervisor.host import gpus
 from supervisor.host.gpus import NONE_VISIBLE, Gpu, probe, visibility
 
@@ -93,3 +94,16 @@ def test_variables_reach_a_process() -> None:
     environ = visibility((ONE,), (ONE,))
     done = subprocess.run(["/usr/bin/env"], env=environ, capture_output=True, text=True, check=True)
     assert "CUDA_VISIBLE_DEVICES=0\n" in done.stdout
+
+
+def test_a_task_gets_all_or_none_or_those_it_names() -> None:
+    two = tuple(Gpu("nvidia", index, "x", (f"/dev/nvidia{index}",)) for index in (0, 1))
+    found = gpus.Found((*two, Gpu("amd", 0, "AMD", ("/dev/kfd",))), "")
+    assert gpus.chosen(found, True) == found.gpus
+    assert gpus.chosen(found, False) == ()
+    assert gpus.chosen(found, (0,)) == (two[0], found.gpus[2])
+    with pytest.raises(Refused) as refused:
+        gpus.chosen(found, (1, 2))
+    assert "there are nvidia 0, nvidia 1, amd 0" in refused.value.line()
+    with pytest.raises(Refused, match="unavailable: no NVIDIA"):
+        gpus.chosen(gpus.Found((), "unavailable: no NVIDIA or AMD device here"), (0,))
