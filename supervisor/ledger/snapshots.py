@@ -137,7 +137,7 @@ class Snapshots:
             if known is None:
                 return
             if known.uses or known.state is SnapshotState.BUILDING:
-                held = f"{known.uses} environments stand on it" if known.uses else "it is being built"
+                held = f"environments that stand on it: {known.uses}" if known.uses else "it is being built"
                 raise Refused("cannot remove", on=known.spec.name, why=held, kept="the snapshot", hint="nightcrew clean")
             self._desk.db.execute("DELETE FROM snapshot WHERE id = ?", (snapshot,))
             self._desk.journal(None, None, "snapshot removed", {"snapshot": snapshot, "why": why})

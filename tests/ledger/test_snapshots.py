@@ -91,7 +91,7 @@ def test_a_step_that_its_state_does_not_have_writes_nothing(ledger: Ledger, path
 def test_nothing_that_an_environment_stands_on_is_removed(ledger: Ledger) -> None:
     made = ready(ledger)
     task, epoch = forked(ledger, made)
-    with pytest.raises(Refused, match=r"cannot remove deps: 1 environments stand on it"):
+    with pytest.raises(Refused, match=r"cannot remove deps: environments that stand on it: 1"):
         ledger.snapshots.remove(made.id, "asked")
     ledger.note(task, epoch, worktree="/w")
     ledger.commit(whole(task, epoch)[1:])
