@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from supervisor.config.locate import line_of
-from supervisor.config.reading import Duration, Strict, nearest
+from supervisor.config.reading import Duration, Strict
 from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
+from supervisor.core.names import nearest
 
 HOMES = {
     Api.ANTHROPIC: "https://api.anthropic.com",

@@ -26,10 +26,11 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from supervisor.config.locate import line_of
 from supervisor.config.network import Network, written
-from supervisor.config.reading import MAX_INT, Duration, Size, Strict, nearest, parse, read_text
+from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
 from supervisor.config.snapshots import MIN_MEMORY, check_name
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError, UsageError
+from supervisor.core.names import nearest
 from supervisor.core.spec import RunSpec, TaskSpec
 
 MAX_TASKS = 20_000
@@ -83,6 +84,13 @@ class Shared(Strict):
         return value
 
 
+def check_id(name: str) -> str:
+    """`name`, when a task or an environment can have it. Raises ValueError."""
+    if not _ID.fullmatch(name):
+        raise ValueError("an id has 1 to 64 letters, digits, '.', '_' or '-' and starts with a letter or digit (any text may be the title)")
+    return name
+
+
 class AfterModel(Strict):
     """`after` as a table: which tasks, and how they must have ended."""
 
@@ -116,11 +124,7 @@ class TaskModel(Shared):
     @field_validator("id")
     @classmethod
     def _id(cls, value: str | None) -> str | None:
-        if value is not None and not _ID.fullmatch(value):
-            raise ValueError(
-                "an id has 1 to 64 letters, digits, '.', '_' or '-' and starts with a letter or digit (any text may be the title)"
-            )
-        return value
+        return value if value is None else check_id(value)
 
     @field_validator("command")
     @classmethod

@@ -19,10 +19,11 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from supervisor.config.locate import line_of
 from supervisor.config.plan import Shared
-from supervisor.config.reading import Duration, Strict, nearest, parse, read_text
+from supervisor.config.reading import Duration, Strict, parse, read_text
 from supervisor.config.snapshots import SnapshotModel, check_name, to_spec
 from supervisor.core.analysis.nouns import Perspective
 from supervisor.core.errors import ConfigError
+from supervisor.core.names import nearest
 from supervisor.core.snapshots import SnapshotSpec
 
 NAME = "nightcrew.toml"

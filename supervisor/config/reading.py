@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_origin
 
@@ -13,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from supervisor.config.locate import line_of, longest_key
 from supervisor.core.errors import ConfigError
+from supervisor.core.names import nearest
 
 MAX_BYTES = 1_000_000
 """A plan of 10,000 tasks with prompts in files fits; a 50 MB file is a mistake and is refused before it is parsed."""
@@ -114,14 +113,6 @@ def _in_range(number: int) -> int:
 
 Duration = Annotated[float, BeforeValidator(duration)]
 Size = Annotated[int, BeforeValidator(size), Field(le=MAX_INT)]
-
-
-def nearest(word: str, known: Collection[str]) -> str:
-    """`did you mean X?`, or the known names as far as a person would read them."""
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"known: {', '.join(sorted(known)[:20])}{', ...' if len(known) > 20 else ''}"
 
 
 def _is_number(text: str) -> bool:

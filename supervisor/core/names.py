@@ -1,7 +1,8 @@
-"""Names that nightcrew makes: run ids and slugs. User text never becomes a tmux, git or file name."""
+"""Run ids and slugs that nightcrew makes, and the name that a person may have meant. User text never becomes a tmux, git or file name."""
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
 from collections.abc import Collection
@@ -46,3 +47,11 @@ def _numbered(stem: str, taken: Collection[str]) -> str:
         middle = (last_taken + free) // 2
         last_taken, free = (middle, free) if name(middle) in taken else (last_taken, middle)
     return name(free)
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """`did you mean X?`, or the known names as far as a person would read them."""
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known: {', '.join(sorted(known)[:20])}{', ...' if len(known) > 20 else ''}"

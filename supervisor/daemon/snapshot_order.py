@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from supervisor.config.reading import nearest
 from supervisor.core.environment import allowed
 from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.names import nearest
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.daemon.submit import Workplace
 from supervisor.host import matching

@@ -12,8 +12,8 @@ import signal
 FAILPOINTS = (
     "launch.committed",
     "launch.environment",
-    "launch.noted",
     "launch.spec",
+    "launch.noted",
     "launch.spawned",
     "finish.tree-gone",
     "finish.collect-committed",

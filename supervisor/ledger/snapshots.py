@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from supervisor.core import snapshots
 from supervisor.core.errors import NotFound, Refused, StaleEpoch, UsageError
+from supervisor.core.names import nearest
 from supervisor.core.snapshots import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.core.states import FINAL, TaskState
 
@@ -179,7 +180,8 @@ def find(db: sqlite3.Connection, name: str, project: str) -> Snapshot:
         some = ", ".join(row.id.partition("/")[2] for row in found[:8])
         raise UsageError("more than one snapshot is meant by", on=name, why=some, hint="give more of it")
     if not found:
-        raise NotFound("no snapshot is called", on=name, hint="nightcrew snapshot ls")
+        why = nearest(name, {row.spec.name for row in rows}) if rows else "there is none in this repository"
+        raise NotFound("no snapshot is called", on=name, why=why, hint="nightcrew snapshot ls")
     return found[0]
 
 

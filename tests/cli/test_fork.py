@@ -160,7 +160,7 @@ def test_what_a_person_at_it_can_reach_stays_until_they_say_otherwise(shop: Hous
         ((), 2, "which snapshot, or which environment?"),
         (("deps", "-n", "0"), 2, "-n"),
         (("deps", "-n", "2", "--as", "x"), 2, "one name cannot be given to 2 environments"),
-        (("deps", "--as", "a b"), 2, "an id has 1 to 64"),
+        (("deps", "--as", "a b"), 2, "bad value --as: an id has 1 to 64"),
         (("deps", "--network", "http://x"), 2, "'http://x' is not the name of a host"),
         (("deps", "--network", "pypi.org", "--sandbox", "0"), 2, 'network = ["pypi.org"] needs tier 2'),
         (("deps", "--base", "nowhere"), 4, "no such commit nowhere"),

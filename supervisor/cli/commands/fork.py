@@ -68,10 +68,16 @@ def command(words: tuple[str, ...], repo: Path, as_json: bool, reopen: str | Non
 
 
 def _fresh(snapshot: str, asked: Asked, place: Workplace) -> Submission:
+    from supervisor.config.plan import check_id
     from supervisor.daemon import forks
 
     if asked.environment and asked.number != 1:
         raise UsageError("one name cannot be given to", on=f"{asked.number} environments", hint="without --as, or without -n")
+    if asked.environment:
+        try:
+            check_id(asked.environment)
+        except ValueError as error:
+            raise UsageError("bad value", on="--as", why=str(error)) from None
     earlier = forks.newest(home(), common.typed(asked.environment), place.repository.project) if asked.environment else None
     submission = forks.forks(snapshot, asked, place, os.environ)
     if earlier is not None:
