@@ -26,8 +26,8 @@ demo: setup ## five analysts look at this repository at once, and a report opens
 	@.venv/bin/nightcrew analyze
 
 test: setup ## run every test; as root a second time as an ordinary user
-	.venv/bin/pytest -n $(WORKERS) -m "not soak" $(PYTEST_ARGS)
-	tools/as-user.sh .venv/bin/pytest -n $(WORKERS) -m "not soak" -p no:cacheprovider $(PURE) $(PYTEST_ARGS)
+	.venv/bin/pytest -n $(WORKERS) --dist worksteal -m "not soak" $(PYTEST_ARGS)
+	tools/as-user.sh .venv/bin/pytest -n $(WORKERS) --dist worksteal -m "not soak" -p no:cacheprovider $(PURE) $(PYTEST_ARGS)
 
 check: setup ## ruff, mypy, the import rules, and whether the documents are complete
 	.venv/bin/ruff check
