@@ -1,4 +1,6 @@
-"""A new branch, written as git's files backend writes one: a process less, which is half of the time that a warm environment takes.
+"""The work branch of a task: made, moved, and judged.
+
+A new one is written as git's files backend writes one: a process less, which is half of the time that a warm environment takes.
 
 The name is linked to a finished file, so that every git that runs beside us sees the branch whole or not at all, and of two that make the
 same branch one loses. git's own lock is respected and not taken: a kill would leave it. (A git that makes the very same branch between
@@ -15,6 +17,8 @@ import re
 import time
 from pathlib import Path
 
+from supervisor.core.errors import Refused, ToolFailed
+from supervisor.core.records import branch_name
 from worktrees.git import wrap_os_errors
 from worktrees.registration import is_unusual
 from worktrees.repository import Repository
@@ -88,3 +92,45 @@ def _is_logged(log: Path, line: str) -> bool:
     with os.fdopen(handle, "a") as out:
         out.write(line)
     return True
+
+
+def find(repo: Repository, task: str) -> tuple[str, Path | None] | None:
+    """Commit of the work branch and the worktree that has it checked out."""
+    ref = f"refs/heads/{branch_name(task)}"
+    answer = repo.git.run(repo.store, "for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+    if not answer.text:
+        return None
+    tip, _, holder = answer.text.partition(" ")
+    return tip, Path(holder) if holder else None
+
+
+def move(repo: Repository, task: str, to: str, expected: str) -> None:
+    """Compare and swap: `expected` "" means the branch must not exist, `to` "" means delete it."""
+    ref = f"refs/heads/{branch_name(task)}"
+    if to:
+        repo.git.run(repo.store, "update-ref", "-m", f"nightcrew: {task}", ref, to, expected)
+    else:
+        repo.git.run(repo.store, "update-ref", "-d", ref, expected)
+
+
+def is_safe(repo: Repository, task: str, tip: str, base: str) -> bool:
+    """Whether moving the branch off `tip` loses nothing: a rescue ref of this task, or the base itself, reaches it."""
+    if repo.git.run(repo.store, "for-each-ref", "--count=1", "--contains", tip, f"refs/nightcrew/rescue/{task}").text:
+        return True
+    return repo.git.run(repo.store, "merge-base", "--is-ancestor", tip, base, accept=(0, 1)).code == 0
+
+
+def in_the_way(repo: Repository, task: str, error: ToolFailed) -> Refused | ToolFailed:
+    """What to say when the branch could not be made. A branch called `nightcrew` or `nightcrew/<run>` leaves no room for ours below it."""
+    parts = branch_name(task).split("/")
+    for length in range(1, len(parts)):
+        name = "/".join(parts[:length])
+        if repo.git.run(repo.store, "for-each-ref", f"refs/heads/{name}", "--format=%(refname)").text == f"refs/heads/{name}":
+            return Refused(
+                "a branch of yours is in the way",
+                on=name,
+                why=f"git cannot hold {branch_name(task)} beside it",
+                kept="the branch",
+                hint=f"git branch -m {name} {name}-old",
+            )
+    return error

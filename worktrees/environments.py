@@ -117,6 +117,18 @@ def create(repo: Repository, task: str, epoch: int, base: str, root: Path, *, wa
     return env
 
 
+def left(repo: Repository, task: str, epoch: int, base: str, root: Path) -> Environment | None:
+    """What a `create` left whose caller died before it could write that down; a half-made one is cleared away. Raises as `open_env`."""
+    path = environment_path(root, task, epoch)
+    env = Environment(repo, task, epoch, path, repo.common_dir / "worktrees" / path.name, branch_name(task), base)
+    with repo.git.lock(repo.common_dir):
+        admin = registration.find(repo, path, _making(env))
+        if admin is not None and lock_reason(admin) != _making(env):
+            return _found(replace(env, admin_dir=admin))
+        _clear(env, admin)
+    return None
+
+
 @contextlib.contextmanager
 def open_env(env: Environment) -> Iterator[Environment]:
     """`env` with its files in sight for the time of the `with`, once its three links are what we wrote. Use what it gives, not `env`.
@@ -249,7 +261,7 @@ def _undone_on_error(env: Environment, before: str, *, locked: bool = True) -> I
                 with contextlib.suppress(OSError):
                     env.path.parent.rmdir()  # the run's directory, when this was its only worktree
                 with contextlib.suppress(HostError):  # the body's error is the one to tell; `create` takes such a branch over
-                    _move_branch(env.repo, env.task, before, env.base)
+                    branching.move(env.repo, env.task, before, env.base)
         raise
 
 
@@ -270,11 +282,11 @@ def _take_branch(repo: Repository, task: str, epoch: int, base: str, root: Path)
     if branching.write_new(repo, branch_name(task), base, f"nightcrew: {task}"):
         return ""
     try:
-        _move_branch(repo, task, base, "")
+        branching.move(repo, task, base, "")
     except ToolFailed as error:
-        found = _branch(repo, task)
+        found = branching.find(repo, task)
         if found is None:
-            raise _refuse_name(repo, task, error) from error
+            raise branching.in_the_way(repo, task, error) from error
         tip, holder = found
     else:
         return ""
@@ -282,7 +294,7 @@ def _take_branch(repo: Repository, task: str, epoch: int, base: str, root: Path)
         _detach_older(repo, task, epoch, root, tip, holder)
     if tip == base:
         return "" if epoch == 1 else tip
-    if epoch == 1 or not _is_safe(repo, task, tip, base):
+    if epoch == 1 or not branching.is_safe(repo, task, tip, base):
         raise Refused(
             "the branch of this task already holds other work",
             on=branch_name(task),
@@ -290,27 +302,8 @@ def _take_branch(repo: Repository, task: str, epoch: int, base: str, root: Path)
             kept="the branch",
             hint=f"git branch -m {branch_name(task)} kept/{task}",
         )
-    _move_branch(repo, task, base, tip)
+    branching.move(repo, task, base, tip)
     return tip
-
-
-def _branch(repo: Repository, task: str) -> tuple[str, Path | None] | None:
-    """Commit of the work branch and the worktree that has it checked out."""
-    ref = f"refs/heads/{branch_name(task)}"
-    answer = repo.git.run(repo.store, "for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
-    if not answer.text:
-        return None
-    tip, _, holder = answer.text.partition(" ")
-    return tip, Path(holder) if holder else None
-
-
-def _move_branch(repo: Repository, task: str, to: str, expected: str) -> None:
-    """Compare and swap: `expected` "" means the branch must not exist, `to` "" means delete it."""
-    ref = f"refs/heads/{branch_name(task)}"
-    if to:
-        repo.git.run(repo.store, "update-ref", "-m", f"nightcrew: {task}", ref, to, expected)
-    else:
-        repo.git.run(repo.store, "update-ref", "-d", ref, expected)
 
 
 def _detach_older(repo: Repository, task: str, epoch: int, root: Path, tip: str, holder: Path) -> None:
@@ -328,29 +321,6 @@ def _detach_older(repo: Repository, task: str, epoch: int, root: Path, tip: str,
     env = Environment(repo, task, older, holder, admin, branch_name(task), tip)
     check_admin(env)
     repo.git.run(env.place, "update-ref", "--no-deref", "-m", f"nightcrew: attempt {epoch} goes on", "HEAD", tip)
-
-
-def _is_safe(repo: Repository, task: str, tip: str, base: str) -> bool:
-    """Whether moving the branch off `tip` loses nothing: a rescue ref of this task, or the base itself, reaches it."""
-    if repo.git.run(repo.store, "for-each-ref", "--count=1", "--contains", tip, f"refs/nightcrew/rescue/{task}").text:
-        return True
-    return repo.git.run(repo.store, "merge-base", "--is-ancestor", tip, base, accept=(0, 1)).code == 0
-
-
-def _refuse_name(repo: Repository, task: str, error: ToolFailed) -> Refused | ToolFailed:
-    """A branch called `nightcrew` or `nightcrew/<run>` leaves no room for ours below it."""
-    parts = branch_name(task).split("/")
-    for length in range(1, len(parts)):
-        name = "/".join(parts[:length])
-        if repo.git.run(repo.store, "for-each-ref", f"refs/heads/{name}", "--format=%(refname)").text == f"refs/heads/{name}":
-            return Refused(
-                "a branch of yours is in the way",
-                on=name,
-                why=f"git cannot hold {branch_name(task)} beside it",
-                kept="the branch",
-                hint=f"git branch -m {name} {name}-old",
-            )
-    return error
 
 
 def _refuse_inside(repo: Repository, path: Path) -> None:

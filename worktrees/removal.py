@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
+from worktrees import registration
+from worktrees.backends.layers import beside
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, is_locked, open_env, take_away
 from worktrees.git import open_plain
@@ -128,17 +130,25 @@ def sweep(env: Environment, is_alive: Alive) -> bool:
     return True
 
 
-def forget(env: Environment) -> Secured:
-    """Drop git's record of a worktree whose directory somebody removed; its branch stays, its commits stay reachable.
+def is_gone(env: Environment) -> bool:
+    """Whether somebody removed its files, wherever they were."""
+    return not os.path.lexists(env.path) and not os.path.lexists(beside(env.path))
 
-    Raises Refused when the directory exists or a person locked it, Tampered or NotFound as `open_env`.
+
+def forget(env: Environment) -> Secured | None:
+    """Drop git's record of a worktree whose directory somebody removed; its branch stays, its commits stay. None when git has none.
+
+    Raises Refused when the directory exists or a person locked it, Tampered as `open_env`.
     """
     with env.repo.git.lock(env.repo.common_dir):
+        if registration.find(env.repo, env.path, b"") is None:
+            return None
         check_admin(env)
         if os.path.lexists(env.path) or is_locked(env):
             raise Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
-        secured = snapshot(env, f"nightcrew: {env.name} after its directory was removed")
-        take_away(env, force=False)
+        bare = replace(env, layers=None) if is_gone(env) else env  # what is in no layer any more cannot be brought in sight
+        secured = snapshot(bare, f"nightcrew: {env.name} after its directory was removed")
+        take_away(bare, force=False)
     return secured
 
 

@@ -145,6 +145,7 @@ def load(place: Path) -> Template:
 
 def read(place: Path) -> Template:
     """As `load`, without looking at the files."""
+    place = Path(os.path.realpath(place))
     file = place / "template.json"
     if not file.exists():
         raise NotFound("no template", on=str(place), why="it was removed, or never finished", hint="create the snapshot again")
@@ -166,13 +167,23 @@ def users(template: Template) -> list[Path]:
 def remove(template: Template) -> None:
     """Delete it. Raises Refused while an environment uses it, naming them; HostError."""
     with _locked(template.place):
-        used = _users(template.place)
-        if used:
-            names = ", ".join(str(path) for path in used[:_SHOWN])
-            raise Refused("the template is in use", on=str(template.place), why=f"{len(used)} environments: {names}", kept="it")
+        _refuse_used(template)
         with wrap_os_errors(template.place):
             (template.place / "template.json").unlink(missing_ok=True)  # from now on it is half-made
             trees.remove(template.place)
+
+
+def refuse_used(template: Template) -> None:
+    """Raises Refused while an environment uses it, naming them."""
+    with _locked(template.place):
+        _refuse_used(template)
+
+
+def _refuse_used(template: Template) -> None:
+    used = _users(template.place)
+    if used:
+        names = ", ".join(str(path) for path in used[:_SHOWN])
+        raise Refused("the template is in use", on=str(template.place), why=f"{len(used)} environments: {names}", kept="it")
 
 
 @contextlib.contextmanager
@@ -201,6 +212,9 @@ def _build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], N
     prepare(files)
     notes = _settle(repo, tree, base)
     extras = tuple(sorted(_others(repo, tree, b"!! ")))
+    for name in extras:  # an environment may stand on a commit whose .gitignore does not know the directory
+        if name.endswith("/") and not (files / name.rstrip("/")).is_symlink() and not os.path.lexists(files / name / ".gitignore"):
+            (files / name / ".gitignore").write_text(_IGNORE_ALL)
     repo.git.run(tree, "update-index", "--index-version", "3")  # the form that `index.fitted` knows, whatever is configured
     with wrap_os_errors(place):
         shutil.copyfile(admin / "index", place / "index")

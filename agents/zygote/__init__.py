@@ -9,6 +9,7 @@ what runs in the pane, `wire` what they speak.
 
 from agents.zygote.building import build_client
 from agents.zygote.record import Place, Record
-from agents.zygote.starting import Child, Wanted, find, pane_argv, start, stop
+from agents.zygote.starting import Child, Wanted, answers, find, pane_argv, start, stop
+from agents.zygote.version import program
 
-__all__ = ["Child", "Place", "Record", "Wanted", "build_client", "find", "pane_argv", "start", "stop"]
+__all__ = ["Child", "Place", "Record", "Wanted", "answers", "build_client", "find", "pane_argv", "program", "start", "stop"]

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from agents.runner.warm import TITLE
-from agents.zygote import preload, wire
+from agents.zygote import preload, version, wire
 from agents.zygote.record import Place, Record
 from agents.zygote.server import Server
 from supervisor.core.errors import NightcrewError, Refused
@@ -35,6 +35,7 @@ def main(words: list[str]) -> int:
     if not options.room:
         _start_clean(words, options.env)
     _quiet()
+    program = version.program()  # as early as can be: it is about what is loaded
     place = Place(options.socket)
     try:
         files.private_dir(place.socket.parent)
@@ -46,7 +47,7 @@ def main(words: list[str]) -> int:
         return error.exit_code
     inode = place.socket.stat().st_ino
     server = Server(listener, lambda: _is_at(place, inode))
-    _get_ready(place, options, began)
+    _get_ready(place, options, began, program)
     server.serve()
     if _is_at(place, inode):  # otherwise somebody else may be there by now
         place.socket.unlink()
@@ -118,7 +119,7 @@ def _is_at(place: Place, inode: int) -> bool:
     return place.socket.exists() and place.socket.stat().st_ino == inode
 
 
-def _get_ready(place: Place, options: argparse.Namespace, began: float) -> None:
+def _get_ready(place: Place, options: argparse.Namespace, began: float, program: str) -> None:
     """From here on this process is what forks will be. The record says so."""
     preload.freeze()
     TITLE.show([os.fsencode(word) for word in sys.orig_argv[: -2 if options.room else None]])
@@ -130,6 +131,7 @@ def _get_ready(place: Place, options: argparse.Namespace, began: float) -> None:
             path=tuple(options.path),
             rss=preload.resident(),
             seconds=time.monotonic() - began,
+            program=program,
         )
     )
 

@@ -2,11 +2,13 @@
  *
  * It hands its terminal and environment to the zygote at SOCKET, which forks the attempt's runner, and then waits to exit with
  * the runner's status. When the zygote is not there or starts nothing, it becomes COLD_COMMAND instead: two runners of one attempt cannot
- * both start, because the first one claims the epoch. wire.py says what is spoken. client.py is the same without a compiler.
+ * both start, because the first one claims the epoch. wire.py says what is spoken, and what makes it safe to stop waiting for a zygote
+ * that hangs or was stopped. client.py is the same without a compiler.
  *
  * Exit status: the runner's; 64 usage, 70 the runner's status was lost with zygote and runner.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -23,6 +26,7 @@
 #define KIND SOCK_STREAM
 #endif
 enum { REQUEST_MAX = 128 * 1024, ANSWER = 128, USAGE = 64, NO_STATUS = 70 };
+enum { PATIENCE_S = 10 }; /* for each step until a runner is there; a fork takes milliseconds, and nothing is lost by going on without */
 
 extern char **environ;
 static const int relayed[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT};
@@ -32,10 +36,9 @@ static size_t size = sizeof(uint32_t); /* the length stands in front */
 
 static void relay(int number) {
     int saved = errno;
+    pending = number;
     if (runner > 0)
         kill(runner, number);
-    else
-        pending = number;
     errno = saved;
 }
 
@@ -50,6 +53,8 @@ static void start_cold(const char *why, const char *detail, int led, char **argv
     if (led)
         ioctl(0, TIOCSCTTY, 0);
     handle_signals(SIG_DFL);
+    if (pending)
+        raise(pending);
     execv(argv[2], argv + 2);
     dprintf(2, "nightcrew: %s: %s\n", argv[2], strerror(errno));
     _exit(NO_STATUS);
@@ -101,17 +106,37 @@ static int send_request(int zygote) {
     return sent > 0;
 }
 
+static void give_up_after(int zygote, int seconds) {
+    struct timeval time = {.tv_sec = seconds}; /* 0: never */
+    setsockopt(zygote, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+    setsockopt(zygote, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+}
+
+static const char *reason(void) {
+    return errno == EAGAIN ? "not in time" : errno ? strerror(errno) : "it ended";
+}
+
 /* The next answer's word is compared with `word`; its value, or NULL. An end of the connection is an empty answer. */
-static const char *answer(int zygote, const char *word) {
+static const char *answer(int zygote, const char *word, int flags) {
     static char text[ANSWER + 1];
     ssize_t got;
+    errno = 0;
     do
-        got = recv(zygote, text, ANSWER, MSG_WAITALL);
+        got = recv(zygote, text, ANSWER, flags);
     while (got < 0 && errno == EINTR);
     if (got != ANSWER)
         text[0] = '\0';
     size_t length = strlen(word);
     return strncmp(text, word, length) == 0 && text[length] == ' ' ? text + length + 1 : text[0] == 'n' ? text : NULL;
+}
+
+/* As `answer`; without one in time the request is taken back. A runner that does not know it yet has said its pid before. */
+static const char *first_answer(int zygote) {
+    const char *pid = answer(zygote, "pid", MSG_WAITALL);
+    if (pid)
+        return pid;
+    shutdown(zygote, SHUT_WR);
+    return answer(zygote, "pid", MSG_DONTWAIT);
 }
 
 int main(int argc, char **argv) {
@@ -122,8 +147,10 @@ int main(int argc, char **argv) {
     }
     strcpy(address.sun_path, argv[1]);
     int zygote = socket(AF_UNIX, KIND, 0);
-    if (zygote < 0 || connect(zygote, (struct sockaddr *)&address, sizeof address) < 0)
-        start_cold("the warm process does not answer: ", strerror(errno), 0, argv);
+    fcntl(zygote, F_SETFD, FD_CLOEXEC);
+    give_up_after(zygote, PATIENCE_S);
+    if (connect(zygote, (struct sockaddr *)&address, sizeof address) < 0)
+        start_cold("the warm process does not answer: ", reason(), 0, argv);
     if (!write_request(argv[argc - 1]))
         start_cold("the environment is too large to hand over", "", 0, argv);
 
@@ -133,13 +160,18 @@ int main(int argc, char **argv) {
     handle_signals(relay);
 
     if (!send_request(zygote))
-        start_cold("the warm process does not answer: ", strerror(errno), led, argv);
-    const char *pid = answer(zygote, "pid");
-    if (!pid || pid[0] == 'n')
-        start_cold(pid ? "the warm process refused: " : "the warm process ended", pid ? pid + 3 : "", led, argv);
-    runner = atoi(pid);
-    if (pending)
-        kill(runner, pending);
-    const char *status = answer(zygote, "end");
-    return status ? atoi(status) : NO_STATUS;
+        start_cold("the warm process does not answer: ", reason(), led, argv);
+    const char *value = first_answer(zygote);
+    if (!value)
+        start_cold("the warm process does not answer: ", reason(), led, argv);
+    if (value[0] != 'n') {
+        runner = atoi(value);
+        if (pending)
+            kill(runner, pending);
+        give_up_after(zygote, 0);
+        value = answer(zygote, "end", MSG_WAITALL);
+        if (!value || value[0] != 'n')
+            return value ? atoi(value) : NO_STATUS;
+    }
+    start_cold("the warm process refused: ", value + 3, led, argv);
 }

@@ -20,6 +20,7 @@ _SCTTY = 0x540E if sys.platform == "linux" else 0x20007461
 _ANSWER = 128
 _REQUEST_MAX = 128 * 1024
 _USAGE, _NO_STATUS = 64, 70
+_PATIENCE_S = 10
 _KIND = _socket.SOCK_SEQPACKET if sys.platform == "linux" else _socket.SOCK_STREAM
 _RELAYED = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT)
 
@@ -33,10 +34,11 @@ def main() -> int:
         _say("usage: client SOCKET COLD_COMMAND ATTEMPT_DIR")
         return _USAGE
     zygote = _socket.socket(_socket.AF_UNIX, _KIND)
+    _give_up_after(zygote, _PATIENCE_S)
     try:
         zygote.connect(sys.argv[1])
     except OSError as error:
-        _start_cold(f"the warm process does not answer: {error.strerror}", False)
+        _start_cold(f"the warm process does not answer: {_reason(error)}", False)
     request = _request()
     if len(request) > _REQUEST_MAX:
         _start_cold("the environment is too large to hand over", False)
@@ -44,10 +46,17 @@ def main() -> int:
     led = posix.getsid(0) == posix.getpid() and posix.isatty(0) and _ioctl(_NOTTY)
     for number in _RELAYED:
         _signal.signal(number, _relay)
-    why = _hand_over(zygote, request)
-    if why:
-        _start_cold(why, led)
-    return _wait(zygote)
+    try:
+        _hand_over(zygote, request)
+        word, value = _first_answer(zygote)
+    except OSError as error:
+        _start_cold(f"the warm process does not answer: {_reason(error)}", led)
+    if word == "pid":
+        word, value = _wait(zygote, int(value))
+        if word != "no":
+            return int(value) if word == "end" else _NO_STATUS
+    _start_cold(f"the warm process refused: {value}" if word == "no" else "the warm process does not answer: it ended", led)
+    return _NO_STATUS
 
 
 def _request() -> bytes:
@@ -57,43 +66,55 @@ def _request() -> bytes:
     return len(body).to_bytes(4, sys.byteorder) + body
 
 
-def _hand_over(zygote: _socket.socket, request: bytes) -> str:
-    """Send the request; why nothing was started, or nothing."""
-    global _runner
+def _hand_over(zygote: _socket.socket, request: bytes) -> None:
     handles = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+    sent = zygote.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handles)])
+    while sent < len(request):
+        sent += zygote.send(request[sent:])
+
+
+def _first_answer(zygote: _socket.socket) -> tuple[str, str]:
+    """Without one in time the request is taken back. A runner that does not know it yet has said its pid before."""
     try:
-        sent = zygote.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handles)])
-        while sent < len(request):
-            sent += zygote.send(request[sent:])
-        word, _, value = _answer(zygote).partition(" ")
-    except OSError as error:
-        return f"the warm process does not answer: {error.strerror}"
-    if word != "pid":
-        return f"the warm process refused: {value}" if word == "no" else "the warm process ended"
-    _runner = int(value)
-    for number in _pending:
+        return _answer(zygote, _socket.MSG_WAITALL)
+    except BlockingIOError:
+        zygote.shutdown(_socket.SHUT_WR)
+        return _answer(zygote, _socket.MSG_DONTWAIT)
+
+
+def _wait(zygote: _socket.socket, runner: int) -> tuple[str, str]:
+    global _runner
+    _runner = runner
+    for number in tuple(_pending):
         _relay(number, None)
-    return ""
-
-
-def _wait(zygote: _socket.socket) -> int:
+    _give_up_after(zygote, 0)
     try:
-        word, _, value = _answer(zygote).partition(" ")
+        return _answer(zygote, _socket.MSG_WAITALL)
     except OSError:
-        word = ""
-    return int(value) if word == "end" else _NO_STATUS
+        return "", ""
 
 
-def _answer(zygote: _socket.socket) -> str:
-    return zygote.recv(_ANSWER, _socket.MSG_WAITALL).rstrip(b"\0").decode("utf-8", "replace")
+def _answer(zygote: _socket.socket, flags: int) -> tuple[str, str]:
+    """A word and its value; both are empty at the end of the connection."""
+    word, _, value = zygote.recv(_ANSWER, flags).rstrip(b"\0").decode("utf-8", "replace").partition(" ")
+    return word, value
+
+
+def _give_up_after(zygote: _socket.socket, seconds: int) -> None:
+    timeval = seconds.to_bytes(8, sys.byteorder) + bytes(8)
+    for option in (_socket.SO_SNDTIMEO, _socket.SO_RCVTIMEO):
+        zygote.setsockopt(_socket.SOL_SOCKET, option, timeval)
+
+
+def _reason(error: OSError) -> str:
+    return "not in time" if isinstance(error, BlockingIOError) else error.strerror or str(error)
 
 
 def _relay(number: int, _frame: object) -> None:
-    if not _runner:
-        _pending.append(number)
-        return
+    _pending.append(number)
     try:
-        posix.kill(_runner, number)
+        if _runner:
+            posix.kill(_runner, number)
     except OSError:
         return
 
@@ -105,6 +126,8 @@ def _start_cold(why: str, led: bool) -> None:
         _ioctl(_SCTTY)
     for number in _RELAYED:
         _signal.signal(number, _signal.SIG_DFL)
+    for came in _pending:
+        posix.kill(posix.getpid(), came)
     posix.execv(sys.argv[2], sys.argv[2:])
 
 

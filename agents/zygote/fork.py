@@ -41,6 +41,9 @@ def _become_runner(request: Request, handles: list[int], caller: socket.socket) 
     status = _NOTHING_STARTED
     try:
         TITLE.show(title(request))
+        wire.send(caller, wire.answer("pid", os.getpid()))
+        if wire.taken_back(caller):  # before anything of the pane's is touched: it starts the runner cold
+            raise TimeoutError("it came too late")
         _take_over(handles, caller.fileno())
         os.environb.clear()
         os.environb.update(request.environment)
@@ -48,7 +51,6 @@ def _become_runner(request: Request, handles: list[int], caller: socket.socket) 
     except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the zygote's frames
         wire.send(caller, wire.answer("no", error))
         os._exit(status)
-    wire.send(caller, wire.answer("pid", os.getpid()))
     try:
         status = runner.main(os.fsdecode(request.directory), forked=True)
     except BaseException:  # noqa: BLE001 - as above; this is what Python does with it at the end of a program

@@ -25,6 +25,8 @@ class Record:
     """Bytes of resident memory when it was ready."""
     seconds: float
     """From its start until it was ready."""
+    program: str = ""
+    """What it runs (`version.program`); empty in records of before there was this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Place:
             "path": record.path,
             "rss": record.rss,
             "seconds": record.seconds,
+            "program": record.program,
         }
         files.atomic_write(self.record, json.dumps(shape).encode() + b"\n")
 
@@ -69,7 +72,14 @@ class Place:
         try:
             shape = json.loads(files.read_plain(self.record, _MAX) or b"")
             identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
-            found = Record(identity, tuple(shape["preload"]), tuple(shape["path"]), int(shape["rss"]), float(shape["seconds"]))
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+            found = Record(
+                identity,
+                tuple(shape["preload"]),
+                tuple(shape["path"]),
+                int(shape["rss"]),
+                float(shape["seconds"]),
+                str(shape.get("program", "")),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             return None
         return found if 0 < identity.pid < 2**31 else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -12,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents import runner
+from agents.zygote import wire
 from agents.zygote.record import Place, Record
 from supervisor.core.errors import Refused, TimedOut
 from supervisor.host import files, processes
 
 _POLL_S = 0.005
 _END_S = 5.0
+_ANSWER_S = 5
+"""A fork, the longest thing that a zygote does between two looks at its clients, takes milliseconds."""
 _PYTHON_CLIENT = Path(__file__).with_name("client.py")
 _LOG_TAIL = 8192
 
@@ -87,6 +92,19 @@ def find(place: Place) -> Record | None:
     return record if processes.runs(record.identity.pid, "-m", "agents.zygote", os.fspath(place.socket)) else None
 
 
+def answers(place: Place) -> bool:
+    """Whether the zygote serves its clients: one that was stopped, or hangs, does not. Blocks for 5 s then; otherwise for less than 1 ms."""
+    with socket.socket(socket.AF_UNIX, wire.KIND) as caller:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # `settimeout` would make `connect` fail at once where others wait
+            caller.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", _ANSWER_S, 0))
+        try:
+            caller.connect(os.fspath(place.socket))
+            caller.send(wire.NOTHING)
+            return bool(caller.recv(wire.ANSWER))
+        except OSError:  # also a time-out
+            return False
+
+
 def stop(place: Place) -> bool:
     """End the zygote, if there is one; whether there was. The runners it forked go on. Blocks for at most 5 s, then kills it.
 
@@ -99,6 +117,8 @@ def stop(place: Place) -> bool:
         while processes.alive(record.identity) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         processes.send(record.identity, signal.SIGKILL)
+    for who in processes.all_running("-m", "agents.zygote", os.fspath(place.socket)):  # it has not come so far as to write its record
+        processes.send(who, signal.SIGKILL)
     for left in (place.socket, place.record):
         left.unlink(missing_ok=True)
     return record is not None

@@ -3,8 +3,12 @@
     client -> zygote   once: 4 bytes length, then `key=value` entries each ended by NUL: `dir` (the attempt's directory, an absolute path;
                        the runner works there, wherever the client was) and `env` (`NAME=value`, repeated); with it the pane's handles
                        0, 1, 2 as SCM_RIGHTS
-    zygote -> client   answers of 128 bytes, padded with NUL: `pid N` (the runner, which sends it itself) or `no WHY` (nothing was
-                       started), later `end N` (the status to exit with)
+    zygote -> client   answers of 128 bytes, padded with NUL: `pid N` (the runner, which sends it itself), later `end N` (the status to exit
+                       with); instead of either `no WHY` (nothing was started)
+
+A client that waits in vain takes its request back: it shuts its side of the connection down, and then looks once more for a `pid`. The
+runner says its `pid` first and then looks whether the request was taken back. So either the client finds the `pid` and stays, or the
+runner leaves with `no`, or both: the client then reads on to the `no`. Never do both go on.
 
 The connection belongs to the zygote and to the runner. Whichever of them is left says `end`: the zygote when it has reaped the runner,
 whatever killed that; the runner itself in case the zygote is gone. `client.c` and `client.py` are the other side of this.
@@ -25,6 +29,8 @@ REQUEST_MAX = 128 * 1024
 ANSWER = 128
 """Bytes of an answer."""
 _LENGTH = struct.Struct("=I")
+NOTHING = _LENGTH.pack(0)
+"""A request for nothing, which is answered `no`: it shows that somebody is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,16 @@ def send(handle: socket.socket, data: bytes) -> None:
         handle.send(data, socket.MSG_DONTWAIT)
     except OSError:
         return
+
+
+def taken_back(handle: socket.socket) -> bool:
+    """Whether the client waits no more: it shut its side down, or is gone. Never waits."""
+    try:
+        return not handle.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def peer_uid(handle: socket.socket) -> int:

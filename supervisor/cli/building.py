@@ -6,18 +6,20 @@ import contextlib
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.cli import common
 from supervisor.core.errors import NotRunning, ToolFailed, one_line
-from supervisor.core.snapshots import Snapshot, SnapshotState, overriding, staleness
+from supervisor.core.snapshots import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness, unasked
 from supervisor.host.paths import Home
 from supervisor.ledger import snapshots, store
 
 if TYPE_CHECKING:
     from supervisor.core.spec import Submission
     from supervisor.daemon.snapshot_order import Order
+    from supervisor.daemon.submit import Workplace
 
 LOOK_S = 0.2
 
@@ -50,43 +52,62 @@ def build(home: Home, order: Order) -> Snapshot:
     return row
 
 
-def ready_for(home: Home, submission: Submission) -> None:
-    """Make the snapshots that tasks of `submission` name and that are not there, or are made of something else than now.
+def ready_for(home: Home, submission: Submission) -> Submission:
+    """Make the snapshots that tasks of `submission` name and that are not there, or are made of something else than now; `submission` with
+    the id of each noted, so that its tasks start from these, whatever is made meanwhile.
 
-    One that differs in nothing but its base commit is used as it is: what differs is checked out in each environment.
+    One that differs in nothing but its base commit is used as it is: what differs is checked out in each environment. An id that a task
+    brings is the one it has, while that is there.
     Raises as `build`, NotFound for a name that neither the project file nor the ledger knows, and Refused for a task that asks for other
-    resources than its memory snapshot has; nothing is made then.
+    resources than its memory snapshot has, or whose commands nobody asked for; nothing is made then.
     """
-    names = dict.fromkeys(task.snapshot for task in submission.spec.tasks if task.snapshot)
-    if not names:
-        return
-    from supervisor.daemon import snapshot_order, submit
+    wanted = {task.snapshot: task.snapshot_id for task in submission.spec.tasks if task.snapshot}
+    if not wanted:
+        return submission
+    from supervisor.daemon import submit
 
     place = submit.workplace(Path(submission.root))
-    orders = {}
-    for name in names:
-        row = _known(home, name, submission.project)
-        known = place.project.snapshots.get(name) or (row.spec if row else None)
-        spec = known or snapshot_order.asked_for(name, place, {})
-        for task in submission.spec.tasks:
-            if task.snapshot == name and (refusal := overriding(spec, task)) is not None:
-                raise refusal
-        orders[name] = row, snapshot_order.order(spec, place, submission.base_oid, os.environ)
-    for name, (row, wanted) in orders.items():
-        if row is not None and row.state is SnapshotState.READY:
-            changed = staleness(row, wanted.spec, row.base_oid, wanted.digests)
-            if not changed:
-                continue
-            common.say(f"snapshot {name} is stale: {one_line('; '.join(changed))}")
-        build(home, wanted)
+    found = {name: _found(home, name, noted, place, submission) for name, noted in wanted.items()}
+    made = {name: _made(home, name, row, order) for name, (row, order) in found.items()}
+    tasks = tuple(replace(task, snapshot_id=made.get(task.snapshot, "")) for task in submission.spec.tasks)
+    return replace(submission, spec=replace(submission.spec, tasks=tasks))
 
 
-def _known(home: Home, name: str, project: str) -> Snapshot | None:
+def _found(home: Home, name: str, noted: str, place: Workplace, submission: Submission) -> tuple[Snapshot | None, Order | None]:
+    """What there is of that name, and what it would be made of now; no order for one that is taken as it is."""
+    from supervisor.daemon import snapshot_order
+
+    row = chosen(_rows(home, name, submission.project), noted)
+    if row is not None and row.id == noted and row.state in WHOLE:
+        spec, order = row.spec, None
+    else:
+        spec = place.project.snapshots.get(name) or (row.spec if row else None) or snapshot_order.asked_for(name, place, {})
+        if (refusal := unasked(row, spec, noted)) is not None:
+            raise refusal
+        spec = replace(spec, typed=row is not None and row.spec.typed)  # the same commands: they are still the person's
+        order = snapshot_order.order(spec, place, submission.base_oid, os.environ)
+    for task in submission.spec.tasks:
+        if task.snapshot == name and (refusal := overriding(spec, task)) is not None:
+            raise refusal
+    return row, order
+
+
+def _made(home: Home, name: str, row: Snapshot | None, order: Order | None) -> str:
+    """The id of the snapshot that is there now, made when it has to be."""
+    if row is not None and (order is None or row.state is SnapshotState.READY):
+        changed = staleness(row, order.spec, row.base_oid, order.digests) if order is not None else ()
+        if not changed:
+            return row.id
+        common.say(f"snapshot {name} is stale: {one_line('; '.join(changed))}")
+    assert order is not None  # noqa: S101 - only a row that is taken as it is comes without
+    return build(home, order).id
+
+
+def _rows(home: Home, name: str, project: str) -> list[Snapshot]:
     if not home.ledger.exists():
-        return None
+        return []
     with contextlib.closing(store.connect_readonly(home.ledger)) as db:
-        rows = [row for row in snapshots.every(db, project) if row.spec.name == name]
-    return next((row for row in rows if row.state is SnapshotState.READY), rows[0] if rows else None)
+        return [row for row in snapshots.every(db, project) if row.spec.name == name]
 
 
 class _Tail:

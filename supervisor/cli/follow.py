@@ -58,7 +58,7 @@ def hand_over(home: Home, submission: Submission, notes: Iterable[str]) -> Accep
 
     for note in notes:
         common.say(note)
-    building.ready_for(home, submission)
+    submission = building.ready_for(home, submission)
     start.ensure_running(home, common.settings_file(), common.say)
     answer = protocol.call(home.daemon_socket, "submit", submit.to_wire(submission))
     accepted = Accepted(str(answer["run"]), tuple(answer["tasks"]), bool(answer["new"]))

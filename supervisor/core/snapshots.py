@@ -59,6 +59,9 @@ class SnapshotState(StrEnum):
     """What made it has changed since."""
 
 
+WHOLE: Final = (SnapshotState.READY, SnapshotState.STALE)
+"""Its files are there, and an environment can be made from them."""
+
 TRANSITIONS: Final[Mapping[SnapshotState, Mapping[str, SnapshotState]]] = {
     SnapshotState.BUILDING: {"verified": SnapshotState.READY, "failed": SnapshotState.FAILED, "builder lost": SnapshotState.FAILED},
     SnapshotState.READY: {"changed": SnapshotState.STALE, "damaged": SnapshotState.FAILED},
@@ -96,6 +99,8 @@ class SnapshotSpec:
     processes_max: int = 0
     cores: int = 0
     """How many; 0 leaves it to the settings."""
+    typed: bool = False
+    """A person typed it; else the repository's project file said it. No ingredient: the same snapshot comes of both."""
 
     def to_json(self) -> str:
         """The form stored in the ledger."""
@@ -148,8 +153,9 @@ class Snapshot:
 
 
 def key(spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str]) -> str:
-    """64 hex digits of everything that made a snapshot. Its name and the order of `digests` do not matter; all else does."""
+    """64 hex digits of everything that made a snapshot. Its name, who typed it and the order of `digests` do not matter; all else does."""
     made = {**asdict(spec), "name": "", "lock_files": (), "base_oid": base_oid, "digests": dict(digests)}
+    del made["typed"]
     return hashlib.sha256(json.dumps(made, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 
@@ -196,6 +202,34 @@ def changes(rows: Iterable[Snapshot], spec: SnapshotSpec, base_oid: str, digests
         for row, why in found
         if (row.state, bool(why)) in ((SnapshotState.READY, True), (SnapshotState.STALE, False))
     )
+
+
+def chosen(rows: Sequence[Snapshot], *noted: str | None) -> Snapshot | None:
+    """Which of `rows`, all of one name and the newest first, is meant: the first of the ids `noted` that is whole, else the newest that is
+    ready, else the newest; None when there are none."""
+    whole = {row.id: row for row in rows if row.state in WHOLE}
+    meant = [whole[known] for known in noted if known in whole]
+    return next(iter((*meant, *(row for row in rows if row.state is SnapshotState.READY), *rows)), None)
+
+
+def unasked(row: Snapshot | None, said: SnapshotSpec, noted: str) -> Refused | None:
+    """Why a task that names a snapshot, `row` being what there is of it, may not have the commands run that the project file `said`; None
+    when it may.
+
+    Naming a snapshot asks for what the project file says of it, also when a pull has changed that. It does not where the person typed the
+    commands themselves, nor where an environment is opened again (`noted` is the id that it had): those ask for what there was.
+    """
+    if not noted and not (row is not None and row.spec.typed):
+        return None
+    if row is not None and all(getattr(row.spec, name) == getattr(said, name) for name in _RUN):
+        return None
+    why = "its commands in nightcrew.toml have changed" if row is not None else "it was removed"
+    hint = f"nightcrew snapshot create {said.name}"
+    return Refused("cannot start from the snapshot", on=said.name, why=why, kept="all as it was", hint=hint)
+
+
+_RUN: Final = ("setup", "verify", "preload")
+"""What of a snapshot is run when it is made: importing a module runs it."""
 
 
 def _changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

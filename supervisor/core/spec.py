@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from supervisor.core.crew import TaskClass
+from supervisor.core.errors import Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class TaskSpec:
     """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
     snapshot: str = ""
     """Name of the snapshot that its environment is made from; empty: a worktree and no more."""
+    snapshot_id: str = ""
+    """Id of the one of that name that was looked at when the task was handed over; another may be the newest when it starts."""
     environment: str = ""
     """Name under which what it leaves can be opened again, by `nightcrew fork --reopen`; empty: it has none."""
     sandbox: int | None = None
@@ -79,6 +82,11 @@ class TaskSpec:
                 "task_class": TaskClass(known.get("task_class", "normal")),
             }
         )
+
+
+def already_open(environment: str, task: str, state: str) -> Refused:
+    """What to tell somebody who opens `environment` while `task` is `state` in it: it is open only once at a time."""
+    return Refused("cannot open", on=environment, why=f"{task} is {state} in it", kept="it as it was", hint=f"nightcrew attach {task}")
 
 
 @dataclass(frozen=True, slots=True)

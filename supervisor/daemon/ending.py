@@ -21,7 +21,7 @@ from supervisor.core.spec import Settings
 from supervisor.core.states import End
 from supervisor.daemon import kind_protocol, launch_files, spent
 from supervisor.daemon.access import Access
-from supervisor.daemon.environments import Environments
+from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.sight import Key, Sight
 from supervisor.host import files, processes
@@ -31,6 +31,7 @@ from supervisor.host.freezing import Tree
 from supervisor.host.sandbox import places
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, guard, merge, removal, rescue
+from worktrees.environments import Environment
 from worktrees.repository import Repository
 
 TAIL = 64 * 1024
@@ -118,7 +119,11 @@ class Ending:
         """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`)."""
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
-        work = self._secure(row, launch, end)  # before any of our own records: an agent can be in their way, not in git's
+        made = self._environments.of(row, launch)
+        if made is None:
+            repository, root = self._environments.repository(launch), self._home.worktrees / launch.project
+            made = environments.left(repository, *key, launch.base_oid, root)
+        work = self._secure(row, made, launch, end)  # before any of our own records: an agent can be in their way, not in git's
         failpoint("finish.secured")
         shape = result.build(
             task=row.task,
@@ -144,7 +149,7 @@ class Ending:
             except NightcrewError as error:  # the ledger keeps the result as well
                 shape["notes"].append(error.line())
         failpoint("finish.result")
-        return {"result": json.dumps(shape), "rescue_oid": work.rescue}
+        return {"result": json.dumps(shape), "rescue_oid": work.rescue, **(facts(made) if made is not None else {})}
 
     def clean(self, row: AttemptRow, launch: LaunchRow, how: Cleaning) -> str:
         """Remove the worktree of an ended attempt, or only look. Returns why it stays, or nothing."""
@@ -152,6 +157,10 @@ class Ending:
         if made is None:
             return "it was never finished"
         try:
+            if removal.is_gone(made):
+                if how.remove:
+                    removal.forget(made)
+                return ""
             verdict = removal.inspect(made, _alive_inside)
             if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
                 return str(verdict)
@@ -172,8 +181,7 @@ class Ending:
         except NightcrewError:
             return False
 
-    def _secure(self, row: AttemptRow, launch: LaunchRow, end: End) -> result.Work:
-        made = self._environments.of(row, launch)
+    def _secure(self, row: AttemptRow, made: Environment | None, launch: LaunchRow, end: End) -> result.Work:
         if made is None:
             return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
         sweeps = end is End.DONE and kinds()[launch.spec.kind].sweep
@@ -184,7 +192,7 @@ class Ending:
         environments.release(made)
         places.forget_branch(str(made.repo.common_dir), made.branch)
         return result.Work(
-            branch=None if sweeps and secured.tip == made.base else row.branch,
+            branch=None if sweeps and secured.tip == made.base else made.branch,
             tip=secured.tip,
             commits=secured.commits,
             files=secured.files,

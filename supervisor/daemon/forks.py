@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.config import plan
-from supervisor.core.errors import NotFound, Refused, UsageError
-from supervisor.core.spec import RunSpec, Submission, TaskSpec
+from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.spec import RunSpec, Submission, TaskSpec, already_open
 from supervisor.daemon import submit
 from supervisor.daemon.submit import Workplace
 from supervisor.host.paths import Home
@@ -63,6 +63,7 @@ def reopened(found: tuple[TaskView, str], asked: Asked, place: Workplace, enviro
         task, argv=argv, title=" ".join(asked.words) or f"shell in {task.environment}",
         sandbox=task.sandbox if asked.sandbox is None else asked.sandbox,
         network=task.network if asked.network is None else asked.network,
+        snapshot_id=view.snapshot or task.snapshot_id,
     )  # fmt: skip
     if why := plan.contradiction(task):
         raise UsageError("bad value", on="--sandbox", why=why)
@@ -78,10 +79,9 @@ def newest(home: Home, name: str, project: str) -> tuple[TaskView, str] | None:
 
 
 def refuse_open(view: TaskView) -> None:
-    """Raises Refused unless the task has ended: an environment is open only once at a time."""
+    """Raises Refused unless the task has ended; the ledger looks again, in the transaction that opens it."""
     if not view.final:
-        why = f"{view.id} is {view.state} in it"
-        raise Refused("cannot open", on=view.environment, why=why, kept="it as it was", hint=f"nightcrew attach {view.id}")
+        raise already_open(view.environment, view.id, view.state)
 
 
 def tip(repository: Repository, view: TaskView) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core import sandbox
+from supervisor.core.errors import HostError
 from supervisor.core.sandbox import Tier
 from supervisor.core.spec import TaskSpec
 from supervisor.host import files, gpus
@@ -79,13 +80,17 @@ class Isolation:
         return self.tier(spec, attended=attended) in self.support.works[Executor.NAMESPACES]
 
     def confine(self, attempt: Attempt, gateway_port: int, *, warm: bool) -> Confined:
-        """How to start it; writes its policy when it is `warm`. Raises Refused as `tier`, also for a GPU that is not there; HostError."""
+        """How to start it; writes its policy when it is `warm`. Raises Refused as `tier`, also for a GPU that is not there;
+        HostError also when only another sandbox could mount its files."""
         tier = self.tier(attempt.spec, attended=attempt.attended)
         shown = gpus.chosen(self.gpus, attempt.spec.gpus)
         narrowed = gpus.visibility(self.gpus.gpus, shown) if attempt.spec.gpus is not True else {}
+        made = attempt.made
+        if made.layers is not None and made.layers.backend == UserOverlay.name and tier not in self.support.works[Executor.NAMESPACES]:
+            why = "it was made for a sandbox that is not there now"
+            raise HostError("nobody can mount its files", on=str(made.path), why=why, kept="both layers")
         if tier is Tier.NONE:
             return Confined(tier, variables=tuple(narrowed.items()))
-        made = attempt.made
         git = (made.repo.common_dir, made.admin_dir, made.branch)
         options = made.layers.options(user=True) if made.layers is not None and made.layers.backend == UserOverlay.name else ""
         seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home, options)

@@ -113,7 +113,8 @@ class Jobs:
         if not row.spec.snapshot:
             return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, None), None, port)
         before = self._ledger.attempt(task, epoch)
-        lent = self._snapshots.lend(row.project, row.spec.snapshot, before.snapshot if before is not None else None)
+        interrupted = before.snapshot if before is not None else None
+        lent = self._snapshots.lend(row.project, row.spec.snapshot, interrupted, row.spec.snapshot_id)
         self._ledger.note(task, epoch, snapshot=lent.id)
         try:
             return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent), lent, port)

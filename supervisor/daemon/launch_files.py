@@ -38,6 +38,8 @@ class Terms:
     bounds: Bounds
     warm: bool
     """A zygote forks its runner."""
+    cores: int
+    """How many its snapshot fixes; 0 leaves it to the settings."""
     turn: int
     """Lets tasks that want one core get different ones."""
 
@@ -86,7 +88,7 @@ def write(access: Access, settings: Settings, key: tuple[str, int], launch: Laun
         grace_s=settings.grace_s,
         log_max=settings.log_max,
         nice=settings.nice,
-        cores=cores.choose(spec.cores, settings.cores_reserve, cores.usable(), terms.turn),
+        cores=cores.choose(spec.cores or terms.cores, settings.cores_reserve, cores.usable(), terms.turn),
         rlimits=terms.bounds.rlimits,
         warm=terms.warm,
         policy=terms.confined.policy,

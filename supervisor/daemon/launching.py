@@ -109,7 +109,8 @@ class Launching:
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
         asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
         bounds = self._warmth.limits.bind(key, asked, confined)
-        terms = launch_files.Terms(inputs, confined, bounds, place is not None, next(self._turns))
+        cores = source.lent.spec.cores if source.lent is not None else 0
+        terms = launch_files.Terms(inputs, confined, bounds, place is not None, cores, next(self._turns))
         launch_files.write(self._access, self._settings, key, launch, source.made, terms)
         failpoint("launch.spec")
         cold = [sys.executable, "-I", "-S", str(Path(runner.__file__).parent / "main.py"), str(directory)]

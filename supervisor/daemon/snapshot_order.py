@@ -5,10 +5,12 @@ Runs in the process of the command, where the repository, its project file and t
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from supervisor.core.names import nearest
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.daemon.submit import Workplace
 from supervisor.host import matching
+from worktrees.git import open_plain
 from worktrees.repository import Repository, resolve
 
 
@@ -51,14 +54,15 @@ def order(spec: SnapshotSpec, place: Workplace, base: str | None, environ: Mappi
     """`spec` at `place`. Raises NotFound when `base` names no commit, UsageError when `copy` matches too much."""
     repository = place.repository
     oid = resolve(repository, next((given for given in (base, place.project.base) if given is not None), "HEAD"))
+    copies = _copies(repository.root, spec.copy)
     return Order(
         project=repository.project,
         root=os.fspath(repository.root),
         common_dir=os.fspath(repository.common_dir),
         spec=spec,
         base_oid=oid,
-        digests=lock_digests(repository, oid, spec.lock_files),
-        copies=_copies(repository.root, spec.copy),
+        digests=lock_digests(repository, oid, spec.lock_files) | _copy_digests(repository.root, copies),
+        copies=copies,
         env=allowed(environ, place.settings.pass_env),
     )
 
@@ -81,7 +85,7 @@ def asked_for(name: str, place: Workplace, options: Mapping[str, Any]) -> Snapsh
         raise NotFound("nobody said what is in the snapshot", on=name, why=why, hint=f"nightcrew snapshot create {name} --setup COMMAND")
     shape = {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
     try:
-        return to_spec(check_name(name), SnapshotModel.model_validate(shape))
+        return replace(to_spec(check_name(name), SnapshotModel.model_validate(shape)), typed=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = str((*first["loc"], "")[0]).replace("_", "-")
@@ -103,6 +107,15 @@ def lock_digests(repository: Repository, oid: str, patterns: Iterable[str]) -> d
         if kind == b"blob" and any(fnmatch.fnmatchcase(path, pattern) for pattern in wanted):
             digests[path.encode("utf-8", "backslashreplace").decode()] = blob.decode()
     return digests
+
+
+def _copy_digests(root: Path, copies: Iterable[str]) -> dict[str, str]:
+    """Each file to copy, and the digest of its content now: a copy of what it was before is stale."""
+    found = {}
+    for name in copies:
+        with contextlib.suppress(OSError), open_plain(root / name) as data:  # what cannot be read is refused by the build
+            found[name.encode("utf-8", "backslashreplace").decode()] = hashlib.sha256(data.read()).hexdigest()
+    return found
 
 
 def _copies(root: Path, patterns: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 from agents.zygote import Wanted
 from supervisor.core import records
 from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, StaleEpoch
-from supervisor.core.snapshots import Pruned, Snapshot, SnapshotKind, SnapshotState, changes, prune
+from supervisor.core.snapshots import WHOLE, Pruned, Snapshot, SnapshotKind, SnapshotState, changes, chosen, prune
 from supervisor.daemon import setup
 from supervisor.daemon.setup import Bench
 from supervisor.daemon.snapshot_order import Order
@@ -32,6 +32,7 @@ from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.snapshots import Built
 from worktrees import backends, templates
+from worktrees.backends import trees
 from worktrees.backends.base import Backend
 from worktrees.backends.overlay import Overlay, UserOverlay
 from worktrees.environments import Warm
@@ -43,7 +44,6 @@ BUILDERS = 2
 """Builds at once: each is a whole set-up, which uses cores and the network by itself."""
 AGAIN_S = 1.0
 GRACE_S = 2.0
-_WHOLE = (SnapshotState.READY, SnapshotState.STALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class SnapshotDesk:
         self._clock = clock
         self.say: Callable[[str], None] = lambda _: None
         """Told what a person should see."""
+        self.without_keys: Callable[[Mapping[str, str]], dict[str, str]] = dict
+        """What of an environment its commands get: no key that the gateway holds."""
         self._leaving = threading.Event()
         self._pool = ThreadPoolExecutor(max_workers=BUILDERS, thread_name_prefix="snapshot")
         self._builds: set[asyncio.Task[None]] = set()
@@ -81,9 +83,10 @@ class SnapshotDesk:
             self.say(f"snapshot {lost.spec.name} was not finished: the supervisor ended while it was built")
             processes.stop(self._tag(lost), None, GRACE_S)
         rows = {self._place(row): row for row in self._ledger.snapshots.all()}
+        self._zygotes.keep({row.id for row in rows.values() if row.state in WHOLE})
         for found in self._home.root.glob("projects/*/snapshots/*@*"):
             row = rows.get(found.with_suffix("") if found.suffix == ".log" else found)
-            if found.is_dir() and (row is None or row.state not in _WHOLE):
+            if found.is_dir() and (row is None or row.state not in WHOLE):
                 with contextlib.suppress(Refused):  # environments stand on what is left: it goes after them
                     self._cleared(found, found.parent.parent.name)
             elif found.suffix == ".log" and row is None:
@@ -116,7 +119,7 @@ class SnapshotDesk:
         """Have it: one that is made of exactly this is looked at and kept, one that is being made is waited for, else a build begins."""
         self._ledger.know_project(order.project, order.root, order.common_dir)
         known = self._known(order)
-        if known is not None and known.state in _WHOLE and (damage := await asyncio.to_thread(self.damage, known)):
+        if known is not None and known.state in WHOLE and (damage := await asyncio.to_thread(self.damage, known)):
             self.damaged(known, damage)
         known = self._known(order)
         if known is not None and known.state is not SnapshotState.FAILED:
@@ -127,8 +130,6 @@ class SnapshotDesk:
         row = self._ledger.snapshots.begin(order.project, order.spec, order.base_oid, order.digests)
         self._building[row.id] = row
         failpoint("snapshot.committed")
-        files.private_dir(self._place(row).parent)
-        self._log(row).touch(mode=0o600)
         task = asyncio.get_running_loop().create_task(self._built(row, order))
         self._builds.add(task)
         task.add_done_callback(self._builds.discard)
@@ -163,11 +164,13 @@ class SnapshotDesk:
     def _build(self, row: Snapshot, order: Order) -> Built:
         place, began = self._place(row), time.monotonic()
         ready = began
+        files.private_dir(place.parent)
 
         def prepare(tree: Path) -> None:
             nonlocal ready
-            bench = Bench(tree, self._log(row), place / "tmp", order.env, self._tag(row))
+            bench = Bench(tree, self._log(row), place / "tmp", self.without_keys(order.env), self._tag(row))
             setup.run(bench, (("set-up", order.spec.setup), ("a check", order.spec.verify)), self._leaving)
+            trees.remove(bench.tmp)
             ready = time.monotonic()
             failpoint("snapshot.prepared")
 
@@ -196,17 +199,16 @@ class SnapshotDesk:
 
     # Lend ------------------------------------------------------------------------------------------------------------------------
 
-    def lend(self, project: str, name: str, before: str | None) -> Snapshot:
-        """The snapshot that a task calls `name`; the one with the id `before`, which an interrupted launch had, if it is still there.
+    def lend(self, project: str, name: str, *noted: str | None) -> Snapshot:
+        """The snapshot that a task calls `name`: the first of the ids `noted` that is still there, else the one that is ready.
 
         Raises Refused when it cannot be used, with what to do.
         """
         rows = [row for row in self._ledger.snapshots.all(project) if row.spec.name == name]
-        ready = next((row for row in rows if row.state is SnapshotState.READY), None)
-        ready = next((row for row in rows if row.id == before and row.state in _WHOLE), ready)
-        if ready is not None:
-            self._ledger.snapshots.used(ready.id)
-            return ready
+        lent = chosen(rows, *noted)
+        if lent is not None and (lent.state is SnapshotState.READY or (lent.id in noted and lent.state in WHOLE)):
+            self._ledger.snapshots.used(lent.id)
+            return lent
         why = f"it is {rows[0].state}{f': {rows[0].reason}' if rows[0].reason else ''}" if rows else "there is none of this name"
         raise Refused("cannot start from the snapshot", on=name, why=why, kept="the task", hint=f"nightcrew snapshot create {name}")
 
@@ -220,7 +222,7 @@ class SnapshotDesk:
         self._trusted.add((row.id, row.epoch))
         tried = environments, shared
         if tried not in self._backends:
-            self._backends[tried] = backends.best(files.private_dir(environments), template, shared=shared)
+            self._backends[tried] = backends.best(files.private_dir(environments), shared=shared)
             self._tell_of(self._backends[tried], environments)
         if self._backends[tried].refuses(template):
             return Warm(template, backends.best(environments, template, shared=shared))
@@ -259,6 +261,9 @@ class SnapshotDesk:
     async def remove(self, row: Snapshot, why: str) -> None:
         """Forget it and delete its files. Raises Refused while it is used or being made."""
         root = Path(self._ledger.project_root(row.project))
+        with contextlib.suppress(NotFound, HostError):  # one that failed, or is damaged
+            if not row.uses:
+                await asyncio.to_thread(templates.refuse_used, templates.read(self._place(row)))
         self._ledger.snapshots.remove(row.id, why)
         failpoint("snapshot.removed")
         await asyncio.to_thread(self._delete, row, root)

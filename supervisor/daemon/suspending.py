@@ -53,6 +53,8 @@ class Suspending:
         before = tuple(Identity(*who) for who in noted.get("before", ()))
         await self._jobs.within(self._jobs.stoppers, self._start_tree_and_clock, task, epoch, before)
         failpoint("resume.started")
+        if "resuming" not in self._noted(task, epoch):
+            return  # it shall stand still again: the job that comes next
         self._doors.ledger.note(task, epoch, suspended=None)
 
     def _noted(self, task: str, epoch: int) -> dict[str, Any]:

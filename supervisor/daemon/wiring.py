@@ -72,6 +72,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
             loop = Loop(Doors(ledger, sight, launching, ending, snapshots, bounds, home), settings, desk, clock)
             snapshots.say = zygotes.say = bounds.say = loop.alert
+            snapshots.without_keys = access.without_keys
             snapshots.recover()
             for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):
                 loop.alert(shortfall)

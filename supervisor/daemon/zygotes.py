@@ -9,10 +9,11 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from agents import zygote
+from agents.kinds import kinds
 from agents.zygote import Child, Place, Wanted
 from supervisor.core.errors import NightcrewError
 from supervisor.host import files
@@ -32,12 +33,13 @@ class Zygotes:
         """Told what a person should see."""
 
     def ready(self, name: str, wanted: Wanted) -> Place:
-        """Where the zygote `name` listens; one that preloads something else is replaced. Raises Refused in its own words, TimedOut."""
+        """Where the zygote `name` listens. One that preloads something else, runs another program than ours (after an upgrade), or does
+        not answer is replaced. Raises Refused in its own words, TimedOut."""
         place = place_of(self._home, name)
         with self._lock(name):
             self._reap()
             found = zygote.find(place)
-            if found is not None and (found.preload, found.path) == (wanted.preload, wanted.path):
+            if found is not None and _fits(found, wanted) and zygote.answers(place):
                 return place
             zygote.stop(place)
             child = zygote.start(place, wanted, os.environ)
@@ -57,6 +59,14 @@ class Zygotes:
         with self._lock(name):
             zygote.stop(place_of(self._home, name))
             self._reap()
+
+    def keep(self, names: Collection[str]) -> None:
+        """End those of snapshots that are not among `names`: what a crash left. Those of kinds stay."""
+        kept = {place_of(self._home, name).socket for name in (*names, *(f"kind {kind}" for kind in kinds()))}
+        for lock in _directory(self._home).glob("*.z.lock"):
+            place = Place(lock.with_suffix(""))
+            if place.socket not in kept:
+                zygote.stop(place)
 
     def pane(self, place: Place, directory: Path) -> list[str]:
         """The command of an attempt's pane."""
@@ -83,6 +93,11 @@ class Zygotes:
 def place_of(home: Home, name: str) -> Place:
     """Where the zygote `name` is. Its socket's name is short: a path of the kernel's holds 107 bytes."""
     return Place(_directory(home) / f"{hashlib.sha256(name.encode()).hexdigest()[:12]}.z")
+
+
+def _fits(found: zygote.Record, wanted: Wanted) -> bool:
+    """Asked about the program as it is now, since an attempt that starts cold runs that too, even where the supervisor is older."""
+    return (found.preload, found.path, found.program) == (wanted.preload, wanted.path, zygote.program())
 
 
 def stop_all(home: Home) -> None:

@@ -224,7 +224,7 @@ def _answers(path: Path) -> bool:
 def worktrees(place: Place) -> Finding:
     """Worktrees that git knows and that are gone, and directories that no attempt knows."""
     root = Path(os.path.realpath(place.home.worktrees))
-    lying = set(root.glob("*/*/*"))
+    lying = set(root.glob("[!.]*/*/*"))
     if not place.home.ledger.exists() and not lying:
         return ok("none")
     rows = _rows(place)

@@ -132,7 +132,7 @@ def disk(place: Place) -> Finding:
 def _worktrees(root: Path) -> tuple[int, int]:
     """How many worktrees lie there and how many bytes they take, as far as they could be looked at in WALK_S."""
     ends_at, size = time.monotonic() + WALK_S, 0
-    count = len(list(root.glob("*/*/[!.]*")))
+    count = len(list(root.glob("[!.]*/*/[!.]*")))
     for here, _, names in os.walk(root):
         for name in names:
             with contextlib.suppress(OSError):

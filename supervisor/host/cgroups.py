@@ -307,7 +307,9 @@ def _own() -> Iterator[tuple[frozenset[str], str]]:
 
 def _mounts() -> Iterator[tuple[frozenset[str], Path, str]]:
     """Controllers (none: version 2), mount point, and which group is mounted there."""
-    for line in _read(Path("/proc/self/mountinfo")).splitlines():
+    for line in _read(Path("/proc/self/mountinfo")).split("\n"):  # a path may hold what else ends a line for `splitlines`
+        if " - cgroup" not in line:
+            continue
         ours, _, theirs = line.partition(" - ")
         kind, _, options = theirs.split(" ", 2)
         words = frozenset(options.split(",")) & frozenset(_V1)
@@ -324,7 +326,7 @@ def _parents(mount: Path, root: str, own: str | None) -> list[Path]:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return os.fsdecode(file.read_bytes())
     except OSError:  # the group is gone, or the hierarchy has no such file
         return ""
 

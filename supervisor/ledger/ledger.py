@@ -31,7 +31,7 @@ from supervisor.core.crew import (
 from supervisor.core.errors import NotFound, StaleEpoch
 from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
-from supervisor.core.spec import Submission, TaskSpec
+from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, TaskState
 from supervisor.ledger import queries, rows, store
 from supervisor.ledger.rows import AttemptRow, LaunchRow
@@ -65,11 +65,16 @@ class Ledger:
     # Submissions -----------------------------------------------------------------------------------------------------------------
 
     def submit(self, submission: Submission, run: str) -> tuple[str, bool]:
-        """Commit a run and all its tasks. Returns (run id, whether it is new): the same key twice gives the first run's id."""
+        """Commit a run and all its tasks. Returns (run id, whether it is new): the same key twice gives the first run's id.
+
+        Raises Refused, and writes nothing, when an unfinished task has the environment that a task of it names.
+        """
         with self._writing():
             found = self._db.execute("SELECT id FROM run WHERE key = ?", (submission.key,)).fetchone()
             if found is not None:
                 return str(found["id"]), False
+            for environment in {task.environment for task in submission.spec.tasks if task.environment}:
+                self._refuse_open(submission.project, environment)
             now = self._wall()
             self._know_project(submission.project, submission.root, submission.common_dir)
             spec, env = submission.spec, json.dumps(dict(submission.env))
@@ -80,6 +85,15 @@ class Ledger:
             self._insert_tasks(submission, run, now)
             self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
         return run, True
+
+    def _refuse_open(self, project: str, environment: str) -> None:
+        found = self._db.execute(
+            f"""SELECT id, state FROM task WHERE state IN ({_OPEN}) AND project = ?
+                AND json_extract(spec, '$.environment') = ?""",  # noqa: S608 - our own states
+            (project, environment),
+        ).fetchone()
+        if found is not None:
+            raise already_open(environment, str(found["id"]), str(found["state"]))
 
     def know_project(self, project: str, root: str, common_dir: str) -> None:
         """Remember where a repository is, for what is done without a run."""

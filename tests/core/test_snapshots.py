@@ -27,6 +27,7 @@ specs = st.builds(
     memory_max=numbers,
     processes_max=numbers,
     cores=numbers,
+    typed=st.booleans(),
 )
 digests = st.dictionaries(st.sampled_from(["uv.lock", "go.sum", "sub/yarn.lock"]), st.sampled_from(["aa", "bb"]))
 oids = st.sampled_from(["0" * 40, "1" * 40])
@@ -44,6 +45,49 @@ def task(**facts: object) -> TaskSpec:
     return TaskSpec(**{"name": "a", "title": "a", "kind": "shell", "argv": ("true",), **facts})  # type: ignore[arg-type]
 
 
+# Chosen ---------------------------------------------------------------------------------------------------------------------------------
+
+BUILDING, READY, FAILED, STALE = SnapshotState
+
+
+@pytest.mark.parametrize(
+    ("found", "noted", "meant"),
+    [
+        ((), ("a",), None),
+        ((FAILED, STALE), (), 0),
+        ((STALE, READY), (), 1),
+        ((READY, STALE), ("1",), 1),
+        ((READY, READY, STALE), ("2", "1"), 2),
+        ((READY, STALE), (None, "", "gone", "1"), 1),
+        ((READY, FAILED), ("1",), 0),
+        ((READY, BUILDING), ("1",), 0),
+    ],
+)
+def test_which_of_a_name_is_meant(found: tuple[SnapshotState, ...], noted: tuple[str | None, ...], meant: int | None) -> None:
+    rows = [row(id=str(index), state=state) for index, state in enumerate(found)]
+    assert snapshots.chosen(rows, *noted) == (None if meant is None else rows[meant])
+
+
+@pytest.mark.parametrize("name", ["setup", "verify", "preload"])
+@pytest.mark.parametrize(
+    ("typed", "noted", "refused"), [(False, "", False), (True, "", True), (False, "p/deps@0", True), (True, "p/deps@0", True)]
+)
+def test_commands_that_nobody_asked_for_are_refused(name: str, typed: bool, noted: str, refused: bool) -> None:
+    one = row(spec=SnapshotSpec("deps", setup=("make",), typed=typed))
+    other = dataclasses.replace(one.spec, typed=False, **{name: ("else",)})  # type: ignore[arg-type]
+    assert snapshots.unasked(one, dataclasses.replace(one.spec, copy=(".env",)), noted) is None
+    answer = snapshots.unasked(one, other, noted)
+    assert (answer is not None) == refused
+    if answer is not None:
+        assert answer.why == "its commands in nightcrew.toml have changed" and answer.hint == "nightcrew snapshot create deps"
+
+
+def test_of_a_removed_one_nobody_knows_the_commands() -> None:
+    answer = snapshots.unasked(None, SnapshotSpec("deps", setup=("make",)), "p/deps@0")
+    assert answer is not None and answer.why == "it was removed"
+    assert snapshots.unasked(None, SnapshotSpec("deps", setup=("make",)), "") is None
+
+
 # Keys and staleness ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -54,8 +98,8 @@ def test_it_is_stale_exactly_when_its_key_is_another(one: Snapshot, spec: Snapsh
 
 
 @given(specs, oids, digests)
-def test_a_key_does_not_know_the_name_the_order_or_the_patterns(spec: SnapshotSpec, base: str, files: dict[str, str]) -> None:
-    other = dataclasses.replace(spec, name="x", lock_files=("never.lock",))
+def test_a_key_does_not_know_the_name_the_order_the_patterns_or_who_typed_it(spec: SnapshotSpec, base: str, files: dict[str, str]) -> None:
+    other = dataclasses.replace(spec, name="x", lock_files=("never.lock",), typed=not spec.typed)
     assert snapshots.key(spec, base, files) == snapshots.key(other, base, dict(reversed(files.items())))
 
 

@@ -27,6 +27,7 @@ specs = st.builds(
     retries=st.integers(),
     cores=st.integers() | st.lists(st.integers()).map(tuple),
     snapshot=texts,
+    snapshot_id=texts,
     sandbox=st.none() | st.integers(0, 2),
     network=st.booleans() | st.lists(texts, min_size=1).map(tuple),
     memory_max=st.integers(0),

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from agents import zygote
+from supervisor.core.errors import NightcrewError
 from supervisor.core.sandbox import Tier
-from supervisor.daemon import zygotes
+from supervisor.daemon import protocol, zygotes
+from supervisor.host import processes
 from supervisor.host.failpoint import FAILPOINTS
 from supervisor.host.sandbox import probing
 from tests.daemon.snapshot_kit import commit, files_of_snapshots, rows
@@ -181,3 +186,58 @@ def test_a_warm_program_in_a_sandbox_survives_the_supervisor(house: House, sandb
     house.wait_final()
     assert (house.state("one"), house.task("one").epoch) == ("done", 1)
     assert house.ok("logs", "one") == "True\n"
+
+
+def test_a_zygote_goes_with_a_snapshot_whose_removal_was_cut_off(house: House) -> None:
+    daemon = house.start_daemon(die_at="snapshot.removed")
+    house.ok("snapshot", "create", "memory")
+    (row,) = rows(house)
+    living = zygote.find(zygotes.place_of(house.home, row.id))
+    assert living is not None
+    house.run("snapshot", "rm", "memory")
+    assert daemon.wait(60) == -signal.SIGKILL
+    house.start_daemon()
+    wait_until(lambda: not processes.alive(living.identity), "the zygote to go")
+
+
+def test_a_zygote_that_a_dead_supervisor_was_waiting_for_stands_in_nobodys_way(house: House, tmp_path: Path) -> None:
+    """It imports until somebody lets it."""
+    slow = f"import os, time\\nopen('{tmp_path}/imports', 'w').close()\\nwhile not os.path.exists('{tmp_path}/go'): time.sleep(0.02)\\n"
+    packages = f".venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    words = ("snapshot", "create", "slow", "--kind", "memory", "--preload", "slow")
+    order = (*words, "--setup", f'mkdir -p {packages} && printf "{slow}" > {packages}/slow.py')
+    daemon = house.start_daemon()
+    asking = threading.Thread(target=house.run, args=order)
+    asking.start()
+    wait_until((tmp_path / "imports").exists, "the import")
+    daemon.kill()
+    daemon.wait()
+    asking.join()
+    (tmp_path / "imports").unlink()
+    house.start_daemon()
+    again = threading.Thread(target=house.run, args=order)
+    again.start()
+    wait_until((tmp_path / "imports").exists, "another import")
+    (tmp_path / "go").touch()
+    again.join()
+    assert [str(row.state) for row in rows(house) if row.spec.name == "slow"] == ["ready"]
+
+
+def test_what_was_cancelled_while_it_was_made_is_found_by_the_next_supervisor(house: House) -> None:
+    prepared(house)
+    daemon = house.start_daemon(die_at="launch.environment")
+    digest = hashlib.sha256(os.fsencode((house.repo / ".git").resolve())).hexdigest()[:12]
+    with (house.home.root / "git" / "locks" / f"git-{digest}").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        house.ok("add", "--id", "one", "--snapshot", "files", "sleep 100")
+        wait_until(lambda: house.task("one").attempt_state == "launching", "it to be made")
+        with contextlib.suppress(NightcrewError):  # the answer comes when the launch is over, and then nobody is there
+            protocol.call(house.home.daemon_socket, "kill", {"tasks": [house.task("one").id]}, timeout_s=1)
+        wait_until(lambda: house.task("one").attempt_state == "stopping", "it to be cancelled")
+    assert daemon.wait(60) == -signal.SIGKILL
+    house.start_daemon()
+    house.wait_final()
+    house.ok("clean", "--yes", "--ignored")
+    assert git(house.repo, "worktree", "list", "--porcelain").count("worktree ") == 1
+    assert mounted_below(house.home.root) == []
+    house.ok("snapshot", "rm", *KINDS)

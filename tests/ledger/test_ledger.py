@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.crew import Attempt, Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
-from supervisor.core.errors import LedgerError, StaleEpoch
+from supervisor.core.errors import LedgerError, Refused, StaleEpoch
 from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, End, TaskState
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.rows import AttemptRow
@@ -71,6 +71,19 @@ def test_a_submission_is_there_whole_or_not_at_all(ledger: Ledger, path: Path) -
         ledger.submit(submission("b", key="other", project="ba9876543210", root="/caf\udce9"), "0731-bbbb")
     assert rows(path, "SELECT count(*) AS n FROM project") == [{"n": 1}]
     assert [row["id"] for row in rows(path, "SELECT id FROM task")] == [A]
+
+
+def test_an_environment_is_open_once_at_a_time(ledger: Ledger, path: Path) -> None:
+    named = spec("a", environment="review")
+    ledger.submit(submission(named, key="k"), RUN)
+    with pytest.raises(Refused) as caught:
+        ledger.submit(submission("b", spec("c", environment="review"), key="other"), "0731-bbbb")
+    assert caught.value.line() == f"cannot open review: {A} is waiting in it; kept: it as it was; next: nightcrew attach {A}"
+    assert [row["id"] for row in rows(path, "SELECT id FROM run")] == [RUN], "nothing of it is written"
+    assert ledger.submit(submission(named, key="k"), "0731-bbbb") == (RUN, False), "the same key is still the same run"
+    ledger.submit(submission(named, key="elsewhere", project="ba9876543210"), "0731-cccc")
+    ledger.commit([SetState(A, TaskState.CANCELLED, "")])
+    assert ledger.submit(submission(named, key="later"), "0731-dddd") == ("0731-dddd", True)
 
 
 # Commands, and their fence -----------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Visible:
 def follow(env: Environment, template: Template) -> None:
     """Bring files and index from the template's commit to that of the environment; only files that differ are touched."""
     if template.base != env.base:
-        env.repo.git.run(env.place, "read-tree", "-m", "-u", template.base, env.base, deadline_s=BULK_S)
+        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=BULK_S)
 
 
 def rewrite(env: Environment, template: Template, top: Path) -> None:
