@@ -93,7 +93,7 @@ def find(place: Place) -> Record | None:
 
 
 def answers(place: Place) -> bool:
-    """Whether the zygote serves its clients: one that was stopped, or hangs, does not. Blocks for 5 s then; otherwise for less than 1 ms."""
+    """Whether the zygote serves its clients: one that was stopped, or hangs, does not. Blocks for 5 s then, else usually less than 1 ms."""
     with socket.socket(socket.AF_UNIX, wire.KIND) as caller:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # `settimeout` would make `connect` fail at once where others wait
             caller.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", _ANSWER_S, 0))
@@ -113,6 +113,7 @@ def stop(place: Place) -> bool:
     record = find(place)
     if record is not None:
         processes.send(record.identity, signal.SIGTERM)
+        processes.send(record.identity, signal.SIGCONT)  # one that was stopped ends now, too
         deadline = time.monotonic() + _END_S
         while processes.alive(record.identity) and time.monotonic() < deadline:
             time.sleep(_POLL_S)

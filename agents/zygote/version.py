@@ -31,5 +31,5 @@ def _files(root: str) -> Iterator[tuple[str, int, int]]:
             for name in names:
                 if name.endswith(".py"):
                     with contextlib.suppress(FileNotFoundError):
-                        seen = os.stat(f"{folder}/{name}")
+                        seen = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for every warm start; a Path of each costs more than the look
                         yield f"{folder}/{name}".removeprefix(root), seen.st_size, seen.st_mtime_ns

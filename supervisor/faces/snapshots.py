@@ -94,7 +94,7 @@ def page(row: Snapshot, changed: Sequence[str], taken: Measured, now: float) -> 
         *((("lock files", ", ".join(map(one_line, row.digests))),) if row.digests else ()),
         ("took", f"{row.setup_s:.1f} s to set up, {row.freeze_s:.2f} s to freeze"),
         ("disk", _bytes(row.disk)),
-        ("used by", f"{row.uses} environments now; last {_ago(row.used, now)}"),
+        ("used by", f"environments now: {row.uses}; last {_ago(row.used, now)}"),
         *((("starts in", f"{taken.fork_s:.2f} s, the median of {taken.attempts}"),) if taken.fork_s is not None else ()),
         *(("changed", one_line(why)) for why in changed),
     ]

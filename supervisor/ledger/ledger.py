@@ -74,7 +74,7 @@ class Ledger:
             if found is not None:
                 return str(found["id"]), False
             for environment in {task.environment for task in submission.spec.tasks if task.environment}:
-                self._refuse_open(submission.project, environment)
+                self.refuse_open(submission.project, environment)
             now = self._wall()
             self._know_project(submission.project, submission.root, submission.common_dir)
             spec, env = submission.spec, json.dumps(dict(submission.env))
@@ -86,7 +86,8 @@ class Ledger:
             self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
         return run, True
 
-    def _refuse_open(self, project: str, environment: str) -> None:
+    def refuse_open(self, project: str, environment: str) -> None:
+        """Raises Refused while an unfinished task of the project has the environment of that name."""
         found = self._db.execute(
             f"""SELECT id, state FROM task WHERE state IN ({_OPEN}) AND project = ?
                 AND json_extract(spec, '$.environment') = ?""",  # noqa: S608 - our own states

@@ -92,7 +92,7 @@ def test_ls_of_an_empty_house_tells_the_next_step(house: House) -> None:
 
 def test_show_says_what_it_is_made_of_and_what_it_came_to(shelf: House) -> None:
     page = shelf.ok("snapshot", "show", "deps")
-    for text in (SETUP, VERIFY, "uv.lock", "2 environments now", "the median of 2"):
+    for text in (SETUP, VERIFY, "uv.lock", "environments now: 2", "the median of 2"):
         assert text in page, page
     shape = json.loads(shelf.ok("snapshot", "show", "deps", "--json"))
     assert (shape["changed"], shape["attempts"]) == ([], 2) and shape["fork_s"] > 0 and shape["work_s"] >= 0.2

@@ -100,3 +100,12 @@ def test_where_that_is_gone_it_is_made_again_of_the_same_commands_and_of_no_othe
     assert not (tmp_path / "ran").exists() and len(house.tasks()) == 1
     house.ok("snapshot", "create", "deps")
     fork(house, "--reopen", "review", "--", "true")
+
+
+def test_a_name_that_is_open_is_not_opened_by_a_retry(house: House) -> None:
+    create(house)
+    fork(house, "deps", "--as", "review", "--", "true")
+    first = house.task("review").id
+    house.ok("fork", "--reopen", "review", "--", "sleep", "600")
+    refused = house.run("retry", first)
+    assert refused.returncode == 6 and "review" in refused.stderr and f"nightcrew attach {house.task('review').id}" in refused.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -101,6 +102,39 @@ def test_a_supervisor_finds_the_zygote_of_the_one_before(house: House) -> None:
     house.ok("add", "-f", "--snapshot", "warm", "--id", "two", *python("tell.py"))
     assert house.ok("logs", "two") == "warm two.1\n"
     assert zygote.find(place(house)) == before != None  # noqa: E711 - both: there is one, and it is the same
+
+
+@pytest.mark.parametrize("older", [{"program": "older"}, {}], ids=["another", "unknown"])
+def test_a_zygote_of_an_older_program_is_replaced(house: House, older: dict[str, str]) -> None:
+    """After an upgrade tasks that start warm run what those run that start cold."""
+    daemon = house.start_daemon()
+    house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py"))
+    before = zygote.find(place(house))
+    assert before is not None and before.program == zygote.program()
+    daemon.kill()
+    daemon.wait()
+    shape = json.loads(place(house).record.read_text())
+    del shape["program"]
+    place(house).record.write_text(json.dumps(shape | older))
+    house.start_daemon()
+    house.ok("add", "-f", "--snapshot", "warm", "--id", "two", *python("tell.py"))
+    assert house.ok("logs", "two") == "warm two.1\n"
+    after = zygote.find(place(house))
+    assert after is not None and after.identity != before.identity and after.program == zygote.program()
+
+
+def test_a_zygote_that_was_stopped_is_replaced(house: House) -> None:
+    house.start_daemon()
+    house.ok("snapshot", "create", "warm")
+    before = zygote.find(place(house))
+    assert before is not None
+    os.kill(before.identity.pid, signal.SIGSTOP)
+    try:
+        house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py"))
+        assert house.ok("logs", "one") == "warm one.1\n"
+        assert not processes.alive(before.identity)
+    finally:
+        kill(before.identity.pid)
 
 
 def test_an_agent_outlives_supervisor_and_zygote_and_is_recorded_once(house: House) -> None:

@@ -40,3 +40,6 @@ def _check(loop: Loop, name: str, asked: set[str]) -> None:
         state = loop.ledger.task(need, 0.0).state
         if state in FINAL and state is not TaskState.DONE:
             raise Refused("cannot retry", on=name, why=f"it comes after {need}, which is {state}", hint=f"nightcrew retry {need}")
+    row = loop.ledger.launch_row(name)
+    if row.spec.environment:
+        loop.ledger.refuse_open(row.project, row.spec.environment)
