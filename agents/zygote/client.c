@@ -141,9 +141,13 @@ static const char *first_answer(int zygote) {
 
 int main(int argc, char **argv) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (argc < 4 || strlen(argv[1]) >= sizeof address.sun_path) {
+    if (argc < 4) {
         dprintf(2, "nightcrew: usage: client SOCKET COLD_COMMAND ATTEMPT_DIR\n");
         return USAGE;
+    }
+    if (strlen(argv[1]) >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        start_cold("the warm process does not answer: ", reason(), 0, argv);
     }
     strcpy(address.sun_path, argv[1]);
     int zygote = socket(AF_UNIX, KIND, 0);

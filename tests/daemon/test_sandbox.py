@@ -215,15 +215,16 @@ def test_a_host_without_a_sandbox_is_told_of_loudly_and_refuses_what_is_asked(po
 
 TERMINAL = """
 import os, signal, sys, time
+out = os.environ["NIGHTCREW_OUT"]
 
 def size(*_):
-    with open("size.new", "w") as file:
+    with open(f"{out}/size.new", "w") as file:
         file.write("{0.columns}x{0.lines}".format(os.get_terminal_size(0)))
-    os.rename("size.new", "size")
+    os.rename(f"{out}/size.new", f"{out}/size")
 
 signal.signal(signal.SIGWINCH, size)
 open("/dev/tty").close()
-with open("began", "w") as file:
+with open(f"{out}/began", "w") as file:
     file.write("warm" if "colorsys" in sys.modules else "cold")
 size()
 try:
@@ -243,8 +244,8 @@ def test_a_confined_agent_has_its_terminal_ctrl_c_and_resizes(house: House, work
     house.start_daemon()
     start = {"snapshot": snapshot} if snapshot else {}
     house.ok("run", "-d", house.plan(shell_task("agent", [sys.executable, "agent.py"], kind="terminal", sandbox=1, **start)))
-    wait_until(lambda: (where := house.task("agent").worktree) and Path(where, "size").exists(), "it to begin")
-    where = Path(str(house.task("agent").worktree))
+    where = house.home.attempt(house.task("agent").id, 1) / "out"
+    wait_until((where / "size").exists, "it to begin")
     assert (where / "began").read_text() == (snapshot or "cold")
     tmux = ["tmux", "-S", str(house.home.tmux_socket)]
     session = f"={house.task('agent').id.replace('/', '_')}_1:"

@@ -85,7 +85,7 @@ def test_when_somebody_removed_the_bare_directory_the_work_is_still_kept(rooted:
     (env.path / ".git").unlink()
     env.path.rmdir()
     done = removal.forget(env)
-    assert done.rescue is not None
+    assert done is not None and done.rescue is not None
     assert rooted.world.sh(rooted.repo.root, "cat-file", "-p", f"{done.rescue}:README") == "mine"
     assert not mounts(rooted.world.root) and not beside(env.path).exists() and not env.admin_dir.exists()
 

@@ -68,11 +68,19 @@ def test_a_signal_to_the_client_reaches_the_runner(warm: Warm, number: signal.Si
 
 
 def test_without_a_zygote_it_starts_cold_and_says_so(warm: Warm) -> None:
-    warm.place = Place(warm.lab.folder / "nobody.sock")
+    warm.place = Place(warm.place.socket.with_name("nobody"))
     attempt = warm.attempt("sh", "-c", "exit 5")
     status, said = warm.run(attempt)
     assert (status, attempt.record().code) == (5, 5)
     assert said == "nightcrew: the warm process does not answer: No such file or directory; starting cold\n"
+
+
+def test_where_no_socket_can_be_it_starts_cold_too(warm: Warm) -> None:
+    warm.place = Place(warm.lab.folder / ("x" * 108))
+    attempt = warm.attempt("sh", "-c", "exit 5")
+    status, said = warm.run(attempt)
+    assert (status, attempt.record().code) == (5, 5)
+    assert said.startswith("nightcrew: the warm process does not answer: ") and said.endswith(" too long; starting cold\n")
 
 
 def test_an_environment_too_large_to_hand_over_starts_cold(warm: Warm) -> None:
