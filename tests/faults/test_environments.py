@@ -45,7 +45,7 @@ while not os.path.exists(f"{out}/go"):
     time.sleep(0.02)
 print("colorsys" in sys.modules)
 """
-STEPS = ("launch.environment", "launch.noted", "launch.spawned", "finish.secured", "finish.session-killed")
+STEPS = ("launch.environment", "launch.spawned", "finish.secured")
 """Those that environments make different; `make soak` takes every one."""
 CHECK = "grep -q dependency .venv/module || exit 8; rm .venv/module"
 
