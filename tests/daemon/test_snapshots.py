@@ -78,7 +78,8 @@ def test_what_cannot_be_made_leaves_nothing_and_says_why(house: House, words: tu
 
 def test_what_set_up_left_running_is_ended_before_anything_is_frozen(house: House, tmp_path: Path) -> None:
     house.start_daemon()
-    house.ok("snapshot", "create", "deps", "--setup", f"{SETUP}; (setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 600') & sleep 0.2")
+    began = f"while [ ! -s {tmp_path}/pid ]; do sleep 0.02; done"
+    house.ok("snapshot", "create", "deps", "--setup", f"{SETUP}; (setsid sh -c 'echo $$ > {tmp_path}/pid; sleep 600') & {began}")
     assert processes.identity(int((tmp_path / "pid").read_text())) is None
 
 

@@ -25,7 +25,9 @@ print("warm" if "colorsys" in sys.modules else "cold", os.getcwd().rsplit("/", 1
 WAIT = """
 import os, sys, time
 print("warm" if "colorsys" in sys.modules else "cold", flush=True)
-open("pid", "w").write(str(os.getpid()))
+with open("pid.new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("pid.new", "pid")
 while not os.path.exists("go"):
     time.sleep(0.02)
 print("finished")
