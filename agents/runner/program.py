@@ -49,17 +49,12 @@ def recognise(argv: Sequence[bytes], environment: Mapping[bytes, bytes]) -> Prog
     words = _with_interpreter(argv, environment.get(b"PATH", b"")) if _is_utf8(environment) else None
     if words is None or os.path.realpath(words[0]) != os.path.realpath(sys.executable):
         return None
-    at = next((at for at, word in enumerate(words) if at and (word == "-m" or not word.startswith("-"))), len(words))
-    options = frozenset("".join(word[1:] for word in words[1:at]))
-    if "-" in words[1:at] or not options <= _HONOURED or not _starts_alike(words[0], options, environment):
+    target = _target(words)
+    if target is None or not _starts_alike(words[0], target[0], environment):
         return None
-    module = words[at : at + 1] == ["-m"]
-    at += module
-    if at >= len(words):
-        return None
-    name = words[at]
+    options, module, at = target
+    name, prefix = words[at], _prefix(words[0])
     source = b"" if module else _read_script(name)
-    prefix = _prefix(words[0])
     preloaded = None if _is_ours(prefix) else venv.matching(prefix)
     if source is None or not (preloaded or _is_ours(prefix)):
         return None
@@ -73,6 +68,17 @@ def recognise(argv: Sequence[bytes], environment: Mapping[bytes, bytes]) -> Prog
         prefix=prefix if _in_venv(words[0]) else "",
         preloaded=preloaded,
     )
+
+
+def _target(words: Sequence[str]) -> tuple[frozenset[str], bool, int] | None:
+    """The interpreter's options, whether a module follows, and the place of its name or of the script's; None when one of them is not ours
+    to honour, or nothing follows."""
+    at = next((at for at, word in enumerate(words) if at and (word == "-m" or not word.startswith("-"))), len(words))
+    options = frozenset("".join(word[1:] for word in words[1:at]))
+    module = words[at : at + 1] == ["-m"]
+    if "-" in words[1:at] or not options <= _HONOURED or at + module >= len(words):
+        return None
+    return options, module, at + module
 
 
 def _is_utf8(environment: Mapping[bytes, bytes]) -> bool:

@@ -7,12 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import uuid
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from agents import zygote
+from supervisor.core import records
 from supervisor.core.records import TAG_VARIABLE
 from supervisor.host import processes
 from tests.agents.runner.kit import Attempt, running, until
@@ -93,16 +95,17 @@ def both(warm: Warm, /, *argv: str, **changes: object) -> tuple[tuple[object, ..
     folder = warm.lab.folder / "here"
     folder.mkdir(exist_ok=True)
     core = min(os.sched_getaffinity(0))
+    tag = f"{uuid.uuid4().hex[:16]}:run/task:1"  # one for both, and nobody else's: a runner ends whoever has its tag or mark
     made: dict[str, object] = {
         "cwd": str(folder),
         "stdin": str(warm.lab.folder / "input"),
         "nice": 1,
         "cores": (core,),
-        "mark": 2**41,
+        "mark": records.mark(tag),
         **changes,
     }
     (warm.lab.folder / "input").write_text("first\nsecond\nthird\n")
-    pair = [warm.attempt(*argv, tag="1234567890123456:run/task:1", **made) for _ in range(2)]
+    pair = [warm.attempt(*argv, tag=tag, **made) for _ in range(2)]
     found = []
     for attempt, start in zip(pair, (warm.start, Attempt.start), strict=True):
         start(attempt).communicate(timeout=60)
