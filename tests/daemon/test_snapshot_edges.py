@@ -163,4 +163,4 @@ def test_files_that_only_a_sandbox_can_show_are_not_started_in_without_one(house
     house.config.write_text("sandbox = 0\n[limits]\ndisk_free_min = 0\n")
     house.start_daemon()
     wait_until(lambda: house.task("one").final, "it to end")
-    assert "README" in house.ok("logs", "one") and (house.task("one").result or {})["files"] == 1
+    assert "README" in house.ok("logs", "one") and (house.task("one").result or {})["diff"]["files"] == 1
