@@ -67,7 +67,7 @@ signal.pause()
 """
 
 
-def until(condition: Callable[[], T | None], what: str, seconds: float = 30.0) -> T:
+def until(condition: Callable[[], T | None], what: str, seconds: float = 90.0) -> T:
     """Poll until `condition` gives something true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
