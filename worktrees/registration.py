@@ -73,6 +73,12 @@ def clear(path: Path, admin: Path) -> None:
         trees.remove(path)
     with contextlib.suppress(OSError):
         path.rmdir()  # git makes the directory a moment before it records it
+    (admin / "gitdir").unlink(missing_ok=True)  # from now on the reason alone says whose it is, so that goes last
+    for entry in admin.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != "locked":
+            entry.unlink()
     shutil.rmtree(admin)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,3 +72,22 @@ def test_a_taken_name_gets_a_number_and_an_empty_one_is_taken_over(world: World)
     assert registration.add(repo, Registration(world.tmp / "other", b"three", repo.head)).name == "other"
     assert registration.find(repo, world.tmp / "b" / "tree", b"two") == second
     assert world.sh(repo.root, "worktree", "list").count("\n") == 3
+
+
+def test_a_removal_that_is_cut_off_is_never_taken_for_a_worktree_that_was_finished(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = discover(world.git, world.make())
+    path = world.tmp / "tree"
+    admin = registration.add(repo, Registration(path, b"being made", repo.head))
+    removed = shutil.rmtree
+
+    def killed(place: Path) -> None:
+        if place == admin:
+            (admin / "locked").unlink()
+            raise KeyboardInterrupt
+        removed(place)
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        registration.clear(path, admin)
+    assert registration.find(repo, path, b"being made") is None
+    assert registration.add(repo, Registration(path, b"being made", repo.head)) == admin
