@@ -12,6 +12,7 @@ from tests.support import House, git, mounted_below, wait_until
 
 SETUP = "mkdir -p .venv && echo dependency > .venv/module && echo made the dependencies"
 VERIFY = "test -f .venv/module"
+SHOW = "cat .venv/module; git status --porcelain"
 
 
 def with_dependencies(house: House) -> House:
@@ -32,6 +33,12 @@ def commit(house: House, name: str, text: str) -> str:
 def create(house: House, name: str = "deps", *more: str) -> str:
     """`nightcrew snapshot create` with a set-up that works; its id without the project."""
     return house.ok("snapshot", "create", name, "--setup", SETUP, "--verify", VERIFY, *more).strip()
+
+
+def run(house: House, command: str, *words: str, name: str = "agent") -> str:
+    """A task that starts from `deps`, to its end; what it printed."""
+    house.ok("add", "-f", "--snapshot", "deps", "--id", name, *words, command)
+    return house.ok("logs", name)
 
 
 def rows(house: House) -> list[Snapshot]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.snapshot_kit import SETUP, commit, create, place, rows, states, unmounted, with_dependencies
+from tests.daemon.snapshot_kit import SETUP, commit, create, place, rows, run, states, unmounted, with_dependencies
 from tests.gateway.kit import upstream
 from tests.support import House, git, mounted_below, wait_until
 from worktrees import templates
@@ -28,19 +28,13 @@ def house(house: House) -> House:
     return house
 
 
-def said(house: House, command: str, *words: str, name: str = "one") -> str:
-    """What a task that starts from `deps` printed."""
-    house.ok("add", "-f", "--id", name, "--snapshot", "deps", *words, command)
-    return house.ok("logs", name)
-
-
 def test_the_commit_that_it_was_made_at_may_be_gone(house: House) -> None:
     create(house)
     (house.repo / "README").write_text("amended\n")
     git(house.repo, "commit", "-q", "-a", "--amend", "-m", "amended")
     git(house.repo, "reflog", "expire", "--expire=now", "--all")
     git(house.repo, "gc", "-q", "--prune=now")
-    assert said(house, "cat README .venv/module; git status --porcelain") == "amended\ndependency\n"
+    assert run(house, "cat README .venv/module; git status --porcelain") == "amended\ndependency\n"
 
 
 def test_on_a_commit_that_does_not_ignore_them_dependencies_are_no_work(house: House) -> None:
@@ -49,8 +43,8 @@ def test_on_a_commit_that_does_not_ignore_them_dependencies_are_no_work(house: H
     old = git(house.repo, "rev-parse", "HEAD")
     commit(house, ".gitignore", ".venv/\n")
     create(house)
-    said(house, "test -f .venv/module", "--base", old)
-    assert (house.task("one").result or {})["commits"] == 0
+    run(house, "test -f .venv/module", "--base", old)
+    assert (house.task("agent").result or {})["commits"] == 0
 
 
 def test_what_keeps_it_from_beginning_fails_it_and_is_not_for_ever(house: House) -> None:
@@ -76,7 +70,7 @@ def test_the_state_directory_may_be_a_link(tmp_path: Path, repo: Path) -> None:
     try:
         house.start_daemon()
         house.ok("snapshot", "create", "deps", "--setup", "mkdir -p .venv && pwd > .venv/where")
-        here, there = said(house, "pwd; cat .venv/where").split()
+        here, there = run(house, "pwd; cat .venv/where").split()
         assert here == there
     finally:
         house.reap()
@@ -98,7 +92,7 @@ def test_a_copied_file_that_changed_is_copied_again(house: House) -> None:
     commit(house, "nightcrew.toml", '[snapshot.deps]\ncopy = [".env.local"]\n')
     for text in ("old\n", "new\n"):
         (house.repo / ".env.local").write_text(text)
-        assert said(house, "cat .env.local", name=text.strip()) == text
+        assert run(house, "cat .env.local", name=text.strip()) == text
     assert states(house) == ["ready", "stale"] and rows(house)[1].reason == ".env.local changed"
 
 
@@ -117,14 +111,14 @@ def test_the_cores_of_a_snapshot_are_those_of_its_tasks(house: House) -> None:
         pytest.skip("one core is all there is")
     (house.repo / "tell.py").write_text("import os\nprint(len(os.sched_getaffinity(0)))\n")
     commit(house, "nightcrew.toml", '[snapshot.deps]\nkind = "memory"\npreload = ["colorsys"]\ncores = 1\n')
-    house.ok("add", "-f", "--id", "one", "--snapshot", "deps", "--", sys.executable, "tell.py")
-    assert house.ok("logs", "one") == "1\n"
+    house.ok("add", "-f", "--id", "agent", "--snapshot", "deps", "--", sys.executable, "tell.py")
+    assert house.ok("logs", "agent") == "1\n"
 
 
 def test_a_worktree_of_which_somebody_removed_everything_holds_it_no_longer(house: House) -> None:
     create(house)
-    said(house, "true")
-    where = Path(house.task("one").worktree or "")
+    run(house, "true")
+    where = Path(house.task("agent").worktree or "")
     unmounted(house)
     for left in (where, beside(where)):
         shutil.rmtree(left, ignore_errors=True)
@@ -158,9 +152,9 @@ def test_files_that_only_a_sandbox_can_show_are_not_started_in_without_one(house
     create(house)
     house.ok("down")
     dying = house.start_daemon(die_at="launch.noted")
-    house.run("add", "--id", "one", "--snapshot", "deps", "ls; echo work > work")
+    house.run("add", "--id", "agent", "--snapshot", "deps", "ls; echo work > work")
     dying.wait(60)
     house.config.write_text("sandbox = 0\n[limits]\ndisk_free_min = 0\n")
     house.start_daemon()
-    wait_until(lambda: house.task("one").final, "it to end")
-    assert "README" in house.ok("logs", "one") and (house.task("one").result or {})["diff"]["files"] == 1
+    wait_until(lambda: house.task("agent").final, "it to end")
+    assert "README" in house.ok("logs", "agent") and (house.task("agent").result or {})["diff"]["files"] == 1

@@ -10,29 +10,23 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.snapshot_kit import (
+    SHOW,
     commit,
     create,
     files_of_snapshots,
     place,
     rows,
+    run,
     states,
     unmounted,
     with_dependencies,
 )
 from tests.support import House, git, mounted_below, plan_of, shell_task, wait_until
 
-SHOW = "cat .venv/module; git status --porcelain"
-
 
 @pytest.fixture
 def house(house: House) -> House:
     return with_dependencies(house)
-
-
-def run(house: House, command: str, *words: str, name: str = "agent") -> str:
-    """A task that starts from `deps`, to its end; what it printed."""
-    house.ok("add", "-f", "--snapshot", "deps", "--id", name, *words, command)
-    return house.ok("logs", name)
 
 
 # Lent -----------------------------------------------------------------------------------------------------------------------------

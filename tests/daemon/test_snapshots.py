@@ -13,28 +13,22 @@ from supervisor.host import processes
 from tests.cli.terminal import COMMAND
 from tests.daemon.snapshot_kit import (
     SETUP,
+    SHOW,
     assert_nothing_left,
     commit,
     create,
     files_of_snapshots,
     rows,
+    run,
     states,
     with_dependencies,
 )
 from tests.support import House, git, wait_until
 
-SHOW = "cat .venv/module; git status --porcelain"
-
 
 @pytest.fixture
 def house(house: House) -> House:
     return with_dependencies(house)
-
-
-def run(house: House, command: str, *words: str, name: str = "agent") -> str:
-    """A task that starts from `deps`, to its end; what it printed."""
-    house.ok("add", "-f", "--snapshot", "deps", "--id", name, *words, command)
-    return house.ok("logs", name)
 
 
 # Made -----------------------------------------------------------------------------------------------------------------------------
