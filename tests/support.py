@@ -222,9 +222,14 @@ def _environ(pid: int) -> bytes:
         return b""
 
 
-def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
+def signal_if_there(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Signal a process of the test that may end by itself at any moment."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
+
+
+def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
+    signal_if_there(pid)
     if child is not None:
         child.wait()
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agents import zygote
@@ -22,6 +22,7 @@ from supervisor.host.paths import Home
 FILES = 500
 _WORDS = ("agent", "branch", "commit", "epoch", "fence", "hook", "journal", "kernel", "ledger", "merge", "pane", "queue", "runner", "tree")
 _KILL_S = 10.0
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GIT_ENV = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -33,23 +34,40 @@ _GIT_ENV = {
 def by_hand(argv: Sequence[str], cwd: Path) -> None:
     """Run a command as a script would, but with nobody's git configuration. Raises ToolFailed with its last words."""
     own = {name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "TMUX"))}
-    process = subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env=own | _GIT_ENV,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
+    process = None
     try:
+        with _stops_wait():  # a stop inside Popen would leave a child that nobody knows
+            process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=own | _GIT_ENV,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                process_group=0,
+            )
         _, said = process.communicate()
     except BaseException:  # interrupted: git's own children would go on writing files
-        _end_group(process)
+        if process is not None:
+            _end_group(process)
         raise
     if process.returncode != 0:
         raise ToolFailed(f"{argv[0]} failed", on=" ".join(argv[1:3]), why=said.strip().rpartition("\n")[2])
+
+
+@contextlib.contextmanager
+def _stops_wait() -> Iterator[None]:
+    """Signals that end a benchmark are handled when the block is over."""
+    came: list[int] = []
+    before = {stop: signal.signal(stop, lambda number, _: came.append(number)) for stop in _STOPS}
+    try:
+        yield
+    finally:
+        for stop, handler in before.items():
+            signal.signal(stop, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

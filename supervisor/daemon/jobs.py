@@ -88,7 +88,7 @@ class Jobs:
                 ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, self._ledger.needs(task))
                 known["tier"] = ordered.tier
             finally:
-                self._ledger.note(task, epoch, **known)
+                self._ledger.note(task, epoch, durable=True, **known)  # where to look for the work of an agent that a power cut ended
             failpoint("launch.noted")
             if ordered.limits:
                 self._ledger.journal(task, epoch, "limits", {"why": ordered.limits})
@@ -115,7 +115,7 @@ class Jobs:
         before = self._ledger.attempt(task, epoch)
         interrupted = before.snapshot if before is not None else None
         lent = self._snapshots.lend(row.project, row.spec.snapshot, interrupted, row.spec.snapshot_id)
-        self._ledger.note(task, epoch, snapshot=lent.id)
+        self._ledger.lent(task, epoch, lent.id)
         try:
             return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent), lent, port)
         except DiskFull:

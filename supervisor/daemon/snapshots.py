@@ -207,7 +207,6 @@ class SnapshotDesk:
         rows = [row for row in self._ledger.snapshots.all(project) if row.spec.name == name]
         lent = chosen(rows, *noted)
         if lent is not None and (lent.state is SnapshotState.READY or (lent.id in noted and lent.state in WHOLE)):
-            self._ledger.snapshots.used(lent.id)
             return lent
         why = f"it is {rows[0].state}{f': {rows[0].reason}' if rows[0].reason else ''}" if rows else "there is none of this name"
         raise Refused("cannot start from the snapshot", on=name, why=why, kept="the task", hint=f"nightcrew snapshot create {name}")

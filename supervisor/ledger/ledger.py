@@ -57,9 +57,9 @@ class Ledger:
         self._db.close()
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, *, durable: bool = True) -> Iterator[None]:
         store.check_same_file(self._path, self._file)
-        with store.transaction(self._db, self._path):
+        with store.transaction(self._db, self._path, durable=durable):
             yield
 
     # Submissions -----------------------------------------------------------------------------------------------------------------
@@ -348,17 +348,26 @@ class Ledger:
 
     # Facts that no decision depends on ------------------------------------------------------------------------------------------------
 
-    def note(self, task: str, epoch: int, **facts: str | int | float | None) -> None:
-        """Record what became known of an attempt (column names as keywords). Not fenced: these are facts, not states."""
+    def note(self, task: str, epoch: int, *, durable: bool = False, **facts: str | int | float | None) -> None:
+        """Record what became known of an attempt (column names as keywords). Not fenced: these are facts, not states.
+
+        It outlives a power cut with the next decision that is committed; when `durable`, before this returns.
+        """
         unknown = facts.keys() - {
             "worktree", "admin_dir", "branch", "base_oid", "session_id", "pane_id", "server_pid", "rescue_oid", "result", "removed",
-            "snapshot", "layers", "tier", "port", "suspended",
+            "layers", "tier", "port", "suspended",
         }  # fmt: skip
         if unknown:
             raise ValueError(f"no such fact: {sorted(unknown)}")
         names = ", ".join(f"{name} = ?" for name in facts)
-        with self._writing():
+        with self._writing(durable=durable):
             self._db.execute(f"UPDATE attempt SET {names} WHERE task = ? AND epoch = ?", (*facts.values(), task, epoch))  # noqa: S608 - checked above
+
+    def lent(self, task: str, epoch: int, snapshot: str) -> None:
+        """An attempt is about to be made from a snapshot, which nobody may remove from now on. As durable as a note."""
+        with self._writing(durable=False):
+            self._db.execute("UPDATE attempt SET snapshot = ? WHERE task = ? AND epoch = ?", (snapshot, task, epoch))
+            self._db.execute("UPDATE snapshot SET used = ? WHERE id = ?", (self._wall(), snapshot))
 
     def release(self, task: str, epoch: int) -> None:
         """The session of an ended attempt is gone. Idempotent."""

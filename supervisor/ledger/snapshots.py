@@ -123,11 +123,6 @@ class Snapshots:
         with self._desk.writing():
             self._desk.db.execute("UPDATE snapshot SET run = '' WHERE id = ?", (snapshot,))
 
-    def used(self, snapshot: str) -> None:
-        """An environment was made from it now."""
-        with self._desk.writing():
-            self._desk.db.execute("UPDATE snapshot SET used = ? WHERE id = ?", (self._desk.wall(), snapshot))
-
     def remove(self, snapshot: str, why: str) -> None:
         """Forget a snapshot, before its files are taken away. Idempotent.
 

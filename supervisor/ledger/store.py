@@ -184,17 +184,24 @@ def connect_readonly(path: Path, *, book: Book = LEDGER) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def transaction(db: sqlite3.Connection, path: Path, *, book: Book = LEDGER) -> Iterator[None]:
-    """All or nothing, durable at exit. Raises DiskFull or LedgerError with nothing changed."""
+def transaction(db: sqlite3.Connection, path: Path, *, book: Book = LEDGER, durable: bool = True) -> Iterator[None]:
+    """All or nothing. At exit it outlives any crash of ours and, when `durable`, a power cut; else it outlives one together with the next
+    transaction that is durable, never without those before it. Raises DiskFull or LedgerError with nothing changed."""
     with explained(path, book):
-        db.execute("BEGIN IMMEDIATE")
+        if not durable:
+            db.execute("PRAGMA synchronous=NORMAL")  # in WAL mode a commit then waits for no disk, and a cut keeps a prefix of the commits
         try:
-            yield
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        finally:
+            if not durable:
+                db.execute("PRAGMA synchronous=FULL")
 
 
 @contextlib.contextmanager

@@ -92,6 +92,23 @@ def test_a_failing_tool_is_named(tmp_path: Path) -> None:
         by_hand(["git", "rev-parse", "--verify", "nothing"], tmp_path)
 
 
+def test_a_stop_in_the_middle_of_starting_a_tool_leaves_no_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Popen itself is interrupted: the tool runs, and nobody has its number yet."""
+    began: list[int] = []
+
+    class Stopped(subprocess.Popen[str]):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            began.append(self.pid)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Stopped)
+    with pytest.raises(KeyboardInterrupt):
+        by_hand(["sleep", "600"], tmp_path)
+    assert not [pid for pid in began if Path(f"/proc/{pid}").exists()]
+    assert began
+
+
 def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
     argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "bench", "spawn", "--json", "--quick", "--dir", str(tmp_path)]
     with (tmp_path / "said").open("wb") as said:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,16 +165,14 @@ def test_one_that_dies_is_reported_with_its_reason_and_the_others_are_too(house:
     house.start_daemon()
     house.config.write_text("slots = 1\nsandbox = 0\n[limits]\ndisk_free_min = 0\n")
     house.ok("analyze", str(flawed), "--detach")
-    wait_until(lambda: house.state("structure") in ("running", "done"), "the last analyst to begin")
-    house.ok("kill", house.task("structure").id)
+    house.ok("kill", house.task("structure").id)  # the last one, which waits for the others
     house.wait_final()
+    assert house.state("structure") == "cancelled"
     report = json.loads(house.ok("report", "--json", cwd=flawed))
     states = {one["name"]: one["state"] for one in report["summary"]["perspectives"]}
-    if house.state("structure") == "cancelled":
-        assert states["structure"] == "failed" and report["run"]["state"] == "failed"
-        assert report["summary"]["failed"][0]["reason"]
-        assert report["summary"]["actions"][0].startswith(f"Run {house.task('structure').id} again")
-    assert {name for name, state in states.items() if state == "done"} >= {"security", "complexity", "docstrings", "tests"}
+    assert states.pop("structure") == "failed" and set(states.values()) == {"done"} and report["run"]["state"] == "failed"
+    assert "cancelled" in report["summary"]["failed"][0]["reason"]
+    assert report["summary"]["actions"][0].endswith(f"Run again: nightcrew retry {house.task('structure').id}")
     assert report["summary"]["health"] is not None
 
 
@@ -182,7 +181,8 @@ def test_one_that_takes_too_long_is_ended_and_fails_alone(house: House, tmp_path
     report = analyze(house, repo, "--timeout", "1s", "--agents", "security,tests", code=1)
     security, _tests = report["summary"]["perspectives"]
     assert (security["state"], report["run"]["state"]) == ("failed", "failed")
-    assert "stopped after 1 s" in security["reason"] or "within 0.9 s" in security["reason"], security["reason"]
+    # Whoever notices first: the runner, the analyst, or the command below it.
+    assert re.search(r"stopped after 1 s|(within|no answer in) 0\.\d s", security["reason"]), security["reason"]
     assert house.tagged() == []
 
 

@@ -78,7 +78,8 @@ def _snapshots(ledger: Ledger, task: str) -> None:
             built = Built('{"lower": "/s"}', 90.5, 2.25, 2**20) if event == "verified" else None
             made = ledger.snapshots.step(made.id, made.epoch, event, "" if built else "uv.lock changed", built)
         if name == "ready":
-            ledger.note(task, 1, snapshot=made.id, layers='{"backend": "overlay"}', tier=2, port=20_010)
+            ledger.lent(task, 1, made.id)
+            ledger.note(task, 1, layers='{"backend": "overlay"}', tier=2, port=20_010)
 
 
 def dump(path: Path) -> Iterator[str]:

@@ -26,7 +26,7 @@ from supervisor.host.sandbox import probing
 from tests.daemon.snapshot_kit import commit, files_of_snapshots, rows
 from tests.faults.checker import Evidence
 from tests.faults.test_kill import kill_a_runner, kill_daemon, kill_tmux
-from tests.support import House, git, mounted_below, plan_of, shell_task, wait_until
+from tests.support import House, git, mounted_below, plan_of, shell_task, signal_if_there, wait_until
 
 SNAPSHOTS = """
 [snapshot.files]
@@ -107,8 +107,7 @@ def kill_a_zygote(house: House, chance: random.Random) -> bool:
     living = [found for row in rows(house) if (found := zygote.find(zygotes.place_of(house.home, row.id))) is not None]
     if not living:
         return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(chance.choice(living).identity.pid, signal.SIGKILL)
+    signal_if_there(chance.choice(living).identity.pid)
     return True
 
 

@@ -15,7 +15,7 @@ import pytest
 from supervisor.core import records
 from supervisor.host.failpoint import FAILPOINTS
 from tests.faults.checker import Evidence
-from tests.support import House, plan_of, wait_until
+from tests.support import House, plan_of, signal_if_there, wait_until
 
 Weapon = Callable[[House, random.Random], bool]
 
@@ -136,8 +136,7 @@ def kill_a_runner(house: House, chance: random.Random) -> bool:
             live.append(started.identity.pid)
     if not live:
         return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(chance.choice(live), signal.SIGKILL)
+    signal_if_there(chance.choice(live))
     return True
 
 

@@ -35,7 +35,8 @@ def forked(ledger: Ledger, made: Snapshot) -> tuple[str, int]:
     """An attempt that runs in an environment of `made`."""
     (task,) = submit(ledger, "a")
     ledger.commit([Start(task, 1, "")])
-    ledger.note(task, 1, snapshot=made.id, layers="{}", tier=1)
+    ledger.lent(task, 1, made.id)
+    ledger.note(task, 1, layers="{}", tier=1)
     return task, 1
 
 
@@ -136,10 +137,11 @@ def test_what_a_run_made_stays_once_a_person_named_it(ledger: Ledger, wall: Wall
 
 
 def test_when_it_was_used_is_kept(ledger: Ledger, wall: Wall) -> None:
-    made = ready(ledger)
+    made, (task,) = ready(ledger), submit(ledger, "a")
+    ledger.commit([Start(task, 1, "")])
     wall.now += 60
-    ledger.snapshots.used(made.id)
-    assert ledger.snapshots.all()[0].used == wall.now
+    ledger.lent(task, 1, made.id)
+    assert (ledger.snapshots.all()[0].used, ledger.snapshots.all()[0].uses) == (wall.now, 1)
 
 
 def test_builds_of_a_dead_supervisor_are_found_once(path: Path, wall: Wall) -> None:

@@ -53,6 +53,18 @@ def test_a_new_ledger_is_private_durable_and_without_leftovers(path: Path) -> No
         pass
 
 
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_commit_waits_for_the_disk_unless_it_need_not_and_the_next_one_does_again(path: Path, durable: bool, fails: bool) -> None:
+    with contextlib.closing(store.connect(path)) as db:
+        with contextlib.suppress(ZeroDivisionError), store.transaction(db, path, durable=durable):
+            assert db.execute("PRAGMA synchronous").fetchone()[0] == (2 if durable else 1)
+            db.execute("INSERT INTO project VALUES ('p', '/', '/.git', 1.0)")
+            assert 1 // (not fails)
+        assert db.execute("PRAGMA synchronous").fetchone()[0] == 2
+        assert db.execute("SELECT count(*) FROM project").fetchone()[0] == (not fails)
+
+
 def test_no_ledger_is_made_by_looking(path: Path) -> None:
     assert "no ledger" in refusal(store.connect_readonly, path).line()
     assert "no ledger" in refusal(lambda where: store.connect(where, create=False), path).line()

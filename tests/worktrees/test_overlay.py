@@ -98,6 +98,15 @@ def test_a_tree_is_not_deleted_through_a_mount(rooted: Workshop) -> None:
     assert (env.path / "README").exists()
 
 
+def test_what_vanishes_while_a_tree_is_deleted_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "top" / "inner").mkdir(parents=True)
+    (tmp_path / "top" / "file").write_text("x")
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda where: ["just gone", *listed(where)])
+    trees.remove(tmp_path / "top")
+    assert not (tmp_path / "top").exists()
+
+
 def test_modes_and_links_do_not_stop_the_deletion_and_depth_does_it_cleanly(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("x")
     top = tmp_path / "top"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -65,7 +66,8 @@ def write_protect(top: Path) -> None:
 
 
 def remove(top: Path) -> None:
-    """Delete the tree at `top`, whatever modes its directories have; a link is deleted, never followed. Absent is fine.
+    """Delete the tree at `top`, whatever modes its directories have; a link is deleted, never followed. What is absent, or vanishes
+    meanwhile, is fine.
 
     Nothing is deleted on another file system: OSError when one is mounted at `top` or inside, and what was not reached stays.
     """
@@ -81,18 +83,19 @@ def remove(top: Path) -> None:
 
 
 def _remove(parent: int, name: str, device: int) -> None:
-    seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    if not stat.S_ISDIR(seen.st_mode):
-        os.unlink(name, dir_fd=parent)
-        return
-    if seen.st_dev != device:
-        raise OSError(errno.EXDEV, "another file system is mounted there", name)
-    if stat.S_IMODE(seen.st_mode) & 0o700 != 0o700:  # overlayfs keeps its work directory at mode 0
-        os.chmod(name, 0o700, dir_fd=parent)
-    here = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
-        for inner in os.listdir(here):  # noqa: PTH208 - a handle has no path
-            _remove(here, inner, device)
-    finally:
-        os.close(here)
-    os.rmdir(name, dir_fd=parent)
+    with contextlib.suppress(FileNotFoundError):  # somebody else removed it meanwhile
+        seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISDIR(seen.st_mode):
+            os.unlink(name, dir_fd=parent)
+            return
+        if seen.st_dev != device:
+            raise OSError(errno.EXDEV, "another file system is mounted there", name)
+        if stat.S_IMODE(seen.st_mode) & 0o700 != 0o700:  # overlayfs keeps its work directory at mode 0
+            os.chmod(name, 0o700, dir_fd=parent)
+        here = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            for inner in os.listdir(here):  # noqa: PTH208 - a handle has no path
+                _remove(here, inner, device)
+        finally:
+            os.close(here)
+        os.rmdir(name, dir_fd=parent)

@@ -14,7 +14,7 @@ import pytest
 from supervisor.core.sandbox import Tier
 from supervisor.host.sandbox import places
 from tests.host.sandbox.kit import PYTHON, Box, children, living
-from tests.support import git, wait_until
+from tests.support import git, signal_if_there, wait_until
 
 ASK = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(32).decode())"
 
@@ -130,7 +130,7 @@ def test_nobody_inside_outlives_who_waits_outside(box: Box, victim: str) -> None
         wait_until(lambda: not any(map(_lives, below)), "everything inside to end", 10)
     finally:
         for pid in [top.pid, *filter(_lives, below)]:
-            os.kill(pid, signal.SIGKILL)
+            signal_if_there(pid)
         top.wait()
 
 
@@ -139,7 +139,7 @@ def test_a_polite_stop_of_the_whole_tree_leaves_the_agent_its_grace(box: Box) ->
         assert agent.stdout is not None
         agent.stdout.readline()
         for pid in [agent.pid, *children(agent.pid)]:
-            os.kill(pid, signal.SIGTERM)
+            signal_if_there(pid, signal.SIGTERM)
         assert agent.stdout.read() == b"saved\n"
         assert agent.wait() == 5
 
