@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from agents.tmux import ServerGone, Tmux
 from supervisor.daemon import gateway_process, lock, zygotes
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
+from tests import warm
 
 GIT_IDENTITY = {
     "GIT_AUTHOR_NAME": "A. Developer",
@@ -75,17 +75,7 @@ class House:
         self, *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout_s: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """`nightcrew ARGS` in the repository."""
-        return subprocess.run(
-            [sys.executable, "-I", "-m", "supervisor.cli.main", *args],
-            cwd=cwd or self.repo,
-            env={**self.env, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=timeout_s,
-            check=False,
-        )
+        return warm.run(args, cwd or self.repo, {**self.env, **(env or {})}, timeout_s)
 
     def ok(self, *args: str, **options: object) -> str:
         """`run`, which must succeed; its stdout."""
@@ -99,15 +89,7 @@ class House:
         """The supervisor in the foreground, as this test's child."""
         environment = {**self.env, **({"NIGHTCREW_DIE_AT": die_at} if die_at else {}), **(env or {})}
         with self._log.open("ab") as log:
-            daemon = subprocess.Popen(
-                [sys.executable, "-I", "-m", "supervisor.cli.main", "up"],
-                cwd=self.repo,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            daemon = warm.start(("up",), self.repo, environment, log, log, session=True)
         self._daemons.append(daemon)
         if wait:
             wait_until(lambda: daemon.poll() is not None or self.ready(), "the daemon to be ready")

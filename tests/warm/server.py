@@ -1,0 +1,84 @@
+"""Imports nightcrew once and forks it as often as the other end of the socket (a handle, its first argument) asks. Ends with that."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+from agents.runner import warm
+
+_PACKAGES = ("supervisor", "agents", "worktrees")
+_MAIN = "supervisor.cli.main"  # what `-m` runs must not be imported already
+
+
+def main() -> None:
+    for package in _PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if module.name != _MAIN and not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    import multiprocessing.pool  # noqa: F401
+
+    sys.modules.pop(_MAIN, None)
+    gc.collect()
+    gc.freeze()
+    warm.prepare()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as asker:
+        while True:
+            word, handles, _, _ = socket.recv_fds(asker, 1, 8)
+            if not word:
+                return
+            with open(handles[0], "rb") as paper:
+                paper.seek(0)
+                order = json.load(paper)
+            try:
+                number = _fork(order, handles[1:], asker) if order["do"] == "start" else _reap(order["pid"])
+                answer: dict[str, Any] = {"number": number}
+            except OSError as error:
+                answer = {"error": [error.errno, error.strerror, error.filename]}
+            for handle in handles[1:]:
+                os.close(handle)
+            asker.send(json.dumps(answer).encode())
+
+
+def _reap(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _fork(order: dict[str, Any], handles: list[int], asker: socket.socket) -> int:
+    os.stat(order["cwd"])
+    pid = os.fork()
+    if pid == 0:
+        try:
+            asker.close()
+            _become(order, handles)
+        finally:
+            os._exit(70)
+    return pid
+
+
+def _become(order: dict[str, Any], handles: list[int]) -> NoReturn:
+    if order["session"]:
+        os.setsid()
+    os.chdir(order["cwd"])
+    for number, handle in enumerate(handles, 1):
+        os.dup2(handle, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    argv = [os.fsencode(word) for word in order["argv"]]
+    environment = {os.fsencode(name): os.fsencode(text) for name, text in order["env"].items()}
+    program = warm.recognise(argv, environment)
+    if program is None:  # for example under a locale that a running interpreter cannot change to
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.execve(argv[0], argv, environment)  # noqa: S606 - our own words
+    warm.run(program, argv, environment)
+
+
+if __name__ == "__main__":
+    main()
