@@ -19,11 +19,13 @@ from pathlib import Path
 
 from supervisor.core.errors import Refused, ToolFailed
 from supervisor.core.records import branch_name
+from supervisor.host import placement
 from worktrees.git import wrap_os_errors
 from worktrees.registration import is_unusual
 from worktrees.repository import Repository
 
 _PACKED_MAX = 64 * 2**20
+_OURS = branch_name("").partition("/")[0]
 
 
 def write_new(repo: Repository, branch: str, oid: str, why: str) -> bool:
@@ -51,10 +53,19 @@ def write_new(repo: Repository, branch: str, oid: str, why: str) -> bool:
 def _is_written(fresh: Path, oid: str) -> bool:
     """Not so when a ref stands where a directory must be, or git removed the empty directory meanwhile."""
     with contextlib.suppress(FileExistsError, NotADirectoryError, FileNotFoundError):
-        fresh.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(fresh.parent)
         fresh.write_text(f"{oid}\n")
         return True
     return False
+
+
+def _make_room(directory: Path) -> None:
+    """That of a task, in its run's, in ours. Runs come and go: each lies on its own."""
+    ours = directory.parents[1]
+    if not directory.parent.is_dir() and ours.name == _OURS:
+        ours.mkdir(parents=True, exist_ok=True)
+        placement.spread(ours)
+    directory.mkdir(parents=True, exist_ok=True)
 
 
 def _is_linked(fresh: Path, file: Path) -> bool:
@@ -85,7 +96,7 @@ def _is_packed(packed: Path, ref: str) -> bool:
 def _is_logged(log: Path, line: str) -> bool:
     """Whether the line could be added; not so when the log of another branch is in the way."""
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(log.parent)
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except (FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError):
         return False

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
+from supervisor.host import placement
 from worktrees.backends import trees
 from worktrees.git import open_plain, wrap_os_errors
 from worktrees.repository import Repository
@@ -127,6 +128,7 @@ def _by_hand(repo: Repository, wanted: Registration) -> Path:
 def _new_directory(parent: Path, name: str) -> Path:
     """The first of `name`, `name1`, `name2` … that is free, as git chooses. An empty one is what a kill at this very place left."""
     parent.mkdir(exist_ok=True)
+    placement.spread(parent)  # worktrees come and go
     for number in range(1000):
         admin = parent / (f"{name}{number}" if number else name)
         with contextlib.suppress(OSError):

@@ -28,6 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused
+from supervisor.host import placement
 from worktrees import registration
 from worktrees.backends import trees
 from worktrees.backends.layers import beside, recorded
@@ -102,7 +103,9 @@ def build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], No
     """
     place = Path(os.path.realpath(place))
     with wrap_os_errors(place):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        placement.spread(place.parent)
+        place.mkdir(mode=0o700, exist_ok=True)
     with _locked(place):
         if (place / "template.json").exists():
             raise Refused("there is a template already", on=str(place), kept="it", hint="remove it, or load it")

@@ -31,7 +31,7 @@ from supervisor.daemon.server import Server
 from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
-from supervisor.host import cores, files, limits, secrets
+from supervisor.host import cores, files, limits, placement, secrets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             tmux = stack.enter_context(contextlib.closing(Tmux(home.tmux_socket)))
             tmux.ensure_server()
             for folder in (home.worktrees, home.locks, home.root / "runs"):
-                files.private_dir(folder)
+                placement.spread(files.private_dir(folder))
             access = Access(home, secrets.own(home.secret), models)
             git = Git(home.root / "git", held=(lock.handle,))
             zygotes = Zygotes(home)

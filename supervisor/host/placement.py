@@ -25,7 +25,9 @@ TOPDIR = 0x00020000
 def spread(directory: Path) -> None:
     """Have the file system place each directory that is made in `directory` on its own. Does nothing where it cannot be said."""
     with contextlib.suppress(OSError), _opened(directory) as handle:  # ENOTTY, EOPNOTSUPP: not ext4
-        fcntl.ioctl(handle, _SET_FLAGS, _LONG.pack(_flags(handle) | TOPDIR))
+        before = _flags(handle)
+        if not before & TOPDIR:
+            fcntl.ioctl(handle, _SET_FLAGS, _LONG.pack(before | TOPDIR))
 
 
 def is_spread(directory: Path) -> bool | None:

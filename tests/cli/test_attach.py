@@ -108,8 +108,8 @@ def test_the_supervisor_in_the_background_has_a_pane(house: House, terminal: Ope
     down = house.run("down")
     assert (down.returncode, down.stdout) == (0, "") and "the supervisor left; 1 agent goes on" in down.stderr
     assert house.run("down").returncode == 5
-    gone = house.run("attach", "supervisor")
-    assert gone.returncode == 5 and "next: nightcrew up -d" in gone.stderr, "its dead pane is not shown"
+    wait_until(lambda: house.run("attach", "supervisor").returncode == 5, "its process to end: a dead pane is not shown")
+    assert "next: nightcrew up -d" in house.run("attach", "supervisor").stderr
     house.ok("kill", "agent")
     assert "goes on" not in house.run("down").stderr
     assert house.tmux_pid() is None, "with nobody left the server ends too"

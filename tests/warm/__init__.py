@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -100,6 +101,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
+        self._turn = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = Path(__file__).with_name("server.py")
         with theirs:
@@ -117,8 +119,9 @@ class _Server:
         with tempfile.TemporaryFile() as paper:  # an environment may be longer than a packet
             paper.write(json.dumps(order).encode("utf-8", "surrogateescape"))
             paper.flush()
-            socket.send_fds(self._socket, [b"?"], [paper.fileno(), *handles])
-        answer = json.loads(self._socket.recv(4096))
+            with self._turn:
+                socket.send_fds(self._socket, [b"?"], [paper.fileno(), *handles])
+                answer = json.loads(self._socket.recv(4096))
         if "error" in answer:
             raise OSError(*answer["error"])
         return int(answer["number"])
@@ -130,9 +133,11 @@ class _Server:
 
 
 _servers: list[_Server] = []
+_first = threading.Lock()
 
 
 def _server() -> _Server:
-    if not _servers or _servers[0].owner != os.getpid():
-        _servers[:] = [_Server()]
-    return _servers[0]
+    with _first:
+        if not _servers or _servers[0].owner != os.getpid():
+            _servers[:] = [_Server()]
+        return _servers[0]
