@@ -38,12 +38,27 @@ OURS = ("agents", "supervisor", "worktrees")
 _TAG = b"NIGHTCREW_TAG"  # supervisor.core.records.TAG_VARIABLE
 _ours: list[str] = []
 _kept: list[types.ModuleType] = []
+_ballast: list[object] = []
+_STEP, _SMALL, _POOL = 16, 512, 2**14  # of CPython's Objects/obmalloc.c: objects up to 512 bytes share pools with others of their size
+_HEAD, _GAPS_MAX = sys.getsizeof(b""), 10_000
 _UNFLUSHED = 120  # what Python exits with when stdout cannot be flushed at the end
 
 
 def prepare() -> None:
     """To be called before the first fork, when everything is imported: a fork that went through all names would copy their memory."""
     _ours[:] = [name for name in sys.modules if name.partition(".")[0] in OURS]
+    _ballast[:] = [word for size in range(_STEP, _SMALL + 1, _STEP) for word in _filling(size)]
+
+
+def _filling(size: int) -> list[object]:
+    """Objects of `size` bytes that fill the gaps which earlier ones left all over the memory: what a fork makes then lies together, on
+    pages of its own, and does not have one copied for each gap that it would fill."""
+    held: list[object] = []
+    row = 0  # that lie one after the other, as in a pool that nobody used before
+    while row < _POOL // size // 2 and len(held) < _GAPS_MAX:
+        held.append(bytes(size - _HEAD) if size > _HEAD else complex(0, len(held)) if size > _STEP else object())
+        row = row + 1 if len(held) > 1 and id(held[-1]) - id(held[-2]) == size else 0
+    return held
 
 
 def run(program: Program, argv: list[bytes], environment: Mapping[bytes, bytes]) -> NoReturn:

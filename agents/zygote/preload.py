@@ -45,8 +45,8 @@ def _preload(name: str, hint: str) -> None:
 
 def freeze() -> None:
     """Collect, then take everything that lives out of the collector's sight, so that it writes into no page that forks share."""
-    warm_programs.prepare()
     gc.collect()
+    warm_programs.prepare()
     gc.freeze()
     gc.enable()
 

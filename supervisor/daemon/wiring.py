@@ -62,7 +62,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
                 placement.spread(files.private_dir(folder))
             access = Access(home, secrets.own(home.secret), models)
             git = Git(home.root / "git", held=(lock.handle,))
-            zygotes = Zygotes(home)
+            zygotes = Zygotes(home, clock)
             snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
             isolation = Isolation(home, settings.sandbox, shared_caches=settings.shared_caches)
             bounds = LimitDesk(home, settings)

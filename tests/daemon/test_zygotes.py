@@ -14,8 +14,10 @@ import pytest
 from agents import zygote
 from supervisor.core import records
 from supervisor.daemon import zygotes
+from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import processes
 from tests.daemon.snapshot_kit import assert_nothing_left, commit, rows, states
+from tests.gateway.kit import StandingClock
 from tests.support import House, plan_of, shell_task, wait_until
 
 TELL = """
@@ -137,6 +139,21 @@ def test_a_zygote_that_was_stopped_is_replaced(house: House) -> None:
         assert not processes.alive(before.identity)
     finally:
         kill(before.identity.pid)
+
+
+def test_one_that_answered_a_moment_ago_is_not_asked_again(house: House) -> None:
+    """And one that answered then, and was stopped since, is found out a moment later."""
+    clock = StandingClock()
+    warm, wanted = Zygotes(house.home, clock), zygote.Wanted(("colorsys",))
+    place = warm.ready("one", wanted)
+    started = zygote.find(place)
+    assert started is not None and warm.ready("one", wanted) == place
+    os.kill(started.identity.pid, signal.SIGSTOP)
+    clock.now += zygotes.TRUST_S / 2
+    assert warm.ready("one", wanted) == place and zygote.find(place) == started
+    clock.now += zygotes.TRUST_S
+    assert warm.ready("one", wanted) == place and not processes.alive(started.identity)
+    warm.stop("one")
 
 
 def test_an_agent_outlives_supervisor_and_zygote_and_is_recorded_once(house: House) -> None:

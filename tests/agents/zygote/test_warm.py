@@ -17,7 +17,7 @@ from agents import zygote
 from supervisor.core import records
 from supervisor.core.records import TAG_VARIABLE
 from supervisor.host import processes
-from tests.agents.runner.kit import Attempt, running, until
+from tests.agents.runner.kit import ROOT, Attempt, running, until
 from tests.agents.zygote import kit
 from tests.agents.zygote.kit import Warm
 
@@ -320,3 +320,24 @@ def test_packages_of_another_environment_come_first(tmp_path: Path, compiled_cli
         (tmp_path / "asks.py").write_text("import sys, click, mine; print('only_there' in sys.modules, click.who, sys.prefix)")
         attempt = warm.attempt(str(other / "bin" / "python"), str(tmp_path / "asks.py"))
         assert warm.lines(attempt) == [f"True theirs {other}"]
+
+
+_GAPS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from agents.runner import warm
+many = [bytes(31) for _ in range(30_000)]
+del many[::64]  # one gap a page
+if sys.argv[2] == "prepared": warm.prepare()
+new = [bytes(31) for _ in range(100)]
+print(len({id(each) >> 12 for each in new}))
+"""
+
+
+def test_what_a_fork_makes_lies_together() -> None:
+    """Or each small object would have a page copied that was shared."""
+    pages = {
+        how: int(subprocess.run([sys.executable, "-I", "-c", _GAPS, ROOT, how], capture_output=True, check=True).stdout)
+        for how in ("prepared", "as it is")
+    }
+    assert pages["prepared"] <= 4 and pages["as it is"] > 50, pages
