@@ -4,7 +4,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
-# Most tests wait for real processes, so a few more workers than cores do not get in one another's way.
+# Many tests wait for real processes, so a few more workers than cores do not get in one another's way.
 WORKERS ?= 3
 # What opens no file and starts no process is the same for every user, so root runs it once.
 PURE = --ignore tests/core --ignore tests/gateway/wire --ignore tests/bench/test_fairness.py
