@@ -109,3 +109,15 @@ def test_a_name_that_is_open_is_not_opened_by_a_retry(house: House) -> None:
     house.ok("fork", "--reopen", "review", "--", "sleep", "600")
     refused = house.run("retry", first)
     assert refused.returncode == 6 and "review" in refused.stderr and f"nightcrew attach {house.task('review').id}" in refused.stderr
+
+
+def test_two_that_had_one_name_are_not_both_run_again(house: House) -> None:
+    create(house)
+    fork(house, "deps", "--as", "review", "--", "true")
+    first = house.task("review").id
+    fork(house, "--reopen", "review", "--", "true")
+    second = house.task("review").id
+    refused = house.run("retry", second, first)
+    assert refused.returncode == 6 and f"next: nightcrew retry {second}" in refused.stderr, refused.stderr
+    assert {str(task.state) for task in house.tasks()} == {"done"}
+    house.ok("retry", second)

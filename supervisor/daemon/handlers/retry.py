@@ -24,6 +24,7 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
             events.append(Submitted((task, *(loop.ledger.task(need, now) for need in sorted(task.after)))))
             if again not in revived:
                 revived.append(again)
+    _refuse_shared(loop, revived)
     # All are known before the first is judged: each looks at what it comes after.
     loop.ask(*events, *(RetryAsked(name) for name in revived))
     return {"revived": revived}
@@ -40,6 +41,19 @@ def _check(loop: Loop, name: str, asked: set[str]) -> None:
         state = loop.ledger.task(need, 0.0).state
         if state in FINAL and state is not TaskState.DONE:
             raise Refused("cannot retry", on=name, why=f"it comes after {need}, which is {state}", hint=f"nightcrew retry {need}")
-    row = loop.ledger.launch_row(name)
-    if row.spec.environment:
-        loop.ledger.refuse_open(row.project, row.spec.environment)
+
+
+def _refuse_shared(loop: Loop, revived: list[str]) -> None:
+    """A named environment is open once at a time: neither an unfinished task may have it, nor two that are to run again."""
+    holders: dict[tuple[str, str], str] = {}
+    for name in revived:
+        row = loop.ledger.launch_row(name)
+        wanted = row.project, row.spec.environment
+        if not row.spec.environment:
+            continue
+        loop.ledger.refuse_open(*wanted)
+        other = holders.setdefault(wanted, name)
+        if other != name:
+            raise Refused(
+                "cannot retry", on=name, why=f"{other} has the environment {wanted[1]}, too", kept="both", hint=f"nightcrew retry {other}"
+            )
