@@ -47,7 +47,8 @@ def test_create_talks_on_stderr_and_prints_the_id(house: House) -> None:
         (("Deps", "--setup", "true"), 2, "bad value NAME: 'Deps' cannot be the name of a snapshot"),
         (("../up", "--setup", "true"), 2, "bad value NAME: '../up' cannot be the name of a snapshot"),
         (("deps", "--setup", " "), 2, "bad value --setup: a command must not be empty"),
-        (("deps", "--preload", "json"), 2, 'preload needs kind = "memory"'),
+        (("deps", "--kind", "filesystem", "--preload", "json"), 2, 'preload needs kind = "memory"'),
+        (("deps", "--preload", "json,"), 2, "bad value --preload: '' is no module"),
         (("deps", "--kind", "memory"), 2, 'kind = "memory" needs preload'),
         (("deps", "--kind", "memory", "--preload", "os; rm"), 2, "bad value --preload: 'os; rm' is no module"),
         (("deps", "--copy", "../secret"), 2, "bad value --copy: '../secret' leads out of the repository"),
@@ -61,6 +62,13 @@ def test_a_mistake_is_named_and_nothing_is_made(house: House, words: tuple[str, 
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert said in done.stderr and "Traceback" not in done.stderr
     assert not house.home.ledger.exists() or states(house) == [], "no supervisor was even started"
+
+
+def test_modules_to_preload_make_it_one_of_memory(house: House) -> None:
+    house.start_daemon()
+    house.ok("snapshot", "create", "warm", "--preload", "colorsys, json", "--preload", "ast")
+    shape = json.loads(house.ok("snapshot", "show", "warm", "--json"))
+    assert (shape["kind"], shape["made_of"]["preload"]) == ("memory", ["colorsys", "json", "ast"])
 
 
 def test_a_name_like_another_names_it(house: House) -> None:
@@ -105,7 +113,7 @@ def test_advise_answers_from_what_was_measured(shelf: House) -> None:
     assert (shape["runs"], shape["attempts"]) == (50, 2) and shape["setup_s"] > 0
     assert shelf.ok("snapshot", "advise", "deps").strip() != ""
     unused = shelf.run("snapshot", "advise", "broken")
-    assert unused.returncode == 2 and "nothing was measured yet broken" in unused.stderr
+    assert unused.returncode == 2 and "nothing was measured yet of broken" in unused.stderr
 
 
 def test_rm_and_prune_say_what_they_did(house: House) -> None:

@@ -30,12 +30,18 @@ def command() -> None:
     """
 
 
+def _modules(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's shape
+    return tuple(name.strip() for word in words for name in word.split(","))
+
+
 @command.command()
 @click.argument("name")
 @click.option("--setup", multiple=True, metavar="COMMAND", help="Prepares the environment, in a checkout. May be repeated.")
 @click.option("--verify", multiple=True, metavar="COMMAND", help="Must end well before anything is frozen. May be repeated.")
-@click.option("--kind", type=click.Choice(["filesystem", "memory"]), help="memory: a process with its modules imported is forked.")
-@click.option("--preload", multiple=True, metavar="MODULE", help="Imported by a memory snapshot. May be repeated.")
+@click.option("--kind", type=click.Choice(["filesystem", "memory"]), help="Default: memory with --preload, else filesystem.")
+@click.option(
+    "--preload", multiple=True, metavar="MODULE[,MODULE]", callback=_modules, help="Imported by a process that is forked for each agent."
+)
 @click.option("--copy", multiple=True, metavar="PATTERN", help='Files of your checkout that git ignores, such as ".env.local".')
 @click.option("--base", help="The commit (default: HEAD).")
 @_REPO
@@ -52,6 +58,8 @@ def create(name: str, repo: Path, base: str | None, as_json: bool, **options: An
     from supervisor.daemon import snapshot_order, submit
 
     place = submit.workplace(repo)
+    if options["preload"]:
+        options["kind"] = options["kind"] or "memory"
     spec = snapshot_order.asked_for(name, place, options)
     row = building.build(home(), snapshot_order.order(spec, place, base, os.environ))
     if as_json:
@@ -169,7 +177,7 @@ def advise(name: str, runs: int, repo: Path, as_json: bool) -> None:
         taken = face.measured(db, row.id)
     if taken.fork_s is None or taken.work_s is None:
         why = "no task that started from it has ended"
-        raise UsageError("nothing was measured yet", on=name, why=why, hint=f"nightcrew add --snapshot {name} -f true")
+        raise UsageError("nothing was measured yet of", on=name, why=why, hint=f"nightcrew add --snapshot {name} -f true")
     times = Times(row.setup_s, row.freeze_s, taken.fork_s, taken.work_s)
     found = advice(times, runs)
     if as_json:
