@@ -47,7 +47,7 @@ clients: setup ## the real Claude Code and Codex, outside this checkout, for the
 	@tools/clients.sh
 
 soak: setup ## run the long forms of the fault tests (half an hour)
-	.venv/bin/pytest -m soak --timeout 3600 $(PYTEST_ARGS)
+	NIGHTCREW_TEST_COLD=1 .venv/bin/pytest -m soak --timeout 3600 $(PYTEST_ARGS)
 
 format: setup ## lay out the code as `make check` wants it
 	.venv/bin/ruff check --fix

@@ -60,7 +60,7 @@ def _is_written(fresh: Path, oid: str) -> bool:
 
 
 def _make_room(directory: Path) -> None:
-    """That of a task, in its run's, in ours. Runs come and go: each lies on its own."""
+    """Make `.../nightcrew/RUN/TASK`. Runs come and go: each one's directory lies on its own (`placement.spread`)."""
     ours = directory.parents[1]
     if not directory.parent.is_dir() and ours.name == _OURS:
         ours.mkdir(parents=True, exist_ok=True)

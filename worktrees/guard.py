@@ -35,8 +35,7 @@ def _hooks(common: Path) -> Iterator[str]:
     if folder.is_symlink():
         yield "hooks"
     elif folder.is_dir():
-        names = sorted(entry.name for entry in folder.iterdir())
-        yield from (f"hooks/{name}" for name in names if not name.endswith(".sample"))  # git runs none of those it came with
+        yield from (f"hooks/{name}" for name in sorted(entry.name for entry in folder.iterdir()))
 
 
 def _digest(file: Path) -> str:

@@ -45,16 +45,22 @@ _UNFLUSHED = 120  # what Python exits with when stdout cannot be flushed at the 
 
 
 def prepare() -> None:
-    """To be called before the first fork, when everything is imported: a fork that went through all names would copy their memory."""
+    """To be called before the first fork, when everything is imported and collected, so that forks share more of its memory: a fork that
+    went through all names would copy them, and one that fills the gaps which dead objects left would copy a page for each."""
     _ours[:] = [name for name in sys.modules if name.partition(".")[0] in OURS]
-    _ballast[:] = [word for size in range(_STEP, _SMALL + 1, _STEP) for word in _filling(size)]
+    _ballast.clear()
+    for size in range(_STEP, _SMALL + 1, _STEP):
+        filling = _filling(size)
+        if len(filling) >= _GAPS_MAX:  # an allocator that lays nothing in rows, as a debugging one
+            _ballast.clear()
+            return
+        _ballast.extend(filling)
 
 
 def _filling(size: int) -> list[object]:
-    """Objects of `size` bytes that fill the gaps which earlier ones left all over the memory: what a fork makes then lies together, on
-    pages of its own, and does not have one copied for each gap that it would fill."""
+    """Objects of `size` bytes for every gap of that size: the last of them lie in a row, where there was nothing before."""
     held: list[object] = []
-    row = 0  # that lie one after the other, as in a pool that nobody used before
+    row = 0
     while row < _POOL // size // 2 and len(held) < _GAPS_MAX:
         held.append(bytes(size - _HEAD) if size > _HEAD else complex(0, len(held)) if size > _STEP else object())
         row = row + 1 if len(held) > 1 and id(held[-1]) - id(held[-2]) == size else 0

@@ -58,14 +58,17 @@ def by_hand(argv: Sequence[str], cwd: Path) -> None:
 
 @contextlib.contextmanager
 def _stops_wait() -> Iterator[None]:
-    """Signals that end a benchmark are handled when the block is over."""
+    """Signals that end a benchmark are handled when the block is over. For the main thread."""
     came: list[int] = []
-    before = {stop: signal.signal(stop, lambda number, _: came.append(number)) for stop in _STOPS}
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            for stop in _STOPS:
+                before = signal.getsignal(stop)
+                if callable(before):  # the others end us at once, or are ignored by the tool as well
+                    stack.callback(signal.signal, stop, before)
+                    signal.signal(stop, lambda number, _: came.append(number))
+            yield
     finally:
-        for stop, handler in before.items():
-            signal.signal(stop, handler)
         for number in came[:1]:
             signal.raise_signal(number)
 

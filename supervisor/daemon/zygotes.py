@@ -21,7 +21,8 @@ from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 
 TRUST_S = 0.5
-"""A zygote that lives and answered this long ago is not asked again: 50 agents that start at once would queue for its word, and for it."""
+"""A zygote that lives and answered less long ago is not asked again: 50 agents that start at once would queue for its word. One that hangs
+since then costs those starts the client's patience, and then they start cold; an upgrade is noticed so much later."""
 
 
 class Zygotes:
@@ -68,6 +69,7 @@ class Zygotes:
         """End one, if it runs; what it forked goes on."""
         with self._lock(name):
             zygote.stop(place_of(self._home, name))
+            self._answered.pop(name, None)
             self._reap()
 
     def keep(self, names: Collection[str]) -> None:

@@ -346,12 +346,12 @@ class Ledger:
             on = task if epoch is None else attempt_name(task, epoch)
             raise StaleEpoch("nothing written for", on=on, why="a newer attempt owns the task, or it already ended")
 
-    # Facts that no decision depends on ------------------------------------------------------------------------------------------------
+    # Facts of an attempt, before the decision that depends on them --------------------------------------------------------------------
 
     def note(self, task: str, epoch: int, *, durable: bool = False, **facts: str | int | float | None) -> None:
         """Record what became known of an attempt (column names as keywords). Not fenced: these are facts, not states.
 
-        It outlives a power cut with the next decision that is committed; when `durable`, before this returns.
+        A power cut may undo it, but not once a later decision is on the disk; when `durable`, not once this returned.
         """
         unknown = facts.keys() - {
             "worktree", "admin_dir", "branch", "base_oid", "session_id", "pane_id", "server_pid", "rescue_oid", "result", "removed",

@@ -1,7 +1,8 @@
 """`nightcrew` for the tests, without the half second that Python takes to import it: forked from a process that has.
 
 The way of our own warm agents (`agents.runner.warm`): a fork runs the command as a new interpreter would, in a process of its own with the
-handles, directory and environment it is given. NIGHTCREW_TEST_COLD=1 starts every command as a new interpreter instead.
+handles, directory, umask and environment it is given; limits and cores are those that pytest began with. What it cannot show is a module
+that nobody imported. NIGHTCREW_TEST_COLD=1 starts every command as a new interpreter instead.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import atexit
 import json
 import os
 import select
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 NIGHTCREW = (sys.executable, "-I", "-m", "supervisor.cli.main")
 COLD = "NIGHTCREW_TEST_COLD" in os.environ or not hasattr(os, "pidfd_open")
@@ -28,42 +30,60 @@ _ROOM = 4096
 Process = subprocess.Popen[bytes]
 
 
-def start(
-    args: Sequence[str], cwd: Path, env: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes], *, session: bool = False
-) -> Process:
+def start(args: Sequence[str], cwd: Path, env: Mapping[str, str], stdout: int, stderr: int, *, session: bool = False) -> Process:
     """`nightcrew ARGS` with no input, in a new session if asked."""
     argv = [*NIGHTCREW, *args]
     if COLD:
         return subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=session)
-    return _Forked(argv, cwd, env, (stdout.fileno(), stderr.fileno()), session)
+    return Forked(argv, cwd, env, (stdout, stderr), session)
 
 
 def run(args: Sequence[str], cwd: Path, env: Mapping[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """`nightcrew ARGS` to its end, and what it said. Raises TimeoutExpired, and it is ended then."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = start(args, cwd, env, out, err)
-        try:
-            status = process.wait(timeout_s)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        said = []
-        for file in (out, err):
-            file.seek(0)
-            said.append(file.read().decode(errors="surrogateescape").replace("\r\n", "\n"))
-    return subprocess.CompletedProcess([*NIGHTCREW, *args], status, *said)
+    deadline = time.monotonic() + timeout_s
+    ends = [os.pipe(), os.pipe()]
+    said = {reader: bytearray() for reader, _ in ends}
+    try:
+        process = start(args, cwd, env, *(writer for _, writer in ends))
+    finally:
+        for _, writer in ends:
+            os.close(writer)
+    try:
+        with selectors.DefaultSelector() as open_ends:
+            for reader in said:
+                open_ends.register(reader, selectors.EVENT_READ)
+            while open_ends.get_map():  # until nobody holds them: also a supervisor that kept them would be found
+                ready = open_ends.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    raise subprocess.TimeoutExpired(list(args), timeout_s)
+                for key, _ in ready:
+                    data = os.read(key.fd, 2**16)
+                    said[key.fd] += data
+                    if not data:
+                        open_ends.unregister(key.fd)
+        status = process.wait(max(0.0, deadline - time.monotonic()))
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        for reader in said:
+            os.close(reader)
+    words = [text.decode(errors="surrogateescape").replace("\r\n", "\n").replace("\r", "\n") for text in said.values()]
+    return subprocess.CompletedProcess([*NIGHTCREW, *args], status, *words)
 
 
-class _Forked(subprocess.Popen[bytes]):
+class Forked(subprocess.Popen[bytes]):
     """As much of Popen as it takes: a process that is not our child, but whose parent keeps it for us until we have asked for its end."""
 
     def __init__(self, argv: list[str], cwd: Path, env: Mapping[str, str], handles: tuple[int, int], session: bool) -> None:
         self.returncode: int | None = None
+        self._life = -1
         self.args = argv
         self.stdin = self.stdout = self.stderr = None
-        order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd), "env": dict(env), "session": session}
-        self.pid = _server().ask(order, handles)
+        order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd), "env": dict(env), "session": session, "umask": _umask()}
+        self._server = _server()
+        self.pid = self._server.ask(order, handles)
         self._life = os.pidfd_open(self.pid)
 
     def poll(self) -> int | None:
@@ -86,14 +106,24 @@ class _Forked(subprocess.Popen[bytes]):
         self.send_signal(signal.SIGKILL)
 
     def __del__(self) -> None:
-        if getattr(self, "returncode", 0) is None:
+        if self._life >= 0:
             os.close(self._life)
 
     def _ended(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._life], [], [], timeout)[0]:
-            self.returncode = _server().ask({"do": "reap", "pid": self.pid})
-            os.close(self._life)
+        if self.returncode is None:
+            look = select.poll()
+            look.register(self._life, select.POLLIN)
+            if look.poll(None if timeout is None else timeout * 1000):
+                lost = self._server.closed  # its status went with the server
+                self.returncode = -signal.SIGKILL if lost else self._server.ask({"do": "reap", "pid": self.pid})
+                os.close(self._life)
+                self._life = -1
         return self.returncode
+
+
+def _umask() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
 
 
 class _Server:
@@ -101,6 +131,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
+        self.closed = False
         self._turn = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = Path(__file__).with_name("server.py")
@@ -120,13 +151,22 @@ class _Server:
             paper.write(json.dumps(order).encode("utf-8", "surrogateescape"))
             paper.flush()
             with self._turn:
-                socket.send_fds(self._socket, [b"?"], [paper.fileno(), *handles])
-                answer = json.loads(self._socket.recv(4096))
+                try:
+                    socket.send_fds(self._socket, [b"?"], [paper.fileno(), *handles])
+                    said = self._socket.recv(4096)
+                except BaseException:  # a test's time is over: what it asked for would be the answer to the next
+                    self.close()
+                    raise
+        if not said:
+            self.close()
+            raise AssertionError("the process that starts nightcrew for the tests died; see what it said")
+        answer = json.loads(said)
         if "error" in answer:
             raise OSError(*answer["error"])
         return int(answer["number"])
 
     def close(self) -> None:
+        self.closed = True
         self._socket.close()
         if self.owner == os.getpid():
             self._process.wait()
@@ -138,6 +178,6 @@ _first = threading.Lock()
 
 def _server() -> _Server:
     with _first:
-        if not _servers or _servers[0].owner != os.getpid():
+        if not _servers or _servers[0].closed or _servers[0].owner != os.getpid():
             _servers[:] = [_Server()]
         return _servers[0]

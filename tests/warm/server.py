@@ -10,9 +10,11 @@ import pkgutil
 import signal
 import socket
 import sys
+import traceback
 from typing import Any, NoReturn
 
 from agents.runner import warm
+from agents.zygote.preload import threads
 
 _PACKAGES = ("supervisor", "agents", "worktrees")
 _MAIN = "supervisor.cli.main"  # what `-m` runs must not be imported already
@@ -26,6 +28,7 @@ def main() -> None:
     import multiprocessing.pool  # noqa: F401
 
     sys.modules.pop(_MAIN, None)
+    assert threads() == 1, "a fork would have the locks of a thread and not the thread"
     gc.collect()
     gc.freeze()
     warm.prepare()
@@ -53,20 +56,23 @@ def _reap(pid: int) -> int:
 
 
 def _fork(order: dict[str, Any], handles: list[int], asker: socket.socket) -> int:
-    os.stat(order["cwd"])
+    os.close(os.open(order["cwd"], os.O_PATH | os.O_DIRECTORY))
     pid = os.fork()
     if pid == 0:
         try:
             asker.close()
             _become(order, handles)
-        finally:
-            os._exit(70)
+        except BaseException:  # noqa: BLE001 - a forked child: nothing may unwind into the server's frames
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(70)
     return pid
 
 
 def _become(order: dict[str, Any], handles: list[int]) -> NoReturn:
     if order["session"]:
         os.setsid()
+    os.umask(order["umask"])
     os.chdir(order["cwd"])
     for number, handle in enumerate(handles, 1):
         os.dup2(handle, number)

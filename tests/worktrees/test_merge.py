@@ -140,7 +140,6 @@ def test_diff(world: World, repo: Repository, env: Environment) -> None:
 def test_the_guard_sees_configuration_and_hooks(world: World, repo: Repository, env: Environment) -> None:
     before = config_guard(repo)
     world.commit(env.path, "a.txt")
-    (repo.common_dir / "hooks" / "pre-push.sample").write_text("what git comes with and never runs")
     assert changed(before, config_guard(repo)) == ()
     world.sh(env.path, "config", "core.fsmonitor", "evil")
     hook = repo.common_dir / "hooks" / "pre-commit"

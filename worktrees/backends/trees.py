@@ -71,9 +71,10 @@ def remove(top: Path) -> None:
 
     Nothing is deleted on another file system: OSError when one is mounted at `top` or inside, and what was not reached stays.
     """
-    if not os.path.lexists(top):
+    try:
+        parent = os.open(top.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return
-    parent = os.open(top.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _remove(parent, top.name, os.fstat(parent).st_dev)
     except RecursionError as error:

@@ -12,7 +12,8 @@ from supervisor.host.paths import Home
 
 
 async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
-    """`tasks`: full ids. Returns every task that waits again. Refused when one has not ended, or comes after one that cannot be done."""
+    """`tasks`: full ids. Returns every task that waits again. Refused when one has not ended, comes after one that cannot be done, or
+    has a named environment that is open or that another of them has."""
     asked = list(dict.fromkeys(str(name) for name in args["tasks"]))
     now = loop.clock.monotonic()
     revived: list[str] = []
