@@ -16,7 +16,8 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_day(house: House) -> None:
     daemon = house.start_daemon()
     assert not isinstance(daemon, warm.Forked)
-    house.ok("run", house.plan(shell_task("work", "echo x=1 > made.py; git add made.py; git -c user.name=a -c user.email=a@b commit -qm made")))
+    commits = "echo x=1 > made.py; git add made.py; git -c user.name=a -c user.email=a@b commit -qm made"
+    house.ok("run", house.plan(shell_task("work", commits)))
     house.ok("add", "--id", "more", "echo said")
     works(house, "wait more", "status", "status --json", "logs more", "diff work", "report", "doctor", "take work")
     house.ok("snapshot", "create", "deps", "--preload", "json")
