@@ -58,7 +58,8 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             ledger = stack.enter_context(contextlib.closing(Ledger(home.ledger, clock.wall)))
             tmux = stack.enter_context(contextlib.closing(Tmux(home.tmux_socket)))
             tmux.ensure_server()
-            for folder in (home.worktrees, home.locks, home.root / "runs"):
+            files.private_dir(home.locks)
+            for folder in (home.worktrees, home.root / "runs"):  # what lies there comes and goes
                 placement.spread(files.private_dir(folder))
             access = Access(home, secrets.own(home.secret), models)
             git = Git(home.root / "git", held=(lock.handle,))

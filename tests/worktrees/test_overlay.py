@@ -107,6 +107,14 @@ def test_what_vanishes_while_a_tree_is_deleted_stops_nothing(tmp_path: Path, mon
     assert not (tmp_path / "top").exists()
 
 
+def test_what_was_never_there_need_not_be_deleted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    trees.remove(tmp_path / "nothing")
+    trees.remove(tmp_path / "nowhere" / "nothing")
+    trees.remove(tmp_path / "file" / "nothing")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_modes_and_links_do_not_stop_the_deletion_and_depth_does_it_cleanly(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("x")
     top = tmp_path / "top"

@@ -73,7 +73,7 @@ def remove(top: Path) -> None:
     """
     try:
         parent = os.open(top.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     try:
         _remove(parent, top.name, os.fstat(parent).st_dev)
