@@ -46,7 +46,7 @@ bench-peers: setup ## the gateway beside LiteLLM's proxy, which is installed out
 clients: setup ## the real Claude Code and Codex, outside this checkout, for the contract tests
 	@tools/clients.sh
 
-soak: setup ## run the long forms of the fault tests (half an hour)
+soak: setup ## run the long forms of the fault tests
 	NIGHTCREW_TEST_COLD=1 .venv/bin/pytest -m soak --timeout 3600 $(PYTEST_ARGS)
 
 format: setup ## lay out the code as `make check` wants it

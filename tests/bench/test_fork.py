@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from supervisor.host import processes
 from supervisor.host.paths import Home
 from tests.bench.test_spawn import users_of
 from tests.support import git, wait_until
+from tests.warm import NIGHTCREW
 from worktrees.backends.mounts import mounts
 from worktrees.git import Git, Place
 from worktrees.repository import discover
@@ -140,7 +140,7 @@ def test_a_worktree_that_is_not_clean_is_no_figure(repo: Path, tmp_path: Path) -
 
 
 def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
-    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "bench", "fork", "--json", "--quick", "--no-index", "--dir", str(tmp_path)]
+    argv = [*NIGHTCREW, "bench", "fork", "--json", "--quick", "--no-index", "--dir", str(tmp_path)]
     said = tmp_path / "said"
     with said.open("wb") as out:
         bench = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from supervisor.bench.place import by_hand, make_repository
 from supervisor.bench.spawn import Options, measure
 from supervisor.core.errors import ToolFailed
 from tests.support import wait_until
+from tests.warm import NIGHTCREW
 
 TINY = Options(rounds={1: 1, 2: 2}, crew=3, idle_s=0.1, history_rows=450, seed=7)
 STAGES = {"env", "tmux", "runner", "first_byte"}
@@ -110,7 +110,7 @@ def test_a_stop_in_the_middle_of_starting_a_tool_leaves_no_tool(tmp_path: Path, 
 
 
 def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
-    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "bench", "spawn", "--json", "--quick", "--dir", str(tmp_path)]
+    argv = [*NIGHTCREW, "bench", "spawn", "--json", "--quick", "--dir", str(tmp_path)]
     with (tmp_path / "said").open("wb") as said:
         bench = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
     try:

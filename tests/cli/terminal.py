@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support import House, wait_until
+from tests.warm import NIGHTCREW
 
-COMMAND = [sys.executable, "-I", "-m", "supervisor.cli.main"]
+COMMAND = [*NIGHTCREW]
 
 
 class Terminal:

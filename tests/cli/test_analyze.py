@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.provider import said, simulated
 from tests.support import House, git, make_repository, wait_until
+from tests.warm import NIGHTCREW
 
 FLAWED = {
     "shop/__init__.py": '"""A shop."""\n',
@@ -189,7 +189,7 @@ def test_one_that_takes_too_long_is_ended_and_fails_alone(house: House, tmp_path
 def test_ctrl_c_stops_following_and_the_analysts_go_on(house: House, flawed: Path) -> None:
     house.start_daemon()
     following = subprocess.Popen(
-        [sys.executable, "-I", "-m", "supervisor.cli.main", "analyze", str(flawed)],
+        [*NIGHTCREW, "analyze", str(flawed)],
         env=house.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert following.stdout is not None and following.stderr is not None

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from tests.cli.test_status import RFC3339
 from tests.gateway import kit
 from tests.gateway.simulator import Simulator
 from tests.support import House, make_repository, wait_until
+from tests.warm import NIGHTCREW
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,7 @@ def test_the_simulated_provider_limits_as_it_was_told(house: House) -> None:
 @contextlib.contextmanager
 def served(house: House, *words: str) -> Iterator[str]:
     """A verb that serves until Ctrl-C, and says its URL first."""
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-m", "supervisor.cli.main", *words], env=house.env, cwd=house.repo, stdout=subprocess.PIPE, text=True
-    )
+    child = subprocess.Popen([*NIGHTCREW, *words], env=house.env, cwd=house.repo, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     try:
         url = child.stdout.readline().strip()
