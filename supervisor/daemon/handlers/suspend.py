@@ -24,13 +24,17 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
         name, why = next(iter(others.items()))
         raise Refused("cannot suspend", on=name, why=why, kept="it as it is", hint="nightcrew status")
     loop.ask(*(SuspendAsked(name) for name in asked))
-    keys = [(name, loop.crew.tasks[name].epoch) for name in asked]
+    moving = await _moving(loop, [(name, loop.crew.tasks[name].epoch) for name in asked])
+    return {"suspended": asked, "suspended_before": before, "not_running": others, "moving": moving}
+
+
+async def _moving(loop: Loop, keys: list[tuple[str, int]]) -> list[int]:
+    """What could not be stopped of these attempts, once all that can be has been."""
     for key in keys:
         await loop.settled(key)
     rows = [loop.ledger.attempt(*key) for key in keys]
     noted = [json.loads(row.suspended) for row in rows if row is not None and row.suspended]
-    moving = [pid for one in noted for pid in one.get("moving", ())]
-    return {"suspended": asked, "suspended_before": before, "not_running": others, "moving": moving}
+    return [pid for one in noted for pid in one.get("moving", ())]
 
 
 def stands_still(loop: Loop, name: str) -> bool:
