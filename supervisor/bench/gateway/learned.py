@@ -1,4 +1,4 @@
-"""How the gateway learns a limit that nobody told it: the real one, over real sockets, before a simulated provider that keeps its limits."""
+"""How the gateway learns limits that nobody told it: the real one, on real sockets, before a simulated provider that keeps them."""
 
 from __future__ import annotations
 
