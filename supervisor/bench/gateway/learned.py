@@ -70,9 +70,9 @@ SCENARIOS: Mapping[str, Scenario] = {
         most_429=1,
     ),
     "changed": Scenario(
-        about="16 agents, 450,000 ITPM, remembered as twice that; halved, then doubled again",
+        about="16 agents, 100,000 ITPM, remembered as twice that; halved, then doubled again",
         agents=16,
-        limits=TIER,
+        limits=Limits(1000, 100_000, 20_000),
         binding="input",
         remembered=2.0,
         changes=((0.5, 0.5), (0.75, 2.0)),
