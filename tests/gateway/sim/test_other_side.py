@@ -6,6 +6,7 @@ import asyncio
 import random
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -19,6 +20,8 @@ from supervisor.core.gateway.settings import Limits
 from supervisor.gateway.sim import label, running
 from supervisor.gateway.sim.buckets import Bucket, Meter
 from supervisor.gateway.sim.outside import PATIENCE_S, Outside
+from supervisor.host.paths import Home
+from tests.gateway import kit
 from tests.gateway.kit import StandingClock
 from tests.gateway.sim.raw import MESSAGES, anthropic_body, ask
 from tests.gateway.sim.test_limits import post
@@ -168,3 +171,14 @@ def test_models_are_for_those_with_a_key() -> None:
             anthropic.Anthropic(api_key="wrong", base_url=sim.url, max_retries=0).models.list()
         with pytest.raises(openai.AuthenticationError):
             openai.OpenAI(api_key="wrong", base_url=f"{sim.url}/v1", max_retries=0).models.list()
+
+
+def test_an_agent_lists_the_models_through_the_gateway(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(SimSettings()) as sim, kit.gateway(tmp_path, kit.upstream(Home(tmp_path / "home"), sim.url)) as gate:
+            headers = {"authorization": f"Bearer {gate.crew.agent()}", "anthropic-version": "2023-06-01"}
+            answer = await gate.get("/v1/models", headers)
+            assert answer.status == 200 and [model["type"] for model in answer.json["data"]] == ["model"] * 3
+            assert (await gate.get("/v1/models", headers | {"authorization": "Bearer nobody"})).status == 401
+
+    asyncio.run(main())
