@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -30,6 +30,9 @@ PIECE_S = 1.0
 BITE_S = 1.0
 """The other one takes something this often, in the mean."""
 STEP_S = 0.25
+MINUTE_S = 60.0
+HEARD_S = 12.0
+"""What others do is heard of this late, at the latest."""
 SPARE = 0.05
 """Part of the capacity that must be left beside the largest waiting request before nothing being sent is called a stall."""
 
@@ -117,8 +120,8 @@ class Learned:
     utilisation_after_1min: float
     """What our agents were charged of the binding limit after the first minute, over what it gave in that time less what the other took."""
     phantom_outside_per_min: float
-    """The most outside use that was claimed in the mean of a minute beyond what was real in that minute or the one before, as a part of
-    the limit."""
+    """The most outside use that was claimed, in the mean of a minute, beyond what others took in the minutes before each claim, as a part
+    of the limit."""
     stalls_s: float
     """The longest time between two requests in which the provider had room for the largest that waited, for all output under way and for
     `SPARE`, less the time in which the limit gives what the second one took; from the first head on."""
@@ -150,11 +153,18 @@ class Provider:
         if case.factor != 1.0:
             timeline.at(until_s / 3, lambda: self._change(case.factor))
 
-    def takes(self, tokens: float, spare: float = 0.0) -> bool:
-        """Whether it would take a request of so much input now, with that part of each capacity to spare."""
+    def takes(self, tokens: float) -> bool:
+        """Whether it takes a request of so much input now."""
         now = self._timeline.now
-        need = {"requests": 1.0, "input": tokens, "output": 1.0 + (self.unwritten if spare else 0.0)}
-        return all(bucket.level(now) >= min(need[name] + spare * bucket.cap, bucket.cap) for name, bucket in self.buckets.items())
+        need = {"requests": 1.0, "input": tokens, "output": 1.0}
+        return all(bucket.level(now) >= min(need[name], bucket.cap) for name, bucket in self.buckets.items())
+
+    def has_room(self, waiting: Sequence[Turn]) -> bool:
+        """Whether it has room for any of them, for all output under way, and `SPARE` beside that."""
+        now = self._timeline.now
+        written = self.unwritten + max(turn.output for turn in waiting)
+        need = {"requests": 1.0, "input": max(turn.input for turn in waiting), "output": written}
+        return all(bucket.level(now) >= min(need[name] + SPARE * bucket.cap, bucket.cap) for name, bucket in self.buckets.items())
 
     def receive(self, turn: Turn, door: Gateway) -> None:
         """A request comes in."""
@@ -242,24 +252,29 @@ class Judge:
 
     def __init__(self, timeline: Timeline, provider: Provider, door: Gateway) -> None:
         self.stall_s = 0.0
-        self.claims: defaultdict[int, list[float]] = defaultdict(list)
-        """What was claimed of the binding limit, per minute, by minute of the run."""
+        self._beyond: defaultdict[int, list[float]] = defaultdict(list)
+        """What was claimed of the binding limit beyond what others took, per minute, by minute of the run."""
+        self._others: deque[tuple[float, float]] = deque()
+        self._read = 0
         self._timeline, self._provider, self._door = timeline, provider, door
         self._sent = self._able_s = 0.0
         """When a request was last seen to be sent, and how long one could have been since."""
         timeline.after(STEP_S, self._look)
 
-    def phantom(self, minutes: int) -> float:
+    def phantom(self) -> float:
         """See `Learned`."""
-        real = [0.0] * (minutes + 1)
-        for at, amount in self._provider.others:
-            real[min(minutes, int(at // 60))] += amount
-        worst = 0.0
-        for minute in range(minutes):
-            claims = self.claims[minute]
-            true = max(real[minute], real[minute - 1] if minute else 0.0)
-            worst = max(worst, sum(claims) / len(claims) - true) if claims else worst
-        return worst / self._provider.limits[self._provider.case.binding]
+        limit = self._provider.limits[self._provider.case.binding]
+        return max((sum(beyond) / len(beyond) for beyond in self._beyond.values()), default=0.0) / limit
+
+    def _real(self, now: float) -> float:
+        """What others took in a minute: the last one, or the one before the last answers could be heard, whichever is more."""
+        while self._others and self._others[0][0] < now - MINUTE_S - HEARD_S:
+            self._others.popleft()
+        while self._read < len(self._provider.others):
+            self._others.append(self._provider.others[self._read])
+            self._read += 1
+        minutes = ((now - MINUTE_S, now), (now - MINUTE_S - HEARD_S, now - HEARD_S))
+        return max(sum(amount for at, amount in self._others if first <= at <= last) for first, last in minutes)
 
     def _look(self) -> None:
         now, provider = self._timeline.now, self._provider
@@ -267,9 +282,10 @@ class Judge:
         if self._sent != provider.sent_at:
             self.stall_s = max(self.stall_s, self._able_s - provider.paced_s)
             self._sent, self._able_s = provider.sent_at, 0.0
-        if waiting and provider.heard_at is not None and provider.takes(max(turn.input for turn in waiting), SPARE):
+        if waiting and provider.heard_at is not None and provider.has_room(waiting):
             self._able_s += STEP_S
-        self.claims[int(now // 60)].append(self._door.outside(provider.case.binding))
+        beyond = self._door.outside(provider.case.binding) - self._real(now)
+        self._beyond[int(now // MINUTE_S)].append(beyond)
         self._timeline.after(STEP_S, self._look)
 
 
@@ -310,7 +326,7 @@ def run(case: Case, seed: int, until_s: float = RUN_S) -> Learned:
     timeline.run(until_s)
     taken = sum(amount for at, amount in provider.ours if at > WARM_S)
     free = provider.given(WARM_S, until_s) - sum(amount for at, amount in provider.others if at > WARM_S)
-    return Learned(len(provider.refusals), taken / free, judge.phantom(int(until_s // 60)), judge.stall_s)
+    return Learned(len(provider.refusals), taken / free, judge.phantom(), judge.stall_s)
 
 
 def measure(seeds: Sequence[int], until_s: float = RUN_S, cases: Mapping[str, Case] = CASES) -> dict[str, dict[str, Any]]:

@@ -4,35 +4,45 @@ Two buckets must have room for a request. `bucket` is ours: it runs at a margin 
 the long run no more is sent than the limit gives. `upstream` is the provider's own, as far as its headers tell; before it has said
 anything (`told`), it only forecasts. Of the provider's level a reserve is left alone, so that what is not known yet does no harm:
 
-- A header is as old as its answer is late. Until the next one somebody else may have begun to use the limit, and take up to
-  `UNKNOWN_SHARE` of it; so that part of the refill since then is not counted on. It costs nothing while the limit is in use: the reserve
-  stands, and the refill flows through.
+- A header is as old as its answer is late. Until the next one somebody else may begin to use the limit, and take up to
+  `UNKNOWN_SHARE` of it: that is left alone. It costs nothing while the limit is in use: the reserve stands, and the refill flows through.
 - Outside use that is known goes on for the breaker's horizon.
 - Output is counted when it is produced. What is reserved and not counted yet is paid out of the level and of the refill until then.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from supervisor.core.gateway.bucket import NEVER, SLACK, Bucket
 from supervisor.core.gateway.nouns import DimensionView, Level
-from supervisor.core.gateway.upstream_bucket import UpstreamBucket
+from supervisor.core.gateway.upstream_bucket import Mark, UpstreamBucket
 
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)
 NAMES: Final = ("requests", "input", "output", "tokens")
 UNKNOWN_SHARE = 0.5
 """Of a limit others may begin to use up to so much before we hear of it."""
-SILENT_S = 8.0
+SILENT_S = 6.0
 """When no request was sent for so long, the next one is the only one at stake: what is not counted on grows no further."""
 RESERVE_MOST = 0.25
 """Part of the capacity that is kept for the horizon of outside use at most."""
 ROUNDING_MOST = 0.1
 """Part of the capacity that is kept because of rounding at most."""
-PAID_PART = 0.75
-"""Part of the refill that is counted on for output that will be counted later."""
-SPREAD_MOST = 0.75
-"""Part of our bucket that is kept at most because output is counted late."""
+PAID_PART = 0.6
+"""Part of the refill that is counted on for output that is counted later."""
+
+
+class Owed(NamedTuple):
+    """What is under way in a pool, and how late its answers come."""
+
+    output: float
+    """Expected of all, with what is written of it."""
+    written: float
+    """Written by now."""
+    late_s: float
+    """From sending to the head of an answer."""
+    lasts_s: float
+    """From sending to its end."""
 
 
 class Dimension:
@@ -70,75 +80,76 @@ class Dimension:
 
     # Whether there is room ----------------------------------------------------------------------------------------------------------
 
-    def fits(self, need: float, share: float, owed: tuple[float, float, float], now: float) -> bool:
+    def fits(self, need: float, share: float, owed: Owed, now: float) -> bool:
         """Whether `need` may be sent now, and that part of the capacity left. `owed` is the pool's `owed`."""
         if self._paced:
             bucket = self.bucket
-            wanted = need + share * bucket.capacity + self._spread(need, owed)
+            wanted = need + share * bucket.capacity
             if bucket.advance(now) + SLACK < (wanted if wanted < bucket.capacity else bucket.capacity):
                 return False
         if not self.told:
             return True
         upstream = self.upstream
-        wanted = need + max(share * upstream.capacity, self._reserve(owed, now))
-        level = upstream.level(now) - self._unpaid(owed)
-        return level + SLACK >= (wanted if wanted < upstream.capacity else upstream.capacity)
+        wanted = self._wanted(need, owed, now) + max(share * upstream.capacity, self._reserve(owed, now))
+        return upstream.level(now) + SLACK >= (wanted if wanted < upstream.capacity or self._in_flight(owed) else upstream.capacity)
 
-    def fits_at(self, need: float, share: float, owed: tuple[float, float, float], now: float) -> float:
+    def fits_at(self, need: float, share: float, owed: Owed, now: float) -> float:
         """When it would fit if nothing else happened: monotonic seconds, or infinity when only an event can change it."""
         wait = 0.0
         if self._paced:
-            wait = self.bucket.wait_s(need + share * self.bucket.capacity + self._spread(need, owed), now)
+            wait = self.bucket.wait_s(need + share * self.bucket.capacity, now)
         if self.told:
-            upstream, unpaid = self.upstream, self._unpaid(owed)
-            wanted = min(need + max(share * upstream.capacity, self._reserve(owed, NEVER)), upstream.capacity)
-            lacking = wanted + unpaid - upstream.level(now)
-            if unpaid and wanted + unpaid > upstream.capacity:
+            upstream = self.upstream
+            wanted = self._wanted(need, owed, now) + max(share * upstream.capacity, self._reserve(owed, NEVER))
+            if wanted > upstream.capacity and self._in_flight(owed):
                 return NEVER
+            lacking = min(wanted, upstream.capacity) - upstream.level(now)
             wait = max(wait, lacking / upstream.rate if lacking > SLACK else 0.0)
         return now + wait
 
     @property
     def _paced(self) -> bool:
-        """Our own bucket binds: the provider has said nothing, the user allows less, or what it counts comes later."""
-        return not self.told or self.own is not None or self.index == OUTPUT
+        """Our own bucket binds: the provider has said nothing, or the user allows less."""
+        return not self.told or self.own is not None
 
-    def available(self, owed: tuple[float, float, float], now: float) -> float:
+    def available(self, owed: Owed, now: float) -> float:
         """What may be sent at once."""
         level = self.bucket.advance(now) if self._paced else NEVER
         if not self.told:
             return level
-        return min(level, self.upstream.level(now) - self._unpaid(owed) - self._reserve(owed, now))
+        return min(level, self.upstream.level(now) - self._wanted(0.0, owed, now) - self._reserve(owed, now))
 
-    def _reserve(self, owed: tuple[float, float, float], now: float) -> float:
+    def _reserve(self, owed: Owed, now: float) -> float:
         """What is left alone of the provider's level."""
         upstream = self.upstream
         rate, others = upstream.rate, upstream.outside(min(now, upstream.heard_at + SILENT_S))
-        stale_s = min(now - upstream.heard_at, owed[1] + SILENT_S)
-        unknown = max(UNKNOWN_SHARE * rate, others) * stale_s
+        stale_s = min(now - upstream.heard_at, owed.late_s + SILENT_S)
+        unknown = min(max(UNKNOWN_SHARE * rate, others) * stale_s, UNKNOWN_SHARE * upstream.capacity)
         known = min(others * self._horizon_s, RESERVE_MOST * upstream.capacity)
-        return min(self._rounding, ROUNDING_MOST * upstream.capacity) + min(unknown, UNKNOWN_SHARE * upstream.capacity) + known
+        return min(self._rounding, ROUNDING_MOST * upstream.capacity) + unknown + known
 
-    def _unpaid(self, owed: tuple[float, float, float]) -> float:
-        """What the provider will still count for output that is under way, less the refill until then."""
-        output, _, lasts_s = owed
-        if self.index < OUTPUT or not output:
-            return 0.0
-        return max(0.0, output - PAID_PART * self.upstream.rate * lasts_s) if self.index == OUTPUT else output
+    def _wanted(self, need: float, owed: Owed, now: float) -> float:
+        """What the provider will count for `need`, and still counts for output that is under way. Output is counted when it is written, so
+        the refill until then pays for a part of it."""
+        if self.index < OUTPUT:
+            return need
+        if self.index == TOKENS:
+            return need + owed.output
+        upstream = self.upstream
+        paid = min(PAID_PART * upstream.rate, upstream.rate - upstream.outside(now)) * owed.lasts_s
+        return max(owed.written, need + owed.output - paid)
 
-    def _spread(self, need: float, owed: tuple[float, float, float]) -> float:
-        """Requests that are sent evenly end unevenly: a flow of `rate` that is delayed by up to d seconds can come in a burst that is
-        larger by d * rate (Cruz 1991, "A calculus for network delay"). So much of the burst is kept."""
-        if self.index != OUTPUT or not self.told:
-            return 0.0
-        return max(0.0, min(self.bucket.rate * owed[2], SPREAD_MOST * self.bucket.capacity, self.bucket.capacity - 2 * need))
+    def _in_flight(self, owed: Owed) -> bool:
+        """Whether what is wanted becomes less by requests that end, so that waiting for a full bucket would be too early."""
+        return self.index >= OUTPUT and owed.output > 0
 
     # What is sent, and what the provider says ---------------------------------------------------------------------------------------
 
-    def send(self, reserved: float, counted: float, now: float) -> tuple[float, float]:
-        """Reserve, and count what the provider counts at once. Gives the mark of this moment, for `heard`."""
+    def send(self, reserved: float, counted: float, written: float, now: float) -> Mark:
+        """Reserve, and count what the provider counts at once. `written`: output of others that is not complete. Gives the mark of this
+        moment, for `heard`."""
         self.bucket.take(reserved, now)
-        return self.upstream.send(counted, now)
+        return self.upstream.send(counted, written if self.index >= OUTPUT else 0.0, now)
 
     def settle(self, reserved: float, late: float, counted: float, now: float) -> None:
         """So much more (or less) than `send` took is reserved; the provider counted `late` more when it was sent, and `counted` now."""
@@ -149,7 +160,7 @@ class Dimension:
     def heard(
         self,
         level: Level,
-        mark: tuple[float, float] | None,
+        mark: Mark | None,
         sent: tuple[int, float],
         doubt: tuple[float, float],
         rounding: float,
@@ -212,9 +223,10 @@ class Dimension:
             return None
         return max(0.0, (self.upstream.level(now) - unsettled) / falling)
 
-    def view(self, reserved: float, owed: tuple[float, float, float], now: float) -> DimensionView:
+    def view(self, reserved: float, owed: Owed, now: float) -> DimensionView:
         """For people."""
-        capacity, level = self.bucket.capacity, self.available(owed, now)
+        capacity = self.bucket.capacity if self._paced else self.upstream.capacity
+        level = self.available(owed, now)
         saturation = 1 - level / capacity if capacity else 1.0
         return DimensionView(NAMES[self.index], self.limit, level, capacity, reserved, self.outside(now) * 60, saturation)
 

@@ -90,6 +90,8 @@ class Guess:
     home: str
     habit: Habit
     """Of its agent and model: where what it took is learned."""
+    deviation: float = 0.0
+    """The part of `output` by which it is more than the mean."""
 
 
 @dataclass(slots=True)
@@ -127,6 +129,7 @@ class Estimator:
         tokens = event.body_bytes / habit.ratio * (1 + habit.spread) + habit.hidden
         if tokens < 1:
             tokens = 1.0
+        mean = habit.mean if habit.turns else FIRST_OUTPUT / 2
         output = habit.mean + habit.deviation if habit.turns else FIRST_OUTPUT
         if event.max_tokens is not None and event.max_tokens < output:
             output = float(event.max_tokens)
@@ -134,8 +137,8 @@ class Estimator:
             output = 1.0
         warm = self._warm.get((event.agent.name, event.model, event.session)) if self._warm else None
         if warm is None or now - warm.at > CACHE_S:
-            return Guess(tokens, output, tokens, "", habit)
-        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit)
+            return Guess(tokens, output, tokens, "", habit, max(0.0, output - mean))
+        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit, max(0.0, output - mean))
 
     def saw_input(self, event: Arrived, habit: Habit, account: str, usage: Usage, now: float) -> None:
         """The provider said what the input was. `habit` is the guess's."""

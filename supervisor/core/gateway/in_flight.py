@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,20 +11,27 @@ from supervisor.core.gateway.nouns import Api
 if TYPE_CHECKING:
     from supervisor.core.gateway.ticket import Ticket
 
-FIRST_SPEED = 100.0
+FIRST_SPEED = 60.0
 """Tokens of output a second, before an answer was measured."""
 FIRST_LASTS_S = 10.0
 """Seconds from sending to the end, before a request was measured."""
 FALL = 0.1
 """Weight of the newest request where it is quicker than those before; one that is slower counts at once."""
+FASTER = 1.5
+"""So many times faster than the mean output may be written."""
 LEAST_DOUBT = 0.05
+SIGMAS = 1.0
+"""Mean deviations by which all outputs together may be more than expected."""
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)
 
 
 class InFlight:
     """Amounts are tokens, times monotonic seconds."""
 
-    __slots__ = ("_answered", "_answered_sum", "_input_doubt", "_promised", "_speed", "_tickets", "input", "lasts_s", "late_s", "output")
+    __slots__ = (
+        "_answered", "_answered_sum", "_deviation", "_input_doubt", "_promised", "_speed", "_tickets", "_variance", "input", "lasts_s",
+        "late_s", "output",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._tickets: dict[int, Ticket] = {}
@@ -36,6 +44,8 @@ class InFlight:
         self._answered_sum = 0.0
         """Of the times at which the provider began to answer."""
         self._promised = 0.0
+        self._deviation = self._variance = 0.0
+        """Sums of the deviations in `output`, and of their squares."""
         self._speed = FIRST_SPEED
         self.late_s = 0.0
         """From sending to the head of the answer: the slowest of late."""
@@ -52,8 +62,14 @@ class InFlight:
         self.output += ticket.output
         ticket.doubt = ticket.input * max(2 * ticket.guess.habit.spread, LEAST_DOUBT)
         self._input_doubt += ticket.doubt
+        self._vary(ticket, 1)
         if ticket.lane.key.api is not Api.ANTHROPIC:
             self._promised += ticket.event.max_tokens or ticket.guess.output
+
+    @property
+    def expected_output(self) -> float:
+        """Of all together. Each is reserved with its deviation; the sum of many varies by less than the sum of what each may vary by."""
+        return self.output - self._deviation + min(self._deviation, SIGMAS * math.sqrt(max(0.0, self._variance)))
 
     def answered(self, ticket: Ticket, now: float) -> None:
         """The head of its answer came."""
@@ -76,11 +92,13 @@ class InFlight:
         del self._tickets[ticket.id]
         if not self._tickets:  # float rounding does not pile up
             self.input = self.output = self._input_doubt = self._answered_sum = self._promised = 0.0
+            self._deviation = self._variance = 0.0
             self._answered = 0
             return
         if not ticket.input_known:
             self.input_known(ticket)
         self.output -= ticket.output
+        self._vary(ticket, -1)
         if ticket.answered_at is not None:
             self._answered -= 1
             self._answered_sum -= ticket.answered_at
@@ -91,11 +109,15 @@ class InFlight:
         """It was served to its end, and wrote so much."""
         self.lasts_s += FALL * (now - ticket.sent_at - self.lasts_s)
         if ticket.answered_at is not None and now - ticket.answered_at >= 1.0:
-            self._speed = _slowest(self._speed, tokens_out / (now - ticket.answered_at))
+            self._speed += FALL * (tokens_out / (now - ticket.answered_at) - self._speed)
 
     def reserved(self, index: int) -> float:
         """For requests of which the provider has not said yet what they took."""
         return (float(len(self._tickets)), self.input, self.output, self.input + self.output)[index]
+
+    def written(self, now: float) -> float:
+        """Output that has been written by now, of answers that are not complete."""
+        return self._speed * (self._answered * now - self._answered_sum)
 
     def doubt(self, index: int, now: float) -> tuple[float, float]:
         """How much less, and how much more, than what is charged for them the provider may have counted by now: inputs may be off by as
@@ -104,8 +126,13 @@ class InFlight:
             return 0.0, 1.0
         if index == INPUT:
             return self._input_doubt, self._input_doubt
-        output = self._speed * (self._answered * now - self._answered_sum) + self._promised
+        output = FASTER * self.written(now) + self._promised
         return (0.0, output) if index == OUTPUT else (self._input_doubt, self._input_doubt + output)
+
+    def _vary(self, ticket: Ticket, sign: int) -> None:
+        habit = ticket.guess.deviation
+        self._deviation += sign * habit
+        self._variance += sign * habit * habit
 
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._tickets.values())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from supervisor.core.gateway.bucket import NEVER, SLACK
-from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension
+from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension, Owed
 from supervisor.core.gateway.events import Refused
 from supervisor.core.gateway.in_flight import InFlight
 from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, DimensionView, Level, Observed, PoolKey, Refusal, Usage, Window
@@ -92,11 +92,9 @@ class Pool:
         """How many requests are under way."""
         return len(self._under_way)
 
-    @property
-    def _owed(self) -> tuple[float, float, float]:
-        """Output that is reserved, and how late heads and ends come, for `Dimension.fits`."""
+    def _owed(self, now: float) -> Owed:
         under_way = self._under_way
-        return under_way.output, under_way.late_s, under_way.lasts_s
+        return Owed(under_way.expected_output, under_way.written(now), under_way.late_s, under_way.lasts_s)
 
     def fits(self, ticket: Ticket, share: float, now: float) -> bool:
         """Whether it may be sent now. `share` is the part of the bucket that its class must leave."""
@@ -107,7 +105,7 @@ class Pool:
         amounts = self.amounts(ticket)
         if not self._proven and not self._may_prove(amounts, now):
             return False
-        owed = self._owed
+        owed = self._owed(now)
         return all(dimension.fits(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)
 
     def ready_at(self, ticket: Ticket, share: float, now: float) -> float:
@@ -118,7 +116,7 @@ class Pool:
         amounts = self.amounts(ticket)
         if not self._proven and not self._may_prove(amounts, now):
             when = max(when, self._proving_since + PATIENCE_S * len(self._under_way))
-        owed = self._owed
+        owed = self._owed(now)
         return max([when, *(dimension.fits_at(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)])
 
     def _may_prove(self, amounts: tuple[float, float, float, float], now: float) -> bool:
@@ -135,7 +133,7 @@ class Pool:
 
     def headroom(self, now: float) -> float:
         """The free part of its scarcest dimension; infinite without a limit."""
-        owed = self._owed
+        owed = self._owed(now)
         return min((d.available(owed, now) / d.bucket.capacity for d in self.dimensions if d.bucket.capacity > 0), default=NEVER)
 
     def idle(self, now: float) -> bool:
@@ -154,7 +152,7 @@ class Pool:
 
     def views(self, now: float) -> tuple[DimensionView, ...]:
         """Its dimensions, for people."""
-        return tuple(dimension.view(self.reserved(dimension.index), self._owed, now) for dimension in self.dimensions)
+        return tuple(dimension.view(self.reserved(dimension.index), self._owed(now), now) for dimension in self.dimensions)
 
     # The life of a reservation ------------------------------------------------------------------------------------------------------
 
@@ -174,11 +172,12 @@ class Pool:
         ticket.input, ticket.output = tokens_in, tokens_out
         ticket.input_known = ticket.answered = False
         ticket.observed = ticket.answered_at = None
+        written = self._under_way.written(now)
         self._under_way.add(ticket)
         ticket.marks = marks = {}
         for dimension in self.dimensions:
             index = dimension.index
-            marks[index] = dimension.send(amounts[index], counted[index], now)
+            marks[index] = dimension.send(amounts[index], counted[index], written, now)
             if dimension.bucket.level < 0:
                 self.debt_until = max(self.debt_until, now - dimension.bucket.level / max(dimension.bucket.rate, SLACK))
         self.ramp.sent(len(self._under_way))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from supervisor.core.gateway.rank import Rank
     from supervisor.core.gateway.recent import Slot
     from supervisor.core.gateway.refusals import Refusals
+    from supervisor.core.gateway.upstream_bucket import Mark
 
 
 QUEUED, LATER, SENT, GONE = range(4)
@@ -55,7 +56,7 @@ class Ticket:
         self.upstream: str
         self.serial: int
         self.sent_at: float
-        self.marks: dict[int, tuple[float, float] | None]
+        self.marks: dict[int, Mark | None]
         """By each dimension that it was charged to the mark of the provider's level when it was sent; None: it was charged later, when the
         limit became known."""
         self.input: float

@@ -7,7 +7,7 @@ known, corrected by headers. Where the parts of the estimate come from, and how 
     capacity     what is left and the time of the full refill, see `CapacityRange`
     remaining    true of some moment between sending and answer (answers may be seconds late), rounded by up to `rounding`
     inputs       estimates until the provider says them; `doubt` is how much more those may be
-    outputs      charged at the end here, while they are produced or at the end there: `doubt` holds what may have been produced
+    outputs      charged at the end here, while they are written or at the end there, which is learned; `doubt` holds what may be written
     outside use  whatever is missing beyond all of these
 
 Two readings follow from each header. For admission the worse one counts: a level that the header can only explain as lower is lowered at
@@ -33,6 +33,14 @@ RESET_S = 1.0
 """The reset and the response's own date are whole seconds."""
 
 
+KEEP = 0.98
+"""Weight that what was learned of how output is counted keeps from answer to answer."""
+PRIOR = 4e6
+"""Square of the tokens after which more is believed to answers than to the documentation."""
+Mark = tuple[float, float, float]
+"""Of a request that was sent: the level, the sum of what estimates were corrected by, and the output that was being written then."""
+
+
 class CapacityRange:
     """What the provider's bucket can hold: the range that all answers agree on.
 
@@ -40,7 +48,9 @@ class CapacityRange:
     contradicts those before begins anew: the limit has changed, or this is no token bucket.
     """
 
-    __slots__ = ("_most", "least")
+    __slots__ = (
+        "_most", "least",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.least = 0.0
@@ -60,19 +70,37 @@ class CapacityRange:
 class UpstreamBucket:
     """The provider's bucket of one dimension. Amounts are tokens (or requests), times monotonic seconds."""
 
-    __slots__ = ("_bucket", "_corrected", "_estimates", "_levels", "_missing", "_range", "heard_at", "unused")
+    __slots__ = (
+        "_bucket",
+        "_corrected",
+        "_estimates",
+        "_judged_at",
+        "_last",
+        "_levels",
+        "_missing",
+        "_products",
+        "_range",
+        "_squares",
+        "heard_at",
+        "unused",
+    )
 
     def __init__(self, rate: float, capacity: float, now: float) -> None:
         self._bucket = Bucket(rate, capacity, now)
         self._corrected = 0.0
         """By how much levels were lowered after the fact: a level that was noted earlier is now thought lower by what came since."""
+        self._squares = self._products = PRIOR
+        self._last: tuple[float, Mark] | None = None
+        """What the last answer left, and its mark."""
         self._estimates = 0.0
         """The part of it by which estimates of inputs were wrong."""
         self._levels: deque[list[float]] = deque(maxlen=SLOTS)
         """[since, lowest, highest] of each slot, each level with the `_corrected` of its moment added."""
         self._range = CapacityRange()
-        self._missing: deque[tuple[float, float]] = deque()
-        """(when, tokens) that others took; negative: fewer than was thought."""
+        self._missing: deque[tuple[float, float, float]] = deque()
+        """(from, to, tokens) that others took; negative: fewer than was thought. What our doubts hid is found late, and may be as old as
+        what was found before."""
+        self._judged_at = now
         self.unused = 0.0
         self.heard_at = now
         """When the newest request was sent of which the provider said what it left."""
@@ -97,8 +125,8 @@ class UpstreamBucket:
 
     # What we send -------------------------------------------------------------------------------------------------------------------
 
-    def send(self, amount: float, now: float) -> tuple[float, float]:
-        """A request leaves and is charged so much. Gives its mark, for `heard`."""
+    def send(self, amount: float, written: float, now: float) -> Mark:
+        """A request leaves and is charged so much, while so much output is `written` that is not complete. Gives its mark, for `heard`."""
         before = self.level(now) + self._corrected
         self._bucket.take(amount, now)
         after = before - amount
@@ -110,14 +138,14 @@ class UpstreamBucket:
             if now - slot[0] < SLOT_S:
                 if after < slot[1]:
                     slot[1] = after
-                return after, self._estimates
+                return after, self._estimates, written
         levels.append([now, after, after])
-        return after, self._estimates
+        return after, self._estimates, written
 
     def charge(self, amount: float, now: float) -> None:
-        """The provider counts so much now."""
+        """Output of so much is complete."""
         if amount:
-            self.send(amount, now)
+            self.send(amount, 0.0, now)
 
     def correct(self, amount: float, now: float) -> None:
         """It counted so much more (or less) when the request was sent than `send` was told."""
@@ -131,7 +159,7 @@ class UpstreamBucket:
     def heard(
         self,
         remaining: float,
-        mark: tuple[float, float],
+        mark: Mark,
         sent_at: float,
         doubt: tuple[float, float],
         rounding: float,
@@ -146,14 +174,17 @@ class UpstreamBucket:
         self.heard_at = sent_at
         half = rounding / 2
         then = mark[0] - self._corrected
-        if (missing := then - remaining - half) > 0:
+        self._learn_written(remaining, mark)
+        written = self._written(mark)
+        if (missing := then - written - remaining - half) > 0:
             self.lower(level - missing, now)
-        lowest, highest = self._between(sent_at, now)
+        _, highest = self._between(sent_at, now)
         estimates = abs(self._estimates - mark[1])
-        if (more := remaining - highest - half - doubt[0] - estimates) > 0:
+        if (more := remaining - highest + written - half - doubt[0] - estimates) > 0:
             self._raise(more, now)
         if judged:
-            self._judge(remaining, lowest, highest, doubt[1] + rounding + STEP_S * self.rate + estimates, now)
+            noise = rounding + STEP_S * self.rate + estimates
+            self._judge(remaining, sent_at, (doubt[0] + noise, doubt[1] + noise), now)
         else:
             self.unused = 0.0
 
@@ -184,10 +215,12 @@ class UpstreamBucket:
 
     def outside(self, now: float) -> float:
         """What others take, a second: what was missing in the last minute."""
-        missing = self._missing
-        while missing and missing[0][0] <= now - WINDOW_S:
+        missing, since = self._missing, now - WINDOW_S
+        while missing and missing[0][1] <= since:
             missing.popleft()
-        return max(0.0, sum(amount for _, amount in missing)) / WINDOW_S if missing else 0.0
+        if not missing:
+            return 0.0
+        return max(0.0, sum(amount * _part(start, end, since) for start, end, amount in missing)) / WINDOW_S
 
     # Changes ------------------------------------------------------------------------------------------------------------------------
 
@@ -229,15 +262,41 @@ class UpstreamBucket:
             lowest, highest = min(lowest, low), max(highest, high)
         return lowest - self._corrected, highest - self._corrected
 
+    def _learn_written(self, remaining: float, mark: Mark) -> None:
+        """Providers may count output while it is written, as Anthropic says, or at its end. From one answer to the next what is left
+        differs by that much from what we charged, in proportion to what was being written, or not at all: a regression through 0."""
+        if self._last is not None:
+            written = mark[2] - self._last[1][2]
+            odd = (mark[0] - self._last[1][0]) - (remaining - self._last[0])
+            self._products = KEEP * self._products + odd * written
+            self._squares = KEEP * self._squares + written * written
+        self._last = remaining, mark
+
+    def _written(self, mark: Mark) -> float:
+        """What the provider had counted of output that was not complete then."""
+        return mark[2] * min(1.0, max(0.0, self._products / self._squares))
+
     def _raise(self, more: float, now: float) -> None:
         self._bucket.take(-more, now)
         self._corrected -= more
-        self.unused = max(0.0, self.unused - more)
+        self.unused -= more
 
-    def _judge(self, remaining: float, lowest: float, highest: float, doubt: float, now: float) -> None:
+    def _judge(self, remaining: float, since: float, doubt: tuple[float, float], now: float) -> None:
         """Whether others took something, or less than was thought."""
-        if (missing := lowest + self.unused - doubt - remaining) > 0:
-            self._missing.append((now, missing))
-            self.unused = max(0.0, self.unused - missing)
-        elif (fewer := remaining - highest - self.unused - doubt) > 0 and self._missing:
-            self._missing.append((now, -fewer))
+        lowest, highest = self._between(since, now)
+        if (missing := lowest + self.unused - doubt[1] - remaining) > 0:
+            self._found(missing, now)
+            self.unused -= missing
+        elif (fewer := remaining - highest - self.unused - doubt[0]) > 0:
+            self.unused += fewer
+            if self._missing:
+                self._found(-fewer, now)
+
+    def _found(self, missing: float, now: float) -> None:
+        self._missing.append((max(self._judged_at, now - WINDOW_S), now, missing))
+        self._judged_at = now
+
+
+def _part(start: float, end: float, since: float) -> float:
+    """The part of a span of time that is later than `since`."""
+    return 1.0 if start >= since or end <= start else (end - since) / (end - start)
