@@ -34,20 +34,21 @@ class Roster:
         self._now = now
         self._thread = ThreadPoolExecutor(1, "roster")
         self._db: sqlite3.Connection | None = None
-        self._known: dict[tuple[str, int], tuple[float, Agent | None]] = {}
+        self._known: dict[str, tuple[float, Agent | None]] = {}
+        """By tokens of ours: when it was read, and what."""
 
     async def agent(self, token: str) -> Agent | None:
         """Whose token it is; None for one that is not ours, or whose attempt has ended. Raises LedgerError when nobody can tell."""
+        read_at, agent = self._known.get(token, (-FRESH_S, None))
+        if self._now() - read_at < FRESH_S:
+            return agent
         name = tokens.check(self._secret, token)
         if name is None:
             return None
-        read_at, agent = self._known.get(name, (-FRESH_S, None))
-        if self._now() - read_at < FRESH_S:
-            return agent
         agent = await asyncio.get_running_loop().run_in_executor(self._thread, self._read, *name)
         if len(self._known) >= _CACHED:
             self._known.clear()
-        self._known[name] = (self._now(), agent)
+        self._known[token] = (self._now(), agent)
         return agent
 
     def name(self, token: str) -> str:
