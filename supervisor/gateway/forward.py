@@ -149,7 +149,6 @@ class Sending:
             bound=call.bound,
             bound_usd=self.bound_usd,
             session=call.asked.session,
-            body_sha256=call.body_sha256,
         )
         self.row = await self.parts.account.open(row)
 
@@ -248,7 +247,7 @@ class Sending:
     def _recorded(self) -> recording.Request:
         call = self.call
         endpoint = recording.endpoint(call.request.method, call.recognised)
-        return recording.Request(self.row, call.agent.name.partition("/")[0], endpoint, call.body, call.body_sha256)
+        return recording.Request(self.row, call.agent.name.partition("/")[0], endpoint, call.body)
 
     async def _write(self, client: web.StreamResponse, data: bytes, *, last: bool = False) -> None:
         """Wait for a client that reads slowly instead of keeping for it what it has not read."""

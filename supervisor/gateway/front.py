@@ -14,8 +14,8 @@ from aiohttp import web
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway.nouns import Agent, Api
 from supervisor.gateway import wire
-from supervisor.gateway.bodies import Bodies, NoRoom
-from supervisor.gateway.call import Call, digest, lane_of
+from supervisor.gateway.bodies import Bodies, Body, NoRoom
+from supervisor.gateway.call import Call, lane_of
 from supervisor.gateway.desk import BUSY_AGAIN_S
 from supervisor.gateway.forward import forward
 from supervisor.gateway.free import forward_free
@@ -26,8 +26,6 @@ from supervisor.gateway.roster import Roster
 from supervisor.gateway.routing import Way, way
 from supervisor.gateway.wire import Asked, BadRequest, Endpoint, Recognised
 
-_LARGE = 2**20
-"""Bytes of a body whose digest is reckoned in a thread: it takes milliseconds."""
 _ROOM_AGAIN_S = 2
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
@@ -104,14 +102,14 @@ class Front:
         if parts.stopping:
             raise _Turned(503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
         caller = await self._caller(request, recognised, headers)
-        async with self._bodies.read(request, caller.agent.name) as body:
+        with Body(self._bodies, caller.agent.name) as held:
+            body = await held.read(request)
             asked = wire.read(recognised, headers, body)
             chosen = self._way(asked, caller)
             await self._prime(caller.agent)
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
-            sha256 = await asyncio.to_thread(digest, body) if len(body) > _LARGE else digest(body)
             capped = caller.agent.cost_max is not None or parts.settings.policy.cost_per_night is not None
-            call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, sha256, capped)
+            call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, capped)
             return await (forward_free if asked.free else forward)(parts, call)
 
     async def _caller(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> Caller:

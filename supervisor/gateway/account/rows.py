@@ -37,7 +37,6 @@ class OpenRow:
     bound: Usage
     bound_usd: float | None = None
     session: str = ""
-    body_sha256: str = ""
 
     @property
     def pool(self) -> PoolKey:

@@ -190,10 +190,11 @@ class Account:
 
 
 _OPEN_COLUMNS = (
-    "id, at, agent, epoch, class, model, api, model_class, long_context, account, upstream, attempt_no, session, body_sha256, queued_ms, "
+    "id, at, agent, epoch, class, model, api, model_class, long_context, account, upstream, attempt_no, session, queued_ms, "
     "bound_input, bound_output, bound_cache_read, bound_cache_write, bound_usd"
 )
-_OPEN = f"INSERT INTO request ({_OPEN_COLUMNS}) VALUES ({', '.join('?' * 20)})"  # noqa: S608 - our own column names
+# The digest of its body is kept with its recording alone; older rows have it here.
+_OPEN = f"INSERT INTO request ({_OPEN_COLUMNS}, body_sha256) VALUES ({', '.join('?' * 19)}, '')"  # noqa: S608 - our own column names
 _SETTLE = """
     UPDATE request SET end = ?, status = ?, input = coalesce(?, bound_input), output = coalesce(?, bound_output),
         cache_read = coalesce(?, bound_cache_read), cache_write = coalesce(?, bound_cache_write),
@@ -223,7 +224,7 @@ def _open_values(row_id: int, row: OpenRow) -> tuple[object, ...]:
     lane, bound = row.lane, row.bound
     return (
         row_id, row.at, row.agent, row.epoch, row.task_class, _text(row.model), lane.api, _text(lane.model_class), lane.long_context,
-        row.account, row.upstream, row.attempt_no, _text(row.session), row.body_sha256, _number(row.queued_ms) or 0.0,
+        row.account, row.upstream, row.attempt_no, _text(row.session), _number(row.queued_ms) or 0.0,
         *_tokens(bound), _number(row.bound_usd),
     )  # fmt: skip
 
@@ -252,7 +253,6 @@ def _open_row(row: sqlite3.Row) -> OpenRow:
         bound=Usage(row["bound_input"], row["bound_output"], row["bound_cache_read"], row["bound_cache_write"]),
         bound_usd=row["bound_usd"],
         session=row["session"],
-        body_sha256=row["body_sha256"],
     )
 
 

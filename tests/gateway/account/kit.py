@@ -35,7 +35,7 @@ def opened(**facts: Any) -> OpenRow:
     shape: Mapping[str, Any] = {
         "agent": AGENT, "epoch": 1, "model": "claude-opus-4-8", "lane": LANE, "upstream": "anthropic", "account": "work",
         "task_class": TaskClass.NORMAL, "at": NOW, "queued_ms": 1500.0, "attempt_no": 1, "bound": Usage(20_000, 64_000),
-        "bound_usd": 1.7, "session": "s-1", "body_sha256": "ab" * 32,
+        "bound_usd": 1.7, "session": "s-1",
     }  # fmt: skip
     return OpenRow(**{**shape, **facts})
 

@@ -66,6 +66,8 @@ def test_the_newest_schema_has_its_sample() -> None:
 def test_the_script_that_wrote_the_newest_sample_still_writes_such_an_account(tmp_path: Path) -> None:
     make_account_sample.write(tmp_path / "new.db")
     kept = load(tmp_path / "kept.db", schema.SCHEMA)
+    with contextlib.closing(sqlite3.connect(kept)) as db, db:
+        db.execute("UPDATE request SET body_sha256 = ''")  # kept with recordings alone since
     for table in sorted(schema.ACCOUNT.tables):
         sql = f"SELECT * FROM {table}"  # noqa: S608 - our own tables
         assert rows(tmp_path / "new.db", sql) == rows(kept, sql), table
