@@ -77,7 +77,7 @@ class Call:
             upstreams=self.way.upstreams,
             body_bytes=len(self.body),
             max_tokens=self.asked.max_tokens,
-            body_key=f"{self.agent.name}:{len(self.body)}:{zlib.crc32(self.body)}",  # a mistake in 2^32 is a change of places of one agent
+            body_key=f"{self.agent.name}:{_sample(self.body)}",
             session=self.asked.session,
             bound_usd=bound_usd,
         )
@@ -86,6 +86,12 @@ class Call:
 def lane_of(asked: Asked, chosen: Way) -> LaneKey:
     """By the model as it is sent."""
     return LaneKey(asked.api, model_class(asked.api, chosen.as_model or asked.model), asked.long_context)
+
+
+def _sample(body: bytes) -> str:
+    """Tells one agent's bodies apart, by their length and 1024 bytes that are spread over them: a mistake makes two of its own requests
+    change places, and a digest of the whole costs a twentieth of a request."""
+    return f"{len(body)}:{zlib.crc32(body[:: len(body) // 1024 + 1])}"
 
 
 def outgoing(call: Call, upstream: Upstream, key: str) -> Outgoing:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from supervisor.core.gateway.nouns import Usage
@@ -23,6 +23,7 @@ OUTPUT_BYTES_PER_TOKEN = 3.6
 
 _TAIL = 2**16
 _USAGE = re.compile(rb'"(usage(?:Metadata)?)"\s*:\s*(?=\{)')
+_HINT = re.compile(rb'"usage|"error"')
 _TELLING = re.compile(rb'"usage(?:Metadata)?"\s*:\s*\{|"error"')
 _STRING = rb'"\s*:\s*"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 _TEXT = {
@@ -133,7 +134,7 @@ class Answer:
         if _tells(events):
             if self._injected or b"\r" in events:
                 return False
-            for event in filter(_tells, events.split(b"\n\n")):
+            for event in _telling(events):
                 self._note(_json(data_of(event)))
         self._count(events)
         return True
@@ -176,6 +177,19 @@ def _tells(raw: bytes) -> bool:
     if b'"usage' not in raw and b'"error"' not in raw:
         return False
     return _TELLING.search(raw) is not None or raw.count(b"data:") > 1
+
+
+def _telling(events: bytes) -> Iterator[bytes]:
+    """Those of several whole events, LF between them, that tell; the others are not even cut out."""
+    end = 0
+    for hint in _HINT.finditer(events):
+        if hint.start() < end:
+            continue
+        begun = events[end : hint.start()].rpartition(b"\n\n")[2]
+        begin = hint.start() - len(begun)
+        end = events.find(b"\n\n", hint.end())
+        if _tells(event := events[begin:end]):
+            yield event
 
 
 def _json(data: bytes) -> object:
