@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -38,8 +38,7 @@ _OF_THE_KEY = frozenset({"openai-organization", "openai-project", "x-goog-user-p
 _SHARED_STATE = ("anthropic-ratelimit-", "anthropic-priority-", "x-ratelimit-")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """What came. Times are monotonic seconds."""
 
     request: web.BaseRequest
@@ -52,20 +51,15 @@ class Call:
     """Whose queue it waits in."""
     ticket: int
     arrived_at: float
-    capped: bool = False
+    bound: Usage
+    """The most that it can take, see `bound_of`."""
+    capped: bool
     """A cap on money holds for it."""
 
     @property
     def model(self) -> str:
         """As it is sent."""
         return self.way.as_model or self.asked.model
-
-    @property
-    def bound(self) -> Usage:
-        """The most that it can take."""
-        bytes_per_token = _CAPPED_BYTES_PER_TOKEN if self.capped else BYTES_PER_TOKEN
-        output = self.asked.max_tokens or _OUTPUT_MAX[self.asked.api] * self.asked.choices
-        return Usage(input=len(self.body) // bytes_per_token + 1, output=output)
 
     def arrived(self, bound_usd: float | None) -> Arrived:
         """What the queue is told."""
@@ -86,6 +80,13 @@ class Call:
 def lane_of(asked: Asked, chosen: Way) -> LaneKey:
     """By the model as it is sent."""
     return LaneKey(asked.api, model_class(asked.api, chosen.as_model or asked.model), asked.long_context)
+
+
+def bound_of(asked: Asked, body: bytes, *, capped: bool) -> Usage:
+    """The most that a request can take. `capped`: a cap on money holds for it."""
+    bytes_per_token = _CAPPED_BYTES_PER_TOKEN if capped else BYTES_PER_TOKEN
+    output = asked.max_tokens or _OUTPUT_MAX[asked.api] * asked.choices
+    return Usage(input=len(body) // bytes_per_token + 1, output=output)
 
 
 def _sample(body: bytes) -> str:

@@ -276,16 +276,15 @@ class Sending:
         """Tell the queue and the account, once."""
         if self.settled:
             return
-        usage = self.answer.charge() if self.answer is not None else None
+        usage, unseen = self.answer.charge() if self.answer is not None else None, self._unseen(end)
         if self.sent_at is None:
             end, usage = End.CLIENT_GONE, Usage()
         elif end is End.REJECTED:
             usage = Usage()
-        elif usage is not None:
-            usage = replace(usage, output=max(usage.output, self._unseen(end)))
-        cost = self._settle(
-            str(end) if self.sent_at is not None else NEVER_SENT, usage, *flags, *self._oddities(usage), least_output=self._unseen(end)
-        )
+        elif usage is not None and usage.output < unseen:
+            usage = replace(usage, output=unseen)
+        said = str(end) if self.sent_at is not None else NEVER_SENT
+        cost = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
         self.parts.desk.tell(Ended(self.call.ticket, end, usage, cost, self.observed))
 
     def _unseen(self, end: End) -> int:

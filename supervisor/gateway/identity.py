@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from supervisor.core import tokens
 from supervisor.core.gateway.nouns import Agent
@@ -14,8 +15,7 @@ from supervisor.gateway.roster import Roster
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """An agent, and whether its request also carries a login of its client's own, which an upstream with `key = "client"` passes on."""
 
     agent: Agent

@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import aiohttp
 from multidict import CIMultiDict
@@ -49,8 +50,7 @@ class Cut(Exception):
         self.why = why
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """What is sent. `headers` are all that the upstream gets, but Host and the framing."""
 
     method: str

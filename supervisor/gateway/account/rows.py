@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.nouns import LaneKey, PoolKey, Usage
@@ -15,8 +16,7 @@ NEVER_SENT = "never sent"
 """End of a sending whose client left before the first byte went out."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRow:
+class OpenRow(NamedTuple):
     """A request that is about to be sent. `bound` is the most that it can take: it is charged when nobody ever learns what it took."""
 
     agent: str
@@ -49,8 +49,7 @@ class OpenRow:
         return self.agent.partition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class SettledRow:
+class SettledRow(NamedTuple):
     """What became of it. `usage` None: nobody ever learned it, so the row is charged at its bound and marked as estimated.
 
     A row that is `estimated` has a `usage` that is never below what was seen. `cost_usd` None: the model has no known price.
