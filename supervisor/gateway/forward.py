@@ -125,7 +125,7 @@ class Sending:
         await self._open(upstream)
         self.sent_at = self.parts.clock.monotonic()
         try:
-            async with self.parts.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
+            with await self.parts.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
                 return await self._answered(reply, upstream)
         except Unreachable as error:
             raise _Unserved(Refusal.UNREACHABLE, detail=error.why) from None

@@ -72,7 +72,7 @@ async def _ask(parts: Parts, call: Call, name: str) -> web.StreamResponse | _Fai
         return _Failed(503, f"the upstream {name} cannot be used", lasts=True)
     upstream, key = found
     try:
-        async with parts.upstreams.send(name, outgoing(call, upstream, key)) as reply:
+        with await parts.upstreams.send(name, outgoing(call, upstream, key)) as reply:
             return await _answered(call, reply, upstream)
     except Unreachable as error:
         return _Failed(503, f"the upstream {name} cannot be reached: {error.why}")
