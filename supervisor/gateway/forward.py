@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from aiohttp import web
 
 from supervisor.core.gateway.commands import Send, TurnAway
+from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded
 from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.core.gateway.settings import Upstream
 from supervisor.gateway import recording, wire
-from supervisor.gateway.account.reading import FASTEST
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.call import BYTES_PER_TOKEN, Call, outgoing, passed_back
 from supervisor.gateway.parts import Parts

@@ -29,6 +29,9 @@ HIDDEN_MOST = 2_000_000.0
 LAST = 5
 """Turns of which the median is taken."""
 FIRST_OUTPUT = 1200.0
+FASTEST = 300.0
+"""Tokens a second that a model puts out at most, for answers of which nobody knows how far they came. A guess on the safe side: what is
+sold as fast is at about 100."""
 GAIN = 0.25
 """Weight of the newest turn, once there were four."""
 CACHE_S = 300.0

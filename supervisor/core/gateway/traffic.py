@@ -156,6 +156,8 @@ class Traffic:
                 ticket.pool.input_known(ticket, event.usage, now)
                 self.estimator.saw_input(ticket.event, ticket.guess.habit, ticket.pool.key.account, event.usage, now)
                 self._charge_more(ticket, before, now, over=False)
+                if ticket.budget.held:
+                    self._ask_again([ticket.budget], now)
             self._pump(ticket.lane, now)
 
     def _ended(self, event: Ended, now: float) -> None:

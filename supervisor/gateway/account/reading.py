@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.nouns import Api, End, LaneKey, PoolKey, Usage
 from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED
 
@@ -16,9 +17,6 @@ NEWEST = 10_000
 """A window is read from at most this many of its newest rows (0.1 s): with more, it is shorter than asked for, and says so."""
 LONGEST_S = 1800.0
 """No request is under way longer: the proxy's own limit is below it."""
-FASTEST = 300.0
-"""Tokens a second that a model puts out at most, for requests of which nobody knows how far they came. A guess on the safe side: what is
-sold as fast is at about 100."""
 
 NOTHING = Usage()
 
