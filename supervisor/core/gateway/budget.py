@@ -131,6 +131,11 @@ class Budget:
         self.recent.change(ticket.slot, -ticket.counted)
         self._release(ticket)
 
+    def recost(self, usd: float, now: float) -> None:
+        """What it was charged before turned out to be so much more or less."""
+        self.spent = max(0.0, self.spent + usd)
+        self.night.spent.add(usd, now)
+
     def _release(self, ticket: Ticket) -> None:
         self.in_flight -= 1
         self.night.in_flight -= 1

@@ -140,6 +140,23 @@ class Estimator:
             return Guess(tokens, output, tokens, "", habit)
         return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit)
 
+    def expected(self, event: Arrived, guess: Guess, account: str) -> Usage:
+        """What this request will take on this account when it is like those before it: for an account, so with no margin."""
+        habit = guess.habit
+        tokens = round(event.body_bytes / habit.ratio + habit.hidden)
+        output = habit.mean if habit.turns else self._typical_output(event.model)
+        if event.max_tokens is not None and event.max_tokens < output:
+            output = float(event.max_tokens)
+        cached = 0
+        if guess.home == account and (warm := self._warm.get((event.agent.name, event.model, event.session))):
+            cached = min(round(warm.tokens), tokens)
+        return Usage(input=max(1, tokens) - cached, output=max(1, round(output)), cache_read=cached)
+
+    def _typical_output(self, model: str) -> float:
+        """The median of what the model's agents put out."""
+        means = sorted(habit.mean for (_, its), habit in self._habits.items() if its == model and habit.turns)
+        return means[len(means) // 2] if means else FIRST_OUTPUT
+
     def saw_input(self, event: Arrived, habit: Habit, account: str, usage: Usage, now: float) -> None:
         """The provider said what the input was. `habit` is the guess's."""
         prompt = usage.input + usage.cache_read + usage.cache_write

@@ -274,18 +274,19 @@ def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[Poo
     """What was charged in the last `seconds` before `now`, as (pool, its age in seconds, usage, agent), oldest first: the input when a
     request was sent, the output when it ended.
 
-    Of a request that was under way when the gateway died nobody knows how much it put out: it is taken to have ended now, with what a
-    fast model puts out in its time, which is less than its bound. Rows from the future, after the clock was set back, are of age 0.
+    Of a request that was under way when the gateway died nobody knows how much it put out: for the limit it is taken to have ended now,
+    with what a fast model puts out in its time, if that is less than its bound. Rows from the future, after the clock was set back, are
+    of age 0.
     """
     charges: list[tuple[PoolKey, float, Usage, str]] = []
     rows = db.execute(
-        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
+        f"SELECT {_COLUMNS}, bound_output FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
         (now - seconds - LONGEST_S,),
     )
     for row in rows:
         pool, agent, sent = _pool(row), row["agent"], max(0.0, now - row["at"])
         if row["end"] == CRASHED:
-            ended, output = 0.0, min(row["output"], int(FASTEST * sent) + 1)
+            ended, output = 0.0, min(row["bound_output"], int(FASTEST * sent) + 1)
         else:
             ended, output = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000), row["output"]
         given = Usage(input=row["input"], cache_read=row["cache_read"], cache_write=row["cache_write"])
