@@ -26,7 +26,7 @@ BYTES_PER_TOKEN = 2
 """For bounds: requests of clients have about 3.6 bytes a token. One that has fewer than this is flagged when its usage is known."""
 _CAPPED_BYTES_PER_TOKEN = 1
 """The same where a cost cap stands: no text has more tokens than bytes (20,000 digits were 20,000 tokens), so the cap cannot be passed.
-Without a cap nobody is held back by a bound; there it is what a request is charged whose usage nobody saw, and 2 is nearer to the truth."""
+Without a cap nobody is held back by a bound; there 2 finds what is odd."""
 _NOT_SENT = (
     wire.CLIENT_AUTH_HEADERS
     | wire.HOP_BY_HOP
