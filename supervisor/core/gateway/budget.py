@@ -132,8 +132,9 @@ class Budget:
         self._release(ticket)
 
     def recost(self, usd: float, now: float) -> None:
-        """What it was charged before turned out to be so much more or less."""
-        self.spent = max(0.0, self.spent + usd)
+        """What it was charged before the start turned out to be so much more or less. That is in `spent` where a cap needs it."""
+        if self.agent.cost_max is not None:
+            self.spent = max(0.0, self.spent + usd)
         self.night.spent.add(usd, now)
 
     def _release(self, ticket: Ticket) -> None:

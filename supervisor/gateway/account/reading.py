@@ -274,9 +274,9 @@ def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[Poo
     """What was charged in the last `seconds` before `now`, as (pool, its age in seconds, usage, agent), oldest first: the input when a
     request was sent, the output when it ended.
 
-    Of a request that was under way when the gateway died nobody knows how much it put out: for the limit it is taken to have ended now,
-    with what a fast model puts out in its time, if that is less than its bound. Rows from the future, after the clock was set back, are
-    of age 0.
+    Of a request that was under way when the gateway died nobody knows how much it put out. It is taken to have ended now, with what it is
+    charged; for the pool's sake also with what a fast model puts out beyond that in its time, within its bound, which is no agent's (""):
+    too little would be refused by the provider. Rows from the future, after the clock was set back, are of age 0.
     """
     charges: list[tuple[PoolKey, float, Usage, str]] = []
     rows = db.execute(
@@ -285,10 +285,10 @@ def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[Poo
     )
     for row in rows:
         pool, agent, sent = _pool(row), row["agent"], max(0.0, now - row["at"])
+        ended = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000)
         if row["end"] == CRASHED:
-            ended, output = 0.0, min(row["bound_output"], int(FASTEST * sent) + 1)
-        else:
-            ended, output = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000), row["output"]
+            ended, most = 0.0, min(row["bound_output"], int(FASTEST * sent) + 1)
+            charges.append((pool, 0.0, Usage(output=max(0, most - row["output"])), ""))
         given = Usage(input=row["input"], cache_read=row["cache_read"], cache_write=row["cache_write"])
-        charges += (pool, sent, given, agent), (pool, ended, Usage(output=output), agent)
+        charges += (pool, sent, given, agent), (pool, ended, Usage(output=row["output"]), agent)
     return sorted((charge for charge in charges if charge[1] <= seconds and charge[2].total), key=lambda charge: -charge[1])

@@ -7,9 +7,9 @@ import pytest
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.estimate import FIRST_OUTPUT
 from supervisor.core.gateway.events import Began, Ended
-from supervisor.core.gateway.nouns import Agent, End, Usage
+from supervisor.core.gateway.nouns import Agent, End, PoolKey, Usage
 from supervisor.core.gateway.settings import Limits
-from tests.core.gateway.playbook import Playbook, ask, away, sent, upstream
+from tests.core.gateway.playbook import LANE, Playbook, ask, away, level, sent, upstream
 
 WIDE = Limits(tpm=50e6)
 PART = 1 / 1.2
@@ -73,3 +73,16 @@ def test_a_charge_that_is_corrected_counts_against_the_caps(usd: float) -> None:
     assert play.traffic.crew.night.spent.sum(play.now) == pytest.approx(1.0 + usd)
     play >> ask(2, poor, bound_usd=0.9)
     assert play << (away(2, 402) if usd > 0 else sent(2))
+
+
+def test_a_task_without_a_cap_is_shown_what_it_cost_since_the_start() -> None:
+    play = Playbook(WIDE) >> ask(1, "free") << sent(1) >> Ended(1, End.SERVED, Usage(10, 10), cost_usd=0.5)
+    play.traffic.crew.recost("free", -0.4, play.now)
+    assert play.traffic.view(play.now).agents[0].cost_usd == 0.5, "what was charged before is not in it"
+
+
+def test_what_a_restart_takes_for_used_by_caution_is_no_agents() -> None:
+    play, pool = Playbook(Limits(tpm=60_000)), PoolKey("p", LANE)
+    play.traffic.restore([(pool, 0.0, Usage(output=30_000), ""), (pool, 0.0, Usage(output=300), "a")], play.now)
+    assert level(play) < 60_000 - 30_000
+    assert play >> ask(1, Agent("a", 1, tpm_max=5000)) << sent(1)
