@@ -26,7 +26,7 @@ BYTES_PER_TOKEN = 2
 """For bounds: requests of clients have about 3.6 bytes a token. One that has fewer than this is flagged when its usage is known."""
 _CAPPED_BYTES_PER_TOKEN = 1
 """The same where a cost cap stands: no text has more tokens than bytes (20,000 digits were 20,000 tokens), so the cap cannot be passed.
-Without a cap nobody is held back by a bound; there it is what a request is charged whose usage nobody saw, and 2 is nearer to the truth."""
+Without a cap nobody is held back by a bound; there 2 finds what is odd."""
 _NOT_SENT = (
     wire.CLIENT_AUTH_HEADERS
     | wire.HOP_BY_HOP
@@ -51,6 +51,8 @@ class Call(NamedTuple):
     """Whose queue it waits in."""
     ticket: int
     arrived_at: float
+    body_key: str
+    """What tells this agent's bodies apart, in this process and the next; see `key_of`."""
     bound: Usage
     """The most that it can take, see `bound_of`."""
     capped: bool
@@ -71,7 +73,7 @@ class Call(NamedTuple):
             upstreams=self.way.upstreams,
             body_bytes=len(self.body),
             max_tokens=self.asked.max_tokens,
-            body_key=f"{self.agent.name}:{_sample(self.body)}",
+            body_key=f"{self.agent.name}:{self.body_key}",
             session=self.asked.session,
             bound_usd=bound_usd,
         )
@@ -89,9 +91,9 @@ def bound_of(asked: Asked, body: bytes, *, capped: bool) -> Usage:
     return Usage(input=len(body) // bytes_per_token + 1, output=output)
 
 
-def _sample(body: bytes) -> str:
+def key_of(body: bytes) -> str:
     """Tells one agent's bodies apart, by their length and 1024 bytes that are spread over them: a mistake makes two of its own requests
-    change places, and a digest of the whole costs a twentieth of a request."""
+    change places, or charges one that was lost for another prompt of its length. A digest of the whole costs a twentieth of a request."""
     return f"{len(body)}:{zlib.crc32(body[:: len(body) // 1024 + 1])}"
 
 

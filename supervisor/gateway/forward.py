@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from aiohttp import web
 
 from supervisor.core.gateway.commands import Send, TurnAway
+from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded
 from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.core.gateway.settings import Upstream
 from supervisor.gateway import recording, wire
-from supervisor.gateway.account.reading import FASTEST
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.call import BYTES_PER_TOKEN, Call, outgoing, passed_back
 from supervisor.gateway.parts import Parts
@@ -147,8 +147,10 @@ class Sending:
             queued_ms=1000 * self.queued_s,
             attempt_no=self.send.attempt,
             bound=call.bound,
+            expected=self.send.expected,
             bound_usd=self.bound_usd,
             session=call.asked.session,
+            body_key=call.body_key,
         )
         self.row = await self.parts.account.open(row)
 
@@ -165,6 +167,7 @@ class Sending:
         self.observed = wire.observed(self.call.asked.api, headers)
         self.parts.desk.tell(Responded(self.call.ticket, self.observed))
         self.answer = wire.Answer(self.call.asked, self.call.asked.usage_edit is not None)
+        self.parts.account.watch(self.row, self.answer.said)
         return await self._stream(reply, self.answer, upstream)
 
     async def _failed(self, reply: Reply, headers: dict[str, str], upstream: Upstream) -> web.StreamResponse:
@@ -305,14 +308,14 @@ class Sending:
         return found
 
     def _settle(self, end: str, told: Usage | None, *flags: str, least_output: int = 0) -> float | None:
-        """Write it down; what it cost. `told` None: the provider never said, so it is the most that it can have been by what was seen, and
-        not less output than `least_output` tokens."""
+        """Write it down; what it cost. `told` None: the provider never said, so it is the input that was expected, the most output that it
+        can have been by what was seen, and not less than `least_output` tokens of that."""
         self.settled = True
         if self.tape is not None:
             self.tape.end(end)
         call, now, answer = self.call, self.parts.clock.monotonic(), self.answer
         seen = answer.output_so_far_bytes if answer is not None else 0
-        usage = told or Usage(input=call.bound.input, output=max(seen // BYTES_PER_TOKEN, least_output))
+        usage = told or replace(self.send.expected, output=max(seen // BYTES_PER_TOKEN, least_output))
         cost = self.parts.prices.cost(call.model, usage) if usage.total else 0.0
         row = SettledRow(
             end=end,

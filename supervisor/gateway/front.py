@@ -15,7 +15,7 @@ from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway.nouns import Agent, Api
 from supervisor.gateway import wire
 from supervisor.gateway.bodies import Bodies, Body, NoRoom
-from supervisor.gateway.call import Call, bound_of, lane_of
+from supervisor.gateway.call import Call, bound_of, key_of, lane_of
 from supervisor.gateway.desk import BUSY_AGAIN_S
 from supervisor.gateway.forward import forward
 from supervisor.gateway.free import forward_free
@@ -110,7 +110,7 @@ class Front:
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
             capped = caller.agent.cost_max is not None or parts.settings.policy.cost_per_night is not None
             bound = bound_of(asked, body, capped=capped)
-            call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, bound, capped)
+            call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped)
             return await (forward_free if asked.free else forward)(parts, call)
 
     async def _caller(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> Caller:

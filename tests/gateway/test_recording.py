@@ -21,7 +21,7 @@ from supervisor.gateway.account.rows import RecordingRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.recording import Recorder, Request
 from tests import support
-from tests.gateway.account.kit import Wall
+from tests.gateway.account.kit import Wall, unpriced
 
 RUN = "1121-k3f9"
 MESSAGES = "POST /v1/messages?beta=true"
@@ -198,7 +198,7 @@ EVENTS = [
 async def recorded(path: Path, answers: list[tuple[Request, int, list[bytes], str]], headers: Mapping[str, str]) -> None:
     """An account and its recordings below `path`."""
     book = Account(path / "gateway.db", Wall())
-    book.start()
+    book.start(unpriced)
     clock = Clock()
     recorder = Recorder(path / "recordings", book.recorded, clock)
     for asked, status, pieces, end in answers:

@@ -29,6 +29,9 @@ HIDDEN_MOST = 2_000_000.0
 LAST = 5
 """Turns of which the median is taken."""
 FIRST_OUTPUT = 1200.0
+FASTEST = 300.0
+"""Tokens a second that a model puts out at most, for answers of which nobody knows how far they came. A guess on the safe side: what is
+sold as fast is at about 100."""
 GAIN = 0.25
 """Weight of the newest turn, once there were four."""
 CACHE_S = 300.0
@@ -136,6 +139,23 @@ class Estimator:
         if warm is None or now - warm.at > CACHE_S:
             return Guess(tokens, output, tokens, "", habit)
         return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit)
+
+    def expected(self, event: Arrived, guess: Guess, account: str) -> Usage:
+        """What this request will take on this account when it is like those before it: for an account, so with no margin."""
+        habit = guess.habit
+        tokens = round(event.body_bytes / habit.ratio + habit.hidden)
+        output = habit.mean if habit.turns else self._typical_output(event.model)
+        if event.max_tokens is not None and event.max_tokens < output:
+            output = float(event.max_tokens)
+        cached = 0
+        if guess.home == account and (warm := self._warm.get((event.agent.name, event.model, event.session))):
+            cached = min(round(warm.tokens), tokens)
+        return Usage(input=max(1, tokens) - cached, output=max(1, round(output)), cache_read=cached)
+
+    def _typical_output(self, model: str) -> float:
+        """The median of what the model's agents put out."""
+        means = sorted(habit.mean for (_, its), habit in self._habits.items() if its == model and habit.turns)
+        return means[len(means) // 2] if means else FIRST_OUTPUT
 
     def saw_input(self, event: Arrived, habit: Habit, account: str, usage: Usage, now: float) -> None:
         """The provider said what the input was. `habit` is the guess's."""

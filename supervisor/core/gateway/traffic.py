@@ -141,21 +141,20 @@ class Traffic:
             self._admit_or_queue(ticket, now)
 
     def _responded(self, event: Responded, now: float) -> None:
-        ticket = self._sent(event.ticket)
-        if ticket:
+        if ticket := self._sent(event.ticket):
             ticket.pool.trouble.answered(ticket, now)
             ticket.pool.responded(ticket, event.observed, now)
             self._pump(ticket.lane, now)
 
     def _began(self, event: Began, now: float) -> None:
-        ticket = self._sent(event.ticket)
-        if ticket:
+        if ticket := self._sent(event.ticket):
             ticket.pool.trouble.answered(ticket, now)
             if not ticket.input_known:
                 before = ticket.input + ticket.output
                 ticket.pool.input_known(ticket, event.usage, now)
                 self.estimator.saw_input(ticket.event, ticket.guess.habit, ticket.pool.key.account, event.usage, now)
                 self._charge_more(ticket, before, now, over=False)
+                self._ask_again([ticket.budget], now)
             self._pump(ticket.lane, now)
 
     def _ended(self, event: Ended, now: float) -> None:
@@ -269,7 +268,8 @@ class Traffic:
         pool.send(ticket, now)
         ticket.budget.open(ticket, now)
         ticket.lane.went(ticket, now)
-        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe))
+        expected = self.estimator.expected(ticket.event, ticket.guess, pool.key.account)
+        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe, expected))
 
     def _settle(self, ticket: Ticket, event: Ended, now: float) -> None:
         usage, pool, before = event.usage, ticket.pool, ticket.input + ticket.output

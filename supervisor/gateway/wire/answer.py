@@ -87,7 +87,11 @@ class Answer:
         usage = self.usage
         if usage is None or self.final:
             return usage
-        return replace(usage, output=max(usage.output, math.ceil(self.output_so_far_bytes / OUTPUT_BYTES_PER_TOKEN)))
+        return replace(usage, output=max(usage.output, self.said()[1]))
+
+    def said(self) -> tuple[Usage | None, int]:
+        """What the provider has said so far, and tokens of output that have passed, by their bytes."""
+        return self.usage, math.ceil(self.output_so_far_bytes / OUTPUT_BYTES_PER_TOKEN)
 
     def feed(self, chunk: bytes) -> bytes:
         """What to forward now: the chunk itself, the same object; of an injected chat stream the events that are whole, b"" if none."""
