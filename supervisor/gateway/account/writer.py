@@ -313,15 +313,15 @@ def _cost(price: Price, row: OpenRow, usage: Usage) -> float | None:
 def _open_values(row_id: int, row: OpenRow) -> tuple[object, ...]:
     lane, bound = row.lane, row.bound
     return (
-        row_id, row.at, row.agent, row.epoch, row.task_class, _text(row.model), lane.api, _text(lane.model_class), lane.long_context,
-        row.account, row.upstream, row.attempt_no, _text(row.session), row.body_key, _number(row.queued_ms) or 0.0,
-        *_tokens(bound), _number(row.bound_usd), *_tokens(row.expected),
+        row_id, row.at, row.agent, row.epoch, str(row.task_class), _text(row.model), str(lane.api), _text(lane.model_class),
+        int(lane.long_context), row.account, row.upstream, row.attempt_no, _text(row.session), row.body_key,
+        _number(row.queued_ms) or 0.0, *_tokens(bound), _number(row.bound_usd), *_tokens(row.expected),
     )  # fmt: skip
 
 
 def _settled_values(row_id: int, row: SettledRow) -> tuple[object, ...]:
     return (
-        row.end, row.status, *_tokens(row.usage), row.estimated, _number(row.cost_usd),
+        row.end, row.status, *_tokens(row.usage), int(row.estimated), _number(row.cost_usd),
         _number(row.first_byte_ms), _number(row.total_ms), row.retries, row.breaker, _text(",".join(row.flags)), row_id,
     )  # fmt: skip
 
@@ -354,6 +354,7 @@ def _open_row(row: sqlite3.Row) -> OpenRow:
 
 
 # Whatever a client or a provider said, SQLite takes it: one row that it refused would take down those that are committed with it.
+# Members of enums and truth values are brought to plain ones: sqlite3 looks for an adapter of each that is not, which doubles a row's time.
 
 
 def _text(said: str) -> str:
