@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
@@ -125,12 +127,28 @@ class Reply:
         return redact.masked(bytes(parts), self._key)
 
 
+class _Protocol(ResponseHandler):
+    """One connection. aiohttp's reader asks it to read on after each chunk of an answer, also when it never stopped."""
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+
+class _Pool(aiohttp.TCPConnector):
+    """The kept-alive connections of one upstream."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=0, keepalive_timeout=_KEPT_ALIVE_S)
+        self._factory = functools.partial(_Protocol, loop=self._loop)  # type: ignore[assignment]  # a function that makes one
+
+
 class Upstreams:
     """Belongs to one event loop; `close` it."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
-        self._pools: dict[str, aiohttp.TCPConnector] = {}
+        self._pools: dict[str, _Pool] = {}
         self._origins: dict[URL, aiohttp.ClientRequest] = {}
 
     async def send(self, name: str, outgoing: Outgoing) -> Reply:
@@ -156,7 +174,7 @@ class Upstreams:
     async def _connected(self, name: str, url: URL) -> Connection:
         pool, origin = self._pools.get(name), url.origin()
         if pool is None:
-            pool = self._pools[name] = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_ALIVE_S)
+            pool = self._pools[name] = _Pool()
         place = self._origins.get(origin)
         if place is None:
             place = self._origins[origin] = aiohttp.ClientRequest("GET", origin, loop=asyncio.get_running_loop())
