@@ -90,7 +90,7 @@ class Front:
             return self._answer(request, recognised, _Turned(500, "the gateway failed on this request"))
 
     def _check(self, request: web.BaseRequest) -> None:
-        over_unix = isinstance(request.transport and request.transport.get_extra_info("sockname"), str | bytes)
+        over_unix = request.headers.get("Host") == "localhost" and _is_unix(request)
         denied = self._guard.check(request.method, request.headers, over_unix=over_unix)
         if denied is not None:
             self._parts.log.refused(f"{denied.status} {request.method}: {denied.why}")
@@ -153,6 +153,10 @@ class Front:
         response = web.Response(status=turned.status, headers=headers, body=body)
         unread = request.can_read_body and not request.content.at_eof()
         return _last(response) if unread or isinstance(turned, _Denied) else response
+
+
+def _is_unix(request: web.BaseRequest) -> bool:
+    return isinstance(request.transport and request.transport.get_extra_info("sockname"), str | bytes)
 
 
 def _last(response: web.Response) -> web.Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +76,7 @@ class Roster:
             "SELECT t.spec, a.state FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE t.id = ? AND t.epoch = ?",
             (task, epoch),
         ).fetchone()
-        return _agent(task, epoch, TaskSpec.from_json(row["spec"])) if row is not None and row["state"] in LIVING else None
+        return _agent(task, epoch, row["spec"]) if row is not None and row["state"] in LIVING else None
 
     def _drop(self) -> None:
         if self._db is not None:
@@ -84,7 +85,9 @@ class Roster:
             self._db = None
 
 
-def _agent(task: str, epoch: int, spec: TaskSpec) -> Agent:
+@functools.lru_cache(maxsize=1000)  # of the thread; a spec does not change while its attempt lives
+def _agent(task: str, epoch: int, text: str) -> Agent:
+    spec = TaskSpec.from_json(text)
     return Agent(
         name=task,
         epoch=epoch,
