@@ -282,6 +282,7 @@ class Traffic:
                 self.estimator.saw_input(ticket.event, ticket.guess.habit, pool.key.account, usage, now)
             if event.end is _SERVED:
                 ticket.guess.habit.saw_output(tokens_out)
+                pool.served(ticket, tokens_out, now)
         pool.settle(ticket, tokens_in, tokens_out, now)
         self._charge_more(ticket, before, now, over=True)
 
