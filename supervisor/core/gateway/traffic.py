@@ -263,8 +263,7 @@ class Traffic:
     def _send(self, ticket: Ticket, door: Door, now: float) -> None:
         ticket.where = SENT
         ticket.attempt += 1
-        ticket.upstream = door.upstream
-        pool = door.pool
+        ticket.upstream, pool = door.upstream, door.pool
         pool.send(ticket, now)
         ticket.budget.open(ticket, now)
         ticket.lane.went(ticket, now)
