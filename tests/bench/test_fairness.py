@@ -114,7 +114,7 @@ def test_every_policy_meets_the_same_turns() -> None:
 class Recorder(NoGateway):
     """Refuses the first requests itself and keeps the times at which they came."""
 
-    def __init__(self, world: World, refusals: int, retry_after: int) -> None:
+    def __init__(self, world: World[Upstream], refusals: int, retry_after: int) -> None:
         super().__init__(world)
         self._refusals, self._retry_after = refusals, retry_after
         self.came: list[float] = []

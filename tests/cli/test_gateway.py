@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -200,6 +201,22 @@ def test_the_simulated_provider_limits_as_it_was_told(house: House) -> None:
         seen = [post(url, kit.messages(stream=False), "any") for _ in range(3)]
     assert [status for status, _ in seen] == [200, 200, 429]
     assert b"[simulated]" in seen[0][1]
+
+
+def test_the_simulated_provider_is_as_hard_to_learn_as_it_was_told(house: House) -> None:
+    words = ("--itpm", "60000", "--burst", "12", "--head", "0.3", "--steal", "0.5", "--speed", "100")
+    with served(house, "gateway", "sim", *words) as url:
+        began = time.monotonic()
+        assert post(url, kit.messages(stream=False), "any")[0] == 200
+        assert time.monotonic() - began >= 0.3, "the head came at once"
+
+        def bucket() -> dict[str, float]:
+            with urllib.request.urlopen(f"{url}/sim/stats", timeout=30) as answer:  # noqa: S310 - our own loopback
+                told: dict[str, float] = json.load(answer)["accounts"][0]["buckets"]["input"]
+            return told
+
+        assert bucket()["capacity"] == 12_000
+        wait_until(lambda: bucket()["outside"] > 0, "another client to take something")
 
 
 @contextlib.contextmanager

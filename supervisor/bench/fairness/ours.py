@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import assert_never
+from dataclasses import replace
+from typing import Any, assert_never
 
 from supervisor.bench.fairness.world import ROUNDING, Headers, Turn, World
 from supervisor.core.gateway.client_env import is_patient
@@ -11,6 +12,7 @@ from supervisor.core.gateway.commands import Alert, Command, Journal, Send, Turn
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick
 from supervisor.core.gateway.nouns import Agent, Api, End, LaneKey, Level, Observed, Refusal, Usage
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Policy, Upstream
+from supervisor.core.gateway.ticket import SENT
 from supervisor.core.gateway.traffic import Traffic
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")
@@ -18,11 +20,12 @@ MAX_TOKENS = 64_000
 
 
 class Gateway:
-    """The gateway. The limit is configured; its use by others and the size of requests must be learned."""
+    """The gateway. The use of a limit by others and the size of requests must be learned, and the limit itself unless it is configured."""
 
-    def __init__(self, world: World, policy: Policy | None = None) -> None:
+    def __init__(self, world: World[Any], policy: Policy | None = None, limits: Limits | None = None) -> None:
+        """`limits` are what the settings say; without any, every limit must be learned."""
         self._world = world
-        upstream = Upstream("provider", Api.ANTHROPIC, "http://127.0.0.1", limits=Limits(tpm=world.upstream.limit_tpm))
+        upstream = Upstream("provider", Api.ANTHROPIC, "http://127.0.0.1", limits=limits or Limits())
         self.traffic = Traffic(GatewaySettings(upstreams=(upstream,), policy=policy or Policy()), world.now)
         self.journal: list[tuple[float, Journal | Alert]] = []
         self._turns: dict[int, Turn] = {}
@@ -48,14 +51,28 @@ class Gateway:
             )
         )
 
-    def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:
+    def waiting(self) -> list[Turn]:
+        """Turns that were not sent yet, or were refused."""
+        return [self._turns[ticket] for ticket, one in self.traffic.tickets.items() if one.where != SENT]
+
+    def outside(self, name: str) -> float:
+        """What it takes for the use of one limit by others, per minute."""
+        pools = self.traffic.view(self._world.now).pools
+        return sum(dimension.outside_per_minute for pool in pools for dimension in pool.dimensions if dimension.name == name)
+
+    def refused(self, turn: Turn, retry_after: int, headers: Headers | Observed) -> None:
         """A 429: the client hears nothing of it."""
         self._tell(Refused(self._tickets[turn.number], Refusal.RATE_LIMITED, _observed(headers, float(retry_after))))
 
-    def began(self, turn: Turn, headers: Headers) -> None:
-        """Headers and message_start come in one piece."""
+    def responded(self, turn: Turn, headers: Observed) -> None:
+        """The head came before the first byte."""
+        self._tell(Responded(self._tickets[turn.number], headers))
+
+    def began(self, turn: Turn, headers: Headers | Observed) -> None:
+        """message_start came, in one piece with the head where that is news."""
         ticket = self._tickets[turn.number]
-        self._tell(Responded(ticket, _observed(headers)))
+        if isinstance(headers, Headers):
+            self._tell(Responded(ticket, _observed(headers)))
         self._tell(Began(ticket, Usage(input=turn.input, output=1)))
 
     def ended(self, turn: Turn) -> None:
@@ -94,6 +111,8 @@ class Gateway:
                     assert_never(command)
 
 
-def _observed(headers: Headers, retry_after_s: float | None = None) -> Observed:
+def _observed(headers: Headers | Observed, retry_after_s: float | None = None) -> Observed:
+    if isinstance(headers, Observed):
+        return replace(headers, retry_after_s=retry_after_s)
     level = Level(headers.limit, headers.remaining, headers.full_in_s)
     return Observed({"tokens": level}, retry_after_s=retry_after_s, rounding=ROUNDING)

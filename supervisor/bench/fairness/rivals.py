@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from supervisor.bench.fairness.world import Bucket, Headers, Turn, World
+from supervisor.bench.fairness.world import Bucket, Headers, Turn, Upstream, World
 
 MAX_TOKENS = 64_000
 """What Claude Code asks for in every request (measured)."""
@@ -22,7 +22,7 @@ EXPECTED_OUTPUT = 500.0
 class NoGateway:
     """Clients and provider face each other. The other policies start from here: 429s of the provider are passed on."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World[Upstream]) -> None:
         self.world = world
 
     def arrived(self, turn: Turn) -> None:
@@ -44,7 +44,7 @@ class NoGateway:
 class CountAfter(NoGateway):
     """A counter for each clock minute, raised when a response has ended; requests are refused while it is at the limit."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World[Upstream]) -> None:
         super().__init__(world)
         self._minute, self._used = 0, 0
 
@@ -71,7 +71,7 @@ class CountAfter(NoGateway):
 class Semaphore(NoGateway):
     """At most so many requests at the provider, first come first served."""
 
-    def __init__(self, world: World, places: int = PLACES) -> None:
+    def __init__(self, world: World[Upstream], places: int = PLACES) -> None:
         super().__init__(world)
         self._free = places
         self._queue: deque[Turn] = deque()
@@ -105,7 +105,7 @@ class Reserve(NoGateway):
     A reservation larger than the bucket goes when the bucket is full.
     """
 
-    def __init__(self, world: World, output: float, margin: float = 1.0) -> None:
+    def __init__(self, world: World[Upstream], output: float, margin: float = 1.0) -> None:
         super().__init__(world)
         limit = margin * world.upstream.limit_tpm
         self._output = output

@@ -36,7 +36,7 @@ class Outside:
 class Scenario:
     """A crowd, a policy, and whether somebody else spends from the same bucket."""
 
-    door: Callable[[World], Door]
+    door: Callable[[World[Upstream]], Door]
     agents: tuple[Agent, ...]
     outside: Outside | None = None
     burst_s: float = 60.0

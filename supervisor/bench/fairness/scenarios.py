@@ -12,7 +12,9 @@ from supervisor.bench.fairness.crowd import Agent
 from supervisor.bench.fairness.ours import Gateway
 from supervisor.bench.fairness.rivals import EXPECTED_OUTPUT, MARGIN, MAX_TOKENS, CountAfter, NoGateway, Reserve, Semaphore
 from supervisor.bench.fairness.runs import HOUR_S, LIMIT_TPM, Figures, Outside, Scenario, run
+from supervisor.bench.fairness.world import Upstream, World
 from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.settings import Limits
 
 INPUTS = (1_000.0, 12_000.0)
 QUICK_S = 600.0
@@ -46,11 +48,16 @@ def steady(count: int) -> tuple[Agent, ...]:
     return tuple(Agent(f"agent-{index:02}", 1_500.0, 500.0, sigma=0.0, every_s=15.0) for index in range(count))
 
 
+def gateway(world: World[Upstream]) -> Gateway:
+    """Ours, with the limit configured."""
+    return Gateway(world, limits=Limits(tpm=LIMIT_TPM))
+
+
 SCENARIOS: Mapping[str, Scenario] = {
-    "nightcrew": Scenario(Gateway, greedy()),
-    "two_hogs": Scenario(Gateway, two_hogs()),
-    "interactive": Scenario(Gateway, interactive()),
-    "outside_use": Scenario(Gateway, greedy(), Outside()),
+    "nightcrew": Scenario(gateway, greedy()),
+    "two_hogs": Scenario(gateway, two_hogs()),
+    "interactive": Scenario(gateway, interactive()),
+    "outside_use": Scenario(gateway, greedy(), Outside()),
     "no_gateway": Scenario(NoGateway, greedy()),
     "count_after": Scenario(CountAfter, greedy()),
     "reserve_max": Scenario(partial(Reserve, output=MAX_TOKENS), greedy()),
@@ -143,7 +150,7 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def _sustained(size: int, seeds: Sequence[int], virtual_s: float) -> float:
-    return fmean(run(Scenario(Gateway, steady(size)), seed, virtual_s).done_over_offered() for seed in seeds)
+    return fmean(run(Scenario(gateway, steady(size)), seed, virtual_s).done_over_offered() for seed in seeds)
 
 
 def _mean(figures: Sequence[Figures]) -> dict[str, float]:

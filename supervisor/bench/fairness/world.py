@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from supervisor.core.crew import TaskClass
 
@@ -176,12 +176,22 @@ class Clients(Protocol):
         """The client has its whole answer."""
 
 
+class Receiver(Protocol):
+    """A provider."""
+
+    def receive(self, turn: Turn, door: Any) -> None:
+        """A request comes in; `door` is told what becomes of it."""
+
+
+Provider = TypeVar("Provider", bound=Receiver)
+
+
 @dataclass(slots=True)
-class World:
+class World(Generic[Provider]):
     """What a policy may do, and the clock."""
 
     timeline: Timeline
-    upstream: Upstream
+    upstream: Provider
     clients: Clients
 
     @property

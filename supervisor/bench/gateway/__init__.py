@@ -6,4 +6,7 @@ place      a state directory with running attempts, and the gateway's process in
 bare       the floor: a proxy that passes requests on and does nothing else
 peers      LiteLLM's proxy, from an environment of its own
 measure    what is run in which order, and the report
+learned    how limits are learned that nobody told: scenarios before a simulated provider
+crowd      its clients, which always have a next request
+judge      its figures, from the provider's own account
 """

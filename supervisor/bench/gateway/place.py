@@ -83,13 +83,16 @@ def _one_of_ours(name: str, options: Sequence[str]) -> Iterator[Server]:
         yield Server(process, int(line))
 
 
+UNLIMITED = "itpm = 1e12\notpm = 1e12\nrpm = 1e9\nlearn = false"
+"""Lines of an upstream's settings: limits that never bind."""
+
+
 @contextlib.contextmanager
-def gateway(home: Home, url: str, env: Mapping[str, str]) -> Iterator[Server]:
-    """The gateway before a provider at `url`, with limits that never bind, the account and a price table."""
+def gateway(home: Home, url: str, env: Mapping[str, str], *, limits: str = UNLIMITED) -> Iterator[Server]:
+    """The gateway before a provider at `url`, with the account and a price table. `limits`: lines of the upstream's settings."""
     from supervisor.daemon import prices
 
     config = home.root / "config.toml"
-    limits = "itpm = 1e12\notpm = 1e12\nrpm = 1e9\nlearn = false"
     config.write_text(f'[upstream.bench]\napi = "anthropic"\nurl = "{url}"\n{limits}\n', encoding="utf-8")
     secrets.store(home.keys / "bench.key", "sk-bench")
     prices.refresh(home.prices)

@@ -11,6 +11,7 @@ from types import FrameType
 import click
 
 from supervisor.cli import common
+from supervisor.core.errors import UsageError
 
 _under = click.option(
     "--dir",
@@ -132,27 +133,47 @@ def fairness(quick: bool, seeds: int, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("-q", "--quick", is_flag=True, help="A short run: 5,000 requests instead of 100,000.")
+@click.option("-q", "--quick", is_flag=True, help="A short run: 5,000 requests instead of 100,000; scenarios of 50 s.")
+@click.option("--learned", is_flag=True, help="Instead: how it learns limits that nobody told it, in six scenarios of 150 s.")
+@click.option("--scenario", "scenarios", multiple=True, help="With --learned: only this one (can be given again).")
+@click.option("--seed", type=int, default=1, show_default=True, help="With --learned: of the provider's answers and of outside use.")
 @_under
 @common.json_option
-def gateway(quick: bool, under: Path | None, as_json: bool) -> None:
+def gateway(quick: bool, learned: bool, scenarios: tuple[str, ...], seed: int, under: Path | None, as_json: bool) -> None:
     """What the gateway costs: CPU, time added to a request, memory; beside LiteLLM's proxy where `make bench-peers` installed it.
 
-    Real sockets and a real account; the provider is a process of this machine. A full run takes some minutes.
+    Real sockets and a real account; the provider is a process of this machine. A full run takes some minutes. It measures and never judges:
+    the exit code says only whether it ran.
 
     \b
     nightcrew bench gateway --quick
-    nightcrew bench gateway --json
+    nightcrew bench gateway --learned --json
     """
-    from supervisor.bench.gateway import measure
-
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
+    if learned:
+        _learned(quick, scenarios, seed, under, as_json)
+        return
+    if scenarios:
+        raise UsageError("--scenario goes with --learned", hint="nightcrew bench gateway --learned")
+    from supervisor.bench.gateway import measure
+
     report = measure.measure(measure.QUICK if quick else measure.Options(), under, common.say)
     if as_json:
         common.print_json(**report)
     else:
         click.echo(measure.table(report))
+
+
+def _learned(quick: bool, scenarios: tuple[str, ...], seed: int, under: Path | None, as_json: bool) -> None:
+    from supervisor.bench.gateway import learned
+
+    options = learned.Options(learned.QUICK_S, learned.QUICK_SETTLE_S, seed) if quick else learned.Options(seed=seed)
+    report = learned.measure(options, scenarios, under, common.say)
+    if as_json:
+        common.print_json(**report)
+    else:
+        click.echo(learned.table(report))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of every signal handler

@@ -155,10 +155,25 @@ def _must_be(where: Home, run: str) -> None:
 @click.option("--otpm", type=click.FloatRange(min=0, min_open=True), help="Output tokens a minute (default: 16,000).")
 @click.option("--tpm", type=click.FloatRange(min=0, min_open=True), help="Input and output in one limit, instead of the two.")
 @click.option("--latency", type=common.Duration(), default=0.0, help="Until the first byte of an answer, such as 800ms or 2s.")
+@click.option("--head", type=common.Duration(), default=0.0, help="So much later still, with headers as of when the request was counted.")
+@click.option("--burst", type=click.FloatRange(min=0, min_open=True), default=60.0, help="Seconds of refill in a bucket (default: 60).")
+@click.option("--steal", type=click.FloatRange(0, 1), default=0.0, help="Part of each limit that another client with the key takes.")
+@click.option("--steal-from", type=common.Duration(), default=0.0, help="Until that one begins, from the first request (default: 0).")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Its minutes pass this many times faster.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the answers' lengths.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the answers' lengths, and of what another client takes.")
 def sim(
-    port: int, rpm: float | None, itpm: float | None, otpm: float | None, tpm: float | None, latency: float, speed: float, seed: int
+    port: int,
+    rpm: float | None,
+    itpm: float | None,
+    otpm: float | None,
+    tpm: float | None,
+    latency: float,
+    head: float,
+    burst: float,
+    steal: float,
+    steal_from: float,
+    speed: float,
+    seed: int,
 ) -> None:
     """Run a simulated provider, which limits and fails as the real ones do, and costs nothing. Its texts say that they are simulated.
 
@@ -166,6 +181,7 @@ def sim(
 
     \b
     nightcrew gateway sim --port 8765 --itpm 20000
+    nightcrew gateway sim --itpm 450000 --burst 12 --head 1.5 --steal 0.4 --steal-from 1m
     """
     from supervisor.core.gateway.settings import Limits
     from supervisor.gateway import sim as provider
@@ -177,9 +193,20 @@ def sim(
 
     def announce(url: str) -> None:
         click.echo(url)
-        common.say("a simulated provider; Ctrl-C ends it")
+        common.say(f"a simulated provider, seed {seed}; Ctrl-C ends it")
 
-    settings = provider.SimSettings(port=port, needs_key=False, limits=limits, latency_s=latency, speed=speed, seed=seed)
+    settings = provider.SimSettings(
+        port=port,
+        needs_key=False,
+        limits=limits,
+        latency_s=latency,
+        head_s=head,
+        burst_s=burst,
+        steal=steal,
+        steal_from_s=steal_from,
+        speed=speed,
+        seed=seed,
+    )
     try:
         provider.serve(settings, announce)
     except OSError as error:

@@ -4,6 +4,7 @@
     closed     trip     open        nothing is sent
     open       trip     open        it lasts longer
     open       probe    half-open   its time is over, and exactly one request was sent to try
+    open       clear    closed      its time is over, and it was open by the forecast alone: nobody was refused
     half-open  well     closed      that one was answered; the ramp begins at its bottom
     half-open  trip     open        that one was refused
     half-open  lost     open        that one went away before anybody answered; the next may try at once
@@ -29,6 +30,7 @@ TRANSITIONS: Final[Mapping[tuple[BreakerState, str], BreakerState]] = {
     (BreakerState.CLOSED, "trip"): BreakerState.OPEN,
     (BreakerState.OPEN, "trip"): BreakerState.OPEN,
     (BreakerState.OPEN, "probe"): BreakerState.HALF_OPEN,
+    (BreakerState.OPEN, "clear"): BreakerState.CLOSED,
     (BreakerState.HALF_OPEN, "well"): BreakerState.CLOSED,
     (BreakerState.HALF_OPEN, "trip"): BreakerState.OPEN,
     (BreakerState.HALF_OPEN, "lost"): BreakerState.OPEN,
@@ -48,7 +50,7 @@ def backoff_s(times: int) -> float:
 class Breaker:
     """One of them. `until` is when it may be tried (monotonic seconds), if only once more; `probes` are the tickets that try."""
 
-    __slots__ = ("_patience_s", "name", "opened_at", "probes", "said_at", "state", "trips", "until", "why")
+    __slots__ = ("_patience_s", "by_forecast", "name", "opened_at", "probes", "said_at", "state", "trips", "until", "why")
 
     def __init__(self, name: str, patience_s: float = NEVER) -> None:
         self.name = name
@@ -59,6 +61,8 @@ class Breaker:
         """When `why` was told."""
         self.opened_at = 0.0
         self.until = 0.0
+        self.by_forecast = False
+        """It is open because of what was forecast, and for nothing that happened."""
         self.probes: frozenset[int] = frozenset()
         self.trips = 0
         """How often it opened since it was last closed."""
@@ -67,8 +71,9 @@ class Breaker:
         """Whether a request may be sent now, if only as the probe."""
         return self.state is BreakerState.CLOSED or now >= self.until
 
-    def trip(self, why: str, now: float, until: float) -> None:
+    def trip(self, why: str, now: float, until: float, *, by_forecast: bool = False) -> None:
         """Open it, or leave it open for longer."""
+        self.by_forecast = by_forecast and (self.by_forecast or self.state is not BreakerState.OPEN)
         if self.state is not BreakerState.OPEN:
             self.opened_at = now
             self.until = until
@@ -81,6 +86,12 @@ class Breaker:
         """Its time is over and this request goes to try."""
         self.until = now + self._patience_s
         self._go("probe", self.probes | {ticket})
+
+    def clear(self) -> None:
+        """Close it: what was forecast did not happen."""
+        self.trips = 0
+        self.why = ""
+        self._go("clear", frozenset())
 
     def well(self) -> None:
         """The probe was answered."""

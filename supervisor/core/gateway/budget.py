@@ -1,8 +1,9 @@
 """What one agent may spend by itself: tokens a minute, dollars of its task; and the crew's dollars of one night.
 
 A cap holds its own agent back and nobody else. A request counts as what it is expected to take, and is corrected when that is known, as in
-a pool; what it was short counts from then on, and until it is paid for by minutes that hold no more than the cap, nothing goes. So over
-time an agent takes at most its cap. A single request larger than the cap goes alone, when the minute before it was empty.
+a pool, but with no caution for the output: what it was short counts from then on, and until it is paid for by minutes that hold no more
+than the cap, nothing goes. So over time an agent takes at most its cap. A single request larger than the cap goes alone, when the minute
+before it was empty.
 
 One minute can hold more: what the answers under way put out beyond what was expected of them is not known before they end. An answer grows
 by at most `MINUTE_MOST` tokens in a minute, and not above its `max_tokens`; by how much all of one agent's together may be above what is
@@ -99,7 +100,7 @@ class Budget:
     def open(self, ticket: Ticket, now: float) -> None:
         """It is sent: count what is expected of it, and the most it can cost."""
         self.in_flight += 1
-        ticket.counted = ticket.input + ticket.guess.output
+        ticket.counted = ticket.input + ticket.guess.mean_output
         ticket.slot = self._count(ticket.counted, now)
         self.doubts += _doubt(ticket)
         if ticket.bound is not None:
@@ -109,7 +110,7 @@ class Budget:
 
     def correct(self, ticket: Ticket, now: float, *, over: bool) -> None:
         """What it took is known better. What is less was never spent; what is more counts now, whenever it was sent."""
-        more = ticket.input + (ticket.output if over else ticket.guess.output) - ticket.counted
+        more = ticket.input + (ticket.output if over else ticket.guess.mean_output) - ticket.counted
         ticket.counted += more
         if more > 0:
             self._count(more, now)
@@ -168,7 +169,7 @@ class Budget:
         cap = self.agent.tpm_max
         if cap is None:
             return None
-        room = max(0.0, cap - ticket.guess.warm - ticket.guess.output)
+        room = max(0.0, cap - ticket.guess.warm - ticket.guess.mean_output)
         if self.recent.sum(now) > room:
             return Wait(self.recent.at_most_at(room, now))
         if self.in_flight >= FEW and self.doubts + _doubt(ticket) > DOUBT * cap:
@@ -181,10 +182,9 @@ class Budget:
 
 
 def _doubt(ticket: Ticket) -> float:
-    """Tokens by which its output may pass in a minute what is expected."""
+    """Tokens by which its output may pass in a minute what is expected of it."""
     asked = ticket.event.max_tokens
-    most = MINUTE_MOST if asked is None or asked > MINUTE_MOST else float(asked)
-    return max(0.0, most - ticket.guess.output)
+    return MINUTE_MOST if asked is None else min(MINUTE_MOST, max(0.0, asked - ticket.guess.mean_output))
 
 
 def _too_dear(what: str, cap: float, spent: float, bound: float) -> str:

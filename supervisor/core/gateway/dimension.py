@@ -1,66 +1,61 @@
-"""One dimension of one pool's limit: what we may still spend, and what the provider is thought to have left.
+"""One dimension of one pool's limit: what may be sent now.
 
-Two buckets. `bucket` is ours: it runs at a margin below the limit, and is charged with reservations. `mirror` is the provider's own as
-far as we know it: it runs at the limit, is charged with inputs when they are sent and with outputs when they are known, and is corrected
-by what the responses' headers say. The difference between the mirror and the headers is what others spend with the same key, learned as
-a rate, by which our refill is lowered: a level that is only clamped says nothing while it is near 0.
+Two buckets must have room for a request. `bucket` is ours: it runs at a margin below the limit and is charged with reservations, so that in
+the long run no more is sent than the limit gives. `upstream` is the provider's own, as far as its headers tell; before it has said
+anything (`told`), it only forecasts. Of the provider's level a reserve is left alone, so that what is not known yet does no harm:
 
-A header says what was left at the moment when *its* request was counted, seconds before we read it. So each sent request keeps the
-mirror's level of its own moment (`mark`), and only headers of requests that were sent later than the last one heard are compared.
+- A header is as old as its answer is late. Until the next one somebody else may have begun to use the limit, and take up to
+  `UNKNOWN_SHARE` of it; so that part of the refill since then is not counted on. It costs nothing while the limit is in use: the reserve
+  stands, and the refill flows through.
+- Outside use that is known goes on for the breaker's horizon.
+- Output is counted when it is produced. What is reserved and not counted yet is paid out of the level and of the refill until then.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from supervisor.core.gateway.bucket import NEVER, Bucket
+from supervisor.core.gateway.bucket import NEVER, SLACK, Bucket
 from supervisor.core.gateway.nouns import DimensionView, Level
+from supervisor.core.gateway.upstream_bucket import UpstreamBucket
 
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)
 NAMES: Final = ("requests", "input", "output", "tokens")
-AVERAGE_S = 15.0
-"""Outside use is averaged over this."""
-QUIET_S = 120.0
-"""After so long with nothing worth calling outside use, what is still believed of it is halved."""
-SILENCE_S = 20.0
-"""After so long without a header, belief in outside use is halved: with nothing sent nothing is heard, and nothing would ever be."""
-FALL_GAIN = 0.5
-"""Weight of the newest average when it is less than what was believed: others come in bursts, and more is believed at once."""
-OUTSIDE_MOST = 0.9
-"""Part of the limit that others are thought to take at most: something always trickles, or nothing would ever be heard again."""
-BIG = 0.03
-"""Part of the capacity by which headers must differ, over a while, before it is called outside use: estimates and rounding make noise."""
-VOTES = 3
-"""So many headers in a row must say another capacity."""
+UNKNOWN_SHARE = 0.5
+"""Of a limit others may begin to use up to so much before we hear of it."""
+SILENT_S = 8.0
+"""When no request was sent for so long, the next one is the only one at stake: what is not counted on grows no further."""
+RESERVE_MOST = 0.25
+"""Part of the capacity that is kept for the horizon of outside use at most."""
+ROUNDING_MOST = 0.1
+"""Part of the capacity that is kept because of rounding at most."""
+PAID_PART = 0.75
+"""Part of the refill that is counted on for output that will be counted later."""
+SPREAD_MOST = 0.75
+"""Part of our bucket that is kept at most because output is counted late."""
 
 
 class Dimension:
     """Numbers are tokens (or requests), rates are a second."""
 
-    __slots__ = (
-        "_corrected", "_drift", "_drift_since", "_heard", "_heard_at", "_limit", "_margin", "_votes", "bucket", "capacity", "index",
-        "mirror", "outside", "own", "told",
-    )  # fmt: skip
+    __slots__ = ("_heard", "_horizon_s", "_limit", "_margin", "_rounding", "bucket", "index", "own", "told", "upstream")
 
-    def __init__(self, index: int, limit: float, burst_s: float, now: float) -> None:
-        """`limit`: the provider's, per minute."""
+    def __init__(self, index: int, limit: float, burst_s: float, horizon_s: float, now: float) -> None:
+        """`limit`: the provider's, per minute. `horizon_s`: how far the breaker looks ahead."""
         self.index = index
         self._limit = limit
+        self._horizon_s = horizon_s
         self.own: float | None = None
         """What the user allows, per minute; it binds when it is less."""
         self.told = False
         """The provider said its limit."""
         self._margin = 1.0
-        self.capacity = limit / 60 * burst_s
-        self.outside = 0.0
-        self.mirror = Bucket(limit / 60, self.capacity, now)
-        self.bucket = Bucket(limit / 60, self.capacity, now)
-        self._corrected = 0.0
+        self._rounding = 0.0
         self._heard = -1
-        self._heard_at = now
-        self._drift = 0.0
-        self._drift_since = now
-        self._votes = 0
+        """Number of the newest request of which a header was heard."""
+        rate = limit / 60
+        self.upstream = UpstreamBucket(rate, rate * burst_s, now)
+        self.bucket = Bucket(rate, rate * burst_s, now)
 
     @property
     def limit(self) -> float:
@@ -68,139 +63,187 @@ class Dimension:
         return self._limit if self.own is None else min(self._limit, self.own)
 
     def tune(self, margin: float, now: float) -> None:
-        """Set both buckets' rates and capacities by limit, margin, outside use and capacity."""
+        """Set our bucket's rate and capacity by limit, margin and the provider's capacity."""
         self._margin = margin
-        rate, ours = self._limit / 60, self.limit / 60
-        self.mirror.tune(rate - self.outside, self.capacity, now)
-        free = margin * rate - self.outside
-        self.bucket.tune(max((1 - OUTSIDE_MOST) * ours, min(margin * ours, free)), margin * self.capacity * ours / rate, now)
+        part = margin * self.limit / self._limit
+        self.bucket.tune(part * self._limit / 60, part * self.upstream.capacity, now)
 
-    def send(self, reserved: float, counted: float, now: float) -> float:
-        """Reserve, and count in the mirror what the provider counts at once. Gives the mark of this moment."""
+    # Whether there is room ----------------------------------------------------------------------------------------------------------
+
+    def fits(self, need: float, share: float, owed: tuple[float, float, float], now: float) -> bool:
+        """Whether `need` may be sent now, and that part of the capacity left. `owed` is the pool's `owed`."""
+        if self._paced:
+            bucket = self.bucket
+            wanted = need + share * bucket.capacity + self._spread(need, owed)
+            if bucket.advance(now) + SLACK < (wanted if wanted < bucket.capacity else bucket.capacity):
+                return False
+        if not self.told:
+            return True
+        upstream = self.upstream
+        wanted = need + max(share * upstream.capacity, self._reserve(owed, now))
+        level = upstream.level(now) - self._unpaid(owed)
+        return level + SLACK >= (wanted if wanted < upstream.capacity else upstream.capacity)
+
+    def fits_at(self, need: float, share: float, owed: tuple[float, float, float], now: float) -> float:
+        """When it would fit if nothing else happened: monotonic seconds, or infinity when only an event can change it."""
+        wait = 0.0
+        if self._paced:
+            wait = self.bucket.wait_s(need + share * self.bucket.capacity + self._spread(need, owed), now)
+        if self.told:
+            upstream, unpaid = self.upstream, self._unpaid(owed)
+            wanted = min(need + max(share * upstream.capacity, self._reserve(owed, NEVER)), upstream.capacity)
+            lacking = wanted + unpaid - upstream.level(now)
+            if unpaid and wanted + unpaid > upstream.capacity:
+                return NEVER
+            wait = max(wait, lacking / upstream.rate if lacking > SLACK else 0.0)
+        return now + wait
+
+    @property
+    def _paced(self) -> bool:
+        """Our own bucket binds: the provider has said nothing, the user allows less, or what it counts comes later."""
+        return not self.told or self.own is not None or self.index == OUTPUT
+
+    def available(self, owed: tuple[float, float, float], now: float) -> float:
+        """What may be sent at once."""
+        level = self.bucket.advance(now) if self._paced else NEVER
+        if not self.told:
+            return level
+        return min(level, self.upstream.level(now) - self._unpaid(owed) - self._reserve(owed, now))
+
+    def _reserve(self, owed: tuple[float, float, float], now: float) -> float:
+        """What is left alone of the provider's level."""
+        upstream = self.upstream
+        rate, others = upstream.rate, upstream.outside(min(now, upstream.heard_at + SILENT_S))
+        stale_s = min(now - upstream.heard_at, owed[1] + SILENT_S)
+        unknown = max(UNKNOWN_SHARE * rate, others) * stale_s
+        known = min(others * self._horizon_s, RESERVE_MOST * upstream.capacity)
+        return min(self._rounding, ROUNDING_MOST * upstream.capacity) + min(unknown, UNKNOWN_SHARE * upstream.capacity) + known
+
+    def _unpaid(self, owed: tuple[float, float, float]) -> float:
+        """What the provider will still count for output that is under way, less the refill until then."""
+        output, _, lasts_s = owed
+        if self.index < OUTPUT or not output:
+            return 0.0
+        return max(0.0, output - PAID_PART * self.upstream.rate * lasts_s) if self.index == OUTPUT else output
+
+    def _spread(self, need: float, owed: tuple[float, float, float]) -> float:
+        """Requests that are sent evenly end unevenly: a flow of `rate` that is delayed by up to d seconds can come in a burst that is
+        larger by d * rate (Cruz 1991, "A calculus for network delay"). So much of the burst is kept."""
+        if self.index != OUTPUT or not self.told:
+            return 0.0
+        return max(0.0, min(self.bucket.rate * owed[2], SPREAD_MOST * self.bucket.capacity, self.bucket.capacity - 2 * need))
+
+    # What is sent, and what the provider says ---------------------------------------------------------------------------------------
+
+    def send(self, reserved: float, counted: float, now: float) -> tuple[float, float]:
+        """Reserve, and count what the provider counts at once. Gives the mark of this moment, for `heard`."""
         self.bucket.take(reserved, now)
-        self.mirror.take(counted, now)
-        return self.mirror.level + self._corrected
+        return self.upstream.send(counted, now)
 
     def settle(self, reserved: float, late: float, counted: float, now: float) -> None:
         """So much more (or less) than `send` took is reserved; the provider counted `late` more when it was sent, and `counted` now."""
         self.bucket.take(reserved, now)
-        self.mirror.take(late + counted, now)
-        self._corrected += late
+        self.upstream.correct(late, now)
+        self.upstream.charge(counted, now)
 
-    def forecast(self, unsettled: float, horizon_s: float, now: float) -> float:
-        """What the provider will have left when all in flight is paid and others went on for so long."""
-        return self.mirror.advance(now) - unsettled - self.outside * horizon_s
-
-    def heard(self, level: Level, mark: float | None, serial: int, unsettled: float, rounding: float, now: float) -> None:
-        """Headers of the request that was sent as number `serial`. `mark` None: they are as of now."""
-        if level.remaining is None or serial <= self._heard:
+    def heard(
+        self,
+        level: Level,
+        mark: tuple[float, float] | None,
+        sent: tuple[int, float],
+        doubt: tuple[float, float],
+        rounding: float,
+        now: float,
+    ) -> None:
+        """Headers of the request that was sent as (number, when). `mark` None: before this limit was known. `doubt` as
+        `UpstreamBucket.heard` wants it."""
+        if level.remaining is None or sent[0] <= self._heard:
             return
-        self._heard, self._heard_at = serial, now
-        self._learn_capacity(level, level.remaining, rounding, now)
-        if self._votes:  # perhaps the provider's bucket is another than we think, and then nobody took what seems to be missing
-            self.bucket.lower(level.remaining - unsettled, now)
-            return
-        expected = self.mirror.advance(now) if mark is None else mark - self._corrected
-        error = expected - level.remaining if level.remaining > 0 else max(0.0, expected)
-        if abs(error) > 0.6 * rounding + 0.005 * self.capacity:
-            self.mirror.take(error, now)
-            self._corrected += error
-            self._drift += error
-            self.bucket.lower(self.mirror.level - unsettled, now)
-        self._learn_outside(rounding, now)
-
-    def doubt(self, now: float) -> float:
-        """Believe less in outside use when nothing was heard for a while. Gives when to doubt next; infinite without outside use."""
-        while self.outside and now >= self._heard_at + SILENCE_S:
-            self._heard_at += SILENCE_S
-            self._halve()
+        self._heard = sent[0]
+        self._rounding = rounding
+        upstream = self.upstream
+        if level.full_in_s is None:
+            resized = upstream.heard_more(level.remaining, rounding, now)
+        else:
+            resized = upstream.heard_reset(level.remaining, level.full_in_s, now - sent[1], rounding, now)
+        if resized:
             self.tune(self._margin, now)
-        return self._heard_at + SILENCE_S if self.outside else NEVER
+        if mark is None:
+            upstream.lower(level.remaining, now)
+        else:
+            upstream.heard(level.remaining, mark, sent[1], doubt, rounding, now, judged=not resized)
 
-    def empty(self, remaining: float | None, unsettled: float, serial: int, now: float) -> None:
+    def begin(self, level: Level, sent: tuple[int, float], since: tuple[float, float], rounding: float, now: float) -> None:
+        """The provider said this limit, which was not known, to the request that was sent as (number, when). `since`: (reserved, counted)
+        of all that is under way and is not in what the provider said."""
+        self.told = True
+        self._heard = sent[0]
+        self._rounding = rounding
+        upstream = self.upstream
+        if level.full_in_s is not None and level.remaining is not None:
+            upstream.heard_reset(level.remaining, level.full_in_s, now - sent[1], rounding, now)
+            self.tune(self._margin, now)
+        reserved, counted = since
+        left = upstream.capacity if level.remaining is None else level.remaining
+        upstream.begin(left - counted, sent[1], now)
+        self.bucket.lower(min(left, self.bucket.capacity) - reserved, now)
+
+    def empty(self, remaining: float | None, serial: int, now: float) -> None:
         """The provider refused the request that was sent as number `serial`. Where it says that enough is left, this is not the dimension
-        that it refused for. What the mirror loses here, headers of requests that were sent before do not take once more."""
-        left = 0.0 if remaining is None else remaining
-        self._heard, self._heard_at = max(self._heard, serial), now
-        self._sink(left, now)
-        self.bucket.lower(left - unsettled if remaining else 0.0, now)
+        that it refused for. What the level loses here, headers of requests that were sent before do not take once more."""
+        self._heard = max(self._heard, serial)
+        self.upstream.lower(remaining or 0.0, now)
+        if not remaining or not self.told:
+            self.bucket.lower(remaining or 0.0, now)
 
-    def view(self, reserved: float, now: float) -> DimensionView:
-        """For people."""
-        bucket = self.bucket
-        bucket.advance(now)
-        saturation = 1 - bucket.level / bucket.capacity if bucket.capacity else 1.0
-        return DimensionView(NAMES[self.index], self.limit, bucket.level, bucket.capacity, reserved, self.outside * 60, saturation)
+    def outside(self, now: float) -> float:
+        """What others take, a second."""
+        return self.upstream.outside(now)
+
+    def forecast(self, now: float) -> float:
+        """What the provider will have left when others go on for the horizon, or take `RESERVE_MOST` of the capacity if that is less."""
+        upstream = self.upstream
+        return upstream.level(now) - min(upstream.outside(now) * self._horizon_s, RESERVE_MOST * upstream.capacity)
 
     def exhausted_in_s(self, unsettled: float, spending: float, now: float) -> float | None:
         """Until the provider has nothing left, when we go on with `spending` a second and others with theirs; None: it is not falling."""
-        falling = spending - self.mirror.rate
+        falling = spending + self.outside(now) - self.upstream.rate
         if falling <= 0:
             return None
-        return max(0.0, self.forecast(unsettled, 0.0, now) / falling)
+        return max(0.0, (self.upstream.level(now) - unsettled) / falling)
+
+    def view(self, reserved: float, owed: tuple[float, float, float], now: float) -> DimensionView:
+        """For people."""
+        capacity, level = self.bucket.capacity, self.available(owed, now)
+        saturation = 1 - level / capacity if capacity else 1.0
+        return DimensionView(NAMES[self.index], self.limit, level, capacity, reserved, self.outside(now) * 60, saturation)
+
+    # Changes ------------------------------------------------------------------------------------------------------------------------
 
     def relimit(self, limit: float, now: float) -> bool:
         """The provider's limit is this now, per minute. Gives whether that is new."""
         if limit == self._limit:
             return False
-        capacity = self.capacity * limit / self._limit
+        self.upstream.relimit(limit / 60, self.upstream.capacity * limit / self._limit, now)
         self._limit = limit
-        self._resize(capacity, now)
+        self.tune(self._margin, now)
         return True
 
     def learned(self) -> list[float]:
         """[limit per minute, capacity], for `recall`."""
-        return [self._limit, self.capacity]
+        return [self._limit, self.upstream.capacity]
 
     def recall(self, limit: float, capacity: float, now: float) -> None:
         """As `learned` gave it. Fills the buckets: nothing was sent yet."""
-        self._limit, self.capacity = limit, capacity
+        self._limit = limit
+        self.upstream = UpstreamBucket(limit / 60, capacity, now)
         self.tune(self._margin, now)
         self.restore([], now)
 
     def restore(self, spent: list[tuple[float, float]], now: float) -> None:
         """Begin full, and count what was spent: (seconds ago, amount), oldest first."""
-        for bucket in (self.mirror, self.bucket):
-            bucket.fill(now - spent[0][0] if spent else now)
-            for age_s, amount in spent:
-                bucket.take(amount, now - age_s)
-            bucket.advance(now)
-
-    def _learn_capacity(self, level: Level, remaining: float, rounding: float, now: float) -> None:
-        if remaining > self.capacity + 0.5 * rounding:
-            self._resize(remaining, now)
-        elif level.full_in_s is not None:
-            said = remaining + level.full_in_s * self._limit / 60
-            tolerance = 0.1 * self.capacity + rounding + self._limit / 60
-            self._votes = self._votes + 1 if remaining > 0 and abs(said - self.capacity) > tolerance else 0
-            if self._votes >= VOTES:
-                self._resize(max(said, remaining), now)
-
-    def _halve(self) -> None:
-        self.outside = self.outside / 2 if self.outside > 0.01 * self._limit / 60 else 0.0
-
-    def _resize(self, capacity: float, now: float) -> None:
-        self._votes = 0
-        self._drift, self._drift_since = 0.0, now
-        self._sink(capacity, now)
-        self.capacity = capacity
-        self.tune(self._margin, now)
-
-    def _sink(self, level: float, now: float) -> None:
-        """The mirror holds no more than this, and did not when the requests in flight were sent."""
-        self._corrected += max(0.0, self.mirror.advance(now) - level)
-        self.mirror.lower(level, now)
-
-    def _learn_outside(self, rounding: float, now: float) -> None:
-        elapsed = now - self._drift_since
-        worth_it = abs(self._drift) >= 2.5 * rounding + BIG * self.capacity
-        if elapsed < AVERAGE_S or not (worth_it or elapsed >= QUIET_S):
-            return
-        if worth_it:
-            rate = self._limit / 60
-            gain = 1.0 if self._drift > 0 else FALL_GAIN
-            self.outside = min(max(0.0, self.outside + gain * self._drift / elapsed), OUTSIDE_MOST * rate)
-        else:
-            self._halve()
-        self._drift, self._drift_since = 0.0, now
-        self.tune(self._margin, now)
+        self.upstream.restore(spent, now)
+        self.bucket.fill(now - spent[0][0] if spent else now)
+        for age_s, amount in spent:
+            self.bucket.take(amount, now - age_s)
+        self.bucket.advance(now)

@@ -93,6 +93,8 @@ class Guess:
     home: str
     habit: Habit
     """Of its agent and model: where what it took is learned."""
+    mean_output: float
+    """`output` with no caution."""
 
 
 @dataclass(slots=True)
@@ -130,15 +132,17 @@ class Estimator:
         tokens = event.body_bytes / habit.ratio * (1 + habit.spread) + habit.hidden
         if tokens < 1:
             tokens = 1.0
-        output = habit.mean + habit.deviation if habit.turns else FIRST_OUTPUT
+        mean = habit.mean if habit.turns else FIRST_OUTPUT
+        output = mean + habit.deviation
         if event.max_tokens is not None and event.max_tokens < output:
             output = float(event.max_tokens)
         if output < 1:
             output = 1.0
+        mean = min(max(mean, 1.0), output)
         warm = self._warm.get((event.agent.name, event.model, event.session)) if self._warm else None
         if warm is None or now - warm.at > CACHE_S:
-            return Guess(tokens, output, tokens, "", habit)
-        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit)
+            return Guess(tokens, output, tokens, "", habit, mean)
+        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit, mean)
 
     def expected(self, event: Arrived, guess: Guess, account: str) -> Usage:
         """What this request will take on this account when it is like those before it: for an account, so with no margin."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from supervisor.core.gateway.bucket import NEVER, SLACK
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension
 from supervisor.core.gateway.events import Refused
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, Observed, PoolKey, Refusal, Usage, Window
+from supervisor.core.gateway.in_flight import InFlight
+from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, DimensionView, Level, Observed, PoolKey, Refusal, Usage, Window
+from supervisor.core.gateway.pace import Pace
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Policy, Upstream
 from supervisor.core.gateway.ticket import Ticket
@@ -22,37 +24,10 @@ from supervisor.core.gateway.trouble import MARGIN_FLOOR, Trouble
 if TYPE_CHECKING:
     from supervisor.core.gateway.commands import Command
 
-PACE_S = 15.0
-
-
-class Pace:
-    """Requests, input and output that were settled lately, a second: over the period before this one and what there is of this."""
-
-    __slots__ = ("_before", "_since", "_sums")
-
-    def __init__(self, now: float) -> None:
-        self._since = now
-        self._sums = [0.0, 0.0, 0.0]
-        self._before = [0.0, 0.0, 0.0]
-
-    def add(self, tokens_in: float, tokens_out: float, now: float) -> None:
-        """Count a request."""
-        if now - self._since >= PACE_S:
-            self._before = self._sums if now - self._since < 2 * PACE_S else [0.0, 0.0, 0.0]
-            self._sums = [0.0, 0.0, 0.0]
-            self._since = now
-        sums = self._sums
-        sums[0] += 1
-        sums[1] += tokens_in
-        sums[2] += tokens_out
-
-    def rate(self, index: int, now: float) -> float:
-        """A second, in one dimension."""
-        elapsed = now - self._since
-        if elapsed >= 2 * PACE_S:
-            return 0.0
-        sums = [before + ours for before, ours in zip(self._before, self._sums, strict=True)]
-        return (sums[1] + sums[2] if index == TOKENS else sums[index]) / (elapsed + PACE_S)
+PATIENCE_S = 15.0
+"""While no limit is known and the request that asks for it is not answered, one more is sent after so long: models think for minutes."""
+REMEMBERED_PART = 0.1
+"""Of limits that are remembered and not confirmed so much may be under way at once: ten times too much is no refusal yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +44,15 @@ class Pool:
     """Mutable; every method that takes `now` wants monotonic seconds that do not go back."""
 
     __slots__ = (
-        "_changed", "_serial", "_unknown_input", "_unknown_output", "_windows", "_windows_at", "debt_until", "dimensions", "in_flight",
-        "key", "pace", "policy", "ramp", "settled_input", "settled_output", "trouble", "upstream",
+        "_changed", "_limits_serial", "_proven", "_proving_since", "_serial", "_under_way", "_windows", "_windows_at", "debt_until",
+        "dimensions", "key", "pace", "policy", "ramp", "settled_input", "settled_output", "trouble", "upstream",
     )  # fmt: skip
 
     def __init__(self, key: PoolKey, upstream: Upstream, policy: Policy, desk: Desk, now: float) -> None:
         self.key = key
         self.upstream = upstream
         self.policy = policy
-        self.in_flight = 0
+        self._under_way = InFlight()
         self._windows: tuple[Window, ...] = ()
         self._windows_at = now
         self.ramp = Ramp(now)
@@ -90,9 +65,12 @@ class Pool:
         self.dimensions: list[Dimension] = []
         self.trouble = Trouble(self, policy, desk, now)
         self._serial = 0
-        self._unknown_input = 0.0
-        self._unknown_output = 0.0
+        self._limits_serial = -1
+        """Number of the newest request whose answer said limits."""
         limits = upstream.limits_of(key.lane.model_class).known()
+        self._proven = bool(limits) or not upstream.learn
+        """The limits are known, or there are none to learn; until then few requests prove the way."""
+        self._proving_since = now
         for index, name in enumerate(NAMES):
             if name in limits:
                 self._dimension(index, limits[name], now).own = limits[name]
@@ -109,52 +87,74 @@ class Pool:
             tokens_out = float(max(1, ticket.event.max_tokens))
         return 1.0, tokens_in, tokens_out, tokens_in + tokens_out
 
+    @property
+    def in_flight(self) -> int:
+        """How many requests are under way."""
+        return len(self._under_way)
+
+    @property
+    def _owed(self) -> tuple[float, float, float]:
+        """Output that is reserved, and how late heads and ends come, for `Dimension.fits`."""
+        under_way = self._under_way
+        return under_way.output, under_way.late_s, under_way.lasts_s
+
     def fits(self, ticket: Ticket, share: float, now: float) -> bool:
         """Whether it may be sent now. `share` is the part of the bucket that its class must leave."""
         if not self.trouble.calm and not self.trouble.lets(now):
             return False
-        if not self.ramp.allows(self.in_flight, now):
+        if not self.ramp.allows(len(self._under_way), now):
             return False
         amounts = self.amounts(ticket)
-        for dimension in self.dimensions:
-            bucket = dimension.bucket
-            need = amounts[dimension.index]
-            if share or dimension.outside:
-                dimension.doubt(now)
-                need += max(share * bucket.capacity, dimension.outside * self.policy.horizon_s)
-            if bucket.advance(now) + SLACK < (need if need < bucket.capacity else bucket.capacity):
-                return False
-        return True
+        if not self._proven and not self._may_prove(amounts, now):
+            return False
+        owed = self._owed
+        return all(dimension.fits(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)
 
     def ready_at(self, ticket: Ticket, share: float, now: float) -> float:
         """When it would fit if nothing else happened: monotonic seconds, or infinity when only an event can change it."""
         when = self.trouble.ready_at(now)
-        if not self.ramp.allows(self.in_flight, now):
+        if not self.ramp.allows(len(self._under_way), now):
             when = max(when, self.ramp.rises_at())
         amounts = self.amounts(ticket)
-        for dimension in self.dimensions:
-            leave = max(share * dimension.bucket.capacity, dimension.outside * self.policy.horizon_s)
-            full = now + dimension.bucket.wait_s(amounts[dimension.index] + leave, now)
-            when = max(when, min(full, dimension.doubt(now)))
-        return when
+        if not self._proven and not self._may_prove(amounts, now):
+            when = max(when, self._proving_since + PATIENCE_S * len(self._under_way))
+        owed = self._owed
+        return max([when, *(dimension.fits_at(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)])
+
+    def _may_prove(self, amounts: tuple[float, float, float, float], now: float) -> bool:
+        """Whether one more may be sent while no answer has said the limits: the first, one more in a while, and what is little of the
+        limits that are remembered."""
+        under_way = self._under_way
+        if not under_way:
+            return True
+        if now - self._proving_since >= PATIENCE_S * len(under_way):
+            return True
+        return bool(self.dimensions) and all(
+            under_way.reserved(one.index) + amounts[one.index] <= REMEMBERED_PART * one.upstream.capacity for one in self.dimensions
+        )
 
     def headroom(self, now: float) -> float:
         """The free part of its scarcest dimension; infinite without a limit."""
-        return min((d.bucket.advance(now) / d.bucket.capacity for d in self.dimensions if d.bucket.capacity > 0), default=NEVER)
+        owed = self._owed
+        return min((d.available(owed, now) / d.bucket.capacity for d in self.dimensions if d.bucket.capacity > 0), default=NEVER)
 
     def idle(self, now: float) -> bool:
         """Nothing is in flight or spent, and the provider said nothing of its limits that would be forgotten with it."""
-        if self.in_flight or not self.trouble.calm:
+        if self._under_way or not self.trouble.calm:
             return False
         return all(not one.told and one.bucket.advance(now) >= one.bucket.capacity for one in self.dimensions)
 
     def unsettled(self, index: int) -> float:
         """Reserved and not yet counted by the provider."""
-        return self._unknown_output if index >= OUTPUT else 0.0
+        return self._under_way.output if index >= OUTPUT else 0.0
 
     def reserved(self, index: int) -> float:
         """Reserved for requests in flight of which the provider has not said yet what they took."""
-        return (float(self.in_flight), self._unknown_input, self._unknown_output, self._unknown_input + self._unknown_output)[index]
+        return self._under_way.reserved(index)
+
+    def views(self, now: float) -> tuple[DimensionView, ...]:
+        """Its dimensions, for people."""
+        return tuple(dimension.view(self.reserved(dimension.index), self._owed, now) for dimension in self.dimensions)
 
     # The life of a reservation ------------------------------------------------------------------------------------------------------
 
@@ -166,22 +166,22 @@ class Pool:
         _, tokens_in, tokens_out, _ = amounts
         counted = 1.0, tokens_in, 0.0, tokens_in
         self._serial += 1
-        self.in_flight += 1
-        self._unknown_input += tokens_in
-        self._unknown_output += tokens_out
+        if not self._under_way:
+            self._proving_since = now
         ticket.pool = self
         ticket.serial = self._serial
         ticket.sent_at = now
         ticket.input, ticket.output = tokens_in, tokens_out
         ticket.input_known = ticket.answered = False
-        ticket.observed = None
+        ticket.observed = ticket.answered_at = None
+        self._under_way.add(ticket)
         ticket.marks = marks = {}
         for dimension in self.dimensions:
             index = dimension.index
             marks[index] = dimension.send(amounts[index], counted[index], now)
             if dimension.bucket.level < 0:
                 self.debt_until = max(self.debt_until, now - dimension.bucket.level / max(dimension.bucket.rate, SLACK))
-        self.ramp.sent(self.in_flight)
+        self.ramp.sent(len(self._under_way))
         ticket.probe = not self.trouble.calm
         if ticket.probe:
             self.trouble.try_with(ticket, now)
@@ -189,27 +189,33 @@ class Pool:
     def input_known(self, ticket: Ticket, usage: Usage, now: float) -> None:
         """The provider said, for the first time, what the input was; its output is at least what was seen."""
         ticket.input_known = True
-        self._unknown_input -= ticket.input
+        self._under_way.input_known(ticket)
         more_out = max(0.0, usage.output - ticket.output)
-        self._unknown_output += more_out
+        self._under_way.more_output(more_out)
         self._correct(ticket, self.limited_input(usage) - ticket.input, more_out, 0.0, now)
         self._compare(ticket, now)
 
     def settle(self, ticket: Ticket, tokens_in: float, tokens_out: float, now: float) -> None:
         """It is over and took so much."""
-        self._close(ticket)
+        self._under_way.close(ticket)
         self._correct(ticket, tokens_in - ticket.input, tokens_out - ticket.output, tokens_out, now)
         self._compare(ticket, now)
         self.pace.add(tokens_in, tokens_out, now)
         self.settled_input += tokens_in
         self.settled_output += tokens_out
 
+    def served(self, ticket: Ticket, tokens_out: float, now: float) -> None:
+        """It was served to its end, and wrote so much."""
+        self._under_way.served(ticket, tokens_out, now)
+
     def refused(self, ticket: Ticket, event: Refused, now: float) -> float:
         """It was not served: all is given back, but for the request itself when the provider was asked. Gives what `Trouble` does."""
         asked = event.why is not Refusal.UNREACHABLE
-        self._close(ticket)
+        self._under_way.close(ticket)
         back = -ticket.input, -ticket.output
         for dimension in self.dimensions:
+            if dimension.index not in ticket.marks:
+                continue
             if dimension.index != REQUESTS:
                 dimension.settle(_part(dimension.index, *back), _part(dimension.index, back[0], 0.0), 0.0, now)
             elif not asked:
@@ -226,25 +232,18 @@ class Pool:
             tokens += usage.cache_read
         return float(tokens)
 
-    def _close(self, ticket: Ticket) -> None:
-        self.in_flight -= 1
-        if not ticket.input_known:
-            self._unknown_input -= ticket.input
-        self._unknown_output -= ticket.output
-        if not self.in_flight:
-            self._unknown_input = self._unknown_output = 0.0  # float rounding does not pile up
-
     def _correct(self, ticket: Ticket, more_in: float, more_out: float, counted_out: float, now: float) -> None:
         alarm = False
         for dimension in self.dimensions:
             index = dimension.index
+            more = more_in if index in ticket.marks else 0.0
             if index == INPUT:
-                dimension.settle(more_in, more_in, 0.0, now)
+                dimension.settle(more, more, 0.0, now)
             elif index == OUTPUT:
                 dimension.settle(more_out, 0.0, counted_out, now)
             elif index == TOKENS:
-                dimension.settle(more_in + more_out, more_in, counted_out, now)
-            if dimension.bucket.level < 0 or dimension.outside:
+                dimension.settle(more + more_out, more, counted_out, now)
+            if dimension.bucket.level < 0 or dimension.told:
                 alarm = True
         ticket.input += more_in
         ticket.output += more_out
@@ -259,12 +258,15 @@ class Pool:
         Anthropic's are compared once the exact input is known, a moment later: before that every wrong estimate would look like
         somebody else's use. The others count an estimate of their own, and tell the exact input only at the end.
         """
+        if ticket.answered_at is None:
+            self._under_way.answered(ticket, now)
+        self._proven = True
         if observed is NOTHING_OBSERVED:
             return
         if observed.windows:
             self.saw_windows(observed.windows, now)
         if self.upstream.learn and observed.levels:
-            self._learn_limits(observed, now)
+            self._learn_limits(observed, ticket, now)
             ticket.observed = observed
             if self.key.lane.api is not Api.ANTHROPIC or ticket.input_known:
                 self._compare(ticket, now)
@@ -276,20 +278,21 @@ class Pool:
         for dimension in self.dimensions:
             level = observed.levels.get(NAMES[dimension.index])
             if level is not None:
-                mark = ticket.marks.get(dimension.index)
-                rounding = observed.rounding if dimension.index != REQUESTS else 0.0
-                dimension.heard(level, mark, ticket.serial, self.unsettled(dimension.index), rounding, now)
+                index = dimension.index
+                rounding = observed.rounding if index != REQUESTS else 0.0
+                sent = ticket.serial, ticket.sent_at
+                dimension.heard(level, ticket.marks.get(index), sent, self._under_way.doubt(index, now), rounding, now)
         self.trouble.look(now)
 
-    def refused_levels(self, observed: Observed, serial: int, now: float) -> None:
-        """Headers of a refusal of the request sent as number `serial`, as of now: at least one dimension is empty."""
+    def refused_levels(self, observed: Observed, ticket: Ticket, now: float) -> None:
+        """Headers of a refusal of that request, as of now: at least one dimension is empty."""
         if observed.windows:
             self.saw_windows(observed.windows, now)
         if self.upstream.learn:
-            self._learn_limits(observed, now)
+            self._learn_limits(observed, ticket, now)
         for dimension in self.dimensions:
             level = observed.levels.get(NAMES[dimension.index])
-            dimension.empty(None if level is None else level.remaining, self.unsettled(dimension.index), serial, now)
+            dimension.empty(None if level is None else level.remaining, ticket.serial, now)
 
     def saw_windows(self, windows: tuple[Window, ...], now: float) -> None:
         """Remember them, and park when one is spent."""
@@ -349,21 +352,23 @@ class Pool:
         self.tune(self.trouble.margin, now)
         self._changed()
 
-    def _learn_limits(self, observed: Observed, now: float) -> None:
+    def _learn_limits(self, observed: Observed, ticket: Ticket, now: float) -> None:
         levels = observed.levels
+        if ticket.serial < self._limits_serial:
+            return  # an answer that was overtaken: its limits may be older
         for index, name in enumerate(NAMES):
             level = levels.get(name)
             if level is None or not level.limit or level.limit <= 0:
                 continue
             if index == TOKENS and "input" in levels and "output" in levels and not self._knows(TOKENS):
                 continue  # Anthropic's `tokens` repeats the scarcer of the two
+            self._limits_serial = ticket.serial
+            self._proven = True
             known = self._knows(index)
             dimension = self._dimension(index, level.limit, now)
-            if known:
-                if dimension.relimit(level.limit, now):
-                    self._changed()
-            else:
-                self._catch_up(dimension, level.remaining, now)
+            if not known or dimension.relimit(level.limit, now):
+                self._catch_up(dimension, level, observed.rounding, ticket, now)
+                self._changed()
             dimension.told = True
 
     def _knows(self, index: int) -> bool:
@@ -374,17 +379,26 @@ class Pool:
         for dimension in self.dimensions:
             if dimension.index == index:
                 return dimension
-        dimension = Dimension(index, limit, self.upstream.burst_s, now)
+        dimension = Dimension(index, limit, self.upstream.burst_s, self.policy.horizon_s, now)
         dimension.tune(self.trouble.margin, now)
         self.dimensions.append(dimension)
         self._changed()
         return dimension
 
-    def _catch_up(self, dimension: Dimension, remaining: float | None, now: float) -> None:
-        """A limit that was not known: what is in flight was not charged to it."""
-        if remaining is not None:
-            dimension.mirror.lower(remaining, now)
-        dimension.bucket.lower(dimension.mirror.level - self.unsettled(dimension.index), now)
+    def _catch_up(self, dimension: Dimension, level: Level, rounding: float, ticket: Ticket, now: float) -> None:
+        """A limit that was not known, said to that request: what is under way was not charged to it. What the provider has left holds what
+        was sent up to that request, and not what was sent later."""
+        index, reserved, counted = dimension.index, 0.0, 0.0
+        for one in self._under_way:
+            if one.serial > ticket.serial:
+                one.marks[index] = None
+                counted += _amounts(one.input, 0.0)[index]
+                reserved += _amounts(one.input, one.output)[index]
+            else:
+                one.marks.pop(index, None)
+                reserved += one.output if index >= OUTPUT else 0.0
+        sent = ticket.serial, ticket.sent_at
+        dimension.begin(level, sent, (reserved, counted), rounding if index != REQUESTS else 0.0, now)
 
 
 def _part(index: int, tokens_in: float, tokens_out: float) -> float:

@@ -25,9 +25,9 @@ class Ticket:
     """Mutable, and changed by its lane, rank, pool and budget alone. Amounts are tokens."""
 
     __slots__ = (
-        "answered", "arrived_at", "attempt", "bound", "budget", "cost", "counted", "deadline", "event", "guess", "id", "input",
-        "input_known", "lane", "marks", "observed", "order", "output", "pool", "probe", "rank", "refusals", "route", "sent_at", "serial",
-        "slot", "start", "upstream", "where",
+        "answered", "answered_at", "arrived_at", "attempt", "bound", "budget", "cost", "counted", "deadline", "doubt", "event", "guess",
+        "id", "input", "input_known", "lane", "marks", "observed", "order", "output", "pool", "probe", "rank", "refusals", "route",
+        "sent_at", "serial", "slot", "start", "upstream", "where",
     )  # fmt: skip
 
     def __init__(self, event: Arrived, route: Route, rank: Rank, budget: Budget, guess: Guess, now: float) -> None:
@@ -55,10 +55,14 @@ class Ticket:
         self.upstream: str
         self.serial: int
         self.sent_at: float
-        self.marks: dict[int, float]
-        """Levels of the provider when it was sent, by dimension."""
+        self.marks: dict[int, tuple[float, float] | None]
+        """By each dimension that it was charged to the mark of the provider's level when it was sent; None: it was charged later, when the
+        limit became known."""
         self.input: float
         """Limited input that is charged for it."""
+        self.doubt: float
+        """How much more its input may be, while the provider has not said it."""
+        self.answered_at: float | None
         self.output: float
         self.input_known: bool
         self.answered: bool

@@ -263,8 +263,7 @@ class Traffic:
     def _send(self, ticket: Ticket, door: Door, now: float) -> None:
         ticket.where = SENT
         ticket.attempt += 1
-        ticket.upstream = door.upstream
-        pool = door.pool
+        ticket.upstream, pool = door.upstream, door.pool
         pool.send(ticket, now)
         ticket.budget.open(ticket, now)
         ticket.lane.went(ticket, now)
@@ -282,6 +281,7 @@ class Traffic:
                 self.estimator.saw_input(ticket.event, ticket.guess.habit, pool.key.account, usage, now)
             if event.end is _SERVED:
                 ticket.guess.habit.saw_output(tokens_out)
+                pool.served(ticket, tokens_out, now)
         pool.settle(ticket, tokens_in, tokens_out, now)
         self._charge_more(ticket, before, now, over=True)
 

@@ -1,7 +1,8 @@
 """What a pool does about refusals: its two breakers, the margin, and who is told.
 
     what happened                      breaker    open for                                  also
-    rate limited, too sharp a rise     limit      Retry-After, or 1, 2, 4 .. 30 s           level to 0 or below, margin * 0.97, careful ramp
+    rate limited, too sharp a rise     limit      Retry-After, or 1, 2, 4 .. 30 s           level to 0 or below, margin * 0.97, the ramp
+                                                                                            anew, carefully where no header tells limits
     forecast below 0                   limit      until a tenth of the bucket is there
     subscription window spent          limit      until its reset
     spend cap reached                  limit      15 minutes                                one alert; who waits only for it gets 402
@@ -42,7 +43,7 @@ PARKED_S = 300.0
 """A spent window whose reset is not known is asked again after this."""
 NOISE = 0.001
 """Part of the capacity by which a forecast may be below 0 and mean nothing."""
-REOPEN = 0.1
+REOPEN = 0.02
 """Part of the capacity that the forecast must have again."""
 _CUT, _CLIENT_GONE = End.CUT, End.CLIENT_GONE
 
@@ -106,6 +107,11 @@ class Trouble:
 
     def try_with(self, ticket: Ticket, now: float) -> None:
         """It is sent as the probe of whichever breaker is open."""
+        if self.limit.state is BreakerState.OPEN and self.limit.by_forecast:
+            self.limit.clear()
+            self._calm()
+            self._journal(self.limit, BreakerState.OPEN, "what was forecast did not happen", now)
+        ticket.probe = not self.calm
         for breaker in (self.limit, self.failures):
             if (before := breaker.state) is not BreakerState.CLOSED:
                 breaker.try_with(ticket.id, now)
@@ -168,11 +174,12 @@ class Trouble:
             self.margin = max(MARGIN_FLOOR, self.margin * MARGIN_CUT)
             self._margin_at = now
             self._pool.tune(self.margin, now)
-        self._pool.refused_levels(event.observed, ticket.serial, now)
+        self._pool.refused_levels(event.observed, ticket, now)
         said = event.observed.retry_after_s
         freeze = backoff_s(self.limit.trips + 1) if said is None else min(max(said, 0.0), LONGEST_FREEZE_S)
         freeze += jitter(self._seed, ticket.id) * min(1.0, 0.1 + 0.1 * freeze)
-        self._pool.ramp.restart(now, careful=True)
+        told = any(dimension.told for dimension in self._pool.dimensions)
+        self._pool.ramp.restart(now, careful=event.why is Refusal.ACCELERATION or not told)
         self._trip_limit(_words(event), now + freeze, now)
         for breaker in self._probed_by(ticket):
             self._close(breaker, now)  # the failure breaker's probe: whoever counts is not broken
@@ -222,11 +229,12 @@ class Trouble:
         if self.limit.state is not BreakerState.CLOSED or now < self._pool.debt_until:
             return
         for dimension in self._pool.dimensions:
-            left = dimension.forecast(self._pool.unsettled(dimension.index), self._pool.policy.horizon_s, now)
-            if left < -NOISE * dimension.capacity:
-                lacking = REOPEN * dimension.capacity - left
-                until = now + lacking / max(dimension.mirror.rate, 1e-9)
-                self._trip_limit(f"{NAMES[dimension.index]} would be gone within {self._pool.policy.horizon_s:g} s", until, now)
+            left = dimension.forecast(now)
+            capacity = dimension.upstream.capacity
+            if left < -NOISE * capacity:
+                until = now + (REOPEN * capacity - left) / max(dimension.upstream.rate - dimension.outside(now), NOISE)
+                why = f"{NAMES[dimension.index]} would be gone within {self._pool.policy.horizon_s:g} s"
+                self._trip(self.limit, why, until, now, by_forecast=True)
                 return
 
     def recover(self, now: float) -> None:
@@ -253,9 +261,9 @@ class Trouble:
     def _trip_limit(self, why: str, until: float, now: float) -> None:
         self._trip(self.limit, why, until, now)
 
-    def _trip(self, breaker: Breaker, why: str, until: float, now: float) -> None:
+    def _trip(self, breaker: Breaker, why: str, until: float, now: float, *, by_forecast: bool = False) -> None:
         before = breaker.state
-        breaker.trip(why, now, until)
+        breaker.trip(why, now, until, by_forecast=by_forecast)
         self.calm = False
         if before is not BreakerState.OPEN:
             self._journal(breaker, before, why, now)
@@ -266,9 +274,12 @@ class Trouble:
             self._outcomes.clear()
         else:
             self.spend_capped = False
-        self.calm = self.limit.state is BreakerState.CLOSED and self.failures.state is BreakerState.CLOSED
+        self._calm()
         self._pool.ramp.restart(now, careful=False)
         self._journal(breaker, BreakerState.HALF_OPEN, "the probe was served", now)
+
+    def _calm(self) -> None:
+        self.calm = self.limit.state is BreakerState.CLOSED and self.failures.state is BreakerState.CLOSED
 
     def _journal(self, breaker: Breaker, before: BreakerState, why: str, now: float) -> None:
         numbers = {
@@ -281,7 +292,7 @@ class Trouble:
         for dimension in self._pool.dimensions:
             name = NAMES[dimension.index]
             numbers[f"{name}_level"] = dimension.bucket.advance(now)
-            numbers[f"{name}_upstream"] = dimension.mirror.advance(now)
+            numbers[f"{name}_upstream"] = dimension.upstream.level(now)
             numbers[f"{name}_unsettled"] = self._pool.unsettled(dimension.index)
-            numbers[f"{name}_outside_per_minute"] = dimension.outside * 60
+            numbers[f"{name}_outside_per_minute"] = dimension.outside(now) * 60
         self._say.append(Journal(self._pool.key, breaker.name, before, breaker.state, why, numbers))

@@ -55,7 +55,7 @@ def _pool(network: Network, pool: Pool, now: float) -> PoolView:
         exhausted_in_s=min(exhausted, default=None),
         opens_in_s=None if opens == NEVER else opens - now,
         in_flight=pool.in_flight,
-        dimensions=tuple(dimension.view(pool.reserved(dimension.index), now) for dimension in pool.dimensions),
+        dimensions=pool.views(now),
         windows=pool.windows(now),
     )
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 from supervisor.core.gateway.nouns import Usage
 from supervisor.core.gateway.settings import Limits
-from supervisor.gateway.sim.buckets import Meter, Window
+from supervisor.gateway.sim.buckets import Bucket, Meter, Window
 from supervisor.gateway.sim.counting import PrefixCache, model_class, tokens_of
 from supervisor.gateway.sim.dialects import Ask, Failure, Gauge
 from supervisor.gateway.sim.faults import Fault
+from supervisor.gateway.sim.outside import Outside
 from supervisor.gateway.sim.settings import SimSettings
+from supervisor.gateway.sim.stats import label
 from supervisor.host.clock import Clock
 
 OAUTH = "sk-ant-oat"
@@ -127,6 +130,20 @@ class Accounts:
             for name, bucket in self._meter(place).buckets.items()
         }
 
+    def told(self) -> list[dict[str, Any]]:
+        """For `/sim/stats`, of every place the exact account of its buckets, as JSON has it; see docs/gateway.md."""
+        now = self.now()
+        for meter in self._meters.values():
+            meter.catch_up(now)
+        return [
+            {
+                "key": label(place.key),
+                "model_class": place.model_class,
+                "buckets": {name: _told(bucket, now, self._settings.speed) for name, bucket in meter.buckets.items()},
+            }
+            for place, meter in self._meters.items()
+        ]
+
     def places(self) -> tuple[Place, ...]:
         """All that were met, in that order."""
         return tuple(self._meters)
@@ -153,14 +170,34 @@ class Accounts:
         classes = {**self._settings.classes, class_name: limits} if class_name else {}
         self._settings = replace(self._settings, classes=classes, limits=self._settings.limits if class_name else limits)
 
+    def scale(self, factor: float, class_name: str = "") -> None:
+        """All limits so many times as high from now on. Raises ValueError for a factor that is no positive number."""
+        if not 0 < factor < math.inf:
+            raise ValueError(f"times = {factor!r}: a positive number is required")
+        settings = self._settings
+        known = {**settings.classes, **({class_name: settings.classes.get(class_name, settings.limits)} if class_name else {})}
+        classes = {name: _scaled(limits, factor) if class_name in ("", name) else limits for name, limits in known.items()}
+        self._settings = replace(settings, classes=classes, limits=settings.limits if class_name else _scaled(settings.limits, factor))
+        for place, meter in self._meters.items():
+            meter.change(classes.get(place.model_class, self._settings.limits), self.now())
+
     def _real(self, seconds: float) -> float:
         return seconds / self._settings.speed
 
     def _meter(self, place: Place) -> Meter:
+        settings, now = self._settings, self.now()
         if place not in self._meters:
-            limits = self._settings.classes.get(place.model_class, self._settings.limits)
-            self._meters[place] = Meter(limits, self._settings.burst_s, self.now(), oversize=self._settings.oversize)
+            limits = settings.classes.get(place.model_class, settings.limits)
+            outside = self._outside(place, now) if settings.steal else None
+            self._meters[place] = Meter(limits, settings.burst_s, now, oversize=settings.oversize, outside=outside)
+        self._meters[place].catch_up(now)
         return self._meters[place]
+
+    def _outside(self, place: Place, now: float) -> Outside:
+        """A source of chance of its own, so that what others do does not depend on how many requests came before."""
+        settings = self._settings
+        rng = random.Random(f"{settings.seed} {place.key} {place.model_class}")  # noqa: S311 - bites of tokens, no secret
+        return Outside(settings.steal, now + settings.steal_from_s, rng)
 
     def _cache(self, key: str, model: str) -> PrefixCache:
         return self._caches.setdefault((key, model), PrefixCache(self._settings.cache_ttl_s, self._settings.cache_min_tokens))
@@ -170,6 +207,21 @@ class Accounts:
             return []
         made = [Window(limit.name, limit.tokens, limit.seconds) for limit in self._settings.windows]
         return self._windows.setdefault(key, made)
+
+
+def _scaled(limits: Limits, factor: float) -> Limits:
+    return Limits(*(None if limit is None else limit * factor for limit in (limits.rpm, limits.itpm, limits.otpm, limits.tpm)))
+
+
+def _told(bucket: Bucket, now: float, speed: float) -> dict[str, float]:
+    return {
+        "per_minute": bucket.per_minute * speed,
+        "capacity": bucket.capacity,
+        "level": bucket.level(now),
+        "offered": bucket.offered,
+        "drawn": bucket.drawn,
+        "outside": bucket.outside,
+    }
 
 
 def _refusal(dimension: str, limit: float, wait_s: float) -> Failure:

@@ -71,14 +71,15 @@ class Exchange:
 
     async def _serve(self, served: Served, place: Place) -> web.StreamResponse:
         settings = self.provider.settings
-        await self._wait(settings.latency_s)
+        counted = self._headers(place) if settings.head_s else None
+        await self._wait(settings.latency_s + settings.head_s)
         created = int(self.provider.clock.wall())
         answer = compose(
             self.ask, served.usage, self.fault, per_event=settings.tokens_per_event, answer_id=self.request_id, created=created
         )
         if not self.ask.stream:
             await self._produce_in_time(served, served.usage.output)
-        headers = self._headers(place) | {"Content-Type": self._content_type()}
+        headers = (counted or self._headers(place)) | {"Content-Type": self._content_type()}
         if self.fault.wire:
             return await self._broken(served, answer, self._twisted(headers))
         return await self._send(served, answer, self._twisted(headers))

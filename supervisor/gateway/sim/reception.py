@@ -6,17 +6,21 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from aiohttp import web
 
 from supervisor.gateway.sim.counting import model_class, tokens_of
-from supervisor.gateway.sim.dialects import WORDS, Ask, Dialect, Failure
+from supervisor.gateway.sim.dialects import WORDS, Anthropic, Ask, Chat, Dialect, Failure
 from supervisor.gateway.sim.exchange import SIMULATED, Exchange
 from supervisor.gateway.sim.faults import NO_FAULT, Facts
 from supervisor.gateway.sim.provider import Provider
 from supervisor.gateway.sim.stats import Entry, label, safe_path, without_secrets
 
 _INVALID = Ask("", stream=False, max_tokens=None, body={})
+CLAUDE_MODELS = ("claude-opus-4-8", "claude-sonnet-4-5", "claude-haiku-4-5")
+GPT_MODELS = ("gpt-5", "gpt-5-mini")
+"""Named in lists of models; requests for any other name are served as well."""
 _COUNTED = {"anthropic": "input_tokens", "gemini": "totalTokens"}
 
 
@@ -50,6 +54,25 @@ async def count(provider: Provider, dialect: Dialect, request: web.Request) -> w
     tokens = tokens_of(len(body)) if fault.input_tokens is None else fault.input_tokens
     exchange.end("answered")
     return web.json_response({_COUNTED[dialect.api]: tokens}, headers=SIMULATED | dialect.id_headers(exchange.request_id))
+
+
+async def models(provider: Provider, request: web.Request) -> web.Response:
+    """The list of models, in the shape of the API that the request's headers are of. It costs nothing, and no fault is for it."""
+    key, anthropic = _key(request.headers, request.query), "anthropic-version" in request.headers
+    if not _known(provider, key):
+        failure = Failure(401, WORDS[401])
+        error = Anthropic().error(failure, "") if anthropic else Chat().error(failure, "")
+        return web.json_response(error, status=401, headers=SIMULATED)
+    return web.json_response(_anthropic_models() if anthropic else _openai_models(), headers=SIMULATED)
+
+
+def _anthropic_models() -> dict[str, Any]:
+    listed = [{"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"} for name in CLAUDE_MODELS]
+    return {"data": listed, "has_more": False, "first_id": CLAUDE_MODELS[0], "last_id": CLAUDE_MODELS[-1]}
+
+
+def _openai_models() -> dict[str, Any]:
+    return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "simulated"} for name in GPT_MODELS]}
 
 
 def _exchange(provider: Provider, dialect: Dialect, request: web.Request, body: bytes) -> Exchange:

@@ -19,7 +19,7 @@ from supervisor.gateway.sim.dialects import Anthropic, Chat, Failure, Gemini, Re
 from supervisor.gateway.sim.exchange import SIMULATED
 from supervisor.gateway.sim.faults import Fault
 from supervisor.gateway.sim.provider import Provider
-from supervisor.gateway.sim.reception import complete, count
+from supervisor.gateway.sim.reception import complete, count, models
 from supervisor.gateway.sim.settings import SimSettings
 from supervisor.host.clock import Clock
 
@@ -87,10 +87,11 @@ def _routes(app: web.Application, provider: Provider, runner: web.AppRunner) -> 
     post("/v1/chat/completions", partial(complete, provider, CHAT))
     post("/v1/responses", partial(complete, provider, RESPONSES))
     for version in ("v1beta", "v1"):
-        models = f"/{version}/models/{{model:[^/:]+}}"
-        post(f"{models}:generateContent", partial(complete, provider, GEMINI))
-        post(f"{models}:streamGenerateContent", partial(complete, provider, GEMINI))
-        post(f"{models}:countTokens", partial(count, provider, GEMINI))
+        path = f"/{version}/models/{{model:[^/:]+}}"
+        post(f"{path}:generateContent", partial(complete, provider, GEMINI))
+        post(f"{path}:streamGenerateContent", partial(complete, provider, GEMINI))
+        post(f"{path}:countTokens", partial(count, provider, GEMINI))
+    app.router.add_get("/v1/models", partial(models, provider))
     app.router.add_get("/sim/stats", partial(_tell, provider, runner))
     post("/sim/{verb:faults|release|limits|clear}", partial(_control, provider))
 
@@ -115,7 +116,8 @@ async def _plain_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def _control(provider: Provider, request: web.Request) -> web.Response:
-    """The verbs of a test: `faults` (a list of them), `clear`, `release` (`{"hold": name}`), `limits` (`{"class": name, rpm...}`)."""
+    """The verbs of a test: `faults` (a list of them), `clear`, `release` (`{"hold": name}`), `limits` (`{"class": name, rpm...}` or
+    `{"times": factor}`)."""
     given = json.loads(await request.read() or b"null")
     try:
         match request.match_info["verb"]:
@@ -126,13 +128,23 @@ async def _control(provider: Provider, request: web.Request) -> web.Response:
             case "release":
                 provider.release(given["hold"])
             case "limits":
-                class_name = given.pop("class", "")
-                provider.accounts.change(Limits(**given), class_name)
+                _relimit(provider, **given)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return web.json_response({"error": str(error)}, status=400)
     return web.json_response({"ok": True})
 
 
+def _relimit(provider: Provider, *, times: float | None = None, **limits: Any) -> None:
+    """Other limits, or the present ones `times` as high."""
+    class_name = limits.pop("class", "")
+    if times is None:
+        provider.accounts.change(Limits(**limits), class_name)
+    elif limits:
+        raise ValueError("times and limits do not go together")
+    else:
+        provider.accounts.scale(times, class_name)
+
+
 def _stats(provider: Provider, runner: web.AppRunner) -> dict[str, Any]:
     connections = len(runner.server.connections) if runner.server is not None else 0
-    return provider.stats.to_json(connections, provider.faults.done())
+    return provider.stats.to_json(connections, provider.faults.done(), provider.accounts.told())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from supervisor.core.gateway.nouns import Usage
 
@@ -88,16 +90,18 @@ class Stats:
         """That of one key's label and model class."""
         return self.tallies.setdefault((key, model_class), Tally())
 
-    def to_json(self, connections: int, faults: list[int]) -> dict[str, object]:
-        """`tallies` is a list of Tally's fields with `key` and `model_class`."""
+    def to_json(self, connections: int, faults: list[int], accounts: list[dict[str, Any]]) -> dict[str, object]:
+        """`tallies` is a list of Tally's fields with `key` and `model_class`. `at` is this moment, in monotonic seconds of the machine."""
         tallies = [{"key": key, "model_class": name, **asdict(tally)} for (key, name), tally in self.tallies.items()]
         return {
+            "at": time.monotonic(),
             "requests": self._numbers,
             "connections": connections,
             "streams": self.streams,
             "held": {name: number for name, number in self.held.items() if number},
             "faults_done": faults,
             "tallies": tallies,
+            "accounts": accounts,
             "last": [asdict(entry) for entry in self.last],
         }
 

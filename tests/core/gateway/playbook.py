@@ -31,7 +31,8 @@ CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.H
 
 
 def upstream(name: str = "p", limits: Limits = UNKNOWN, **facts: Any) -> Upstream:
-    return Upstream(name, Api.ANTHROPIC, "http://127.0.0.1", limits=limits, **facts)
+    """Without limits there are none, and none to learn, unless `learn=True` says so."""
+    return Upstream(name, Api.ANTHROPIC, "http://127.0.0.1", limits=limits, **{"learn": limits != UNKNOWN, **facts})
 
 
 def settings(*upstreams: Upstream, **policy: Any) -> GatewaySettings:
@@ -44,6 +45,10 @@ def ask(
     """A request of about that many tokens: by the ratio that is assumed at first, less the caution that is added at first."""
     who = agent if isinstance(agent, Agent) else Agent(agent, 1)
     return Arrived(ticket, who, lane, facts.pop("model", "m"), via, round(tokens * 3.6 / 1.2), **facts)
+
+
+LEARNING = upstream(learn=True)
+"""Nobody configured a limit of it."""
 
 
 @dataclass(frozen=True)

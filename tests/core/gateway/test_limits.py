@@ -7,12 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.gateway.bucket import Bucket
-from supervisor.core.gateway.dimension import TOKENS, Dimension
+from supervisor.core.gateway.dimension import INPUT, RESERVE_MOST, Dimension
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded
-from supervisor.core.gateway.nouns import Api, DimensionView, End, LaneKey, Level, Observed, PoolView, Refusal, Usage, Window
+from supervisor.core.gateway.nouns import (
+    NOTHING_OBSERVED,
+    Api,
+    DimensionView,
+    End,
+    LaneKey,
+    Level,
+    Observed,
+    PoolView,
+    Refusal,
+    Usage,
+    Window,
+)
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Limits
-from tests.core.gateway.playbook import CLOSED, HALF_OPEN, OPEN, After, Playbook, ask, journal, sent, upstream
+from supervisor.core.gateway.upstream_bucket import UpstreamBucket
+from tests.core.gateway.playbook import CLOSED, HALF_OPEN, LEARNING, OPEN, UNKNOWN, After, Playbook, ask, journal, sends, sent, upstream
 
 MINUTE = Limits(tpm=60_000)
 THOUSAND = Usage(1000, 0)
@@ -92,12 +105,11 @@ def turn(play: Playbook, ticket: int, observed: Observed, usage: Usage = THOUSAN
 
 
 def test_limits_that_nobody_configured_are_learned_with_their_level() -> None:
-    play = Playbook() >> [ask(1), ask(2)] << sent(1) << sent(2) >> Responded(1, said(40_000, name="input"))
+    play = Playbook(UNKNOWN, LEARNING) >> ask(1) << sent(1) >> Responded(1, said(40_000, name="input"))
     assert play
     (dimension,) = pool(play).dimensions
     assert (dimension.name, dimension.limit_per_minute) == ("input", 60_000)
-    assert dimension.level == pytest.approx(40_000)
-    assert play >> Refused(2, Refusal.UNREACHABLE) >> After(1.2) << sent(2, attempt=2)
+    assert dimension.level == pytest.approx(40_000 - 1000), "what is left, less the rounding"
 
 
 def test_the_sum_that_anthropic_repeats_is_no_limit_of_its_own() -> None:
@@ -107,10 +119,12 @@ def test_the_sum_that_anthropic_repeats_is_no_limit_of_its_own() -> None:
         "tokens": Level(96_000, 95_000),
         "requests": Level(1000, 999),
     }
-    play = Playbook()
+    play = Playbook(UNKNOWN, LEARNING)
     turn(play, 1, Observed(levels, rounding=1000.0))
     assert [dimension.name for dimension in pool(play).dimensions] == ["requests", "input", "output"]
-    assert Playbook() >> ask(1) << sent(1) >> Responded(1, said(5.0, limit=-3)) >> Responded(1, Observed({"tokens": Level()}))
+    assert (
+        Playbook(UNKNOWN, LEARNING) >> ask(1) << sent(1) >> Responded(1, said(5.0, limit=-3)) >> Responded(1, Observed({"tokens": Level()}))
+    )
 
 
 def test_where_learning_is_off_headers_change_nothing() -> None:
@@ -140,13 +154,16 @@ def test_more_that_is_left_than_we_thought_there_could_be_is_a_larger_bucket() -
 
 
 def test_a_smaller_bucket_is_learned_from_when_it_will_be_full() -> None:
+    """The reset may be off by a second, the remaining by 500: the smallest bucket that agrees with all answers is believed."""
     play = Playbook(MINUTE)
-    for ticket in range(3):
-        turn(play, ticket, said(14_000, full_in_s=1.0))
-        play >> After(10)
-    assert tokens(play).capacity == pytest.approx(0.985 * 15_000)
-    turn(play, 9, said(10_000, full_in_s=5.0))
-    assert tokens(play).capacity == pytest.approx(0.985 * 15_000)
+    turn(play, 1, said(14_000, full_in_s=1.0))
+    assert tokens(play).capacity == pytest.approx(0.985 * 13_500)
+    play >> After(10)
+    turn(play, 2, said(12_000, full_in_s=4.0))
+    assert tokens(play).capacity == pytest.approx(0.985 * 14_500)
+    play >> After(10)
+    turn(play, 3, said(10_000, full_in_s=5.0))
+    assert tokens(play).capacity == pytest.approx(0.985 * 14_500)
 
 
 def test_rounding_is_no_outside_use() -> None:
@@ -157,7 +174,7 @@ def test_rounding_is_no_outside_use() -> None:
         turn(play, ticket, said(round(left / 1000) * 1000))
         play >> After(2)
         assert tokens(play).outside_per_minute == 0
-    assert tokens(play).level == tokens(play).capacity
+    assert tokens(play).level > 57_000
 
 
 def test_outside_use_is_learned_as_a_rate_and_forgotten_when_it_ends() -> None:
@@ -167,28 +184,24 @@ def test_outside_use_is_learned_as_a_rate_and_forgotten_when_it_ends() -> None:
         ticket += 1
         turn(play, ticket, said(round(left, -3)), Usage(1500, 0))
         play >> After(2)
-    assert tokens(play).outside_per_minute == pytest.approx(20_000, rel=0.25)
-    for _ in range(60):
+    assert tokens(play).outside_per_minute == pytest.approx(20_000, rel=0.1)
+    for _ in range(40):
         left = min(60_000.0, left + 2000) - 1950
         ticket += 1
         turn(play, ticket, said(round(left, -3)), Usage(1950, 0))
         play >> After(2)
-    assert tokens(play).outside_per_minute < 3000
-    for _ in range(5):
-        play >> After(100) >> ask(ticket + 1) << sent(ticket + 1) >> Ended(ticket + 1, End.SERVED, None)
-        ticket += 1
-    assert tokens(play).outside_per_minute == 0
+    assert tokens(play).outside_per_minute < 600
 
 
-def test_when_nothing_is_heard_outside_use_is_believed_less_and_less_so_that_nobody_waits_for_ever() -> None:
-    dimension = Dimension(TOKENS, 60_000, 60.0, 0.0)
-    dimension.tune(1.0, 0.0)
-    dimension.outside = 800.0
-    dimension.tune(1.0, 0.0)
-    assert dimension.bucket.rate == 200
-    assert dimension.doubt(19.0) == 20.0
-    assert (dimension.doubt(20.0), dimension.outside) == (40.0, 400.0)
-    assert (dimension.doubt(500.0), dimension.outside) == (float("inf"), 0.0)
+def test_when_nothing_is_heard_outside_use_is_forgotten_in_a_minute_so_that_nobody_waits_for_ever() -> None:
+    upstream = UpstreamBucket(1000.0, 60_000.0, 0.0)
+    for second in range(0, 60, 2):
+        mark = upstream.send(100.0, float(second))
+        upstream.heard(30_000 - 2000 * (second / 2), mark, float(second), (0.0, 0.0), 0.0, float(second))
+    at_the_end = upstream.outside(58.0)
+    assert at_the_end > 500
+    assert 0 < upstream.outside(90.0) < at_the_end
+    assert upstream.outside(120.0) == 0
 
 
 def test_headers_of_requests_that_were_sent_before_the_last_one_heard_say_nothing_new() -> None:
@@ -201,7 +214,9 @@ def test_headers_of_requests_that_were_sent_before_the_last_one_heard_say_nothin
 def test_what_others_took_at_once_is_taken_from_our_level_at_once() -> None:
     play = Playbook(MINUTE) >> ask(1) << sent(1) >> Responded(1, said(20_000)) >> Began(1, Usage(1000, 0))
     assert play
-    assert tokens(play).level == pytest.approx(20_000 - 1200)
+    reserve = 1000 + RESERVE_MOST * 60_000
+    assert upstream_level(play) == pytest.approx(20_500)
+    assert tokens(play).level == pytest.approx(20_500 - 1200 - 1000 - min(10 * tokens(play).outside_per_minute / 60, reserve))
 
 
 def test_other_providers_count_an_estimate_at_once_and_are_compared_at_once() -> None:
@@ -210,10 +225,10 @@ def test_other_providers_count_an_estimate_at_once_and_are_compared_at_once() ->
     play = Playbook(MINUTE, type(other)("p", Api.OPENAI, "http://127.0.0.1", limits=MINUTE))
     play >> ask(1, lane=lane) << sent(1) >> Responded(1, Observed({"tokens": Level(60_000, 20_000)}))
     assert play
-    assert tokens(play).level == pytest.approx(20_000 - 1200)
+    assert upstream_level(play) == pytest.approx(20_000)
 
 
-def test_the_breaker_opens_before_the_limit_when_others_leave_less_than_what_is_on_its_way() -> None:
+def test_the_breaker_opens_before_the_limit_when_others_will_take_what_is_left() -> None:
     play = Playbook(MINUTE) >> [ask(n, f"a{n}") for n in range(10)] << sent(0)
     for number in range(1, 10):
         play << sent(number)
@@ -221,8 +236,14 @@ def test_the_breaker_opens_before_the_limit_when_others_leave_less_than_what_is_
     play << journal("limit", CLOSED, OPEN, why="tokens would be gone within 10 s")
     view = pool(play)
     assert view.breaker is OPEN
-    assert view.opens_in_s == pytest.approx((6_000 + 4_000 + 12_000) / 1000, abs=0.2)
-    assert play >> ask(10) >> After(5)
+    assert view.opens_in_s
+    assert play >> ask(10) >> After(view.opens_in_s - 0.1)
+
+
+def test_a_breaker_that_opened_by_its_forecast_closes_without_a_probe_when_the_level_is_back() -> None:
+    play = Playbook(MINUTE, hold_s=1e4) >> ask(1) << sent(1) >> Began(1, Usage(70_000, 0)) << journal("limit", CLOSED, OPEN)
+    play >> Ended(1, End.SERVED, Usage(70_000, 0)) >> [ask(2), ask(3)] >> After(60)
+    assert play << journal("limit", OPEN, CLOSED, why="what was forecast did not happen") << sent(2) << sent(3)
 
 
 def test_a_wrong_estimate_opens_it_too_and_a_planned_debt_does_not() -> None:
@@ -258,20 +279,11 @@ def pool_after(play: Playbook, ticket: int) -> float | None:
     return pool(play).exhausted_in_s
 
 
-def test_outside_use_that_nothing_confirms_for_two_minutes_is_believed_half() -> None:
-    dimension = Dimension(TOKENS, 60_000, 60.0, 0.0)
-    dimension.outside = 400.0
-    dimension.tune(1.0, 0.0)
-    for second in range(0, 125, 5):
-        mark = dimension.send(0.0, 0.0, float(second))
-        dimension.heard(Level(60_000, round(mark, -3)), mark, second, 0.0, 1000.0, float(second))
-    assert dimension.outside == 200.0
-
-
 def test_headers_may_leave_out_what_they_like() -> None:
     play = Playbook(Limits(rpm=60), hold_s=1e4)
     turn(play, 1, said(limit=6_000))
-    assert tokens(play).level == tokens(play).capacity == pytest.approx(0.985 * 6000)
+    assert tokens(play).capacity == pytest.approx(0.985 * 6000)
+    assert tokens(play).level == pytest.approx(6000 - 1000 * 0.6), "nothing is known of it but the limit"
     windows = (Window("5h", 1.0, 100.0, spent=True),)
     play >> ask(2) << sent(2) >> Refused(2, Refusal.RATE_LIMITED, Observed(windows=windows, retry_after_s=1.0))
     play << journal("limit", CLOSED, OPEN)
@@ -283,14 +295,15 @@ def test_what_others_took_once_is_not_taken_again_by_the_next_header() -> None:
     play = Playbook(MINUTE) >> [ask(1), ask(2)] << sent(1) << sent(2)
     play >> Responded(1, said(29_000)) >> Began(1, THOUSAND) >> Responded(2, said(28_000)) >> Began(2, THOUSAND)
     assert play
-    assert tokens(play).level == pytest.approx(28_000 - 2 * 1200)
+    assert upstream_level(play) == pytest.approx(28_500)
 
 
 def test_our_own_wrong_estimate_is_nobody_elses_use() -> None:
     play = Playbook(MINUTE) >> [ask(1), ask(2)] << sent(1) << sent(2)
     play >> Responded(1, said(50_000)) >> Began(1, Usage(10_000, 0)) >> Responded(2, said(49_000)) >> Began(2, THOUSAND)
     assert play
-    assert tokens(play).level == pytest.approx(min(0.985 * 60_000 - 11_000, 49_000) - 2 * 1200)
+    assert upstream_level(play) == pytest.approx(49_000, abs=500)
+    assert tokens(play).outside_per_minute == 0
 
 
 def test_what_is_reserved_grows_with_output_that_was_seen() -> None:
@@ -299,8 +312,9 @@ def test_what_is_reserved_grows_with_output_that_was_seen() -> None:
     assert tokens(play).reserved == 5000 + 2200
 
 
-def mirror(play: Playbook) -> float:
-    return play.traffic.network.pools()[0].dimensions[-1].mirror.advance(play.now)
+def upstream_level(play: Playbook) -> float:
+    """What the provider is thought to have left in the last dimension."""
+    return play.traffic.network.pools()[0].dimensions[-1].upstream.level(play.now)
 
 
 def test_what_a_refusal_took_from_the_level_is_not_taken_again_by_headers_of_requests_sent_before() -> None:
@@ -310,8 +324,8 @@ def test_what_a_refusal_took_from_the_level_is_not_taken_again_by_headers_of_req
     for ticket, remaining in ((0, 2000), (1, 1000), (3, 0)):
         play >> Responded(ticket, said(remaining)) >> Began(ticket, THOUSAND) >> Ended(ticket, End.SERVED, THOUSAND)
     assert play
-    assert mirror(play) == pytest.approx(0, abs=1000)
-    assert play >> After(3.9) << journal("limit", OPEN, HALF_OPEN) << sent(2, attempt=2, probe=True)
+    assert upstream_level(play) == pytest.approx(0, abs=1000)
+    assert play >> After(25) << journal("limit", OPEN, HALF_OPEN) << sent(2, attempt=2, probe=True)
 
 
 def test_a_smaller_bucket_is_nobody_elses_use() -> None:
@@ -321,7 +335,7 @@ def test_a_smaller_bucket_is_nobody_elses_use() -> None:
         assert tokens(play).outside_per_minute == 0
         assert tokens(play).level <= 14_000
         play >> After(20)
-    assert tokens(play).capacity == pytest.approx(0.985 * 15_000)
+    assert tokens(play).capacity == pytest.approx(0.985 * 13_500)
 
 
 def test_headers_of_requests_sent_before_a_smaller_bucket_was_learned_are_compared_with_it() -> None:
@@ -329,4 +343,104 @@ def test_headers_of_requests_sent_before_a_smaller_bucket_was_learned_are_compar
     for ticket in range(6):
         play >> Responded(ticket, said(14_000 - 1000 * ticket, full_in_s=1.0 + ticket)) >> Began(ticket, THOUSAND)
     assert play
-    assert mirror(play) == pytest.approx(9_000, abs=1000)
+    assert upstream_level(play) == pytest.approx(9_000, abs=1000)
+    assert tokens(play).outside_per_minute == 0
+
+
+# What nobody configured -----------------------------------------------------------------------------------------------------------
+
+
+def test_t02_while_no_limit_is_known_one_request_proves_the_way() -> None:
+    play = Playbook(UNKNOWN, LEARNING) >> [ask(n, f"a{n}", tokens=5000) for n in range(5)] << sent(0)
+    assert play >> After(14)
+    levels = Observed({"input": Level(20_000, 14_000, 18.0), "requests": Level(50, 49, 1.0)}, rounding=1000.0)
+    assert play >> Responded(0, levels) << sent(1) << sent(2), "what is left, and no more"
+
+
+def test_while_the_first_request_is_not_answered_another_one_goes_now_and_then() -> None:
+    play = Playbook(UNKNOWN, LEARNING) >> [ask(n, f"a{n}") for n in range(5)] << sent(0)
+    assert play >> After(15) << sent(1) >> After(14.9)
+    assert play >> After(0.2) << sent(2)
+
+
+def test_a_provider_that_says_no_limits_is_asked_freely_once_it_has_answered() -> None:
+    play = Playbook(UNKNOWN, LEARNING) >> [ask(n, f"a{n}") for n in range(3)] << sent(0)
+    assert play >> Ended(0, End.REJECTED, None) << sent(1), "an error that says nothing proves nothing"
+    assert play >> Responded(1, NOTHING_OBSERVED) << sent(2)
+
+
+def test_what_is_under_way_when_a_limit_is_learned_is_charged_to_it_and_is_nobody_elses_use() -> None:
+    play = Playbook(UNKNOWN, LEARNING) >> [ask(n, f"a{n}", tokens=5000) for n in range(2)] << sent(0) >> After(15) << sent(1)
+    play >> Responded(0, said(45_000, name="input")) >> Began(0, Usage(5000, 0))
+    assert play
+    assert upstream_level(play) == pytest.approx(40_000)
+    play >> After(2) >> Responded(1, said(40_000, name="input")) >> Began(1, Usage(5000, 0))
+    assert play
+    assert tokens(play).outside_per_minute == 0
+
+
+def test_limits_of_yesterday_let_a_little_through_until_an_answer_confirms_them() -> None:
+    play = Playbook(UNKNOWN, LEARNING)
+    lane = {"account": "p", "api": "anthropic", "model_class": "opus-4", "long_context": False}
+    play.traffic.recall({"pools": [{**lane, "margin": 0.985, "limits": {"input": [60_000, 60_000]}}]}, play.now)
+    play >> [ask(n, f"a{n}", tokens=2000) for n in range(5)] << sent(0) << sent(1) << sent(2)
+    assert play >> Responded(0, said(4_000, limit=10_000, name="input"))
+    assert tokens(play).limit_per_minute == 10_000
+    assert upstream_level(play) == 0, "two more of 2000 are under way"
+
+
+def test_an_answer_that_was_overtaken_changes_no_limit_back() -> None:
+    play = Playbook(MINUTE, hold_s=1e5) >> [ask(1), ask(2)] << sent(1) << sent(2)
+    assert play >> Responded(2, said(28_000, limit=30_000)) >> Responded(1, said(59_000, limit=60_000))
+    assert tokens(play).limit_per_minute == 30_000
+
+
+def test_our_own_first_guesses_open_no_breaker() -> None:
+    play = Playbook(UNKNOWN, LEARNING) >> [ask(n, f"a{n}", tokens=10) for n in range(16)] << sent(0)
+    found = play.tell(Responded(0, Observed({"output": Level(16_000, 16_000, 0.0)}, rounding=1000.0)))
+    assert len(sends(found)) == 9
+    for number in [0, *sends(found)]:
+        play.tell(Began(number, Usage(10, 1)))
+        play.tell(After(0.1))
+    assert pool(play).breaker is CLOSED
+
+
+def test_while_others_use_the_limit_what_they_take_until_the_next_answer_is_left_to_them() -> None:
+    dimension = Dimension(INPUT, 60_000, 60.0, 10.0, 0.0)
+    dimension.begin(Level(60_000, 30_000, 30.0), (1, 0.0), (0.0, 0.0), 0.0, 0.0)
+    assert dimension.fits(30_000, 0.0, (0.0, 0.0, 0.0), 0.0)
+    assert not dimension.fits(32_500, 0.0, (0.0, 0.0, 0.0), 4.0), "half of the refill since then may be gone"
+    assert dimension.fits(31_500, 0.0, (0.0, 0.0, 0.0), 4.0)
+    ready = dimension.fits_at(40_000, 0.0, (0.0, 0.0, 0.0), 4.0)
+    assert dimension.fits(40_000, 0.0, (0.0, 0.0, 0.0), ready)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 5.0), st.floats(1.0, 20_000.0), st.floats(0.6, 1.0), st.floats(0.0, 10.0), st.booleans()),
+        min_size=1,
+        max_size=40,
+    ),
+    st.sampled_from([6.0, 12.0, 60.0]),
+)
+def test_no_order_of_answers_and_no_wrong_estimate_of_ours_is_called_outside_use(
+    sends: list[tuple[float, float, float, float, bool]], burst_s: float
+) -> None:
+    """A provider that nobody else uses: requests of any size, estimates that are up to 40 % too high, answers up to 10 s late."""
+    rate = 1000.0
+    real, ours = Bucket(rate, rate * burst_s, 0.0), UpstreamBucket(rate, rate * burst_s, 0.0)
+    now, answers = 0.0, []
+    for gap, amount, part, late_s, whole in sends:
+        now += gap
+        actual = amount * part
+        real.take(actual, now)
+        level = max(0.0, round(real.level, -3))
+        answers.append((now + late_s, now, ours.send(amount, now), level, actual - amount, whole))
+        for answer in sorted(answer for answer in answers if answer[0] <= now):
+            answers.remove(answer)
+            _, sent_at, mark, left, wrong, _ = answer
+            ours.correct(wrong, now)
+            doubt = sum(abs(one[4]) for one in answers)
+            if sent_at >= ours.heard_at:
+                ours.heard(left, mark, sent_at, (doubt, doubt), 1000.0, now)
+            assert ours.outside(now) == 0

@@ -33,7 +33,9 @@ from tests.core.gateway.playbook import (
     HALF_OPEN,
     INTERACTIVE,
     LANE,
+    LEARNING,
     OPEN,
+    UNKNOWN,
     After,
     Playbook,
     ask,
@@ -267,7 +269,7 @@ def test_a_cache_is_believed_in_for_five_minutes_and_until_it_missed() -> None:
 
 
 def test_what_was_learned_and_spent_is_carried_over_a_restart() -> None:
-    play = Playbook() >> ask(1) << sent(1)
+    play = Playbook(UNKNOWN, LEARNING) >> ask(1) << sent(1)
     levels = Observed({"tokens": Level(60_000, 59_000)}, rounding=1000.0)
     play >> Responded(1, levels) >> Began(1, Usage(500, 0)) >> Ended(1, End.SERVED, Usage(500, 100))
     learned = json.loads(json.dumps(play.traffic.learned()))
@@ -278,7 +280,7 @@ def test_what_was_learned_and_spent_is_carried_over_a_restart() -> None:
     again.restore([(key, 1.0, Usage(20_000, 1000), "a"), (key, 300.0, Usage(50_000), "a"), (gone, 1.0, Usage(5), "a")], 5.0)
     (shown,) = again.view(5.0).pools
     assert shown.dimensions[0].limit_per_minute == 60_000
-    assert shown.dimensions[0].level == pytest.approx(0.985 * 60_000 - 21_000 + 985)
+    assert shown.dimensions[0].level == pytest.approx(60_000 - 21_000 + 1000)
     deaf = Traffic(settings(upstream("p", learn=False)), 5.0)
     deaf.recall(learned, 5.0)
     assert [pool.dimensions for pool in deaf.view(5.0).pools] == [()]

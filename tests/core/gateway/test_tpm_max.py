@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -66,21 +67,24 @@ def crowd(cap: float, sizes: Iterator[tuple[int, int]], speed: float = SPEED) ->
     return Crowd(settings(WIDE, hold_s=1e6), agent=Agent("capped", 1, tpm_max=cap), sizes=sizes, speed=speed)
 
 
-def turns(chance: random.Random, mean: float, spread: float) -> Iterator[tuple[int, int]]:
+def turns(chance: random.Random, output: int) -> Iterator[tuple[int, int]]:
     while True:
-        yield chance.randrange(400, 2500), min(MOST, max(1, round(chance.lognormvariate(mean, spread))))
+        yield chance.randrange(400, 2500), min(MOST, max(1, round(chance.lognormvariate(math.log(output), 0.6))))
 
 
-@pytest.mark.parametrize(("cap", "streams"), [(20_000, 4), (100_000, 16), (128_000, 24), (400_000, 60)])
-def test_an_agent_uses_its_cap_whatever_max_tokens_it_sends(cap: float, streams: int) -> None:  # T04
+@pytest.mark.parametrize(
+    ("cap", "streams", "output"), [(20_000, 4, 270), (100_000, 16, 270), (128_000, 24, 270), (400_000, 60, 270), (100_000, 40, 1500)]
+)
+def test_an_agent_uses_its_cap_whatever_max_tokens_it_sends(cap: float, streams: int, output: int) -> None:  # T04
+    """`output`: the median of its answers."""
     seed = random.randrange(2**32)
     print("seed", seed)
-    world = crowd(cap, turns(random.Random(seed), 5.6, 0.6))  # median 270, mean 324
+    world = crowd(cap, turns(random.Random(seed), output))
     world.begin(streams)
     world.run(until=660.0)
     used = world.used(60.0, 660.0) / (10 * cap)
     print(f"used {used:.3f} of the cap")
-    assert 0.9 <= used <= 1.02, "what ended in these ten minutes may have been counted a moment before them"
+    assert 0.9 <= used <= 1.05, "what ended in these ten minutes may have been counted a moment before them"
 
 
 @pytest.mark.parametrize("cap", [20_000, 100_000])

@@ -1,0 +1,243 @@
+"""What the provider has left in one dimension, estimated from what we sent and from what its answers say.
+
+`level` is what it holds as far as we know: refilled at the limit, charged with inputs when they are sent and with outputs when they are
+known, corrected by headers. Where the parts of the estimate come from, and how wrong each may be:
+
+    refill       `limit` of the headers, continuous (Anthropic's documentation); some refill in steps of up to `STEP_S`
+    capacity     what is left and the time of the full refill, see `CapacityRange`
+    remaining    true of some moment between sending and answer (answers may be seconds late), rounded by up to `rounding`
+    inputs       estimates until the provider says them; `doubt` is how much more those may be
+    outputs      charged at the end here, while they are produced or at the end there: `doubt` holds what may have been produced
+    outside use  whatever is missing beyond all of these
+
+Two readings follow from each header. For admission the worse one counts: a level that the header can only explain as lower is lowered at
+once, and it is raised only as far as no reading of the header is lower. For outside use the better one counts: tokens are missing only when
+the header is below everything that our own doubts allow (`unused` is how much more than `level` that would be). So noise costs a little
+reserve and is never called somebody else's use.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from supervisor.core.gateway.bucket import Bucket
+
+STEP_S = 0.5
+"""Providers may refill in steps, and the network delays requests by about as much."""
+SLOT_S = 0.25
+SLOTS = 240
+"""A minute of levels is remembered: answers that are later are compared with that minute."""
+WINDOW_S = 60.0
+"""Outside use is what others took in so long: limits are per minute."""
+RESET_S = 1.0
+"""The reset and the response's own date are whole seconds."""
+
+
+class CapacityRange:
+    """What the provider's bucket can hold: the range that all answers agree on.
+
+    `remaining + reset * refill` is the capacity, for a reset that may be off by `RESET_S` and is as late as the answer. An answer that
+    contradicts those before begins anew: the limit has changed, or this is no token bucket.
+    """
+
+    __slots__ = ("_most", "least")
+
+    def __init__(self) -> None:
+        self.least = 0.0
+        """At least so much; 0: no answer has said it."""
+        self._most = float("inf")
+
+    def observe(self, remaining: float, reset_s: float, late_s: float, rate: float, rounding: float) -> None:
+        """One answer: the reset was `reset_s` away when it was written, `late_s` or less after the request was counted."""
+        least = remaining - rounding / 2 + max(0.0, reset_s - RESET_S) * rate
+        most = remaining + rounding / 2 + (reset_s + RESET_S + late_s) * rate
+        if max(least, self.least) > min(most, self._most):
+            self.least, self._most = least, most
+        else:
+            self.least, self._most = max(least, self.least), min(most, self._most)
+
+
+class UpstreamBucket:
+    """The provider's bucket of one dimension. Amounts are tokens (or requests), times monotonic seconds."""
+
+    __slots__ = ("_bucket", "_corrected", "_estimates", "_levels", "_missing", "_range", "heard_at", "unused")
+
+    def __init__(self, rate: float, capacity: float, now: float) -> None:
+        self._bucket = Bucket(rate, capacity, now)
+        self._corrected = 0.0
+        """By how much levels were lowered after the fact: a level that was noted earlier is now thought lower by what came since."""
+        self._estimates = 0.0
+        """The part of it by which estimates of inputs were wrong."""
+        self._levels: deque[list[float]] = deque(maxlen=SLOTS)
+        """[since, lowest, highest] of each slot, each level with the `_corrected` of its moment added."""
+        self._range = CapacityRange()
+        self._missing: deque[tuple[float, float]] = deque()
+        """(when, tokens) that others took; negative: fewer than was thought."""
+        self.unused = 0.0
+        self.heard_at = now
+        """When the newest request was sent of which the provider said what it left."""
+
+    @property
+    def rate(self) -> float:
+        """Refill a second."""
+        return self._bucket.rate
+
+    @property
+    def capacity(self) -> float:
+        """What it holds when it is full."""
+        return self._bucket.capacity
+
+    def level(self, now: float) -> float:
+        """What it holds now."""
+        bucket = self._bucket
+        level = bucket.advance(now)
+        if level + self.unused > bucket.capacity:
+            self.unused = bucket.capacity - level
+        return level
+
+    # What we send -------------------------------------------------------------------------------------------------------------------
+
+    def send(self, amount: float, now: float) -> tuple[float, float]:
+        """A request leaves and is charged so much. Gives its mark, for `heard`."""
+        before = self.level(now) + self._corrected
+        self._bucket.take(amount, now)
+        after = before - amount
+        levels = self._levels
+        if levels:
+            slot = levels[-1]
+            if before > slot[2]:
+                slot[2] = before
+            if now - slot[0] < SLOT_S:
+                if after < slot[1]:
+                    slot[1] = after
+                return after, self._estimates
+        levels.append([now, after, after])
+        return after, self._estimates
+
+    def charge(self, amount: float, now: float) -> None:
+        """The provider counts so much now."""
+        if amount:
+            self.send(amount, now)
+
+    def correct(self, amount: float, now: float) -> None:
+        """It counted so much more (or less) when the request was sent than `send` was told."""
+        if amount:
+            self._bucket.take(amount, now)
+            self._corrected += amount
+            self._estimates += amount
+
+    # What it says -------------------------------------------------------------------------------------------------------------------
+
+    def heard(
+        self,
+        remaining: float,
+        mark: tuple[float, float],
+        sent_at: float,
+        doubt: tuple[float, float],
+        rounding: float,
+        now: float,
+        *,
+        judged: bool = True,
+    ) -> None:
+        """The answer to the request that was sent at `sent_at` says what was left. `doubt`: by how much our own requests that are under
+        way may have lowered it less, and more, than what is charged for them. Not `judged`, whatever is missing is not called outside
+        use: the capacity turned out to be another."""
+        level = self.level(now)
+        self.heard_at = sent_at
+        half = rounding / 2
+        then = mark[0] - self._corrected
+        if (missing := then - remaining - half) > 0:
+            self.lower(level - missing, now)
+        lowest, highest = self._between(sent_at, now)
+        estimates = abs(self._estimates - mark[1])
+        if (more := remaining - highest - half - doubt[0] - estimates) > 0:
+            self._raise(more, now)
+        if judged:
+            self._judge(remaining, lowest, highest, doubt[1] + rounding + STEP_S * self.rate + estimates, now)
+        else:
+            self.unused = 0.0
+
+    def heard_reset(self, remaining: float, reset_s: float, late_s: float, rounding: float, now: float) -> bool:
+        """The same answer said when it will be full. Whether the capacity is another now."""
+        if remaining <= rounding / 2:
+            return False  # it may be in debt, and then its reset is later than what is left says
+        self._range.observe(remaining, reset_s, late_s, self.rate, rounding)
+        capacity = self._range.least
+        if abs(capacity - self.capacity) <= 0.005 * self.capacity:
+            return False
+        self.resize(capacity, now)
+        return True
+
+    def heard_more(self, remaining: float, rounding: float, now: float) -> bool:
+        """The same answer, where it says nothing of a reset. Whether the capacity is another now."""
+        if remaining <= self.capacity + rounding / 2:
+            return False
+        self.resize(remaining, now)
+        return True
+
+    def lower(self, level: float, now: float) -> None:
+        """It holds no more than this, and did not when the requests under way were sent."""
+        if (missing := self.level(now) - level) > 0:
+            self._bucket.take(missing, now)
+            self._corrected += missing
+            self.unused += missing
+
+    def outside(self, now: float) -> float:
+        """What others take, a second: what was missing in the last minute."""
+        missing = self._missing
+        while missing and missing[0][0] <= now - WINDOW_S:
+            missing.popleft()
+        return max(0.0, sum(amount for _, amount in missing)) / WINDOW_S if missing else 0.0
+
+    # Changes ------------------------------------------------------------------------------------------------------------------------
+
+    def resize(self, capacity: float, now: float) -> None:
+        """It holds so much when it is full. What is above that was never there, and nobody took it."""
+        self.lower(capacity, now)
+        self.unused = 0.0
+        self._bucket.tune(self.rate, capacity, now)
+
+    def relimit(self, rate: float, capacity: float, now: float) -> None:
+        """The provider's limit is another. What was heard of the one before says nothing any more."""
+        self.resize(capacity, now)
+        self._bucket.tune(rate, capacity, now)
+        self._range = CapacityRange()
+        self._missing.clear()
+
+    def begin(self, level: float, sent_at: float, now: float) -> None:
+        """It holds so much, as the answer to a request that was sent at `sent_at` and what was sent since say. Marks from before mean
+        nothing any more."""
+        bucket = self._bucket
+        bucket.take(bucket.advance(now) - min(level, bucket.capacity), now)
+        self._levels.clear()
+        self.unused = 0.0
+        self.heard_at = sent_at
+
+    def restore(self, spent: list[tuple[float, float]], now: float) -> None:
+        """It was full, then so much was spent: (seconds ago, amount), oldest first."""
+        self._bucket.fill(now - spent[0][0] if spent else now)
+        for age_s, amount in spent:
+            self._bucket.take(amount, now - age_s)
+        self._bucket.advance(now)
+
+    def _between(self, since: float, now: float) -> tuple[float, float]:
+        """The lowest and the highest level from then on, as they are thought now."""
+        lowest = highest = self._bucket.advance(now) + self._corrected
+        for start, low, high in reversed(self._levels):
+            if start <= since - SLOT_S:
+                break
+            lowest, highest = min(lowest, low), max(highest, high)
+        return lowest - self._corrected, highest - self._corrected
+
+    def _raise(self, more: float, now: float) -> None:
+        self._bucket.take(-more, now)
+        self._corrected -= more
+        self.unused = max(0.0, self.unused - more)
+
+    def _judge(self, remaining: float, lowest: float, highest: float, doubt: float, now: float) -> None:
+        """Whether others took something, or less than was thought."""
+        if (missing := lowest + self.unused - doubt - remaining) > 0:
+            self._missing.append((now, missing))
+            self.unused = max(0.0, self.unused - missing)
+        elif (fewer := remaining - highest - self.unused - doubt) > 0 and self._missing:
+            self._missing.append((now, -fewer))
