@@ -107,7 +107,7 @@ def outgoing(call: Call, upstream: Upstream, key: str) -> Outgoing:
     headers.update(_own_login(came) if own_login else wire.auth_headers(call.asked.api, key) if key else {})
     model = call.way.as_model or None
     body = wire.sent_body(call.asked, call.body, model=model) if call.request.method == "POST" else None
-    return Outgoing(call.request.method, wire.target(upstream.url, call.recognised, model=model), headers, body)
+    return Outgoing(call.request.method, wire.target(upstream.url, call.recognised, model=model), headers, body, key)
 
 
 def _is_sent(name: str, left_out: Container[str]) -> bool:
@@ -121,9 +121,7 @@ def passed_back(headers: Iterable[tuple[str, str]], queued_s: float, *, own_logi
     others are busy would do the gateway's work a second time, and worse. With its own login it is told: that account is its own.
     """
     kept = CIMultiDict(
-        (name, value)
-        for name, value in headers
-        if _is_passed_back(name.lower(), own_login=own_login, keeps_length=keeps_length) and _is_text(value)
+        (name, value) for name, value in headers if _is_passed_back(name.lower(), own_login=own_login, keeps_length=keeps_length)
     )
     kept["x-gw-queue-ms"] = str(round(queued_s * 1000))
     return kept

@@ -158,9 +158,9 @@ class Sending:
     async def _answered(self, reply: Reply, upstream: Upstream) -> web.StreamResponse:
         self.status = reply.status
         headers = reply.lower()
-        if 300 <= reply.status < 400:
+        if why := no_answer(upstream.name, reply.status):
             self._end(End.REJECTED)
-            return own_answer(self.call, 502, redirects(upstream.name))
+            return own_answer(self.call, 502, why)
         if reply.status >= 400:
             return await self._failed(reply, headers, upstream)
         self.observed = wire.observed(self.call.asked.api, headers)
@@ -333,6 +333,9 @@ class Sending:
         return cost
 
 
-def redirects(name: str) -> str:
-    """Followed, a redirect could take the key elsewhere; passed on, it could take the client there."""
-    return f"the upstream {name} redirects elsewhere: its url in the settings is not that of the API"
+def no_answer(name: str, status: int) -> str:
+    """Why an answer with this status is not passed on; empty: it is. A change of protocol (101) was not asked for. Followed, a redirect
+    could take the key elsewhere; passed on, it could take the client there."""
+    if status < 200:
+        return f"the upstream {name} answered {status}, which nobody asked for: its url in the settings is not that of the API"
+    return f"the upstream {name} redirects elsewhere: its url in the settings is not that of the API" if 300 <= status < 400 else ""

@@ -15,7 +15,7 @@ from supervisor.core.gateway.nouns import Refusal
 from supervisor.core.gateway.settings import Upstream
 from supervisor.gateway import wire
 from supervisor.gateway.call import Call, outgoing, passed_back
-from supervisor.gateway.forward import own_answer, redirects
+from supervisor.gateway.forward import no_answer, own_answer
 from supervisor.gateway.parts import Parts
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
 
@@ -79,8 +79,8 @@ async def _ask(parts: Parts, call: Call, name: str) -> web.StreamResponse | _Fai
 
 
 async def _answered(call: Call, reply: Reply, upstream: Upstream) -> web.StreamResponse | _Failed:
-    if 300 <= reply.status < 400:
-        return _Failed(502, redirects(upstream.name), lasts=True)
+    if why := no_answer(upstream.name, reply.status):
+        return _Failed(502, why, lasts=True)
     own_login, begun = upstream.key.kind == "client", b""
     try:
         if reply.status >= 400:
@@ -91,9 +91,9 @@ async def _answered(call: Call, reply: Reply, upstream: Upstream) -> web.StreamR
         return _Failed(503, f"the upstream {upstream.name} cannot be reached: {error.why}")
     refused = wire.refusal(call.asked.api, reply.status, reply.lower(), begun[:_ERROR_MAX])
     if refused is not None and not (own_login and refused[0] is Refusal.KEY_REFUSED):
-        why, seen = refused
-        status = 429 if reply.status == 429 and why not in _LASTING else 503
-        return _Failed(status, f"the upstream {upstream.name} did not serve this: {why}", seen.retry_after_s, why in _LASTING)
+        refusal, seen = refused
+        status = 429 if reply.status == 429 and refusal not in _LASTING else 503
+        return _Failed(status, f"the upstream {upstream.name} did not serve this: {refusal}", seen.retry_after_s, refusal in _LASTING)
     client = web.StreamResponse(
         status=reply.status,
         reason=reply.reason,

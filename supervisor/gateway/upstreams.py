@@ -11,11 +11,13 @@ import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
+
+from supervisor.gateway import redact, wire
 
 _KEPT_ALIVE_S = 30.0
 _HEADER_MAX = 64 * 2**10
@@ -57,17 +59,22 @@ class Outgoing:
     url: str
     headers: CIMultiDict[str]
     body: bytes | None
+    key: str = field(default="", repr=False)
+    """Ours, which the answer must not carry to a client; empty: none was sent."""
 
 
 class Reply:
-    """An upstream's answer, read piece by piece."""
+    """An upstream's answer, read piece by piece, without our key and without headers that no client could take (see `wire.scrub`)."""
 
-    def __init__(self, response: aiohttp.ClientResponse, timeouts: Timeouts) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, timeouts: Timeouts, key: str) -> None:
         self._response = response
         self._timeouts = timeouts
+        self._key = key
+        self._filter = wire.KeyFilter(key)
         self.status = response.status
-        self.reason = response.reason or ""
-        self.headers: Mapping[str, str] = response.headers
+        self.reason = wire.reason(response.reason, key)
+        """None: the one that the standard has for the status."""
+        self.headers: Mapping[str, str] = wire.passable(response.headers, key)
 
     @property
     def is_whole(self) -> bool:
@@ -76,10 +83,18 @@ class Reply:
 
     def lower(self) -> dict[str, str]:
         """The headers with lower-case names; of one that came twice, the last."""
-        return {name.lower(): value for name, value in self._response.headers.items()}
+        return {name.lower(): value for name, value in self.headers.items()}
 
     async def chunk(self) -> bytes:
         """The next piece as it came; empty at the end. Raises Cut."""
+        while came := await self._piece():
+            if self.is_whole:
+                return self._filter.feed(came) + self._filter.finish()
+            if passed := self._filter.feed(came):
+                return passed
+        return self._filter.finish()
+
+    async def _piece(self) -> bytes:
         try:
             return await self._response.content.readany()
         except aiohttp.SocketTimeoutError:
@@ -88,11 +103,11 @@ class Reply:
             raise Cut(_cut_words(error)) from None
 
     async def start(self, limit: int) -> bytes:
-        """At least `limit` bytes of its body, or all of it. Raises Cut."""
+        """At least `limit` bytes of an error's body, or all of it, without our key in any disguise. Raises Cut."""
         parts = bytearray()
         while len(parts) < limit and (chunk := await self.chunk()):
             parts += chunk
-        return bytes(parts)
+        return redact.masked(bytes(parts), self._key)
 
 
 class Upstreams:
@@ -113,7 +128,7 @@ class Upstreams:
             if response.connection is not None and (protocol := response.connection.protocol) is not None:
                 protocol.read_timeout = self._timeouts.idle_s
                 protocol.start_timeout()
-            yield Reply(response, self._timeouts)
+            yield Reply(response, self._timeouts, outgoing.key)
         finally:
             response.close() if not response.content.at_eof() else response.release()
 
