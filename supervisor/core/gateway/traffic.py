@@ -181,7 +181,7 @@ class Traffic:
         ticket.budget.take_back(ticket)
         wait, why = ticket.pool.refused(ticket, event, now), event.why
         if why is Refusal.KEY_REFUSED:
-            self.network.stop(ticket.upstream, event.detail, now)
+            self.network.key_refused(ticket, event.detail, now)
         self._again(ticket, str(why), wait, now)
         if why is Refusal.SPEND_CAP or why is Refusal.KEY_REFUSED:
             self._turn_away_hopeless(now)
