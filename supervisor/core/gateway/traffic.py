@@ -324,8 +324,8 @@ class Traffic:
         if now is None:
             ticket.rank.charge(ticket, -ticket.cost)
         else:
-            self._places.keep(ticket, now)
-            self._at(self._places.next_end)
+            self._places.keep(ticket, now, command.retry_after_s or 0)
+            self._at(min(self._places.next_end, ticket.lane.wake))
         self._over(ticket)
         self._say.append(command)
 
