@@ -173,12 +173,12 @@ class Lane:
         if away is None or now >= away.until or self._place(ticket) <= self._place(away.ticket):
             return None
         leave, ours, theirs = self.leaves(away.ticket.rank, now), pool.amounts(ticket), pool.amounts(away.ticket)
-        waits = [0.0]
+        when = now
         for dimension in pool.dimensions:
-            bucket, index = dimension.bucket, dimension.index
-            need = ours[index] + min(bucket.capacity, theirs[index] + leave * bucket.capacity)
-            waits.append(bucket.wait_s(need, now) if need <= bucket.capacity else NEVER)
-        return min(away.until, now + max(waits)) if max(waits) else None
+            capacity, need = dimension.bucket.capacity, ours[dimension.index]
+            need += min(theirs[dimension.index] + leave * capacity, capacity)
+            when = max(when, dimension.fits_at(need, 0.0, pool.owed, now) if need <= capacity else NEVER)
+        return min(away.until, when) if when > now else None
 
     def _place(self, ticket: Ticket) -> tuple[int, float, int]:
         return self.ranks.index(ticket.rank), ticket.start, ticket.order
