@@ -93,7 +93,7 @@ class Pool:
         return len(self._under_way)
 
     @property
-    def _owed(self) -> tuple[float, float, float]:
+    def owed(self) -> tuple[float, float, float]:
         """Output that is reserved, and how late heads and ends come, for `Dimension.fits`."""
         under_way = self._under_way
         return under_way.output, under_way.late_s, under_way.lasts_s
@@ -107,7 +107,7 @@ class Pool:
         amounts = self.amounts(ticket)
         if not self._proven and not self._may_prove(amounts, now):
             return False
-        owed = self._owed
+        owed = self.owed
         return all(dimension.fits(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)
 
     def ready_at(self, ticket: Ticket, share: float, now: float) -> float:
@@ -118,7 +118,7 @@ class Pool:
         amounts = self.amounts(ticket)
         if not self._proven and not self._may_prove(amounts, now):
             when = max(when, self._proving_since + PATIENCE_S * len(self._under_way))
-        owed = self._owed
+        owed = self.owed
         return max([when, *(dimension.fits_at(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)])
 
     def _may_prove(self, amounts: tuple[float, float, float, float], now: float) -> bool:
@@ -135,7 +135,7 @@ class Pool:
 
     def headroom(self, now: float) -> float:
         """The free part of its scarcest dimension; infinite without a limit."""
-        owed = self._owed
+        owed = self.owed
         return min((d.available(owed, now) / d.bucket.capacity for d in self.dimensions if d.bucket.capacity > 0), default=NEVER)
 
     def idle(self, now: float) -> bool:
@@ -154,7 +154,7 @@ class Pool:
 
     def views(self, now: float) -> tuple[DimensionView, ...]:
         """Its dimensions, for people."""
-        return tuple(dimension.view(self.reserved(dimension.index), self._owed, now) for dimension in self.dimensions)
+        return tuple(dimension.view(self.reserved(dimension.index), self.owed, now) for dimension in self.dimensions)
 
     # The life of a reservation ------------------------------------------------------------------------------------------------------
 

@@ -180,7 +180,7 @@ class Traffic:
         ticket.budget.take_back(ticket)
         wait, why = ticket.pool.refused(ticket, event, now), event.why
         if why is Refusal.KEY_REFUSED:
-            self.network.stop(ticket.upstream, event.detail, now)
+            self.network.key_refused(ticket, event.detail, now)
         self._again(ticket, str(why), wait, now)
         if why is Refusal.SPEND_CAP or why is Refusal.KEY_REFUSED:
             self._turn_away_hopeless(now)
@@ -323,8 +323,8 @@ class Traffic:
         if now is None:
             ticket.rank.charge(ticket, -ticket.cost)
         else:
-            self._places.keep(ticket, now)
-            self._at(self._places.next_end)
+            self._places.keep(ticket, now, command.retry_after_s or 0)
+            self._at(min(self._places.next_end, ticket.lane.wake))
         self._over(ticket)
         self._say.append(command)
 

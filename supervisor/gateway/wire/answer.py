@@ -102,9 +102,8 @@ class Answer:
         if not self._is_stream:
             self._keep(chunk)
             return chunk
-        if isinstance(self._parts, Events) and self._parts.ends_here(chunk) and self._skim(chunk):
-            return chunk
-        passed = self._read(self._parts.feed(chunk))
+        events = self._parts.whole(chunk) if isinstance(self._parts, Events) else None
+        passed = self._read(self._parts.feed(chunk)) if events is None else self._skim(events)
         return passed if self._injected else chunk
 
     def finish(self) -> bytes:
@@ -133,15 +132,15 @@ class Answer:
         if first in b"[{":
             self._injected = False
 
-    def _skim(self, events: bytes) -> bool:
-        """Reads whole events without taking them apart, as most chunks are that come; False, with nothing done, when that cannot be."""
+    def _skim(self, events: bytes) -> bytes:
+        """The same as `_read` for whole events in one piece, which are taken apart only when one of them tells something."""
         if _tells(events):
             if self._injected or b"\r" in events:
-                return False
+                return self._read(Events().feed(events))
             for event in _telling(events):
                 self._note(_json(data_of(event)))
         self._count(events)
-        return True
+        return events
 
     def _read(self, parts: Iterable[Part]) -> bytes:
         """Reads the parts; gives them joined, without the event that the client did not ask for."""

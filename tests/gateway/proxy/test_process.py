@@ -134,7 +134,7 @@ def test_its_key_is_nowhere_but_in_itself(gate: kit.GatewayProcess, sim: Simulat
     gate.start(env={"ANTHROPIC_API_KEY": canary, "HTTPS_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"})
     token = gate.crew.agent()
     assert ask(gate, token).status == 200, "and the proxy was not used"
-    sim.faults(status=401, message=f"the key {kit.KEY} is revoked", times=1)
+    sim.faults(status=401, message=f"the key {kit.KEY} is revoked", times=2)
     assert ask(gate, token).status == 503
     shown = pages.fetch(gate.home, pages.STATUS) + pages.fetch(gate.home, pages.METRICS)
     process = Path(f"/proc/{gate.pid}")
