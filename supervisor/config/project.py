@@ -187,7 +187,7 @@ TEMPLATE = """\
 #cores = 1
 # Its share of the model limits beside the others'.
 #weight = 1.0
-# Tokens a minute that a task never passes. No default: no cap but the shared limit.
+# Tokens a minute that a task takes at most over time. No default: no cap but the shared limit.
 #tpm_max = 20000
 # US dollars that a task's model calls may cost. No default: no cap.
 #cost_max = 5.0

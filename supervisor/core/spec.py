@@ -39,7 +39,7 @@ class TaskSpec:
     weight: float = 1.0
     """Its share of the model limits beside the others' weights."""
     tpm_max: int = 0
-    """Tokens per minute that it never passes; 0 is no cap."""
+    """Tokens per minute that it takes at most over time; 0 is no cap."""
     cost_max: float = 0.0
     """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
     snapshot: str = ""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from typing import Self
 
 from aiohttp import web
+from aiohttp.streams import StreamReader
 
 from supervisor.gateway.guard import BODY_MAX
 from supervisor.gateway.wire import BadRequest
@@ -28,47 +27,15 @@ class NoRoom(Exception):
         self.why = why
 
 
-@dataclass(slots=True)
-class _Held:
-    """Bytes that one body has taken of the room."""
-
-    size: int = 0
-
-
 class Bodies:
-    """Use it from one event loop."""
+    """The room that all bodies share. Use it from one event loop."""
 
     def __init__(self) -> None:
         self._all = 0
         self._agents: dict[str, int] = {}
 
-    @asynccontextmanager
-    async def read(self, request: web.BaseRequest, agent: str) -> AsyncIterator[bytes]:
-        """All of it, as it came; its room is taken until the block ends. A body that says how long it will be is refused before any of it
-        is read. Raises NoRoom; BadRequest when it is too long, too slow, or cut."""
-        held = _Held()
-        try:
-            yield await self._whole(request, agent, held) if request.can_read_body else b""
-        finally:
-            self._give_back(agent, held.size)
-
-    async def _whole(self, request: web.BaseRequest, agent: str, held: _Held) -> bytes:
-        """`held` grows by what is taken, whether or not it comes to its end."""
-        held.size += self._take(agent, request.content_length or 0)
-        await _continue(request)
-        deadline = asyncio.get_running_loop().time() + BODY_S
-        parts: list[bytes] = []
-        size = 0
-        while piece := await _piece(request, deadline):
-            parts.append(piece)
-            size += len(piece)
-            if size > BODY_MAX:
-                raise BadRequest(413, f"a request has at most {BODY_MAX // 2**20} MiB")
-            if (more := size - held.size) > 0:  # it did not say how long it would be
-                held.size += self._take(agent, more)
-        return b"".join(parts)
-
-    def _take(self, agent: str, size: int) -> int:
+    def take(self, agent: str, size: int) -> None:
+        """Take `size` bytes of the room for a body of this agent. Raises NoRoom, and then nothing is taken."""
         mine = self._agents.get(agent, 0) + size
         if mine > ALL_MAX // AGENTS_PART:
             raise NoRoom("requests of this agent hold all the memory that one agent may have")
@@ -76,9 +43,9 @@ class Bodies:
             raise NoRoom("requests hold all the memory that they may have")
         self._agents[agent] = mine
         self._all += size
-        return size
 
-    def _give_back(self, agent: str, size: int) -> None:
+    def give_back(self, agent: str, size: int) -> None:
+        """What was taken for it."""
         self._all -= size
         if left := self._agents.get(agent, 0) - size:
             self._agents[agent] = left
@@ -86,18 +53,53 @@ class Bodies:
             self._agents.pop(agent, None)
 
 
+class Body:
+    """The body of one request; its room is taken until the `with` block ends."""
+
+    def __init__(self, bodies: Bodies, agent: str) -> None:
+        self._bodies = bodies
+        self._agent = agent
+        self._taken = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bodies.give_back(self._agent, self._taken)
+
+    async def read(self, request: web.BaseRequest) -> bytes:
+        """All of it, as it came. A body that says how long it will be is refused before any of it is read. Raises NoRoom; BadRequest when
+        it is too long, too slow, or cut."""
+        if not request.can_read_body:
+            return b""
+        self._take(request.content_length or 0)
+        await _continue(request)
+        try:
+            async with asyncio.timeout(BODY_S):
+                return await self._whole(request.content)
+        except TimeoutError:
+            raise BadRequest(408, f"the request did not arrive within {BODY_S:.0f} s") from None
+        except web.RequestPayloadError:
+            raise BadRequest(400, "the request's body is misshapen") from None
+
+    async def _whole(self, content: StreamReader) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await content.readany():
+            pieces.append(piece)
+            size += len(piece)
+            if size > BODY_MAX:
+                raise BadRequest(413, f"a request has at most {BODY_MAX // 2**20} MiB")
+            if size > self._taken:  # it did not say how long it would be
+                self._take(size - self._taken)
+        return b"".join(pieces)
+
+    def _take(self, size: int) -> None:
+        self._bodies.take(self._agent, size)
+        self._taken += size
+
+
 async def _continue(request: web.BaseRequest) -> None:
     if request.headers.get("Expect", "").lower() == "100-continue":  # curl asks so before it sends much
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the answer has not begun by that
-
-
-async def _piece(request: web.BaseRequest, deadline: float) -> bytes:
-    """The next one as it came; empty at the end."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await request.content.readany()
-    except TimeoutError:
-        raise BadRequest(408, f"the request did not arrive within {BODY_S:.0f} s") from None
-    except web.RequestPayloadError:
-        raise BadRequest(400, "the request's body is misshapen") from None

@@ -35,6 +35,8 @@ class Desk:
         self._waiting: dict[int, asyncio.Future[Send | TurnAway]] = {}
         self._breakers: dict[tuple[PoolKey, str], BreakerState] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """By the same clock as `now`."""
         self._closed = False
 
     async def turn(self, event: Arrived | Refused) -> Send | TurnAway:
@@ -59,9 +61,10 @@ class Desk:
 
     def tell(self, event: Event) -> None:
         """Tell what happened, and do what follows from it."""
-        for command in self.traffic.handle(event, self._now()):
+        now = self._now()
+        for command in self.traffic.handle(event, now):
             self._act(command)
-        self._set_timer()
+        self._set_timer(now)
 
     def breaker(self, pool: PoolKey) -> BreakerState:
         """Of a pool's two breakers the state of the one that is less closed."""
@@ -70,9 +73,10 @@ class Desk:
 
     def reload(self, settings: GatewaySettings) -> None:
         """Other settings from now on; those who wait and those who are being served stay."""
-        for command in self.traffic.reload(settings, self._now()):
+        now = self._now()
+        for command in self.traffic.reload(settings, now):
             self._act(command)
-        self._set_timer()
+        self._set_timer(now)
 
     def close(self) -> None:
         """Send everybody who waits away with a word that makes clients come back; nobody gets a turn any more."""
@@ -103,15 +107,21 @@ class Desk:
         elif isinstance(command, Send):  # its client left a moment ago, and its task has not run yet to say so
             self.tell(_nothing_sent(command.ticket))
 
-    def _set_timer(self) -> None:
-        """One timer, always for the next moment at which time alone changes something."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        now = self._now()
+    def _set_timer(self, now: float) -> None:
+        """One timer for the next moment at which time alone changes something. One that comes too early is kept, and looks again."""
         due = self.traffic.wakes_at(now)
-        if due is not None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now) + _LATE_S, self.tell, Tick())
+        if due is None or self._closed:
+            return
+        if self._timer is not None:
+            if self._timer_at <= due:
+                return
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now) + _LATE_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.tell(Tick())
 
 
 def _left(ticket: int, turn: asyncio.Future[Send | TurnAway]) -> Event:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from aiohttp import web
 
 from supervisor.core.gateway.commands import Send, TurnAway
+from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded
 from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.core.gateway.settings import Upstream
 from supervisor.gateway import recording, wire
-from supervisor.gateway.account.reading import FASTEST
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.call import BYTES_PER_TOKEN, Call, outgoing, passed_back
 from supervisor.gateway.parts import Parts
@@ -125,7 +125,7 @@ class Sending:
         await self._open(upstream)
         self.sent_at = self.parts.clock.monotonic()
         try:
-            async with self.parts.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
+            with await self.parts.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
                 return await self._answered(reply, upstream)
         except Unreachable as error:
             raise _Unserved(Refusal.UNREACHABLE, detail=error.why) from None
@@ -147,9 +147,10 @@ class Sending:
             queued_ms=1000 * self.queued_s,
             attempt_no=self.send.attempt,
             bound=call.bound,
+            expected=self.send.expected,
             bound_usd=self.bound_usd,
             session=call.asked.session,
-            body_sha256=call.body_sha256,
+            body_key=call.body_key,
         )
         self.row = await self.parts.account.open(row)
 
@@ -158,14 +159,15 @@ class Sending:
     async def _answered(self, reply: Reply, upstream: Upstream) -> web.StreamResponse:
         self.status = reply.status
         headers = reply.lower()
-        if 300 <= reply.status < 400:
+        if why := no_answer(upstream.name, reply.status):
             self._end(End.REJECTED)
-            return own_answer(self.call, 502, redirects(upstream.name))
+            return own_answer(self.call, 502, why)
         if reply.status >= 400:
             return await self._failed(reply, headers, upstream)
         self.observed = wire.observed(self.call.asked.api, headers)
         self.parts.desk.tell(Responded(self.call.ticket, self.observed))
         self.answer = wire.Answer(self.call.asked, self.call.asked.usage_edit is not None)
+        self.parts.account.watch(self.row, self.answer.said)
         return await self._stream(reply, self.answer, upstream)
 
     async def _failed(self, reply: Reply, headers: dict[str, str], upstream: Upstream) -> web.StreamResponse:
@@ -248,7 +250,7 @@ class Sending:
     def _recorded(self) -> recording.Request:
         call = self.call
         endpoint = recording.endpoint(call.request.method, call.recognised)
-        return recording.Request(self.row, call.agent.name.partition("/")[0], endpoint, call.body, call.body_sha256)
+        return recording.Request(self.row, call.agent.name.partition("/")[0], endpoint, call.body)
 
     async def _write(self, client: web.StreamResponse, data: bytes, *, last: bool = False) -> None:
         """Wait for a client that reads slowly instead of keeping for it what it has not read."""
@@ -277,16 +279,15 @@ class Sending:
         """Tell the queue and the account, once."""
         if self.settled:
             return
-        usage = self.answer.charge() if self.answer is not None else None
+        usage, unseen = self.answer.charge() if self.answer is not None else None, self._unseen(end)
         if self.sent_at is None:
             end, usage = End.CLIENT_GONE, Usage()
         elif end is End.REJECTED:
             usage = Usage()
-        elif usage is not None:
-            usage = replace(usage, output=max(usage.output, self._unseen(end)))
-        cost = self._settle(
-            str(end) if self.sent_at is not None else NEVER_SENT, usage, *flags, *self._oddities(usage), least_output=self._unseen(end)
-        )
+        elif usage is not None and usage.output < unseen:
+            usage = replace(usage, output=unseen)
+        said = str(end) if self.sent_at is not None else NEVER_SENT
+        cost = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
         self.parts.desk.tell(Ended(self.call.ticket, end, usage, cost, self.observed))
 
     def _unseen(self, end: End) -> int:
@@ -307,14 +308,14 @@ class Sending:
         return found
 
     def _settle(self, end: str, told: Usage | None, *flags: str, least_output: int = 0) -> float | None:
-        """Write it down; what it cost. `told` None: the provider never said, so it is the most that it can have been by what was seen, and
-        not less output than `least_output` tokens."""
+        """Write it down; what it cost. `told` None: the provider never said, so it is the input that was expected, the most output that it
+        can have been by what was seen, and not less than `least_output` tokens of that."""
         self.settled = True
         if self.tape is not None:
             self.tape.end(end)
         call, now, answer = self.call, self.parts.clock.monotonic(), self.answer
         seen = answer.output_so_far_bytes if answer is not None else 0
-        usage = told or Usage(input=call.bound.input, output=max(seen // BYTES_PER_TOKEN, least_output))
+        usage = told or replace(self.send.expected, output=max(seen // BYTES_PER_TOKEN, least_output))
         cost = self.parts.prices.cost(call.model, usage) if usage.total else 0.0
         row = SettledRow(
             end=end,
@@ -333,6 +334,9 @@ class Sending:
         return cost
 
 
-def redirects(name: str) -> str:
-    """Followed, a redirect could take the key elsewhere; passed on, it could take the client there."""
-    return f"the upstream {name} redirects elsewhere: its url in the settings is not that of the API"
+def no_answer(name: str, status: int) -> str:
+    """Why an answer with this status is not passed on; empty: it is. A change of protocol (101) was not asked for. Followed, a redirect
+    could take the key elsewhere; passed on, it could take the client there."""
+    if status < 200:
+        return f"the upstream {name} answered {status}, which nobody asked for: its url in the settings is not that of the API"
+    return f"the upstream {name} redirects elsewhere: its url in the settings is not that of the API" if 300 <= status < 400 else ""

@@ -15,7 +15,7 @@ from supervisor.core.gateway.nouns import Refusal
 from supervisor.core.gateway.settings import Upstream
 from supervisor.gateway import wire
 from supervisor.gateway.call import Call, outgoing, passed_back
-from supervisor.gateway.forward import own_answer, redirects
+from supervisor.gateway.forward import no_answer, own_answer
 from supervisor.gateway.parts import Parts
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
 
@@ -46,7 +46,7 @@ async def forward_free(parts: Parts, call: Call) -> web.StreamResponse:
     for again in range(_ROUNDS):
         waits: list[float] = []
         for name in tuple(names):
-            outcome = await _ask(parts, call, name)
+            outcome = await _ask(parts, call, name, again)
             if not isinstance(outcome, _Failed):
                 return outcome
             parts.log.say_seldom(f"{call.recognised.endpoint}: {outcome.why}")
@@ -66,21 +66,21 @@ def _in_time(parts: Parts, call: Call, wait_s: float) -> bool:
     return not parts.stopping and parts.clock.monotonic() + wait_s < call.arrived_at + parts.settings.policy.hold_s
 
 
-async def _ask(parts: Parts, call: Call, name: str) -> web.StreamResponse | _Failed:
+async def _ask(parts: Parts, call: Call, name: str, again: int) -> web.StreamResponse | _Failed:
     found = parts.upstream(name)
     if found is None:
         return _Failed(503, f"the upstream {name} cannot be used", lasts=True)
     upstream, key = found
     try:
-        async with parts.upstreams.send(name, outgoing(call, upstream, key)) as reply:
-            return await _answered(call, reply, upstream)
+        with await parts.upstreams.send(name, outgoing(call, upstream, key)) as reply:
+            return await _answered(call, reply, upstream, again)
     except Unreachable as error:
         return _Failed(503, f"the upstream {name} cannot be reached: {error.why}")
 
 
-async def _answered(call: Call, reply: Reply, upstream: Upstream) -> web.StreamResponse | _Failed:
-    if 300 <= reply.status < 400:
-        return _Failed(502, redirects(upstream.name), lasts=True)
+async def _answered(call: Call, reply: Reply, upstream: Upstream, again: int) -> web.StreamResponse | _Failed:
+    if why := no_answer(upstream.name, reply.status):
+        return _Failed(502, why, lasts=True)
     own_login, begun = upstream.key.kind == "client", b""
     try:
         if reply.status >= 400:
@@ -91,9 +91,10 @@ async def _answered(call: Call, reply: Reply, upstream: Upstream) -> web.StreamR
         return _Failed(503, f"the upstream {upstream.name} cannot be reached: {error.why}")
     refused = wire.refusal(call.asked.api, reply.status, reply.lower(), begun[:_ERROR_MAX])
     if refused is not None and not (own_login and refused[0] is Refusal.KEY_REFUSED):
-        why, seen = refused
-        status = 429 if reply.status == 429 and why not in _LASTING else 503
-        return _Failed(status, f"the upstream {upstream.name} did not serve this: {why}", seen.retry_after_s, why in _LASTING)
+        refusal, seen = refused
+        status = 429 if reply.status == 429 and refusal not in _LASTING else 503
+        lasts = refusal in _LASTING and (again > 0 or refusal is not Refusal.KEY_REFUSED)  # good keys are refused for moments
+        return _Failed(status, f"the upstream {upstream.name} did not serve this: {refusal}", seen.retry_after_s, lasts)
     client = web.StreamResponse(
         status=reply.status,
         reason=reply.reason,

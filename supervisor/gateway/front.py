@@ -14,8 +14,8 @@ from aiohttp import web
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway.nouns import Agent, Api
 from supervisor.gateway import wire
-from supervisor.gateway.bodies import Bodies, NoRoom
-from supervisor.gateway.call import Call, digest, lane_of
+from supervisor.gateway.bodies import Bodies, Body, NoRoom
+from supervisor.gateway.call import Call, bound_of, key_of, lane_of
 from supervisor.gateway.desk import BUSY_AGAIN_S
 from supervisor.gateway.forward import forward
 from supervisor.gateway.free import forward_free
@@ -26,8 +26,6 @@ from supervisor.gateway.roster import Roster
 from supervisor.gateway.routing import Way, way
 from supervisor.gateway.wire import Asked, BadRequest, Endpoint, Recognised
 
-_LARGE = 2**20
-"""Bytes of a body whose digest is reckoned in a thread: it takes milliseconds."""
 _ROOM_AGAIN_S = 2
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
@@ -92,7 +90,7 @@ class Front:
             return self._answer(request, recognised, _Turned(500, "the gateway failed on this request"))
 
     def _check(self, request: web.BaseRequest) -> None:
-        over_unix = isinstance(request.transport and request.transport.get_extra_info("sockname"), str | bytes)
+        over_unix = request.headers.get("Host") == "localhost" and _is_unix(request)
         denied = self._guard.check(request.method, request.headers, over_unix=over_unix)
         if denied is not None:
             self._parts.log.refused(f"{denied.status} {request.method}: {denied.why}")
@@ -104,14 +102,15 @@ class Front:
         if parts.stopping:
             raise _Turned(503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
         caller = await self._caller(request, recognised, headers)
-        async with self._bodies.read(request, caller.agent.name) as body:
+        with Body(self._bodies, caller.agent.name) as held:
+            body = await held.read(request)
             asked = wire.read(recognised, headers, body)
             chosen = self._way(asked, caller)
             await self._prime(caller.agent)
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
-            sha256 = await asyncio.to_thread(digest, body) if len(body) > _LARGE else digest(body)
             capped = caller.agent.cost_max is not None or parts.settings.policy.cost_per_night is not None
-            call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, sha256, capped)
+            bound = bound_of(asked, body, capped=capped)
+            call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped)
             return await (forward_free if asked.free else forward)(parts, call)
 
     async def _caller(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> Caller:
@@ -154,6 +153,10 @@ class Front:
         response = web.Response(status=turned.status, headers=headers, body=body)
         unread = request.can_read_body and not request.content.at_eof()
         return _last(response) if unread or isinstance(turned, _Denied) else response
+
+
+def _is_unix(request: web.BaseRequest) -> bool:
+    return isinstance(request.transport and request.transport.get_extra_info("sockname"), str | bytes)
 
 
 def _last(response: web.Response) -> web.Response:

@@ -42,9 +42,12 @@ DRAIN_S = 10.0
 _NIGHT_S = 12 * 3600.0
 _RESTORED_S = 120.0
 """What was charged in this time before the start is told to the queue: two minutes of refill are more than any bucket holds."""
-_CHORES_S = 30.0
+_NOTED_S = 1.0
+"""What is seen of the requests under way is written down so often: of what a killed gateway had seen, the last second is lost."""
+_CHORES_EVERY = 30
+"""Notes between two rounds of the other chores."""
 _PRUNED_EVERY = 120
-"""Chores between two prunings of the account: an hour."""
+"""Rounds between two prunings of the account: an hour."""
 _IDLE_S = 120.0
 """A connection on which no whole request came for so long is closed: one that is kept alive, and one that sends a header a minute."""
 _LINGER_S = 2.0
@@ -139,11 +142,13 @@ class Gateway:
         home, clock, settings = self._place.home, self._place.clock, self.settings
         keyring = keys.read_all(home, settings.upstreams)
         self._learn_secrets(keyring)
-        crashed = self._account.start()
-        if crashed:
-            self.log.say(f"{len(crashed)} requests were under way when the last gateway died; they are charged at their bound")
-        desk = Desk(self._traffic(), self._account, self.log, clock.monotonic)
         prices = Prices.load(home.prices, settings.prices)
+        crashed = self._account.start(prices.cost)
+        if crashed:
+            self.log.say(f"{len(crashed)} requests were under way when the last gateway died; they are charged what was expected of them")
+        traffic = self._traffic()
+        self._account.recosted = lambda agent, usd: traffic.crew.recost(agent, usd, clock.monotonic())
+        desk = Desk(traffic, self._account, self.log, clock.monotonic)
         self._say_problems(keyring)
         return Parts(settings, keyring, desk, self._account, self._upstreams, prices, self.log, clock, self._recorder(settings, keyring))
 
@@ -185,11 +190,14 @@ class Gateway:
     async def _do_chores(self) -> None:
         """What is done now and then. A failure is said, and tried again the next time."""
         for count in range(1 << 62):
-            await asyncio.sleep(_CHORES_S)
+            await asyncio.sleep(_NOTED_S)
             try:
+                self._account.note()
+                if (count + 1) % _CHORES_EVERY:
+                    continue
                 self._remember()
                 self.parts.prices.refresh()
-                if count % _PRUNED_EVERY == 0:
+                if count // _CHORES_EVERY % _PRUNED_EVERY == 0:
                     await self._prune(self.settings.keep_days * 86400)
             except NightcrewError as error:
                 self.log.say_seldom(error.line())

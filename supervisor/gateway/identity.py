@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from supervisor.core import tokens
 from supervisor.core.gateway.nouns import Agent
@@ -14,8 +15,7 @@ from supervisor.gateway.roster import Roster
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """An agent, and whether its request also carries a login of its client's own, which an upstream with `key = "client"` passes on."""
 
     agent: Agent
@@ -37,8 +37,8 @@ async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) 
     Claude Code sends two keys when its environment holds two, so whatever is not ours is passed over; two tokens of ours that differ
     are refused: nobody has both by right.
     """
-    found = [text for text in (in_address, *carried(headers)) if text]
-    ours = {text for text in found if text.startswith(tokens.PREFIX)}
+    keys = list(carried(headers))
+    ours = {text for text in (in_address, *keys) if text.startswith(tokens.PREFIX)}
     if len(ours) != 1:
         return Stranger("there are tokens of two attempts in it" if ours else "there is no attempt token in it")
     token = ours.pop()
@@ -46,7 +46,7 @@ async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) 
     if agent is None:
         name = roster.name(token)
         return Stranger(f"the attempt of its token has ended ({name})", ended=True) if name else Stranger("its attempt token is wrong")
-    return Caller(agent, own_login=any(not text.startswith(tokens.PREFIX) for text in carried(headers)))
+    return Caller(agent, own_login=any(not text.startswith(tokens.PREFIX) for text in keys))
 
 
 def carried(headers: Mapping[str, str]) -> Iterator[str]:

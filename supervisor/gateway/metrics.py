@@ -64,7 +64,7 @@ class Metrics(Collector):
             return
         agent, model = self._agents.label(name(opened.agent)), self._models.label(opened.model)
         self._one(self._requests, agent, model, _code(settled.status)).inc()
-        usage, cost = (settled.usage, settled.cost_usd) if settled.usage is not None else (opened.bound, opened.bound_usd)
+        usage, cost = settled.usage, settled.cost_usd
         for kind in ("input", "output", "cache_read", "cache_write"):
             if tokens := getattr(usage, kind):
                 self._one(self._tokens, agent, model, kind).inc(max(0, tokens))

@@ -55,7 +55,7 @@ class Prices:
             return None
         total_input = usage.limited_input + usage.cache_read
         kinds = (("input", usage.input), ("output", usage.output), ("cache_read", usage.cache_read), ("cache_write", usage.cache_write))
-        return sum(_rate(rates, kind, total_input) * tokens for kind, tokens in kinds) / 1e6
+        return sum(_rate(rates, kind, total_input) * tokens for kind, tokens in kinds if tokens) / 1e6
 
     def bound(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
         """The most that so many tokens can cost, however much of the input is written to a cache; None when the price is not known."""

@@ -11,6 +11,7 @@ letting anybody in (`metadata.user_id`) stays.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -46,13 +47,12 @@ def endpoint(method: str, recognised: Recognised) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is recorded of a request. `body` is as the client sent it, and `body_sha256` is of that."""
+    """What is recorded of a request. `body` is as the client sent it."""
 
     row_id: int
     run: str
     endpoint: str
     body: bytes
-    body_sha256: str
 
 
 class Recorder:
@@ -97,7 +97,8 @@ class Recorder:
     def finished(self, request: Request, status: int, path: Path) -> None:
         """A tape is whole."""
         file = str(path.relative_to(self._directory))
-        self._index(RecordingRow(request.row_id, request.run, request.endpoint, request.body_sha256, status, file, self._clock.wall()))
+        sha256 = hashlib.sha256(request.body).hexdigest()
+        self._index(RecordingRow(request.row_id, request.run, request.endpoint, sha256, status, file, self._clock.wall()))
 
     def now_ms(self) -> float:
         """For the distances between pieces."""

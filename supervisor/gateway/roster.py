@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,20 +35,21 @@ class Roster:
         self._now = now
         self._thread = ThreadPoolExecutor(1, "roster")
         self._db: sqlite3.Connection | None = None
-        self._known: dict[tuple[str, int], tuple[float, Agent | None]] = {}
+        self._known: dict[str, tuple[float, Agent | None]] = {}
+        """By tokens of ours: when it was read, and what."""
 
     async def agent(self, token: str) -> Agent | None:
         """Whose token it is; None for one that is not ours, or whose attempt has ended. Raises LedgerError when nobody can tell."""
+        read_at, agent = self._known.get(token, (-FRESH_S, None))
+        if self._now() - read_at < FRESH_S:
+            return agent
         name = tokens.check(self._secret, token)
         if name is None:
             return None
-        read_at, agent = self._known.get(name, (-FRESH_S, None))
-        if self._now() - read_at < FRESH_S:
-            return agent
         agent = await asyncio.get_running_loop().run_in_executor(self._thread, self._read, *name)
         if len(self._known) >= _CACHED:
             self._known.clear()
-        self._known[name] = (self._now(), agent)
+        self._known[token] = (self._now(), agent)
         return agent
 
     def name(self, token: str) -> str:
@@ -74,7 +76,7 @@ class Roster:
             "SELECT t.spec, a.state FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE t.id = ? AND t.epoch = ?",
             (task, epoch),
         ).fetchone()
-        return _agent(task, epoch, TaskSpec.from_json(row["spec"])) if row is not None and row["state"] in LIVING else None
+        return _agent(task, epoch, row["spec"]) if row is not None and row["state"] in LIVING else None
 
     def _drop(self) -> None:
         if self._db is not None:
@@ -83,7 +85,9 @@ class Roster:
             self._db = None
 
 
-def _agent(task: str, epoch: int, spec: TaskSpec) -> Agent:
+@functools.lru_cache(maxsize=1000)  # of the thread; a spec does not change while its attempt lives
+def _agent(task: str, epoch: int, text: str) -> Agent:
+    spec = TaskSpec.from_json(text)
     return Agent(
         name=task,
         epoch=epoch,

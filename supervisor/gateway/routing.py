@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, Route, Upstream
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(NamedTuple):
     """`upstreams` is empty when nobody serves the model. `as_model` is empty when its name stays."""
 
     upstreams: tuple[str, ...]

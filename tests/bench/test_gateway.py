@@ -25,6 +25,7 @@ def test_a_small_run_has_every_figure(tmp_path: Path, monkeypatch: pytest.Monkey
         assert report[proxy]["requests"] == 100
         assert all(report[proxy][key] > 0 for key in ("cpu_ms_per_request", "requests_per_s", "rss_mb_start", "rss_mb_end"))
     assert report["decisions_per_s"] > 0
+    assert report["nightcrew"]["cpu_ratio_to_bare"] > 1, "it does more than the proxy that does nothing"
     assert not list(tmp_path.iterdir()), "nothing stays"
     assert "aim" in measure.table({"gateway": report})
 

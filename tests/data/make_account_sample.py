@@ -1,6 +1,6 @@
-"""Writes `gateway-1.sql`, an account of schema 1 as text, that every later version must be able to load.
+"""Writes `gateway-2.sql`, an account of schema 2 as text, that every later version must be able to load.
 
-    python -m tests.data.make_account_sample > tests/data/gateway-1.sql
+    python -m tests.data.make_account_sample > tests/data/gateway-2.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.
@@ -22,18 +22,29 @@ from supervisor.core.gateway.nouns import Api, BreakerState, LaneKey, PoolKey, U
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
-from tests.gateway.account.kit import LANE, NOW, Wall, away, opened, served
+from tests.gateway.account.kit import LANE, NOW, Wall, away, opened, served, unpriced
 
 LONG = LaneKey(Api.GEMINI, "gemini-3-pro", long_context=True)
 
 
 async def _write(path: Path) -> None:
     book = Account(path, Wall())
-    book.start()
+    book.start(unpriced)
     settled = [
         (opened(), served()),
         (opened(), served(end=REFUSED, usage=Usage(), status=429, cost_usd=0.0, first_byte_ms=None)),
-        (opened(attempt_no=2), served(end="cut", usage=None, flags=("usage missing", "our fault"), retries=1, breaker="half-open")),
+        (
+            opened(attempt_no=2),
+            served(
+                end="cut",
+                usage=Usage(20_000, 64_000),
+                estimated=True,
+                cost_usd=1.7,
+                flags=("usage missing", "our fault"),
+                retries=1,
+                breaker="half-open",
+            ),
+        ),
         (
             opened(agent="1121-k3f9/night", epoch=2, task_class=TaskClass.BATCH, lane=LONG, model="gemini-3-pro\ud800"),
             served(cost_usd=None),
@@ -42,7 +53,9 @@ async def _write(path: Path) -> None:
     ]
     for row, ended in settled:
         book.settle(await book.open(row), ended)
-    await book.open(opened(at=NOW + 5))
+    row_id = await book.open(opened(at=NOW + 5))
+    book.watch(row_id, lambda: (Usage(1000, 1, 9000), 420))
+    book.note()
     book.turned_away(away())
     book.recorded(RecordingRow(1, "1121-k3f9", "POST /v1/messages?beta=true", "ab" * 32, 200, "1121-k3f9/1.tape", NOW))
     numbers = {"level": -5.0, "outside": 3.25}

@@ -19,7 +19,7 @@ from supervisor.gateway.account.reading import Figures, Percentiles, Window
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.status import status
 from supervisor.host.paths import Home
-from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, opened, served
+from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, opened, served, unpriced
 
 FIGURES = Figures(
     318, 1, 1.06, 1300.0, Usage(20_000, 9000, 300_000, 9000), 4.21, 0, 0, Percentiles(0.12, 3.2, 12.4), Percentiles(1.2, 6.0, 19.0),
@@ -228,7 +228,7 @@ def home(tmp_path: Path) -> Home:
 
 async def write(home: Home) -> None:
     book = Account(home.gateway_account, Wall())
-    book.start()
+    book.start(unpriced)
     for at in (NOW - 1000, NOW - 60, NOW):
         book.settle(await book.open(opened(at=at)), served())
     await book.close()

@@ -68,14 +68,6 @@ def test_what_was_refused_is_no_turn_and_what_was_never_sent_is_nothing() -> Non
     assert not [name for name, _ in found if name.startswith("sup_unpriced") and name.endswith("_total")]
 
 
-def test_what_nobody_learned_is_counted_at_its_bound() -> None:
-    metrics = Metrics(lambda: EMPTY)
-    metrics.settled(opened(), served(usage=None, cost_usd=None, end="cut"))
-    found = samples(metrics)
-    assert found[key("sup_llm_tokens_total", agent="lint", model="claude-opus-4-8", type="output")] == 64_000
-    assert found[key("sup_cost_usd_total", agent="lint", model="claude-opus-4-8")] == 1.7
-
-
 @pytest.mark.parametrize(("state", "value"), [(BreakerState.CLOSED, 0), (BreakerState.HALF_OPEN, 1), (BreakerState.OPEN, 2)])
 def test_the_gauges_are_of_the_moment(state: BreakerState, value: int) -> None:
     dimension = DimensionView("input", 80_000.0, 20_000.0, 80_000.0, 5000.0, 100.0, 0.75)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -22,7 +21,7 @@ from supervisor.gateway.account.rows import RecordingRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.recording import Recorder, Request
 from tests import support
-from tests.gateway.account.kit import Wall
+from tests.gateway.account.kit import Wall, unpriced
 
 RUN = "1121-k3f9"
 MESSAGES = "POST /v1/messages?beta=true"
@@ -39,7 +38,7 @@ class Clock(Wall):
 
 
 def request(body: bytes, row_id: int = 1, endpoint: str = MESSAGES) -> Request:
-    return Request(row_id, RUN, endpoint, body, hashlib.sha256(body).hexdigest())
+    return Request(row_id, RUN, endpoint, body)
 
 
 @pytest.fixture
@@ -199,7 +198,7 @@ EVENTS = [
 async def recorded(path: Path, answers: list[tuple[Request, int, list[bytes], str]], headers: Mapping[str, str]) -> None:
     """An account and its recordings below `path`."""
     book = Account(path / "gateway.db", Wall())
-    book.start()
+    book.start(unpriced)
     clock = Clock()
     recorder = Recorder(path / "recordings", book.recorded, clock)
     for asked, status, pieces, end in answers:

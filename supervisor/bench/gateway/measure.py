@@ -55,6 +55,7 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
         ours["pooled_vs_unpooled"] = _pooled(root, options)
         say("a bare aiohttp proxy")
         floor = _bare(options)
+        ours["cpu_ratio_to_bare"] = _beside_bare(options, root)
         say("decisions in process")
         ours["decisions_per_s"] = round(decisions_per_s())
         command = peers.program()
@@ -81,6 +82,25 @@ def _bare(options: Options) -> dict[str, Any]:
         place.pin(server, 0)
         total = min(options.requests, 10_000)
         return _figures(server, provider, [{"authorization": "Bearer nobody"}] * options.clients, options, total)
+
+
+def _beside_bare(options: Options, root: Path) -> float:
+    """How many times the bare proxy's CPU a request takes: both are there, and are asked in turns; the median of the rounds."""
+    home = Home(root / "beside")
+    secrets = place.agents(home, options.clients)
+    with place.upstream() as provider, place.bare(url := f"http://127.0.0.1:{provider.port}") as bare, place.gateway(home, url, {}) as ours:
+        place.pin(provider, 1)
+        place.pin(bare, 0)
+        place.pin(ours, 0)
+        ratios = [_cpu_s(ours, secrets) / _cpu_s(bare, secrets) for _ in range(2 * options.rounds + 1)]
+    return round(statistics.median(ratios[1:]), 2)
+
+
+def _cpu_s(server: Server, secrets: Sequence[str]) -> float:
+    """What 1000 requests of these agents take."""
+    payload, before = load.body(), server.cpu_s()
+    _go(server, [load.request(server.port, {"authorization": f"Bearer {secret}"}, payload) for secret in secrets], 1000 // len(secrets))
+    return server.cpu_s() - before
 
 
 def _litellm(command: Path, options: Options, root: Path) -> dict[str, Any]:
@@ -195,6 +215,7 @@ def _on_core(core: int) -> Iterator[None]:
 
 AIMS = (
     ("cpu_ms_per_request", "CPU of a request at 50 clients", 1.2, "ms"),
+    ("cpu_ratio_to_bare", "the same, in turns with the bare proxy", 2.2, "x"),
     ("added_ms_p50", "added to a request of one client, p50", 1.5, "ms"),
     ("added_ms_p99", "added to a request of one client, p99", 10.0, "ms"),
     ("rss_mb_end", "memory after all requests", 60.0, "MB"),
@@ -222,4 +243,4 @@ def table(report: dict[str, Any]) -> str:
 
 
 def _shown(figures: dict[str, Any] | None, key: str) -> str:
-    return "-" if figures is None else f"{figures[key]:.2f}"
+    return "-" if figures is None or key not in figures else f"{figures[key]:.2f}"

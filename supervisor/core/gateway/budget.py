@@ -1,15 +1,22 @@
 """What one agent may spend by itself: tokens a minute, dollars of its task; and the crew's dollars of one night.
 
-A cap holds its own agent back and nobody else. The tokens of the last 60 s are exact, so no minute anywhere holds more than the cap (but
-for what an estimate was short). A single request larger than the cap goes alone, when the minute before it was empty, and its excess
-counts in the minutes after it.
+A cap holds its own agent back and nobody else. A request counts as what it is expected to take, and is corrected when that is known, as in
+a pool, but with no caution for the output: what it was short counts from then on, and until it is paid for by minutes that hold no more
+than the cap, nothing goes. So over time an agent takes at most its cap. A single request larger than the cap goes alone, when the minute
+before it was empty.
+
+One minute can hold more: what the answers under way put out beyond what was expected of them is not known before they end. An answer grows
+by at most `MINUTE_MOST` tokens in a minute, and not above its `max_tokens`; by how much all of one agent's together may be above what is
+expected is bounded by `DOUBT` caps, or `FEW` answers where that is more. So a minute holds at most 5 caps; below a cap of 18,000 that is
+the cap and 72,000. Less would hold back agents whose answers are as they were: to use a cap of C with answers of which each takes 75 tokens
+a second, input included, C / 60 / 75 have to be under way at once, and that many may be off by 18,000 * C / 4,500 = 4 C.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supervisor.core.gateway.estimate import FIRST_OUTPUT
+from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.nouns import Agent
 from supervisor.core.gateway.rank import Flow, Rank
 from supervisor.core.gateway.recent import Recent, Slot
@@ -18,6 +25,10 @@ from supervisor.core.gateway.ticket import Ticket
 NIGHT_S = 12 * 3600.0
 NIGHT_STEP_S = 600.0
 LEAST_WEIGHT = 0.01
+MINUTE_MOST = 60 * FASTEST
+DOUBT = 4.0
+FEW = 4
+"""What the client of one agent sends at once though its cap is small: a turn, its title, two helpers."""
 CENT = 1e-9
 """Dollars: what float sums may be off."""
 
@@ -55,7 +66,7 @@ class Budget:
     """One agent: its caps, what it spent, and its requests."""
 
     __slots__ = (
-        "agent", "bounds", "capped", "cost_known", "held", "in_flight", "night", "queued", "recent", "seen_at", "spent", "weight",
+        "agent", "bounds", "capped", "cost_known", "doubts", "held", "in_flight", "night", "queued", "recent", "seen_at", "spent", "weight",
     )  # fmt: skip
 
     def __init__(self, agent: Agent, night: Night, spent: float | None) -> None:
@@ -65,6 +76,8 @@ class Budget:
         self.spent = spent or 0.0
         self.cost_known = spent is not None
         self.bounds = 0.0
+        self.doubts = 0.0
+        """By how many tokens the requests in flight may pass in a minute what is expected of them."""
         self.in_flight = 0
         self.queued = 0
         self.held: list[tuple[Rank, Flow]] = []
@@ -77,16 +90,19 @@ class Budget:
         self.agent = agent
         self.weight = max(agent.weight, LEAST_WEIGHT)
         self.capped = agent.tpm_max is not None or agent.cost_max is not None or self.night.cap is not None
+        if agent.tpm_max is None:
+            self.recent.forgive()
 
     def verdict(self, ticket: Ticket, now: float) -> Wait | Never | None:
         """Whether its caps let this request go now (None)."""
-        return self.by_cost(ticket, now) or self._by_tokens(ticket.guess.warm + self._output(ticket, ticket.guess.output), now)
+        return self.by_cost(ticket, now) or self._by_tokens(ticket, now)
 
     def open(self, ticket: Ticket, now: float) -> None:
-        """It is sent: count what is reserved, and the most it can cost."""
+        """It is sent: count what is expected of it, and the most it can cost."""
         self.in_flight += 1
-        ticket.counted = ticket.input + self._output(ticket, ticket.output)
+        ticket.counted = ticket.input + ticket.guess.mean_output
         ticket.slot = self._count(ticket.counted, now)
+        self.doubts += _doubt(ticket)
         if ticket.bound is not None:
             self.bounds += ticket.bound
             self.night.bounds += ticket.bound
@@ -94,10 +110,7 @@ class Budget:
 
     def correct(self, ticket: Ticket, now: float, *, over: bool) -> None:
         """What it took is known better. What is less was never spent; what is more counts now, whenever it was sent."""
-        output = ticket.output
-        if not over and output <= ticket.guess.output:
-            output = self._output(ticket, output)
-        more = ticket.input + output - ticket.counted
+        more = ticket.input + (ticket.output if over else ticket.guess.mean_output) - ticket.counted
         ticket.counted += more
         if more > 0:
             self._count(more, now)
@@ -119,11 +132,18 @@ class Budget:
         self.recent.change(ticket.slot, -ticket.counted)
         self._release(ticket)
 
+    def recost(self, usd: float, now: float) -> None:
+        """What it was charged before the start turned out to be so much more or less. That is in `spent` where a cap needs it."""
+        if self.agent.cost_max is not None:
+            self.spent = max(0.0, self.spent + usd)
+        self.night.spent.add(usd, now)
+
     def _release(self, ticket: Ticket) -> None:
         self.in_flight -= 1
         self.night.in_flight -= 1
         bound = ticket.bound or 0.0
         self.bounds = self.bounds - bound if self.in_flight else 0.0  # float rounding does not pile up
+        self.doubts = self.doubts - _doubt(ticket) if self.in_flight else 0.0
         self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
 
     def by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
@@ -145,34 +165,26 @@ class Budget:
             return Wait(None, night=True)
         return Never(_too_dear("cost_per_night of the crew", night.cap, spent, bound))
 
-    def _by_tokens(self, tokens: float, now: float) -> Wait | None:
+    def _by_tokens(self, ticket: Ticket, now: float) -> Wait | None:
         cap = self.agent.tpm_max
         if cap is None:
             return None
-        room = max(0.0, cap - tokens)
-        if self.recent.sum(now) <= room:
-            return None
-        return Wait(self.recent.at_most_at(room, now))
-
-    def _output(self, ticket: Ticket, guess: float) -> float:
-        """What a cap of tokens counts for its output while it is not known: a guess after small answers would let 300 large ones go."""
-        cap, most = self.agent.tpm_max, ticket.event.max_tokens
-        if cap is None:
-            return guess
-        return min(max(guess, FIRST_OUTPUT) if most is None else max(1.0, most), cap)
+        room = max(0.0, cap - ticket.guess.warm - ticket.guess.mean_output)
+        if self.recent.sum(now) > room:
+            return Wait(self.recent.at_most_at(room, now))
+        if self.in_flight >= FEW and self.doubts + _doubt(ticket) > DOUBT * cap:
+            return Wait(None)
+        return None
 
     def _count(self, tokens: float, now: float) -> Slot:
         cap = self.agent.tpm_max
-        if cap is not None and tokens > cap:
-            return self._spread(tokens, max(cap, 1.0), now)
-        return self.recent.add(tokens, now)
+        return self.recent.add(tokens, now) if cap is None else self.recent.add_below(max(cap, 1.0), tokens, now)
 
-    def _spread(self, tokens: float, cap: float, now: float) -> list[float]:
-        first = self.recent.add(cap, now)
-        while (tokens := tokens - cap) > 0:
-            now += 60.0
-            self.recent.add_later(min(tokens, cap), now)
-        return first
+
+def _doubt(ticket: Ticket) -> float:
+    """Tokens by which its output may pass in a minute what is expected of it."""
+    asked = ticket.event.max_tokens
+    return MINUTE_MOST if asked is None else min(MINUTE_MOST, max(0.0, asked - ticket.guess.mean_output))
 
 
 def _too_dear(what: str, cap: float, spent: float, bound: float) -> str:

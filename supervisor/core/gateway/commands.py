@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from supervisor.core.gateway.nouns import BreakerState, PoolKey
+from supervisor.core.gateway.nouns import BreakerState, PoolKey, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,8 @@ class Send:
     """1 for the first time, one more for each retry."""
     probe: bool = False
     """It is the one request by which a half-open breaker tries."""
+    expected: Usage = field(default=Usage(), compare=False)
+    """What it will take, as far as requests like it tell: with no margin, unlike what is reserved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,11 @@ class Crew:
         else:
             self._spent[agent] = usd
 
+    def recost(self, agent: str, usd: float, now: float) -> None:
+        """What its task was charged turned out to be so much more or less. For agents that came already."""
+        if agent in self.budgets:
+            self.budgets[agent].recost(usd, now)
+
     def took(self, agent: str, tokens: float, at: float) -> None:
         """What it took before the start, at a moment that is not before the last one told. For agents that did not come yet."""
         self._took.setdefault(agent, Recent()).add(tokens, at)

@@ -29,6 +29,9 @@ HIDDEN_MOST = 2_000_000.0
 LAST = 5
 """Turns of which the median is taken."""
 FIRST_OUTPUT = 1200.0
+FASTEST = 300.0
+"""Tokens a second that a model puts out at most, for answers of which nobody knows how far they came. A guess on the safe side: what is
+sold as fast is at about 100."""
 GAIN = 0.25
 """Weight of the newest turn, once there were four."""
 CACHE_S = 300.0
@@ -90,8 +93,8 @@ class Guess:
     home: str
     habit: Habit
     """Of its agent and model: where what it took is learned."""
-    deviation: float = 0.0
-    """The part of `output` by which it is more than the mean."""
+    mean_output: float
+    """`output` with no caution."""
 
 
 @dataclass(slots=True)
@@ -129,16 +132,34 @@ class Estimator:
         tokens = event.body_bytes / habit.ratio * (1 + habit.spread) + habit.hidden
         if tokens < 1:
             tokens = 1.0
-        mean = habit.mean if habit.turns else FIRST_OUTPUT / 2
-        output = habit.mean + habit.deviation if habit.turns else FIRST_OUTPUT
+        mean = habit.mean if habit.turns else FIRST_OUTPUT
+        output = mean + habit.deviation
         if event.max_tokens is not None and event.max_tokens < output:
             output = float(event.max_tokens)
         if output < 1:
             output = 1.0
+        mean = min(max(mean, 1.0), output)
         warm = self._warm.get((event.agent.name, event.model, event.session)) if self._warm else None
         if warm is None or now - warm.at > CACHE_S:
-            return Guess(tokens, output, tokens, "", habit, max(0.0, output - mean))
-        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit, max(0.0, output - mean))
+            return Guess(tokens, output, tokens, "", habit, mean)
+        return Guess(tokens, output, max(1.0, tokens - warm.tokens), warm.account, habit, mean)
+
+    def expected(self, event: Arrived, guess: Guess, account: str) -> Usage:
+        """What this request will take on this account when it is like those before it: for an account, so with no margin."""
+        habit = guess.habit
+        tokens = round(event.body_bytes / habit.ratio + habit.hidden)
+        output = habit.mean if habit.turns else self._typical_output(event.model)
+        if event.max_tokens is not None and event.max_tokens < output:
+            output = float(event.max_tokens)
+        cached = 0
+        if guess.home == account and (warm := self._warm.get((event.agent.name, event.model, event.session))):
+            cached = min(round(warm.tokens), tokens)
+        return Usage(input=max(1, tokens) - cached, output=max(1, round(output)), cache_read=cached)
+
+    def _typical_output(self, model: str) -> float:
+        """The median of what the model's agents put out."""
+        means = sorted(habit.mean for (_, its), habit in self._habits.items() if its == model and habit.turns)
+        return means[len(means) // 2] if means else FIRST_OUTPUT
 
     def saw_input(self, event: Arrived, habit: Habit, account: str, usage: Usage, now: float) -> None:
         """The provider said what the input was. `habit` is the guess's."""

@@ -27,7 +27,7 @@ class Arrived:
     body_bytes: int
     max_tokens: int | None = None
     body_key: str = ""
-    """Digest of agent and body: a request that comes again within `Policy.place_kept_s` regains its place."""
+    """Agent, and what tells bodies apart: a request that comes again within `Policy.place_kept_s` regains its place."""
     session: str = ""
     """The client's own session id when it sends one: what was cached for it was cached under this."""
     bound_usd: float | None = None

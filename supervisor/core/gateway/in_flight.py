@@ -62,6 +62,8 @@ class InFlight:
         self.output += ticket.output
         ticket.doubt = ticket.input * max(2 * ticket.guess.habit.spread, LEAST_DOUBT)
         self._input_doubt += ticket.doubt
+        guess = ticket.guess
+        ticket.deviation = guess.output - guess.mean_output if guess.habit.turns else guess.output / 2
         self._vary(ticket, 1)
         if ticket.lane.key.api is not Api.ANTHROPIC:
             self._promised += ticket.event.max_tokens or ticket.guess.output
@@ -130,9 +132,8 @@ class InFlight:
         return (0.0, output) if index == OUTPUT else (self._input_doubt, self._input_doubt + output)
 
     def _vary(self, ticket: Ticket, sign: int) -> None:
-        habit = ticket.guess.deviation
-        self._deviation += sign * habit
-        self._variance += sign * habit * habit
+        self._deviation += sign * ticket.deviation
+        self._variance += sign * ticket.deviation * ticket.deviation
 
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._tickets.values())

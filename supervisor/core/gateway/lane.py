@@ -6,12 +6,17 @@ and nobody behind it may use them: a big request is never overtaken by small one
 upstreams (their `Route`) claim different pools, so one route never blocks another.
 
 What the classes above take while one waits is credited to it at `batch_share`, and from time to time its first request is first of all.
+
+A request that claims a pool and whose client goes away, told to come back or by itself, has its need *saved* in that pool until the client
+should have returned and `AWAY_S` more: who comes after it is sent only when as much stays in the bucket. So the bucket fills for it as if
+it waited, what comes above its need is used meanwhile, and a client that never returns costs at most what the full bucket cannot take
+until then. A need that the bucket gains within as long a wait as the client's last one is not saved: claiming it again is enough.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from supervisor.core.crew import TaskClass
@@ -35,6 +40,10 @@ ASKS_S = 30.0
 """A class that waited so lately still asks: an agent that has one request at a time does not wait while that is served."""
 RETRY_AFTER_S = (1, 60)
 """Claude Code waits out 60 s and gives up at 61 (measured)."""
+AWAY_S = 10.0
+"""A client that went away by itself, or was told to come back, is waited for so much longer: the providers' SDKs try again within 8 s."""
+CANCELLED_S = 1.0
+"""No client's own time limit is shorter: who leaves sooner was cancelled, and need not come back."""
 LEAST_WAIT_S = 0.001
 """No timer is shorter: what is due sooner is due now, within the bucket's slack."""
 REQUEST_TOKENS = 1000.0
@@ -83,6 +92,14 @@ class Price:
         return other if other > cost else cost
 
 
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A request whose client is away, and until when its need is saved."""
+
+    ticket: Ticket
+    until: float
+
+
 class Lane:
     """Mutable. `wake` is when the first request in the queue may go by time alone (infinite: when something happens)."""
 
@@ -93,6 +110,9 @@ class Lane:
         self.pools: dict[str, Pool] = {}
         self.ranks = (Rank(), Rank(), Rank())
         self.wake = NEVER
+        self._claims: dict[str, Ticket] = {}
+        """Account -> who waited for it when it was last asked who goes next."""
+        self._away: dict[str, Away] = {}
         self._headroom_until = self._met_at = -NEVER
         self.reload(policy)
         self.waiting = 0
@@ -120,16 +140,55 @@ class Lane:
 
     def come_back(self, ticket: Ticket, why: str, now: float, ahead: float | None = None) -> TurnAway:
         """429 for it. `ahead`: the cost of all that will go before it; None: by its tag."""
-        wait = self.wait_s(ticket.rank, ticket.rank.wait_cost(ticket) if ahead is None else ahead, now)
+        if waited := self._waited_for(ticket):
+            wait = min(pool.ready_at(ticket, self.leaves(ticket.rank, now), now) for pool in waited) - now
+        else:
+            wait = self.wait_s(ticket.rank, ticket.rank.wait_cost(ticket) if ahead is None else ahead, now)
         least, most = RETRY_AFTER_S
         return TurnAway(ticket.id, 429, why, most if wait >= most else max(least, math.ceil(wait)))
+
+    # Clients that are away ----------------------------------------------------------------------------------------------------------
+
+    def save(self, ticket: Ticket, back_at: float, now: float) -> None:
+        """Its client is away and should be back by then: save what it needs, if it was next, in the pool where it would fit first."""
+        waited_s = now - ticket.arrived_at
+        if waited_s >= CANCELLED_S and (waited := self._waited_for(ticket)):
+            pool = min(waited, key=lambda pool: pool.ready_at(ticket, self.leaves(ticket.rank, now), now))
+            amounts = pool.amounts(ticket)
+            needs = (min(amounts[one.index], one.bucket.capacity) - waited_s * one.bucket.rate for one in pool.dimensions)
+            if max(needs, default=0.0) > 0:
+                self._away[pool.key.account] = Away(ticket, back_at + AWAY_S)
+        self.wake = min(self.wake, now + LEAST_WAIT_S)
+
+    def returned(self, ticket: Ticket) -> None:
+        """Its client is back: it waits itself."""
+        self._away = {account: away for account, away in self._away.items() if away.ticket is not ticket}
+
+    def _waited_for(self, ticket: Ticket) -> list[Pool]:
+        return [self.pools[account] for account, first in self._claims.items() if first is ticket]
+
+    def _saved_until(self, pool: Pool, ticket: Ticket, now: float) -> float | None:
+        """When it need no longer leave what is saved there (or so much will be there); None: it may take what it needs."""
+        away = self._away.get(pool.key.account)
+        if away is None or now >= away.until or self._place(ticket) <= self._place(away.ticket):
+            return None
+        leave, ours, theirs = self.leaves(away.ticket.rank, now), pool.amounts(ticket), pool.amounts(away.ticket)
+        when = now
+        for dimension in pool.dimensions:
+            capacity, need = dimension.bucket.capacity, ours[dimension.index]
+            need += min(theirs[dimension.index] + leave * capacity, capacity)
+            when = max(when, dimension.fits_at(need, 0.0, pool.owed(now), now) if need <= capacity else NEVER)
+        return min(away.until, when) if when > now else None
+
+    def _place(self, ticket: Ticket) -> tuple[int, float, int]:
+        return self.ranks.index(ticket.rank), ticket.start, ticket.order
 
     # Who goes next ------------------------------------------------------------------------------------------------------------------
 
     def next(self, now: float) -> tuple[Ticket, Door] | None:
         """The request to send now. None: nobody may go, and `wake` is when to look again."""
         self.wake = NEVER
-        claimed: set[str] = set()
+        claimed = self._claims = dict[str, Ticket]()
         for rank, share in self._order(now):
             for ticket in self._firsts(rank, now):
                 door = self.choose(ticket, share, now, claimed)
@@ -163,13 +222,13 @@ class Lane:
         self._headroom_until = now + AROUND_S
         return self.ranks[INTERACTIVE]
 
-    def choose(self, ticket: Ticket, share: float, now: float, claimed: frozenset[str] | set[str] = frozenset()) -> Door | None:
+    def choose(self, ticket: Ticket, share: float, now: float, claimed: Container[str] = ()) -> Door | None:
         """The door that it may take now: to where its prompt is cached, else to the pool with the most room."""
         doors = ticket.route.doors
         if len(doors) == 1:
             door = doors[0]
-            return door if door.pool.key.account not in claimed and door.pool.fits(ticket, share, now) else None
-        fitting = [door for door in doors if door.pool.key.account not in claimed and door.pool.fits(ticket, share, now)]
+            return door if door.pool.key.account not in claimed and self._fits(door.pool, ticket, share, now) else None
+        fitting = [door for door in doors if door.pool.key.account not in claimed and self._fits(door.pool, ticket, share, now)]
         home, refused = ticket.guess.home, ticket.refusals.by if ticket.refusals else ()
 
         def merit(door: Door) -> tuple[bool, bool, float, int]:
@@ -177,6 +236,9 @@ class Lane:
             return pool not in refused, pool.key.account == home, pool.headroom(now), -pool.in_flight
 
         return max(fitting, key=merit, default=None)
+
+    def _fits(self, pool: Pool, ticket: Ticket, share: float, now: float) -> bool:
+        return pool.fits(ticket, share, now) and not (self._away and self._saved_until(pool, ticket, now))
 
     def went(self, ticket: Ticket, now: float) -> None:
         """It was sent: move the clock, and credit the classes below that wait."""
@@ -238,13 +300,14 @@ class Lane:
             firsts.sort(key=lambda ticket: (ticket.start, ticket.order))
         return firsts
 
-    def _claim(self, ticket: Ticket, share: float, claimed: set[str], now: float) -> None:
+    def _claim(self, ticket: Ticket, share: float, claimed: dict[str, Ticket], now: float) -> None:
         for door in ticket.route.doors:
             pool = door.pool
             if pool.key.account not in claimed:
-                self.wake = min(self.wake, max(pool.ready_at(ticket, share, now), now + LEAST_WAIT_S))
+                saved = self._saved_until(pool, ticket, now) if self._away else None
+                self.wake = min(self.wake, max(pool.ready_at(ticket, share, now), saved or 0.0, now + LEAST_WAIT_S))
                 if pool.trouble.calm or pool.trouble.lets(now):
-                    claimed.add(pool.key.account)
+                    claimed[pool.key.account] = ticket
 
 
 def _price(pools: Iterable[Pool]) -> Price:

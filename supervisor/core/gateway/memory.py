@@ -38,12 +38,12 @@ def recall_pools(network: Network, learned: object, now: float) -> None:
 
 
 def restore(network: Network, crew: Crew, charges: Iterable[tuple[PoolKey, float, Usage, str]], now: float) -> None:
-    """Charge what was spent before now to pools and agents: (pool, seconds ago, usage, agent)."""
+    """Charge what was spent before now to pools and agents: (pool, seconds ago, usage, agent; "" for none)."""
     by_pool: defaultdict[PoolKey, list[tuple[float, Usage]]] = defaultdict(list)
     for key, age_s, usage, agent in sorted(charges, key=lambda charge: -charge[1]):
         age_s = max(0.0, age_s)
         by_pool[key].append((age_s, usage))
-        if pool := network.pool(key, now):
+        if agent and (pool := network.pool(key, now)):
             crew.took(agent, pool.limited_input(usage) + max(0, usage.output), now - age_s)
     for key, spent in by_pool.items():
         if pool := network.pool(key, now):

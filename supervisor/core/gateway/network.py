@@ -32,6 +32,8 @@ class Network:
         self._seed = seed
         self._upstreams = {upstream.name: upstream for upstream in settings.upstreams}
         self._stopped: set[str] = set()
+        self._doubted: dict[str, float] = {}
+        """Upstreams whose key was refused once, and when."""
 
     def route(self, key: LaneKey, names: tuple[str, ...], now: float) -> Route:
         """The way of requests with this lane and these upstreams."""
@@ -73,8 +75,26 @@ class Network:
         """All that were ever asked for."""
         return [pool for lane in self.lanes.values() for pool in lane.pools.values()]
 
-    def stop(self, upstream: str, detail: str, now: float) -> None:
-        """Its key was refused: nothing goes there until the settings are loaded again. One alert, however many were refused."""
+    def key_refused(self, ticket: Ticket, detail: str, now: float) -> None:
+        """The key of its upstream was refused. That is believed when a request that was sent after the first refusal is refused as well,
+        and nothing was served with the key between them: providers refuse good keys for moments, and for one request alone. (A request
+        that they refuse while they serve others says nothing, see `refusals`.) Until then it is tried again, and others are sent."""
+        name = ticket.upstream
+        if ticket.refusals and ticket.refusals.faults:
+            return
+        since = self._doubted.get(name)
+        if since is None or self._served_since(name, since):
+            self._doubted[name] = now
+        elif ticket.sent_at > since:
+            self._stop(name, detail, now)
+
+    def _served_since(self, name: str, when: float) -> bool:
+        account = self._upstreams[name].owner if name in self._upstreams else ""
+        pools = (lane.pools.get(account) for lane in self.lanes.values())
+        return any(pool is not None and pool.trouble.answered_at >= when for pool in pools)
+
+    def _stop(self, upstream: str, detail: str, now: float) -> None:
+        """Nothing goes there until the settings are loaded again. One alert, however many were refused."""
         if upstream in self._stopped:
             return
         self._stopped.add(upstream)
@@ -105,6 +125,7 @@ class Network:
         self._settings = settings
         self._upstreams = {upstream.name: upstream for upstream in settings.upstreams}
         self._stopped.clear()
+        self._doubted.clear()
         for lane in self.lanes.values():
             lane.reload(settings.policy)
             for account, pool in lane.pools.items():

@@ -48,7 +48,7 @@ class Agent:
     weight: float = 1.0
     """Its part of the limit beside the others' weights."""
     tpm_max: float | None = None
-    """Tokens per minute that it never passes, whatever is idle."""
+    """Tokens per minute that it takes at most over time, whatever is idle; see `budget`."""
     cost_max: float | None = None
     """US dollars that its task may cost over all its attempts."""
     patient: bool = False

@@ -33,8 +33,9 @@ class Places:
         """When the first one ends; infinite when none is kept."""
         return self._in_order[0][1].until if self._in_order else float("inf")
 
-    def keep(self, ticket: Ticket, now: float) -> None:
-        """Keep its place, or give its cost back to its agent when it cannot be known again."""
+    def keep(self, ticket: Ticket, now: float, back_in_s: float = 0.0) -> None:
+        """Keep its place, and save what it needs until its client should be back; or give its cost back to its agent when it cannot be
+        known again."""
         key = ticket.event.body_key
         if not key:
             ticket.rank.charge(ticket, -ticket.cost)
@@ -43,6 +44,7 @@ class Places:
         place = Place(ticket, ticket.rank, now + self.kept_s)
         self.kept[key] = place
         self._in_order.append((key, place))
+        ticket.lane.save(ticket, now + min(back_in_s, self.kept_s), now)
 
     def take(self, ticket: Ticket) -> bool:
         """Give it the place that was kept for its body: the old tag, with what it costs more charged. False: none was."""
@@ -52,6 +54,7 @@ class Places:
         del self.kept[ticket.event.body_key]
         ticket.start, ticket.order = place.ticket.start, place.ticket.order
         ticket.rank.charge(ticket, ticket.cost - place.ticket.cost)
+        ticket.lane.returned(place.ticket)
         return True
 
     def expire(self, now: float) -> None:

@@ -92,7 +92,8 @@ class Pool:
         """How many requests are under way."""
         return len(self._under_way)
 
-    def _owed(self, now: float) -> Owed:
+    def owed(self, now: float) -> Owed:
+        """What is under way, for `Dimension.fits`."""
         under_way = self._under_way
         return Owed(under_way.expected_output, under_way.written(now), under_way.late_s, under_way.lasts_s)
 
@@ -105,7 +106,7 @@ class Pool:
         amounts = self.amounts(ticket)
         if not self._proven and not self._may_prove(amounts, now):
             return False
-        owed = self._owed(now)
+        owed = self.owed(now)
         return all(dimension.fits(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)
 
     def ready_at(self, ticket: Ticket, share: float, now: float) -> float:
@@ -116,7 +117,7 @@ class Pool:
         amounts = self.amounts(ticket)
         if not self._proven and not self._may_prove(amounts, now):
             when = max(when, self._proving_since + PATIENCE_S * len(self._under_way))
-        owed = self._owed(now)
+        owed = self.owed(now)
         return max([when, *(dimension.fits_at(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)])
 
     def _may_prove(self, amounts: tuple[float, float, float, float], now: float) -> bool:
@@ -133,7 +134,7 @@ class Pool:
 
     def headroom(self, now: float) -> float:
         """The free part of its scarcest dimension; infinite without a limit."""
-        owed = self._owed(now)
+        owed = self.owed(now)
         return min((d.available(owed, now) / d.bucket.capacity for d in self.dimensions if d.bucket.capacity > 0), default=NEVER)
 
     def idle(self, now: float) -> bool:
@@ -152,7 +153,7 @@ class Pool:
 
     def views(self, now: float) -> tuple[DimensionView, ...]:
         """Its dimensions, for people."""
-        return tuple(dimension.view(self.reserved(dimension.index), self._owed(now), now) for dimension in self.dimensions)
+        return tuple(dimension.view(self.reserved(dimension.index), self.owed(now), now) for dimension in self.dimensions)
 
     # The life of a reservation ------------------------------------------------------------------------------------------------------
 

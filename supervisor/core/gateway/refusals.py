@@ -21,7 +21,7 @@ FAULTS_MOST: Final = 5
 """So many refusals of its own, and it is answered."""
 STEP_BACK_S: Final = 30.0
 """It waits 4, 8, 16, then this many seconds longer than the breaker."""
-_ACCOUNT = frozenset({Refusal.WINDOW_SPENT, Refusal.SPEND_CAP, Refusal.KEY_REFUSED})
+_ACCOUNT = frozenset({Refusal.WINDOW_SPENT, Refusal.SPEND_CAP})
 """These say something about the account, whoever meets them."""
 
 

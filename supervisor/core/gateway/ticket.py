@@ -26,9 +26,9 @@ class Ticket:
     """Mutable, and changed by its lane, rank, pool and budget alone. Amounts are tokens."""
 
     __slots__ = (
-        "answered", "answered_at", "arrived_at", "attempt", "bound", "budget", "cost", "counted", "deadline", "doubt", "event", "guess",
-        "id", "input", "input_known", "lane", "marks", "observed", "order", "output", "pool", "probe", "rank", "refusals", "route",
-        "sent_at", "serial", "slot", "start", "upstream", "where",
+        "answered", "answered_at", "arrived_at", "attempt", "bound", "budget", "cost", "counted", "deadline", "deviation",
+        "doubt", "event", "guess", "id", "input", "input_known", "lane", "marks", "observed", "order", "output", "pool",
+        "probe", "rank", "refusals", "route", "sent_at", "serial", "slot", "start", "upstream", "where",
     )  # fmt: skip
 
     def __init__(self, event: Arrived, route: Route, rank: Rank, budget: Budget, guess: Guess, now: float) -> None:
@@ -63,6 +63,8 @@ class Ticket:
         """Limited input that is charged for it."""
         self.doubt: float
         """How much more its input may be, while the provider has not said it."""
+        self.deviation: float
+        """The part of its reserved output that is caution."""
         self.answered_at: float | None
         self.output: float
         self.input_known: bool

@@ -141,21 +141,20 @@ class Traffic:
             self._admit_or_queue(ticket, now)
 
     def _responded(self, event: Responded, now: float) -> None:
-        ticket = self._sent(event.ticket)
-        if ticket:
+        if ticket := self._sent(event.ticket):
             ticket.pool.trouble.answered(ticket, now)
             ticket.pool.responded(ticket, event.observed, now)
             self._pump(ticket.lane, now)
 
     def _began(self, event: Began, now: float) -> None:
-        ticket = self._sent(event.ticket)
-        if ticket:
+        if ticket := self._sent(event.ticket):
             ticket.pool.trouble.answered(ticket, now)
             if not ticket.input_known:
                 before = ticket.input + ticket.output
                 ticket.pool.input_known(ticket, event.usage, now)
                 self.estimator.saw_input(ticket.event, ticket.guess.habit, ticket.pool.key.account, event.usage, now)
                 self._charge_more(ticket, before, now, over=False)
+                self._ask_again([ticket.budget], now)
             self._pump(ticket.lane, now)
 
     def _ended(self, event: Ended, now: float) -> None:
@@ -181,7 +180,7 @@ class Traffic:
         ticket.budget.take_back(ticket)
         wait, why = ticket.pool.refused(ticket, event, now), event.why
         if why is Refusal.KEY_REFUSED:
-            self.network.stop(ticket.upstream, event.detail, now)
+            self.network.key_refused(ticket, event.detail, now)
         self._again(ticket, str(why), wait, now)
         if why is Refusal.SPEND_CAP or why is Refusal.KEY_REFUSED:
             self._turn_away_hopeless(now)
@@ -264,12 +263,12 @@ class Traffic:
     def _send(self, ticket: Ticket, door: Door, now: float) -> None:
         ticket.where = SENT
         ticket.attempt += 1
-        ticket.upstream = door.upstream
-        pool = door.pool
+        ticket.upstream, pool = door.upstream, door.pool
         pool.send(ticket, now)
         ticket.budget.open(ticket, now)
         ticket.lane.went(ticket, now)
-        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe))
+        expected = self.estimator.expected(ticket.event, ticket.guess, pool.key.account)
+        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe, expected))
 
     def _settle(self, ticket: Ticket, event: Ended, now: float) -> None:
         usage, pool, before = event.usage, ticket.pool, ticket.input + ticket.output
@@ -324,8 +323,8 @@ class Traffic:
         if now is None:
             ticket.rank.charge(ticket, -ticket.cost)
         else:
-            self._places.keep(ticket, now)
-            self._at(self._places.next_end)
+            self._places.keep(ticket, now, command.retry_after_s or 0)
+            self._at(min(self._places.next_end, ticket.lane.wake))
         self._over(ticket)
         self._say.append(command)
 

@@ -60,7 +60,10 @@ def _words(event: Refused) -> str:
 class Trouble:
     """One pool's. `calm` is true while both breakers are closed: the usual case, asked for each request."""
 
-    __slots__ = ("_margin_at", "_outcomes", "_pool", "_say", "_seed", "_served", "calm", "failures", "limit", "margin", "spend_capped")
+    __slots__ = (
+        "_margin_at", "_outcomes", "_pool", "_say", "_seed", "_served", "answered_at", "calm", "failures", "limit", "margin",
+        "spend_capped",
+    )  # fmt: skip
 
     def __init__(self, pool: Pool, policy: Policy, desk: Desk, now: float) -> None:
         self._pool = pool
@@ -71,6 +74,8 @@ class Trouble:
         self.margin = policy.margin
         self._served = -NEVER
         """When the last sent request that was served was sent."""
+        self.answered_at = -NEVER
+        """When a request was last found to be served."""
         self.limit = Breaker("limit", PATIENCE_S)
         self.failures = Breaker("failures")
         self.calm = True
@@ -122,6 +127,7 @@ class Trouble:
         if ticket.answered:
             return
         ticket.answered = True
+        self.answered_at = now
         if ticket.sent_at > self._served:
             self._served = ticket.sent_at
         if not self.calm:
@@ -161,7 +167,8 @@ class Trouble:
             case Refusal.SPEND_CAP:
                 self._spend_cap(ticket, now)
             case Refusal.KEY_REFUSED:
-                self.lost(ticket, now)
+                self._lose(ticket, _words(event), now)
+                return backoff_s(ticket.refusals.count)  # once more, and `Network` believes it
             case Refusal.OVERLOADED | Refusal.SERVER_ERROR | Refusal.UNREACHABLE:
                 return self._failed(ticket, event, now)
             case _:

@@ -15,9 +15,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from supervisor.core.errors import LedgerError, NightcrewError, from_wire
 from supervisor.gateway.account import schema
@@ -40,8 +39,7 @@ _QUIET, _PATIENT, _URGENT = range(3)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """One statement. Whoever waits gets the number of rows that it changed, after the commit, or the error that nothing was written."""
 
     sql: str

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.nouns import Api, End, LaneKey, PoolKey, Usage
 from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED
 
@@ -16,9 +17,6 @@ NEWEST = 10_000
 """A window is read from at most this many of its newest rows (0.1 s): with more, it is shorter than asked for, and says so."""
 LONGEST_S = 1800.0
 """No request is under way longer: the proxy's own limit is below it."""
-FASTEST = 300.0
-"""Tokens a second that a model puts out at most, for requests of which nobody knows how far they came. A guess on the safe side: what is
-sold as fast is at about 100."""
 
 NOTHING = Usage()
 
@@ -276,20 +274,21 @@ def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[Poo
     """What was charged in the last `seconds` before `now`, as (pool, its age in seconds, usage, agent), oldest first: the input when a
     request was sent, the output when it ended.
 
-    Of a request that was under way when the gateway died nobody knows how much it put out: it is taken to have ended now, with what a
-    fast model puts out in its time, which is less than its bound. Rows from the future, after the clock was set back, are of age 0.
+    Of a request that was under way when the gateway died nobody knows how much it put out. It is taken to have ended now, with what it is
+    charged; for the pool's sake also with what a fast model puts out beyond that in its time, within its bound, which is no agent's (""):
+    too little would be refused by the provider. Rows from the future, after the clock was set back, are of age 0.
     """
     charges: list[tuple[PoolKey, float, Usage, str]] = []
     rows = db.execute(
-        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
+        f"SELECT {_COLUMNS}, bound_output FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
         (now - seconds - LONGEST_S,),
     )
     for row in rows:
         pool, agent, sent = _pool(row), row["agent"], max(0.0, now - row["at"])
+        ended = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000)
         if row["end"] == CRASHED:
-            ended, output = 0.0, min(row["output"], int(FASTEST * sent) + 1)
-        else:
-            ended, output = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000), row["output"]
+            ended, most = 0.0, min(row["bound_output"], int(FASTEST * sent) + 1)
+            charges.append((pool, 0.0, Usage(output=max(0, most - row["output"])), ""))
         given = Usage(input=row["input"], cache_read=row["cache_read"], cache_write=row["cache_write"])
-        charges += (pool, sent, given, agent), (pool, ended, Usage(output=output), agent)
+        charges += (pool, sent, given, agent), (pool, ended, Usage(output=row["output"]), agent)
     return sorted((charge for charge in charges if charge[1] <= seconds and charge[2].total), key=lambda charge: -charge[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.nouns import LaneKey, PoolKey, Usage
@@ -15,9 +16,9 @@ NEVER_SENT = "never sent"
 """End of a sending whose client left before the first byte went out."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRow:
-    """A request that is about to be sent. `bound` is the most that it can take: it is charged when nobody ever learns what it took."""
+class OpenRow(NamedTuple):
+    """A request that is about to be sent. `bound` is the most that it can take, `expected` what requests like it took: that is charged when
+    the gateway dies before it learns more."""
 
     agent: str
     """The task's id."""
@@ -35,9 +36,11 @@ class OpenRow:
     attempt_no: int
     """As `commands.Send.attempt`: 1, and one more for each retry."""
     bound: Usage
+    expected: Usage
     bound_usd: float | None = None
     session: str = ""
-    body_sha256: str = ""
+    body_key: str = ""
+    """What tells one agent's bodies apart."""
 
     @property
     def pool(self) -> PoolKey:
@@ -45,21 +48,23 @@ class OpenRow:
         return PoolKey(self.account, self.lane)
 
     @property
+    def same(self) -> tuple[str, str, str]:
+        """Equal for a request and its client's retry."""
+        return self.agent, self.model, self.body_key
+
+    @property
     def run(self) -> str:
         """The run of its task."""
         return self.agent.partition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class SettledRow:
-    """What became of it. `usage` None: nobody ever learned it, so the row is charged at its bound and marked as estimated.
-
-    A row that is `estimated` has a `usage` that is never below what was seen. `cost_usd` None: the model has no known price.
-    """
+class SettledRow(NamedTuple):
+    """What became of it. A row that is `estimated` has a `usage` that is never below what was seen. `cost_usd` None: the model has no known
+    price."""
 
     end: str
     """One of `nouns.End`, or REFUSED, or NEVER_SENT."""
-    usage: Usage | None
+    usage: Usage
     status: int | None = None
     """The upstream's; None when no response line came."""
     cost_usd: float | None = None

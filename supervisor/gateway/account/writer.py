@@ -1,8 +1,9 @@
 """The account's writer, for the gateway's loop.
 
-A request's open row, with the most that it can take, is on disk before the provider sees the request; whatever happens to us then, its
-tokens are not lost: a row that is open when the gateway starts is charged at that bound. What it took in the end is written with the next
-commit, at the latest 50 ms later.
+A request's open row is on disk before the provider sees the request; whatever happens to us then, it is not forgotten. A row that is open
+when the gateway starts is charged what was expected of it, and not less than what the provider had said by `note`, at most a second before.
+When the same agent sends the same body again, as clients do whose stream was cut, the answer to that says what the prompt took.
+What a request took in the end is written with the next commit, at the latest 50 ms later.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway import commands
-from supervisor.core.gateway.nouns import Api, LaneKey, PoolKey, Usage
+from supervisor.core.gateway.nouns import Api, End, LaneKey, PoolKey, Usage
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.committer import Committer, Write
 from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, OpenRow, RecordingRow, SettledRow, TurnedAwayRow
@@ -30,6 +32,15 @@ _PRUNED_AT_ONCE = 200
 _TEXT_MAX = 300
 """Characters of what a client says (a model's name, a session's): the rest is cut off."""
 _NUMBER_MAX = 2**53
+_RETRIED_S = 3600.0
+"""Who was cut sends the same request again within this time, or never."""
+
+Price = Callable[[str, Usage], float | None]
+"""US dollars for what a model took; None: not known."""
+Said = tuple[Usage | None, int]
+"""What the provider has said of a request, and how much of its output has passed."""
+Seen = Callable[[], Said]
+_NOTHING_SAID: Said = None, 0
 
 
 class Listener(Protocol):
@@ -55,20 +66,29 @@ class Account:
         self._committer = Committer(path)
         self._ids = itertools.count(1)
         self._open: dict[int, OpenRow] = {}
+        self._watched: dict[int, tuple[Seen, Said]] = {}
+        """What is seen of an open row, and what was written of that."""
+        self._lost: dict[tuple[str, str, str], list[Lost]] = {}
+        """Rows whose gateway died, by agent, model and body: until the same body is answered."""
+        self.recosted: Callable[[str, float], None] | None = None
+        """Is told when what an agent was charged turns out to be so many dollars more or less."""
 
-    def start(self) -> list[OpenRow]:
+    def start(self, price: Price) -> list[OpenRow]:
         """Open the file, making it when there is none. Blocks.
 
-        Returns the rows that were open when the last gateway died, now charged at their bound. Raises LedgerError and DiskFull as
+        Returns the rows that were open when the last gateway died; they are charged now. Raises LedgerError and DiskFull as
         `store.connect` does; the file is then as it was.
         """
-        last, crashed = self._committer.start(_recover)
+        last, crashed, lost = self._committer.start(lambda db: _recover(db, price, self._wall() - _RETRIED_S))
         self._ids = itertools.count(last + 1)
+        self._price = price
+        for one in lost:
+            self._lost.setdefault(one.row.same, []).append(one)
         return crashed
 
     async def close(self) -> None:
         """Write everything that is waiting and give the file back. Raises DiskFull or LedgerError when something could not be written:
-        those rows stay open, and the next start charges them at their bound."""
+        those rows stay open, and the next start charges them what was expected."""
         await asyncio.to_thread(self._committer.close)
 
     @property
@@ -100,9 +120,36 @@ class Account:
         opened = self._open.pop(row_id, None)
         if opened is None:
             return
+        self._watched.pop(row_id, None)
         self._put(_SETTLE, _settled_values(row_id, row))
+        if self._lost and row.end == End.SERVED and not row.estimated:
+            self._found(opened, row.usage)
         if self._listener is not None:
             self._listener.settled(opened, row)
+
+    def watch(self, row_id: int, seen: Seen) -> None:
+        """From now until it is settled `note` asks `seen` about this row."""
+        self._watched[row_id] = seen, _NOTHING_SAID
+
+    def note(self) -> None:
+        """Write down what is seen of all open rows: call it now and then, for a row that is open when we die. Nobody waits for it."""
+        if self._committer.trouble is not None:
+            return
+        for row_id, (seen, written) in self._watched.items():
+            said = usage, passed = seen()
+            if said != written:
+                self._watched[row_id] = seen, said
+                new, output, read, wrote = _tokens(usage) if usage is not None else (None, 0, None, None)
+                self._put(_SEEN, (new, max(output, passed), read, wrote, row_id))
+
+    def _found(self, opened: OpenRow, told: Usage) -> None:
+        """A body was answered that may be one whose first answer was cut when a gateway died: charge that what is known now."""
+        for lost in self._lost.pop(opened.same, ()):
+            usage = lost.like(told)
+            cost = _cost(self._price, lost.row, usage)
+            self._put(_RECOST, (*_tokens(usage), cost, lost.row_id))
+            if self.recosted is not None:
+                self.recosted(opened.agent, (cost or 0.0) - (lost.cost_usd or 0.0))
 
     def turned_away(self, row: TurnedAwayRow) -> None:
         """A request that we answered ourselves."""
@@ -190,54 +237,103 @@ class Account:
 
 
 _OPEN_COLUMNS = (
-    "id, at, agent, epoch, class, model, api, model_class, long_context, account, upstream, attempt_no, session, body_sha256, queued_ms, "
-    "bound_input, bound_output, bound_cache_read, bound_cache_write, bound_usd"
+    "id, at, agent, epoch, class, model, api, model_class, long_context, account, upstream, attempt_no, session, body_key, queued_ms, "
+    "bound_input, bound_output, bound_cache_read, bound_cache_write, bound_usd, "
+    "expected_input, expected_output, expected_cache_read, expected_cache_write"
 )
-_OPEN = f"INSERT INTO request ({_OPEN_COLUMNS}) VALUES ({', '.join('?' * 20)})"  # noqa: S608 - our own column names
+_SEEN_COLUMNS = "seen_input, seen_output, seen_cache_read, seen_cache_write"
+_OPEN = f"INSERT INTO request ({_OPEN_COLUMNS}) VALUES ({', '.join('?' * 24)})"  # noqa: S608 - our own column names
 _SETTLE = """
-    UPDATE request SET end = ?, status = ?, input = coalesce(?, bound_input), output = coalesce(?, bound_output),
-        cache_read = coalesce(?, bound_cache_read), cache_write = coalesce(?, bound_cache_write),
-        estimated = ?, cost_usd = CASE WHEN ? THEN ? ELSE bound_usd END,
+    UPDATE request SET end = ?, status = ?, input = ?, output = ?, cache_read = ?, cache_write = ?, estimated = ?, cost_usd = ?,
         first_byte_ms = ?, total_ms = ?, retries = ?, breaker = ?, flags = ?
     WHERE id = ? AND end IS NULL
 """
+_SEEN = "UPDATE request SET seen_input = ?, seen_output = ?, seen_cache_read = ?, seen_cache_write = ? WHERE id = ? AND end IS NULL"
 _CRASHED = f"""
-    UPDATE request SET end = '{CRASHED}', input = bound_input, output = bound_output, cache_read = bound_cache_read,
-        cache_write = bound_cache_write, estimated = 1, cost_usd = bound_usd WHERE end IS NULL
+    UPDATE request SET end = '{CRASHED}', input = ?, output = ?, cache_read = ?, cache_write = ?, estimated = 1, cost_usd = ? WHERE id = ?
 """  # noqa: S608 - our own word
+_RECOST = """
+    UPDATE request SET input = ?, output = ?, cache_read = ?, cache_write = ?, cost_usd = ?, flags = 'told_by_retry' WHERE id = ?
+"""
+_LOST = f"SELECT {_OPEN_COLUMNS}, {_SEEN_COLUMNS}, end, cost_usd FROM request WHERE"  # noqa: S608 - our own names
+_CUT_OFF = f"{_LOST} end IS NULL UNION ALL {_LOST} at >= ? AND end = '{CRASHED}' AND flags = '' ORDER BY id"
 _PRUNE = tuple(
     f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE at < ? {which} LIMIT ?)"  # noqa: S608 - our own tables
     for table, which in (("request", "AND end IS NOT NULL"), ("turned_away", ""), ("journal", ""), ("recording", ""))
 )
 
 
-def _recover(db: sqlite3.Connection) -> tuple[int, list[OpenRow]]:
-    """The highest id there is, and the rows that were open, which are closed by this."""
-    found = [_open_row(row) for row in db.execute(f"SELECT {_OPEN_COLUMNS} FROM request WHERE end IS NULL ORDER BY id").fetchall()]  # noqa: S608 - as above
-    if found:
-        db.execute(_CRASHED)
-    return int(db.execute("SELECT coalesce(max(id), 0) FROM request").fetchone()[0]), found
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A row that was open when its gateway died."""
+
+    row_id: int
+    row: OpenRow
+    said: Usage | None
+    """By the provider, before that."""
+    passed: int
+    """Output that was seen."""
+    cost_usd: float | None = None
+    """What it is charged."""
+
+    @property
+    def usage(self) -> Usage:
+        """What it is charged for: the input as it was said, or as expected; the output as expected, and not below what was seen."""
+        return replace(self.said or self.row.expected, output=max(self.passed, self.row.expected.output))
+
+    def like(self, told: Usage) -> Usage:
+        """The same, when the same request was answered again and took `told`: it may have read from the cache what this one wrote."""
+        output = max(told.output, self.passed)
+        if self.said is not None:
+            return replace(self.said, output=output)
+        read = min(self.row.expected.cache_read, told.cache_read)
+        return Usage(told.input, output, read, told.cache_write + told.cache_read - read)
+
+
+def _recover(db: sqlite3.Connection, price: Price, since: float) -> tuple[int, list[OpenRow], list[Lost]]:
+    """The highest id there is; the rows that were open, which are charged and closed by this; and those whose bodies may come again."""
+    found, lost, crashed = db.execute(_CUT_OFF, (since,)).fetchall(), list[Lost](), list[OpenRow]()
+    for row in found:
+        one = Lost(row["id"], _open_row(row), _usage(row, "seen"), row["seen_output"] or 0, row["cost_usd"])
+        if row["end"] is None:
+            one = replace(one, cost_usd=_cost(price, one.row, one.usage))
+            db.execute(_CRASHED, (*_tokens(one.usage), one.cost_usd, one.row_id))
+            crashed.append(one.row)
+        if one.row.body_key and one.row.at >= since:
+            lost.append(one)
+    return int(db.execute("SELECT coalesce(max(id), 0) FROM request").fetchone()[0]), crashed, lost
+
+
+def _cost(price: Price, row: OpenRow, usage: Usage) -> float | None:
+    """What was known as the most when its price was known is more than nothing now that it is not."""
+    cost = _number(price(row.model, usage))
+    return row.bound_usd if cost is None else cost if row.bound_usd is None else min(cost, row.bound_usd)
 
 
 def _open_values(row_id: int, row: OpenRow) -> tuple[object, ...]:
     lane, bound = row.lane, row.bound
     return (
-        row_id, row.at, row.agent, row.epoch, row.task_class, _text(row.model), lane.api, _text(lane.model_class), lane.long_context,
-        row.account, row.upstream, row.attempt_no, _text(row.session), row.body_sha256, _number(row.queued_ms) or 0.0,
-        *_tokens(bound), _number(row.bound_usd),
+        row_id, row.at, row.agent, row.epoch, str(row.task_class), _text(row.model), str(lane.api), _text(lane.model_class),
+        int(lane.long_context), row.account, row.upstream, row.attempt_no, _text(row.session), row.body_key,
+        _number(row.queued_ms) or 0.0, *_tokens(bound), _number(row.bound_usd), *_tokens(row.expected),
     )  # fmt: skip
 
 
 def _settled_values(row_id: int, row: SettledRow) -> tuple[object, ...]:
-    usage, known = row.usage, row.usage is not None
-    tokens = _tokens(usage) if usage is not None else (None,) * 4
     return (
-        row.end, row.status, *tokens, row.estimated or not known, known, _number(row.cost_usd),
+        row.end, row.status, *_tokens(row.usage), int(row.estimated), _number(row.cost_usd),
         _number(row.first_byte_ms), _number(row.total_ms), row.retries, row.breaker, _text(",".join(row.flags)), row_id,
     )  # fmt: skip
 
 
+def _usage(row: sqlite3.Row, which: str) -> Usage | None:
+    """Null where a row of schema 1 was not told, or nothing was seen."""
+    tokens = [row[f"{which}_{kind}"] for kind in ("input", "output", "cache_read", "cache_write")]
+    return None if None in tokens else Usage(*tokens)
+
+
 def _open_row(row: sqlite3.Row) -> OpenRow:
+    bound = Usage(row["bound_input"], row["bound_output"], row["bound_cache_read"], row["bound_cache_write"])
     return OpenRow(
         agent=row["agent"],
         epoch=row["epoch"],
@@ -249,14 +345,16 @@ def _open_row(row: sqlite3.Row) -> OpenRow:
         at=row["at"],
         queued_ms=row["queued_ms"],
         attempt_no=row["attempt_no"],
-        bound=Usage(row["bound_input"], row["bound_output"], row["bound_cache_read"], row["bound_cache_write"]),
+        bound=bound,
+        expected=_usage(row, "expected") or bound,
         bound_usd=row["bound_usd"],
         session=row["session"],
-        body_sha256=row["body_sha256"],
+        body_key=row["body_key"],
     )
 
 
 # Whatever a client or a provider said, SQLite takes it: one row that it refused would take down those that are committed with it.
+# Members of enums and truth values are brought to plain ones: sqlite3 looks for an adapter of each that is not, which doubles a row's time.
 
 
 def _text(said: str) -> str:

@@ -8,6 +8,7 @@ usages      what the providers say was used, cleaned and brought to one form
 answer      one response, read beside the stream
 headers     rate limits, waiting, the headers that carry keys
 refusals    why an upstream did not serve
+scrub       our key and what no client could read, taken out of an answer
 errors      our own answers, in each API's shape
 """
 
@@ -18,6 +19,7 @@ from supervisor.gateway.wire.errors import error
 from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, auth_headers, observed
 from supervisor.gateway.wire.reading import read, sent_body
 from supervisor.gateway.wire.refusals import failure, refusal
+from supervisor.gateway.wire.scrub import KeyFilter, passable, reason
 
 __all__ = [
     "CLIENT_AUTH_HEADERS",
@@ -26,12 +28,15 @@ __all__ = [
     "Asked",
     "BadRequest",
     "Endpoint",
+    "KeyFilter",
     "Recognised",
     "auth_headers",
     "error",
     "failure",
     "observed",
+    "passable",
     "read",
+    "reason",
     "recognise",
     "refusal",
     "sent_body",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from supervisor.core.gateway.nouns import Usage
@@ -23,6 +23,7 @@ OUTPUT_BYTES_PER_TOKEN = 3.6
 
 _TAIL = 2**16
 _USAGE = re.compile(rb'"(usage(?:Metadata)?)"\s*:\s*(?=\{)')
+_HINT = re.compile(rb'"usage|"error"')
 _TELLING = re.compile(rb'"usage(?:Metadata)?"\s*:\s*\{|"error"')
 _STRING = rb'"\s*:\s*"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 _TEXT = {
@@ -86,7 +87,11 @@ class Answer:
         usage = self.usage
         if usage is None or self.final:
             return usage
-        return replace(usage, output=max(usage.output, math.ceil(self.output_so_far_bytes / OUTPUT_BYTES_PER_TOKEN)))
+        return replace(usage, output=max(usage.output, self.said()[1]))
+
+    def said(self) -> tuple[Usage | None, int]:
+        """What the provider has said so far, and tokens of output that have passed, by their bytes."""
+        return self.usage, math.ceil(self.output_so_far_bytes / OUTPUT_BYTES_PER_TOKEN)
 
     def feed(self, chunk: bytes) -> bytes:
         """What to forward now: the chunk itself, the same object; of an injected chat stream the events that are whole, b"" if none."""
@@ -97,9 +102,8 @@ class Answer:
         if not self._is_stream:
             self._keep(chunk)
             return chunk
-        if isinstance(self._parts, Events) and self._parts.ends_here(chunk) and self._skim(chunk):
-            return chunk
-        passed = self._read(self._parts.feed(chunk))
+        events = self._parts.whole(chunk) if isinstance(self._parts, Events) else None
+        passed = self._read(self._parts.feed(chunk)) if events is None else self._skim(events)
         return passed if self._injected else chunk
 
     def finish(self) -> bytes:
@@ -128,15 +132,15 @@ class Answer:
         if first in b"[{":
             self._injected = False
 
-    def _skim(self, events: bytes) -> bool:
-        """Reads whole events without taking them apart, as most chunks are that come; False, with nothing done, when that cannot be."""
+    def _skim(self, events: bytes) -> bytes:
+        """The same as `_read` for whole events in one piece, which are taken apart only when one of them tells something."""
         if _tells(events):
             if self._injected or b"\r" in events:
-                return False
-            for event in filter(_tells, events.split(b"\n\n")):
+                return self._read(Events().feed(events))
+            for event in _telling(events):
                 self._note(_json(data_of(event)))
         self._count(events)
-        return True
+        return events
 
     def _read(self, parts: Iterable[Part]) -> bytes:
         """Reads the parts; gives them joined, without the event that the client did not ask for."""
@@ -176,6 +180,19 @@ def _tells(raw: bytes) -> bool:
     if b'"usage' not in raw and b'"error"' not in raw:
         return False
     return _TELLING.search(raw) is not None or raw.count(b"data:") > 1
+
+
+def _telling(events: bytes) -> Iterator[bytes]:
+    """Those of several whole events, LF between them, that tell; the others are not even cut out."""
+    end = 0
+    for hint in _HINT.finditer(events):
+        if hint.start() < end:
+            continue
+        begun = events[end : hint.start()].rpartition(b"\n\n")[2]
+        begin = hint.start() - len(begun)
+        end = events.find(b"\n\n", hint.end())
+        if _tells(event := events[begin:end]):
+            yield event
 
 
 def _json(data: bytes) -> object:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from supervisor.core.gateway.nouns import Api
 
@@ -35,8 +35,7 @@ class BadRequest(Exception):
         self.why = why
 
 
-@dataclass(frozen=True, slots=True)
-class Recognised:
+class Recognised(NamedTuple):
     """An address that is passed on."""
 
     endpoint: Endpoint
@@ -56,8 +55,7 @@ Span = tuple[int, int]
 """Where a value stands in a body: the first byte, and the one after its last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What one request asks for. Text that came from the client is printable and at most 200 characters."""
 
     api: Api
@@ -71,9 +69,9 @@ class Asked:
     """The client's own id of its conversation, empty when it sends none."""
     long_context: bool = False
     """It counts against the limit for long contexts."""
-    model_at: Span | None = field(default=None, repr=False)
+    model_at: Span | None = None
     """Where the body names the model, quotes included."""
-    usage_edit: tuple[Span, bytes] | None = field(default=None, repr=False)
+    usage_edit: tuple[Span, bytes] | None = None
     """What makes an OpenAI chat stream report its usage: put these bytes there. None when there is nothing to add."""
     choices: int = 1
     """Answers that were asked for at once."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from supervisor.core.gateway.models import LONG_CONTEXT_BYTES
 from supervisor.core.gateway.nouns import Api
@@ -62,8 +61,7 @@ _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
 _NEXT = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*")
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(NamedTuple):
     """One member of an object: its value, and where that stands in the text."""
 
     value: Any
@@ -143,7 +141,7 @@ _decoder = json.JSONDecoder(parse_constant=_refused, parse_int=_whole, parse_flo
 
 
 def _parsed(body: bytes) -> tuple[str, _Members]:
-    if body.count(b"[") + body.count(b"{") > BRACKETS_MAX or body.count(b",") > VALUES_MAX:
+    if len(body) > BRACKETS_MAX and _has_too_many_values(body):  # a shorter one cannot hold so many
         raise BadRequest(413, "the body has too many values.")
     try:
         text = body.decode()
@@ -157,6 +155,10 @@ def _parsed(body: bytes) -> tuple[str, _Members]:
     except ValueError:
         raise BadRequest(400, "the body is not a JSON object.") from None
     return text, members
+
+
+def _has_too_many_values(body: bytes) -> bool:
+    return body.count(b"[") + body.count(b"{") > BRACKETS_MAX or body.count(b",") > VALUES_MAX
 
 
 def _object(text: str, start: int) -> tuple[_Members, int]:

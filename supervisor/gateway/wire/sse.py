@@ -12,7 +12,6 @@ PART_MAX = 2**20
 """Bytes. A longer event or element is handed on in pieces that nobody reads."""
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-_QUIET_ENDS = (b"\n\n", b"\r\n\r\n")
 _OUTSIDE = re.compile(rb'["{}\[\]]')
 _INSIDE = re.compile(rb'["\\]')
 _BOM = b"\xef\xbb\xbf"
@@ -33,14 +32,17 @@ class Events:
         self._is_long = False
         """The event that is being received is too long to be read."""
 
-    @property
-    def between(self) -> bool:
-        """Nothing is kept back: the next byte begins an event."""
-        return not self._rest and not self._is_long
-
-    def ends_here(self, chunk: bytes) -> bool:
-        """Whether a chunk that comes now would leave nothing kept back."""
-        return self.between and len(chunk) <= PART_MAX and chunk.endswith(_QUIET_ENDS)
+    def whole(self, chunk: bytes) -> bytes | None:
+        """All events that are whole with this chunk, in one piece (the chunk itself where that is all): most need not be taken apart.
+        What begins after them is kept back. None, with nothing done: that cannot be told quickly, `feed` it."""
+        end = max(chunk.rfind(b"\n\n") + 2, chunk.rfind(b"\r\n\r\n") + 4)
+        if end < 4 or self._is_long or len(chunk) > PART_MAX:
+            return None
+        if not self._rest and end == len(chunk):
+            return chunk
+        events = bytes(self._rest) + chunk[:end]
+        self._rest = bytearray(chunk[end:])
+        return events
 
     def feed(self, chunk: bytes) -> list[Part]:
         """The parts that this chunk makes complete."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,8 +68,8 @@ def test_no_minute_holds_more_than_the_cap_or_one_request(sizes: list[int], gaps
 def test_a_request_larger_than_the_cap_goes_alone_and_is_paid_off() -> None:
     capped = Agent("capped", 1, tpm_max=2000)
     play = Playbook(FREE, hold_s=1e5) >> [ask(1, capped, tokens=3000), ask(2, capped, tokens=500)] << sent(1)
-    assert play >> Ended(1, End.SERVED, Usage(3000, 1200)) >> After(119)
-    assert play >> After(62) << sent(2)
+    assert play >> Ended(1, End.SERVED, Usage(3000, 1200)) >> After(120)
+    assert play >> After(63) << sent(2)
 
 
 def test_a_task_stops_before_it_would_cost_more_than_it_may() -> None:
@@ -142,6 +143,33 @@ def test_a_sliding_sum_never_forgets_early(spent: list[tuple[float, int, bool]])
     if spent:
         recent.change(slot, 5.0)
         assert recent.sum(now + 62) == 0, "it left the span"
+
+
+@given(st.lists(st.tuples(st.floats(0, 90), st.floats(0, 900), st.floats(0, 1)), max_size=40))
+def test_what_passes_a_cap_is_paid_for_by_the_minutes_after(spent: list[tuple[float, float, float]]) -> None:
+    """Nothing is lost or paid twice: each minute takes at most the cap off."""
+    cap, recent, now = 100.0, Recent(60.0, 1.0), 0.0
+    for gap, amount, given_back in spent:
+        before = recent.sum(now)
+        off = before - recent.sum(now + gap)
+        assert -1e-6 <= off <= cap * (int(gap / 60) + 1) + 1e-6
+        now += gap
+        slot = recent.add_below(cap, amount, now)
+        recent.change(slot, -amount * given_back)
+        assert recent.sum(now) == pytest.approx(before - off + amount * (1 - given_back))
+        for room in (0.0, 40.0, cap):
+            when = recent.at_most_at(room, now)
+            assert when >= now
+            assert deepcopy(recent).sum(when) <= room + 1e-6
+
+
+def test_without_its_cap_an_agent_owes_nothing() -> None:
+    capped, free = Agent("a", 1, tpm_max=2000), Agent("a", 1)
+    play = Playbook(FREE, hold_s=1e5) >> [ask(1, capped, tokens=30_000)] << sent(1)
+    assert play >> [ask(2, capped)] >> After(200)
+    play.tell(ask(3, free))
+    budget = play.traffic.crew.budgets["a"]
+    assert budget.recent.sum(play.now) <= 2000 + 2200 * 2
 
 
 def test_a_request_that_cost_nothing_makes_the_cost_known() -> None:

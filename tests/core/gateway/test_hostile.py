@@ -157,9 +157,11 @@ def test_after_tiny_answers_a_tpm_cap_still_holds_large_ones_back() -> None:
         play.tell([ask(number, capped, tokens=10, max_tokens=8000), Ended(number, End.SERVED, Usage(10, 1))])
     play.tell(After(120))
     went = play.tell([ask(100 + number, capped, tokens=10, max_tokens=8000) for number in range(300)])
-    assert [one.ticket for one in went if isinstance(one, Send)] == [100]
-    assert play >> Began(100, Usage(10, 1)) >> Ended(100, End.SERVED, Usage(10, 8000))
-    assert len(play.tell(After(90))) == 1
+    assert [one.ticket for one in went if isinstance(one, Send)] == [100, 101, 102, 103, 104], "together 4 caps more than expected"
+    ended = play.tell([Ended(number, End.SERVED, Usage(10, 8000)) for number in (100, 101, 102, 103, 104)])
+    assert [one.ticket for one in ended if isinstance(one, Send)] == [105], "before the second one passed the cap"
+    assert play.tell(After(179)) == [], "40,000 are the caps of four minutes"
+    assert play.tell(After(70)) != []
 
 
 def test_output_that_comes_late_counts_in_the_minute_in_which_it_is_known() -> None:

@@ -221,28 +221,64 @@ def test_a_window_that_a_served_request_shows_as_spent_parks_before_the_first_re
     assert Playbook(Limits()) >> ask(1) << sent(1) >> Responded(1, spent) << journal("limit", CLOSED, OPEN) >> ask(2) >> After(60)
 
 
-def test_n13_a_refused_key_stops_the_upstream_with_one_alert_and_no_retry() -> None:
-    play = Playbook(SMALL) >> [ask(1), ask(2), ask(3)] << sent(1) << sent(2) >> refused(1, Refusal.KEY_REFUSED)
-    play << alert(about="key refused p") << away(1, 503) << away(3, 503)
-    play >> ask(4) << away(4, 503) >> refused(2, Refusal.KEY_REFUSED) << away(2, 503)
+def test_n13_a_key_that_is_refused_twice_stops_the_upstream_with_one_alert() -> None:
+    play = Playbook(SMALL) >> [ask(1), ask(2), ask(3)] << sent(1) << sent(2)
+    assert play >> refused(1, Refusal.KEY_REFUSED) << sent(3), "nobody is told before it is confirmed"
+    assert play >> refused(2, Refusal.KEY_REFUSED), "it was sent before the first refusal was known: that is the same one"
+    play >> After(1) << sent(1, attempt=2) >> refused(1, Refusal.KEY_REFUSED)
+    play << alert(about="key refused p") << away(1, 503) << away(2, 503)
+    play >> ask(4) << away(4, 503) >> refused(3, Refusal.KEY_REFUSED) << away(3, 503)
     assert play >> After(10_000)
     assert play.traffic.view(play.now).pools[0].breaker_why == "key refused"
     assert play.traffic.reload(play.settings, play.now) == []
-    assert play >> ask(5) << sent(5)
+    assert play >> ask(5) << sent(5) >> refused(5, Refusal.KEY_REFUSED), "and confirmed anew"
+
+
+def test_another_request_confirms_a_refused_key() -> None:
+    play = Playbook() >> ask(1) << sent(1) >> refused(1, Refusal.KEY_REFUSED) >> After(0.5) >> ask(2, "b") << sent(2)
+    play >> refused(2, Refusal.KEY_REFUSED) << alert(about="key refused p") << away(2, 503) << away(1, 503)
+    assert play
+
+
+def test_one_refusal_while_others_are_served_with_the_same_key_stops_nobody() -> None:
+    play = Playbook() >> [ask(1, "a"), ask(2, "b")] << sent(1) << sent(2) >> refused(1, Refusal.KEY_REFUSED)
+    play >> Responded(2, NOTHING_OBSERVED) >> After(1) << sent(1, attempt=2)
+    assert play >> refused(1, Refusal.KEY_REFUSED), "2 was served meanwhile: this is a first refusal"
+    assert play >> Ended(2, End.SERVED, SERVED) >> After(2) << sent(1, attempt=3) >> Ended(1, End.SERVED, SERVED)
+
+
+def test_a_request_that_alone_is_refused_gets_its_answer_and_closes_nothing() -> None:
+    """Two agents whose requests the provider always answers 401, beside one that is served."""
+    play, ticket, bad, turned_away = Playbook(), 10, {1, 2}, []
+    unread = play.tell([ask(1, "a"), ask(2, "b")])
+    while bad:
+        assert play.now < 1000 + 600
+        for command in unread:
+            assert isinstance(command, Send | TurnAway), command
+            if isinstance(command, TurnAway):
+                assert (command.status, command.retry_after_s) == (429, 60)
+                turned_away.append(command.ticket)
+        refusals = [refused(number, Refusal.KEY_REFUSED) for number in sends(unread) if number in bad]
+        ticket += 1
+        unread = play.tell(refusals) + play.tell(ask(ticket, "c")) + play.tell(After(0.25))
+        unread += play.tell(Ended(ticket, End.SERVED, SERVED)) + play.tell(After(0.25))
+        bad -= set(turned_away)
+    assert sorted(turned_away) == [1, 2]
+
+
+def test_while_a_refused_key_is_confirmed_another_account_serves() -> None:
+    play = Playbook(Limits(), upstream("p"), upstream("q")) >> ask(1, via=("p", "q")) << sent(1)
+    assert play >> refused(1, Refusal.KEY_REFUSED) << sent(1, "q", attempt=2)
 
 
 def test_a_refused_key_of_a_probe_gives_the_probe_back() -> None:
     play = Playbook(Limits(), upstream("p", account="x"), upstream("q", account="x")) >> ask(1, via=("p", "q")) << sent(1)
     play >> refused(1, after=1.0) << journal("limit", CLOSED, OPEN) >> After(3)
-    (
-        play
-        << journal("limit", OPEN, HALF_OPEN)
-        << sent(1, attempt=2, probe=True)
-        >> refused(1, Refusal.KEY_REFUSED)
-        << journal("limit", HALF_OPEN, OPEN)
-        << alert()
-    )
-    play << journal("limit", OPEN, HALF_OPEN) << sent(1, "q", attempt=3, probe=True)
+    play << journal("limit", OPEN, HALF_OPEN) << sent(1, attempt=2, probe=True)
+    play >> refused(1, Refusal.KEY_REFUSED) << journal("limit", HALF_OPEN, OPEN) >> After(2)
+    play << journal("limit", OPEN, HALF_OPEN) << sent(1, attempt=3, probe=True)
+    play >> refused(1, Refusal.KEY_REFUSED) << journal("limit", HALF_OPEN, OPEN) << alert() >> After(8)
+    play << journal("limit", OPEN, HALF_OPEN) << sent(1, "q", attempt=4, probe=True)
     assert play
 
 

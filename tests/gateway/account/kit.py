@@ -30,12 +30,26 @@ class Wall:
         return self.now
 
 
+def unpriced(_model: str, _usage: Usage) -> None:
+    """No price is known."""
+
+
+def price(model: str, usage: Usage) -> float | None:
+    """Of every model but `unknown`."""
+    return None if model == "unknown" else usd(usage)
+
+
+def usd(usage: Usage) -> float:
+    """US dollars."""
+    return (5 * usage.input + 25 * usage.output + 0.5 * usage.cache_read + 6.25 * usage.cache_write) / 1e6
+
+
 def opened(**facts: Any) -> OpenRow:
     """A request that is about to be sent."""
     shape: Mapping[str, Any] = {
         "agent": AGENT, "epoch": 1, "model": "claude-opus-4-8", "lane": LANE, "upstream": "anthropic", "account": "work",
         "task_class": TaskClass.NORMAL, "at": NOW, "queued_ms": 1500.0, "attempt_no": 1, "bound": Usage(20_000, 64_000),
-        "bound_usd": 1.7, "session": "s-1", "body_sha256": "ab" * 32,
+        "expected": Usage(6000, 300, 4000), "bound_usd": 1.7, "session": "s-1", "body_key": "21600:1",
     }  # fmt: skip
     return OpenRow(**{**shape, **facts})
 
@@ -66,7 +80,7 @@ def rows(path: Path, sql: str = "SELECT * FROM request ORDER BY id") -> list[dic
 @contextlib.asynccontextmanager
 async def account(path: Path, wall: Wall | None = None) -> AsyncIterator[Account]:
     made = Account(path, wall or Wall())
-    made.start()
+    made.start(price)
     try:
         yield made
     finally:

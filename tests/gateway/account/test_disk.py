@@ -13,13 +13,13 @@ from supervisor.core.errors import DiskFull, LedgerError
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.writer import Account
 from tests import support
-from tests.gateway.account.kit import Wall, account, opened, rows, served, until_saved
+from tests.gateway.account.kit import Wall, account, opened, rows, served, unpriced, until_saved
 
 
 @pytest.mark.asyncio
 async def test_an_account_that_cannot_grow_refuses_new_requests(path: Path) -> None:
     book = Account(path, Wall())
-    book.start()
+    book.start(unpriced)
     ids = [await book.open(opened()) for _ in range(20)]
     await book._written("PRAGMA max_page_count=1", ())  # SQLite takes as many as there are
     with pytest.raises(DiskFull) as caught:
@@ -33,7 +33,7 @@ async def test_an_account_that_cannot_grow_refuses_new_requests(path: Path) -> N
     with pytest.raises(DiskFull):
         await book.close()
     again = Account(path, Wall())
-    assert len(again.start()) == len(ids), "what could not be settled is charged at its bound"
+    assert len(again.start(unpriced)) == len(ids), "what could not be settled is charged what was expected"
     await again.close()
 
 
@@ -78,7 +78,7 @@ def fill(ballast: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_file_that_is_taken_away_is_noticed_before_the_next_sending(path: Path) -> None:
     book = Account(path, Wall())
-    book.start()
+    book.start(unpriced)
     path.rename(path.with_name("elsewhere.db"))
     with pytest.raises(LedgerError, match="the account was moved or removed"):
         await book.open(opened())
@@ -90,12 +90,12 @@ async def test_a_file_that_is_taken_away_is_noticed_before_the_next_sending(path
 @pytest.mark.asyncio
 async def test_a_request_that_comes_after_the_end_does_not_wait_for_ever(path: Path) -> None:
     book = Account(path, Wall())
-    book.start()
+    book.start(unpriced)
     row_id = await book.open(opened())
     await book.close()
     with pytest.raises(LedgerError, match="the account is closed"):
         await book.open(opened())
-    book.settle(row_id, served())  # too late, and no reason to fail: the next start charges it at its bound
+    book.settle(row_id, served())  # too late, and no reason to fail: the next start charges what was expected
     assert [row["end"] for row in rows(path)] == [None]
 
 
@@ -104,7 +104,7 @@ def test_a_damaged_account_is_refused_and_left_as_it_was(path: Path, content: by
     path.write_bytes(content)
     book = Account(path, Wall())
     with pytest.raises(LedgerError, match="the account is damaged") as caught:
-        book.start()
+        book.start(unpriced)
     assert "the ledger, branches and worktrees are untouched" in caught.value.line()
     assert path.read_bytes() == content
 
@@ -114,4 +114,4 @@ def test_a_newer_account_is_refused(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version=7")
     with pytest.raises(LedgerError, match="the account is newer"):
-        Account(path, Wall()).start()
+        Account(path, Wall()).start(unpriced)

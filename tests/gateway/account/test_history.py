@@ -13,7 +13,7 @@ from supervisor.core.gateway import commands
 from supervisor.core.gateway.nouns import BreakerState, PoolKey, Usage
 from supervisor.gateway.account.rows import REFUSED, OpenRow, RecordingRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
-from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, account, away, change, opened, rows, served, until_saved
+from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, account, away, change, opened, price, rows, served, until_saved, usd
 
 # Memory and history -----------------------------------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ class Heard:
 async def test_a_listener_hears_everything_once(path: Path) -> None:
     heard = Heard()
     book = Account(path, Wall(), heard)
-    book.start()
+    book.start(price)
     row_id = await book.open(opened())
     book.settle(row_id, served())
     book.settle(row_id, served())
@@ -85,13 +85,14 @@ async def test_a_restart_knows_what_was_charged_lately(path: Path) -> None:
         assert book.recent(60.0) == [
             (pool, 30.0, Usage(input=1000, cache_read=4000, cache_write=300), AGENT),
             (pool, 25.0, Usage(output=50), AGENT),
-            (pool, 10.0, Usage(input=20_000), AGENT),
+            (pool, 10.0, Usage(input=6000, cache_read=4000), AGENT),
             (pool, 5.0, Usage(output=50), AGENT),
-            (pool, 0.0, Usage(output=3001), AGENT),
+            (pool, 0.0, Usage(output=2701), ""),
+            (pool, 0.0, Usage(output=300), AGENT),
         ]
-        assert book.spent(AGENT) == pytest.approx(3 * 0.02 + 1.7)
+        assert book.spent(AGENT) == pytest.approx(3 * 0.02 + usd(Usage(6000, 300, 4000)))
         assert book.spent("1121-k3f9/nobody") == 0.0
-        assert book.spent_since(60.0) == pytest.approx(0.02 + 1.7)
+        assert book.spent_since(60.0) == pytest.approx(0.02 + usd(Usage(6000, 300, 4000)))
         wall.now -= 3600
         assert {age for _, age, *_ in book.recent(60.0)} == {0.0}, "a clock that was set back makes nothing forgotten"
 
@@ -132,5 +133,5 @@ def test_nothing_is_left_of_a_start_that_failed(path: Path) -> None:
     path.mkdir()
     before = set(threading.enumerate())
     with pytest.raises(LedgerError):
-        Account(path, Wall()).start()
+        Account(path, Wall()).start(price)
     assert set(threading.enumerate()) == before

@@ -17,7 +17,7 @@ from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Figures, Percentiles, Totals
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
-from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, away, opened, served
+from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, away, opened, served, unpriced
 
 OTHER = "1121-k3f9/other"
 
@@ -27,7 +27,7 @@ def written(path: Path, sendings: Iterable[tuple[OpenRow, SettledRow | None]], a
 
     async def write() -> None:
         book = Account(path, Wall())
-        book.start()
+        book.start(unpriced)
         for row, ended in sendings:
             row_id = await book.open(row)
             if ended is not None:
@@ -102,7 +102,7 @@ def test_which_ends_are_failures(path: Path, end: str, failed: int) -> None:
 
 
 def test_an_unknown_price_makes_the_whole_unknown(path: Path) -> None:
-    found = window(path, (opened(), served()), (opened(bound_usd=None), served(cost_usd=None, usage=None, end="cut"))).total
+    found = window(path, (opened(), served()), (opened(bound_usd=None), served(cost_usd=None, estimated=True, end="cut"))).total
     assert (found.cost_usd, found.known_usd, found.unpriced, found.estimated, found.tokens_per_usd) == (None, 0.02, 1, 1, None)
     free = window(path.with_name("free.db"), (opened(), served(cost_usd=None, usage=Usage(), end="rejected"))).total
     assert free.unpriced == 0, "what took no tokens needs no price"

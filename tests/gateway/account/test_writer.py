@@ -18,7 +18,7 @@ import pytest
 from supervisor.core.gateway.nouns import Usage
 from supervisor.gateway.account.rows import NEVER_SENT
 from supervisor.gateway.account.writer import Account
-from tests.gateway.account.kit import AGENT, Wall, account, away, change, opened, rows, served, until_saved
+from tests.gateway.account.kit import AGENT, Wall, account, away, change, opened, price, rows, served, unpriced, until_saved, usd
 
 # Requests ---------------------------------------------------------------------------------------------------------------------------
 
@@ -51,20 +51,6 @@ async def test_a_settled_row_says_what_it_took(path: Path) -> None:
         "breaker": "half-open", "flags": "partial,usage duplicated", "class": "normal", "model_class": "opus-4",
     }  # fmt: skip
     assert {key: row[key] for key in wanted} == wanted
-
-
-@pytest.mark.asyncio
-async def test_what_nobody_learned_is_charged_at_its_bound_and_says_so(path: Path) -> None:
-    async with account(path) as book:
-        book.settle(await book.open(opened()), served(usage=None, cost_usd=0.5, end="cut"))
-        book.settle(await book.open(opened(bound_usd=None)), served(usage=None, cost_usd=None, end="cut"))
-        book.settle(await book.open(opened()), served(usage=Usage(10, 7), cost_usd=0.001, end="client gone", estimated=True))
-    known, unpriced, seen = rows(path)
-    assert [(row["input"], row["output"], row["estimated"], row["cost_usd"]) for row in (known, unpriced, seen)] == [
-        (20_000, 64_000, 1, 1.7),
-        (20_000, 64_000, 1, None),
-        (10, 7, 1, 0.001),
-    ]
 
 
 @pytest.mark.asyncio
@@ -176,37 +162,119 @@ async def test_strange_names_and_numbers_take_down_no_row(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_rows_that_are_open_at_the_start_are_charged_at_their_bound_and_marked(path: Path) -> None:
+async def test_rows_that_are_open_at_the_start_are_charged_what_was_expected_and_marked(path: Path) -> None:
     async with account(path) as book:
         settled = await book.open(opened())
         book.settle(settled, served())
-        left = [opened(), opened(agent="1121-k3f9/other", bound_usd=None)]
+        left = [opened(), opened(agent="1121-k3f9/other", model="unknown", bound_usd=None), opened(model="unknown")]
         for row in left:
             await book.open(row)
     again = Account(path, Wall())
-    assert again.start() == left
+    assert again.start(price) == left
     new = await again.open(opened())
     await again.close()
     first, *crashed, last = rows(path)
-    assert first["end"] == "served" and last["id"] == new == 4
-    assert [(row["end"], row["input"], row["output"], row["cost_usd"], row["estimated"]) for row in crashed] == [
-        ("crashed", 20_000, 64_000, 1.7, 1),
-        ("crashed", 20_000, 64_000, None, 1),
-    ]
+    assert first["end"] == "served" and last["id"] == new == 5
+    assert {(row["end"], row["input"], row["output"], row["cache_read"], row["estimated"]) for row in crashed} == {
+        ("crashed", 6000, 300, 4000, 1)
+    }
+    assert [row["cost_usd"] for row in crashed] == [usd(Usage(6000, 300, 4000)), None, 1.7], "a price that was lost is not 0"
+    assert {(row["bound_input"], row["bound_output"]) for row in crashed} == {(20_000, 64_000)}, "it is kept beside"
     third = Account(path, Wall())
-    assert [row.agent for row in third.start()] == [AGENT], "only the one that was open then"
+    assert [row.agent for row in third.start(price)] == [AGENT], "only the one that was open then"
     await third.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("said", "passed", "charged"),
+    [
+        (None, 0, Usage(6000, 300, 4000)),
+        (None, 700, Usage(6000, 700, 4000)),
+        (Usage(2000, 1, 8000, 100), 20, Usage(2000, 300, 8000, 100)),
+        (Usage(2000, 900, 8000, 100), 950, Usage(2000, 950, 8000, 100)),
+    ],
+)
+async def test_what_was_seen_of_an_open_row_is_charged(path: Path, said: Usage | None, passed: int, charged: Usage) -> None:
+    async with account(path) as book:
+        book.watch(await book.open(opened()), lambda: (said, passed))
+        for _ in range(3):
+            book.note()
+    await reopened(path)
+    (row,) = rows(path)
+    assert Usage(row["input"], row["output"], row["cache_read"], row["cache_write"]) == charged
+    assert row["cost_usd"] == pytest.approx(usd(charged))
+
+
+async def reopened(path: Path) -> None:
+    async with account(path):
+        pass
+
+
+@pytest.mark.asyncio
+async def test_what_is_seen_is_written_once_and_not_after_the_end(path: Path) -> None:
+    asked: list[str] = []
+
+    def seen() -> tuple[Usage, int]:
+        asked.append("")
+        return Usage(5, 1), len(asked)
+
+    async with account(path) as book:
+        row_id = await book.open(opened())
+        book.watch(row_id, seen)
+        book.note()
+        book.settle(row_id, served())
+        book.note()
+    assert (len(asked), rows(path)[0]["seen_output"], rows(path)[0]["output"]) == (1, 1, 50)
+
+
+@pytest.mark.asyncio
+async def test_the_answer_to_the_same_body_says_what_the_lost_one_took(path: Path) -> None:
+    """The prompt of 9000 was written to the cache by the one, and read from it by the other; 4000 had been there before both."""
+    told: list[tuple[str, float]] = []
+    async with account(path) as book:
+        await book.open(opened())
+        book.watch(await book.open(opened(body_key="other")), lambda: (Usage(50, 1, 0, 9000), 800))
+        book.note()
+    async with account(path) as book:
+        book.recosted = lambda agent, usd: told.append((agent, usd))
+        for facts in ({"agent": "1121-k3f9/other"}, {"model": "claude-haiku-4-5"}):
+            book.settle(await book.open(opened(**facts)), served())
+        book.settle(await book.open(opened()), served(end="cut", estimated=True))
+        assert told == []
+    async with account(path) as book:  # killed again before it was answered
+        book.recosted = lambda agent, usd: told.append((agent, usd))
+        for key in ("21600:1", "21600:1", "other"):
+            book.settle(await book.open(opened(body_key=key)), served(usage=Usage(50, 640, 8950, 0)))
+    lost, seen, *_ = rows(path)
+    assert (lost["input"], lost["output"], lost["cache_read"], lost["cache_write"]) == (50, 640, 4000, 4950)
+    assert (seen["input"], seen["output"], seen["cache_read"], seen["cache_write"]) == (50, 800, 0, 9000)
+    assert [(row["end"], row["estimated"], row["flags"]) for row in (lost, seen)] == [("crashed", 1, "told_by_retry")] * 2
+    assert [agent for agent, _ in told] == [AGENT, AGENT]
+    changes = usd(Usage(50, 640, 4000, 4950)) - usd(Usage(6000, 300, 4000)), 0.0
+    assert [usd for _, usd in told] == [pytest.approx(change) for change in changes]
+
+
+@pytest.mark.asyncio
+async def test_what_was_lost_long_ago_is_not_asked_for_again(path: Path) -> None:
+    wall = Wall()
+    async with account(path, wall) as book:
+        await book.open(opened())
+    wall.now += 3700
+    async with account(path, wall) as book:
+        book.settle(await book.open(opened()), served())
+    assert [row["flags"] for row in rows(path)] == ["", ""]
 
 
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from supervisor.gateway.account.writer import Account
-from tests.gateway.account.kit import Wall, opened, served
+from tests.gateway.account.kit import Wall, opened, served, unpriced
 
 async def main():
     book = Account(Path(sys.argv[1]), Wall())
-    book.start()
+    book.start(unpriced)
     async def client(number):
         while True:
             row = await book.open(opened(agent=f"run/agent-{number}", bound_usd=1.0))
@@ -229,7 +297,7 @@ def test_kill_9_loses_no_request_that_was_opened(path: Path) -> None:
     lines += child.communicate()[0].splitlines(keepends=True)
     said = {int(line.split()[1]) for line in lines if line.endswith("\n")}
     book = Account(path, Wall())
-    crashed = book.start()
+    crashed = book.start(unpriced)
     asyncio.run(book.close())
     found = {row["id"]: row for row in rows(path)}
     assert len(said) >= 200 and said <= found.keys(), "what was acknowledged is there"

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.nouns import Usage
+from supervisor.gateway.account.rows import OpenRow
+from supervisor.gateway.account.writer import Account
+from supervisor.gateway.call import key_of
+from supervisor.host import files
 from supervisor.host.paths import Home
 from tests.gateway import kit
+from tests.gateway.account.kit import LANE, unpriced
 from tests.gateway.simulator import Fault, SimSettings, running
 
 pytestmark = pytest.mark.asyncio
@@ -92,3 +100,27 @@ async def test_who_leaves_early_pays_for_the_time(tmp_path: Path, seconds: float
             assert (row["end"], row["estimated"], row["output"]) == ("client gone", 1, output)
             assert row["cost_usd"] >= 25e-6 * output
             sim.release("gate")
+
+
+async def test_the_answer_to_a_retry_gives_back_what_a_killed_gateways_request_was_charged_too_much(tmp_path: Path) -> None:
+    body, made = kit.messages("hello"), Home(tmp_path / "home")
+    files.private_dir(made.root)
+    left = OpenRow(
+        agent="run/a", epoch=1, model="claude-opus-4-8", lane=LANE, upstream="anthropic", account="anthropic", task_class=TaskClass.NORMAL,
+        at=time.time(), queued_ms=0.0, attempt_no=1, bound=Usage(200_000, 1000), expected=Usage(180_000, 1000), bound_usd=1.0,
+        body_key=key_of(body),
+    )  # fmt: skip
+    before = Account(made.gateway_account, time.time)
+    before.start(unpriced)
+    await before.open(left)
+    await before.close()
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url)) as gate:
+        token = gate.crew.agent("run/a", cost_max=0.96)
+        assert (await gate.post("/v1/messages", body, token)).status == 200
+        lost, answered = await kit.settled(gate.home, 2)
+        assert (lost["end"], lost["flags"], lost["input"]) == ("crashed", "told_by_retry", answered["input"])
+        (agent,) = (await gate.status())["agents"]
+        assert agent["cost_usd"] == pytest.approx(lost["cost_usd"] + answered["cost_usd"])
+        assert agent["cost_usd"] < 0.02
+        dear = kit.messages("x" * 150_000)
+        assert (await gate.post("/v1/messages", dear, token)).status == 200, "it can cost $0.75, and $0.93 had been charged"

@@ -63,7 +63,13 @@ async def test_a_refused_key_is_no_affair_of_the_client(tmp_path: Path) -> None:
         answer = await gate.post(COUNT, BODY, gate.crew.agent())
         assert (answer.status, answer.headers["x-should-retry"]) == (503, "false")
         assert "the upstream sim did not serve this: key refused" in answer.json["error"]["message"]
-        assert sim.provider.stats.number() == 2, "no other try would help"
+        assert sim.provider.stats.number() == 3, "once more to be sure; no other try would help"
+
+
+async def test_a_key_that_is_refused_once_is_tried_again(tmp_path: Path) -> None:
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, kit.upstream(home(tmp_path), sim.url)) as gate:
+        sim.faults(Fault(status=401, times=1))
+        assert (await gate.post(COUNT, BODY, gate.crew.agent())).status == 200
 
 
 async def test_the_clients_own_mistake_is_passed_on(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import psutil
 import pytest
 
+from supervisor.core.gateway.settings import Limits
 from supervisor.gateway import pages, records
 from supervisor.host.paths import Home
 from tests.gateway import kit
@@ -54,6 +56,7 @@ def test_killed_amid_twenty_streams_it_comes_back_where_it_was(gate: kit.Gateway
             sim.faults(then="silence", after=3)
             streams = [asyncio.create_task(client.post("/v1/messages", kit.messages(max_tokens=50), token)) for token in tokens]
             await kit.until(lambda: sim.stats()["streams"] == 20, "all streams to run")
+            await kit.until(lambda: all(row["seen_input"] for row in kit.rows(gate.home)), "what is seen to be written down", 60.0)
             gate.kill()
             return await asyncio.gather(*streams, return_exceptions=True)
 
@@ -69,9 +72,61 @@ def test_killed_amid_twenty_streams_it_comes_back_where_it_was(gate: kit.Gateway
     assert gate.port == port
     found = kit.rows(gate.home)
     assert {(row["end"], row["estimated"]) for row in found} == {("crashed", 1)}
-    assert all(row["output"] == 50 and row["input"] == row["bound_input"] > 0 for row in found), "charged at their bound"
+    said = sim.tally().used["input"] / 20
+    assert {(row["input"], row["output"], row["bound_output"]) for row in found} == {(said, 50, 50)}, "the input is what the provider said"
     assert ask(gate, tokens[7]).status == 200, "the tokens are those of before"
     print(f"ready again after {took:.2f} s")
+
+
+CREW_PRICES = '[prices."claude-opus-4-8"]\ninput = 5.0\noutput = 25.0\n'
+TURNS = 12
+
+
+def test_killed_twice_under_four_agents_with_a_cost_cap_they_finish_and_pay_what_the_provider_counted(tmp_path: Path) -> None:  # T10
+    """Each turn costs about $0.016, and can cost $0.24 by its size and `max_tokens`: charged so, the open ones would use up the caps."""
+    wide = Limits(rpm=100_000, itpm=50e6, otpm=5e6)
+    with Simulator(limits=wide, latency_s=0.05, tokens_per_s=300) as sim:
+        settings = CREW_PRICES + kit.upstream(Home(tmp_path / "home"), sim.url)
+        with kit.gateway_process(tmp_path, settings) as gate:
+            gate.start()
+            tokens = [gate.crew.agent(f"run/{number}", cost_max=0.55) for number in range(4)]
+            finished = asyncio.run(_killed_twice(gate, sim, tokens))
+            assert finished == [[200] * TURNS] * 4
+            gate.stop()
+            rows = kit.rows(gate.home)
+            used = sim.tally().used
+    crashed = [row for row in rows if row["end"] == "crashed"]
+    charged, own = sum(row["cost_usd"] for row in rows), (5 * used["input"] + 25 * used["output"]) / 1e6
+    print(f"{len(crashed)} open at the kills, charged ${charged:.3f}, by the provider's own count ${own:.3f}")
+    assert len(crashed) >= 4
+    assert {row["estimated"] for row in crashed} == {1} and all(row["bound_usd"] > 10 * row["cost_usd"] for row in crashed)
+    assert all(row["flags"] == "told_by_retry" for row in crashed), "each was sent again and answered"
+    assert charged == pytest.approx(own, rel=0.2)
+
+
+async def _killed_twice(gate: kit.GatewayProcess, sim: Simulator, tokens: list[str]) -> list[list[int]]:
+    done: list[list[int]] = [[] for _ in tokens]
+    port = gate.port
+
+    async def agent(number: int) -> None:
+        async with kit.client(port) as client:
+            for turn in range(TURNS):
+                body = kit.messages(f"agent {number}, turn {turn}: " + "some words of a prompt " * 350, max_tokens=8000)
+                while True:  # as clients do, with the same body
+                    with contextlib.suppress(aiohttp.ClientError, OSError):
+                        answer = await client.post("/v1/messages", body, tokens[number])
+                        if not answer.cut and answer.status != 503:
+                            break
+                    await asyncio.sleep(0.05)
+                done[number].append(answer.status)
+
+    agents = [asyncio.create_task(agent(number)) for number in range(len(tokens))]
+    for served in (12, 28):
+        await kit.until(lambda: sum(map(len, done)) >= served and sim.stats()["streams"] >= 3, f"{served} turns")  # noqa: B023
+        gate.kill()
+        await asyncio.to_thread(gate.start)
+    await asyncio.gather(*agents)
+    return done
 
 
 def test_its_key_is_nowhere_but_in_itself(gate: kit.GatewayProcess, sim: Simulator) -> None:  # invariant 9
@@ -79,7 +134,7 @@ def test_its_key_is_nowhere_but_in_itself(gate: kit.GatewayProcess, sim: Simulat
     gate.start(env={"ANTHROPIC_API_KEY": canary, "HTTPS_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"})
     token = gate.crew.agent()
     assert ask(gate, token).status == 200, "and the proxy was not used"
-    sim.faults(status=401, message=f"the key {kit.KEY} is revoked", times=1)
+    sim.faults(status=401, message=f"the key {kit.KEY} is revoked", times=2)
     assert ask(gate, token).status == 503
     shown = pages.fetch(gate.home, pages.STATUS) + pages.fetch(gate.home, pages.METRICS)
     process = Path(f"/proc/{gate.pid}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 from pathlib import Path
 
@@ -48,11 +49,14 @@ async def test_nothing_is_left_over(tmp_path: Path, number: int) -> None:
         sim.faults(Fault(then="cut", after=3, probability=0.05), Fault(status=529, probability=0.05))
         tokens = [gate.crew.agent(f"run/{agent}") for agent in range(10)]
         left = list(range(number))
+        sent: dict[str, str] = {}
         ends: list[str] = []
 
         async def client() -> None:
             while left:
-                body = kit.messages(f"{left.pop()} " + "x" * rng.randrange(1, 20_000))
+                session = str(left.pop())
+                body = kit.messages("x" * rng.randrange(1, 20_000), prompt_cache_key=session)
+                sent[session] = hashlib.sha256(body).hexdigest()
                 try:
                     ends.append(await one(gate, rng.choice(tokens), body, rng))
                 except aiohttp.ClientError as error:
@@ -72,7 +76,7 @@ async def test_nothing_is_left_over(tmp_path: Path, number: int) -> None:
         served = [row for row in rows if row["end"] == "served"]
         assert len(served) >= ends.count("200") > 0
         for row in served:
-            usage = said[row["body_sha256"]]
+            usage = said[sent[row["session"]]]
             assert usage is not None
             assert (row["input"], row["output"], row["estimated"]) == (usage.input, usage.output, 0)
         assert {row["end"] for row in rows} - {"never sent"} == {"served", "cut", "refused", "client gone"}, "each kind was met"

@@ -66,6 +66,33 @@ async def test_a_request_is_held_until_its_turn_and_served(tmp_path: Path) -> No
         assert [row["queued_ms"] for row in rows] == [0.0, 1500.0]
 
 
+async def test_a_cap_below_max_tokens_is_used_in_one_minute(tmp_path: Path) -> None:  # T04
+    """Time stands still: all that is served is in the same minute."""
+    clock = kit.StandingClock()
+    async with throttled(tmp_path, clock, more="learn = false") as (gate, sim):
+        token = gate.crew.agent(tpm_max=10_000)
+        streams = [asyncio.create_task(_turns(gate, token)) for _ in range(3)]
+        await queued(gate, 3)
+        used = _used(sim)
+        print(f"used {used} of 10,000")
+        assert 9_000 <= used <= 11_500, "the last three answers may be longer than expected"
+        await move(gate, clock, 62.0)
+        await kit.until(lambda: _used(sim) > 18_000, "the next minute to be used")
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+
+async def _turns(gate: kit.Gate, token: str) -> None:
+    while True:
+        answer = await gate.post("/v1/messages", kit.messages(max_tokens=128_000), token)
+        assert answer.status == 200
+
+
+def _used(sim: Running) -> int:
+    return sum(sum(tally.used.values()) for tally in sim.provider.stats.tallies.values())
+
+
 async def test_the_supervisors_page_reads_the_account_at_most_every_fifteen_seconds(tmp_path: Path) -> None:
     clock = kit.StandingClock()
 
