@@ -176,6 +176,7 @@ class Upstreams:
         connection = await self._connected(name, url)
         try:
             head, body = await self._asked(connection, outgoing, url)
+            return Reply(connection, head, body, self._timeouts, outgoing.key, self._pause)
         except BaseException as error:
             connection.close()
             if isinstance(error, aiohttp.SocketTimeoutError):
@@ -183,7 +184,6 @@ class Upstreams:
             if isinstance(error, aiohttp.ClientError | HttpProcessingError | OSError):
                 raise Unreachable(_words(error)) from None
             raise
-        return Reply(connection, head, body, self._timeouts, outgoing.key, self._pause)
 
     async def close(self) -> None:
         """Close every connection."""
