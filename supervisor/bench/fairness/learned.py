@@ -3,8 +3,8 @@
 The provider keeps a bucket each for requests, input and output. A request is taken when a request, its input (or a full bucket, when it is
 larger than that) and one token of output are there; its input is charged at once, its output at its end or while it is produced. Its head
 comes `head_s` later, with the levels of the moment of the charge: tokens rounded to thousands, the time of the full refill in whole
-seconds, as Anthropic says them. A refusal is as late. Somebody else may take a part of every limit, in bites at random moments; all of them
-are served. A limit may change while the crew works. Nothing here is told to the gateway but by those heads.
+seconds, as Anthropic says them. A refusal is as late. Somebody else may take a part of every limit, at random moments; all of that
+is served. A limit may change while the crew works. Nothing here is told to the gateway but by those heads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ WARM_S = 60.0
 """Utilisation is of the time after this."""
 PIECE_S = 1.0
 """Output that is charged while it is produced is charged so often."""
-BITE_S = 1.0
+TAKEN_EVERY_S = 1.0
 """The other one takes something this often, in the mean."""
 STEP_S = 0.25
 MINUTE_S = 60.0
@@ -149,7 +149,7 @@ class Provider:
         self._until = until_s
         if case.other:
             share = case.other.share
-            timeline.at(case.other.start_s, lambda: self._bite(share))
+            timeline.at(case.other.start_s, lambda: self._others_take(share))
         if case.factor != 1.0:
             timeline.at(until_s / 3, lambda: self._change(case.factor))
 
@@ -215,11 +215,11 @@ class Provider:
         if name == self.case.binding:
             (self.ours if ours else self.others).append((self._timeline.now, amount))
 
-    def _bite(self, share: float) -> None:
-        part = share * BITE_S / 60 * self._draw.uniform(0.5, 1.5)
+    def _others_take(self, share: float) -> None:
+        part = share * TAKEN_EVERY_S / 60 * self._draw.uniform(0.5, 1.5)
         for name, limit in self.limits.items():
             self._charge(name, part * limit, ours=False)
-        self._timeline.after(self._draw.expovariate(1 / BITE_S), lambda: self._bite(share))
+        self._timeline.after(self._draw.expovariate(1 / TAKEN_EVERY_S), lambda: self._others_take(share))
 
     def _change(self, factor: float) -> None:
         now = self._timeline.now
@@ -329,9 +329,23 @@ def run(case: Case, seed: int, until_s: float = RUN_S) -> Learned:
     return Learned(len(provider.refusals), taken / free, judge.phantom(), judge.stall_s)
 
 
-def measure(seeds: Sequence[int], until_s: float = RUN_S, cases: Mapping[str, Case] = CASES) -> dict[str, dict[str, Any]]:
+def measure(
+    seeds: Sequence[int], until_s: float = RUN_S, say: Callable[[str], None] = lambda _: None, cases: Mapping[str, Case] = CASES
+) -> dict[str, dict[str, Any]]:
     """{case: the worst figure of all seeds, and which aims that misses}."""
-    return {name: _worst(case, [run(case, seed, until_s) for seed in seeds]) for name, case in cases.items()}
+    found = {}
+    for name, case in cases.items():
+        say(f"learned limits: {name}")
+        found[name] = _worst(case, [run(case, seed, until_s) for seed in seeds])
+    return found
+
+
+def table(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The figures for people, a line each."""
+    names = [field.name for field in fields(Learned)]
+    yield f"{'':32}" + "".join(f"{name:>26}" for name in names) + "  missed"
+    for name, figures in found.items():
+        yield f"{name:32}" + "".join(f"{figures[key]:>26,}" for key in names) + "  " + ", ".join(figures["missed"])
 
 
 def _worst(case: Case, found: Sequence[Learned]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 In each period at most twice as many as the most that were in flight in the period before. From idle:
 
              at once   a period
-    easy     16        10 s       never refused so far: fifty agents that start together are all served within 20 s
+    easy     16        7 s        never refused so far: fifty agents that start together are all sent within 14 s
     careful  2         30 s       for an hour after a 429; 1 h is a guess, the doubling in 30 s is the field notes' 6.3
 
 Sixteen at once are less than a minute's worth of any crew's usual prompts, and what the bucket holds is the stricter rule for most.
@@ -11,7 +11,7 @@ Sixteen at once are less than a minute's worth of any crew's usual prompts, and 
 
 from __future__ import annotations
 
-EASY = (16, 10.0)
+EASY = (16, 7.0)
 CAREFUL = (2, 30.0)
 CAREFUL_FOR_S = 3600.0
 AFTER_TROUBLE = 2

@@ -175,7 +175,7 @@ class UpstreamBucket:
         half = rounding / 2
         then = mark[0] - self._corrected
         self._learn_written(remaining, mark)
-        written = self._written(mark)
+        written = self.counted(mark[2])
         if (missing := then - written - remaining - half) > 0:
             self.lower(level - missing, now)
         _, highest = self._between(sent_at, now)
@@ -212,6 +212,10 @@ class UpstreamBucket:
             self._bucket.take(missing, now)
             self._corrected += missing
             self.unused += missing
+
+    def counted(self, written: float) -> float:
+        """How much the provider has counted of output that is written and not complete."""
+        return written * min(1.0, max(0.0, self._products / self._squares))
 
     def outside(self, now: float) -> float:
         """What others take, a second: what was missing in the last minute."""
@@ -271,10 +275,6 @@ class UpstreamBucket:
             self._products = KEEP * self._products + odd * written
             self._squares = KEEP * self._squares + written * written
         self._last = remaining, mark
-
-    def _written(self, mark: Mark) -> float:
-        """What the provider had counted of output that was not complete then."""
-        return mark[2] * min(1.0, max(0.0, self._products / self._squares))
 
     def _raise(self, more: float, now: float) -> None:
         self._bucket.take(-more, now)

@@ -57,7 +57,7 @@ def test_a_bucket_without_a_rate_is_never_waited_for_and_more_than_it_holds_wait
     assert (slow.wait_s(6.0, 0.0), slow.wait_s(99.0, 0.0), slow.wait_s(5.0, 0.0)) == (1.0, 5.0, 0.0)
 
 
-def test_the_ramp_doubles_in_10_s_at_first_and_in_30_s_for_an_hour_after_a_refusal() -> None:
+def test_the_ramp_doubles_in_7_s_at_first_and_in_30_s_for_an_hour_after_a_refusal() -> None:
     def climb(ramp: Ramp, now: float) -> list[int]:
         """How many are in flight after each second, when all that may go do."""
         flying, found = 0, []
@@ -69,11 +69,11 @@ def test_the_ramp_doubles_in_10_s_at_first_and_in_30_s_for_an_hour_after_a_refus
         return [found[0], found[10], found[20], found[30], found[60]]
 
     ramp = Ramp(0.0)
-    assert climb(ramp, 0.0) == [16, 32, 64, 128, 1024]
+    assert climb(ramp, 0.0) == [16, 32, 64, 256, 4096]
     ramp.restart(100.0, careful=True)
     assert climb(ramp, 100.0) == [2, 2, 2, 4, 8]
     assert climb(ramp, 2000.0) == [2, 2, 2, 4, 8], "idle: from its bottom again"
-    assert climb(ramp, 5000.0) == [16, 32, 64, 128, 1024]
+    assert climb(ramp, 5000.0) == [16, 32, 64, 256, 4096]
 
 
 def test_a_ramp_that_is_not_used_does_not_rise() -> None:

@@ -1,0 +1,146 @@
+"""Limits that nobody configured, in virtual time: the battery's T02 and T03, and whether the judge would see what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from supervisor.bench.fairness import learned
+from supervisor.bench.fairness.crowd import Crowd
+from supervisor.bench.fairness.learned import AIMS, CASES, Case, Judge, Learned, Other, Provider
+from supervisor.bench.fairness.ours import Gateway
+from supervisor.bench.fairness.world import Timeline, Turn, World
+from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.pool import Pool
+from supervisor.core.gateway.upstream_bucket import UpstreamBucket
+
+T02 = ("narrow", "wide", "requests_late", "requests_50_agents", "input_2_agents", "input_50_agents", "output_late")
+T03 = ("small_bucket_late", "outside_40", "outside_40_later_small_bucket", "outside_40_later_late", "limit_halved", "limit_doubled")
+YESTERDAY = ("remembered_4_times", "remembered_a_quarter")
+SEED = 1
+
+
+@pytest.mark.parametrize("name", [*T02, *T03, *YESTERDAY])
+def test_t02_t03_what_nobody_configured_is_learned_used_and_nobody_elses(name: str) -> None:
+    case = CASES[name]
+    found = learned.run(case, SEED)
+    assert [aim.figure for aim in AIMS if aim.of(case) and not aim.met(getattr(found, aim.figure))] == [], f"seed {SEED}: {found}"
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    assert learned.run(CASES["outside_40_later"], 7, 200.0) == learned.run(CASES["outside_40_later"], 7, 200.0)
+
+
+def test_who_sends_blind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pool, "_may_prove", lambda *_: True)
+    assert learned.run(CASES["narrow"], SEED, 120.0).upstream_429 > 5
+
+
+def test_outside_use_that_is_not_there_is_seen_by_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UpstreamBucket, "outside", lambda *_: 100.0)
+    assert learned.run(CASES["input"], SEED, 120.0).phantom_outside_per_min == pytest.approx(6_000 / 80_000)
+
+
+def test_a_gateway_that_stands_still_is_seen_by_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = Pool.fits
+    monkeypatch.setattr(Pool, "fits", lambda pool, ticket, share, now: not 60 <= now < 90 and fits(pool, ticket, share, now))
+    found = learned.run(CASES["input"], SEED, 180.0)
+    assert 15 < found.stalls_s < 30
+
+
+# The provider --------------------------------------------------------------------------------------------------------------------
+
+
+class Listens(Gateway):
+    """A door that only hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def responded(self, turn: Turn, headers: object) -> None:  # noqa: ARG002 - a door's signature
+        self.heard.append("head")
+
+    def refused(self, turn: Turn, retry_after: int, headers: object) -> None:  # noqa: ARG002 - a door's signature
+        self.heard.append(f"429 {retry_after}")
+
+    def began(self, turn: Turn, headers: object) -> None:  # noqa: ARG002 - a door's signature
+        self.heard.append("began")
+
+    def ended(self, turn: Turn) -> None:  # noqa: ARG002 - a door's signature
+        self.heard.append("ended")
+
+
+def turn(tokens_in: int, tokens_out: int = 120, number: int = 0) -> Turn:
+    return Turn("a", TaskClass.NORMAL, number, tokens_in, tokens_out, tokens_in * 3, first_byte_s=1.0, born=0.0)
+
+
+@pytest.fixture
+def provide() -> Callable[[Case], tuple[Timeline, Provider, Listens]]:
+    def make(case: Case) -> tuple[Timeline, Provider, Listens]:
+        timeline = Timeline()
+        return timeline, Provider(timeline, case, SEED, 600.0), Listens()
+
+    return make
+
+
+SMALL = Case({"requests": 60.0, "input": 6_000.0, "output": 600.0}, "input", burst_s=10.0)
+
+
+def test_the_provider_takes_what_fits_and_says_what_is_left_late(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
+    timeline, provider, door = provide(replace(SMALL, head_s=2.0))
+    provider.receive(turn(900), door)
+    provider.receive(turn(200, number=1), door)
+    assert len(provider.refusals) == 1
+    timeline.run(2.0)
+    assert door.heard == []
+    timeline.run(30.0)
+    assert door.heard == ["head", "429 1", "began", "ended"]
+    assert provider.buckets["output"].level(timeline.now) == pytest.approx(100 - 120 + 10 * 0.05), "in debt, at the end of the answer"
+
+
+def test_output_is_charged_while_it_is_produced_or_at_its_end(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
+    left = {}
+    for produced in (False, True):
+        timeline, provider, door = provide(replace(SMALL, produced=produced))
+        provider.receive(turn(100), door)
+        timeline.run(2.5)
+        left[produced] = provider.unwritten
+        timeline.run(30.0)
+        assert provider.unwritten == pytest.approx(0)
+    assert left == {False: 120, True: 60}
+
+
+def test_others_take_their_share_of_every_limit(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
+    timeline, provider, _ = provide(replace(SMALL, other=Other(0.4, 100.0)))
+    timeline.run(600.0)
+    assert provider.others[0][0] == 100.0
+    assert sum(amount for _, amount in provider.others) == pytest.approx(0.4 * 6_000 * 500 / 60, rel=0.15)
+
+
+def test_a_limit_that_changes_is_said_and_kept(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
+    timeline, provider, _ = provide(replace(SMALL, factor=0.5))
+    timeline.run(201.0)
+    assert (provider.limits["input"], provider.buckets["input"].cap) == (3_000.0, 500.0)
+    assert provider.given(100.0, 300.0) == 100 * 100 + 100 * 50
+
+
+def test_the_judge_counts_only_time_in_which_the_provider_had_room(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
+    timeline, provider, _ = provide(SMALL)
+    assert provider.has_room([turn(900)])
+    provider.buckets["input"].spend(100.0, 0.0)
+    assert not provider.has_room([turn(880)]), "no part of the capacity to spare"
+    provider.unwritten = 90.0
+    provider.buckets["output"].spend(5.0, 0.0)
+    assert not provider.has_room([turn(100)]), "what is under way has first claim"
+    door = Gateway(World(timeline, provider, Crowd(timeline, (), SEED, 0.0)))
+    judge = Judge(timeline, provider, door)
+    timeline.run(60.0)
+    assert (judge.stall_s, judge.phantom()) == (0.0, 0.0), "nobody waits, nothing is claimed"
+
+
+def test_each_aim_can_be_missed() -> None:
+    good = Learned(0, 0.99, 0.0, 1.0)
+    bad = Learned(2, 0.94, 0.03, 5.5)
+    assert all(aim.met(getattr(good, aim.figure)) and not aim.met(getattr(bad, aim.figure)) for aim in AIMS)
