@@ -90,7 +90,7 @@ class Dimension:
         if not self.told:
             return True
         upstream = self.upstream
-        wanted = self._wanted(need, owed, now) + max(share * upstream.capacity, self._reserve(owed, now))
+        wanted = self._wanted(need, owed, now) + max(share * upstream.capacity, self._reserve(owed, now, now))
         return upstream.level(now) + SLACK >= (wanted if wanted < upstream.capacity or self._in_flight(owed) else upstream.capacity)
 
     def fits_at(self, need: float, share: float, owed: Owed, now: float) -> float:
@@ -100,7 +100,7 @@ class Dimension:
             wait = self.bucket.wait_s(need + share * self.bucket.capacity, now)
         if self.told:
             upstream = self.upstream
-            wanted = self._wanted(need, owed, now) + max(share * upstream.capacity, self._reserve(owed, NEVER))
+            wanted = self._wanted(need, owed, now) + max(share * upstream.capacity, self._reserve(owed, NEVER, now))
             if wanted > upstream.capacity and self._in_flight(owed):
                 return NEVER
             lacking = min(wanted, upstream.capacity) - upstream.level(now)
@@ -117,16 +117,16 @@ class Dimension:
         level = self.bucket.advance(now) if self._paced else NEVER
         if not self.told:
             return level
-        return min(level, self.upstream.level(now) - self._wanted(0.0, owed, now) - self._reserve(owed, now))
+        return min(level, self.upstream.level(now) - self._wanted(0.0, owed, now) - self._reserve(owed, now, now))
 
-    def _reserve(self, owed: Owed, now: float) -> float:
-        """What is left alone of the provider's level."""
+    def _reserve(self, owed: Owed, until: float, now: float) -> float:
+        """What is left alone of the provider's level, when nothing is heard until then."""
         upstream = self.upstream
-        rate, others = upstream.rate, upstream.outside(min(now, upstream.heard_at + SILENT_S))
-        stale_s = min(now - upstream.heard_at, owed.late_s + SILENT_S)
-        unknown = min(max(UNKNOWN_SHARE * rate, others) * stale_s, UNKNOWN_SHARE * upstream.capacity)
-        known = min(others * self._horizon_s, RESERVE_MOST * upstream.capacity)
-        return min(self._rounding, ROUNDING_MOST * upstream.capacity) + unknown + known
+        rate, capacity, others = upstream.rate, upstream.capacity, upstream.outside(now)
+        stale_s = min(until - upstream.heard_at, owed.late_s + SILENT_S)
+        unknown = min(max(UNKNOWN_SHARE * rate, others) * stale_s, UNKNOWN_SHARE * capacity)
+        known = min(others * self._horizon_s, RESERVE_MOST * capacity)
+        return min(self._rounding, ROUNDING_MOST * capacity) + unknown + known
 
     def _wanted(self, need: float, owed: Owed, now: float) -> float:
         """What the provider will count for `need`, and still counts for output that is under way. Output is counted when it is written, so
@@ -148,12 +148,14 @@ class Dimension:
     def send(self, reserved: float, counted: float, written: float, now: float) -> Mark:
         """Reserve, and count what the provider counts at once. `written`: output of others that is not complete. Gives the mark of this
         moment, for `heard`."""
-        self.bucket.take(reserved, now)
+        if self._paced:
+            self.bucket.take(reserved, now)
         return self.upstream.send(counted, written if self.index >= OUTPUT else 0.0, now)
 
     def settle(self, reserved: float, late: float, counted: float, now: float) -> None:
         """So much more (or less) than `send` took is reserved; the provider counted `late` more when it was sent, and `counted` now."""
-        self.bucket.take(reserved, now)
+        if self._paced:
+            self.bucket.take(reserved, now)
         self.upstream.correct(late, now)
         self.upstream.charge(counted, now)
 
@@ -210,6 +212,11 @@ class Dimension:
     def outside(self, now: float) -> float:
         """What others take, a second."""
         return self.upstream.outside(now)
+
+    def debt_s(self, now: float) -> float:
+        """Seconds until a request that was larger than what was there is paid; 0 when none was."""
+        level, rate = (self.bucket.advance(now), self.bucket.rate) if self._paced else (self.upstream.level(now), self.upstream.rate)
+        return max(0.0, -level / max(rate, SLACK))
 
     def forecast(self, now: float) -> float:
         """What the provider will have left when others go on for the horizon, or take `RESERVE_MOST` of the capacity if that is less."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from supervisor.core.gateway.bucket import NEVER, SLACK
+from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension, Owed
 from supervisor.core.gateway.events import Refused
 from supervisor.core.gateway.in_flight import InFlight
@@ -179,8 +179,7 @@ class Pool:
         for dimension in self.dimensions:
             index = dimension.index
             marks[index] = dimension.send(amounts[index], counted[index], written, now)
-            if dimension.bucket.level < 0:
-                self.debt_until = max(self.debt_until, now - dimension.bucket.level / max(dimension.bucket.rate, SLACK))
+            self.debt_until = max(self.debt_until, now + dimension.debt_s(now))
         self.ramp.sent(len(self._under_way))
         ticket.probe = not self.trouble.calm
         if ticket.probe:

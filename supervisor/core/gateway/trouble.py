@@ -298,7 +298,7 @@ class Trouble:
             numbers[f"failed_of_{WINDOW}"] = float(self._outcomes.failed)
         for dimension in self._pool.dimensions:
             name = NAMES[dimension.index]
-            numbers[f"{name}_level"] = dimension.bucket.advance(now)
+            numbers[f"{name}_level"] = dimension.available(self._pool.owed(now), now)
             numbers[f"{name}_upstream"] = dimension.upstream.level(now)
             numbers[f"{name}_unsettled"] = self._pool.unsettled(dimension.index)
             numbers[f"{name}_outside_per_minute"] = dimension.outside(now) * 60

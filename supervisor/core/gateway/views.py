@@ -77,7 +77,7 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
             since[name] = min(ticket.arrived_at, since.get(name, now))
     active = {budget.agent.name for budget in budgets if budget.in_flight or budget.queued or now - budget.seen_at <= ACTIVE_S}
     weights = sum(budget.agent.weight for budget in budgets if budget.agent.name in active)
-    tokens = _tokens_per_minute(network)
+    tokens = _tokens_per_minute(network, now)
     return tuple(
         AgentView(
             name=budget.agent.name,
@@ -95,9 +95,9 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
     )
 
 
-def _tokens_per_minute(network: Network) -> float:
+def _tokens_per_minute(network: Network, now: float) -> float:
     """All that the limits of tokens allow: where there is more than one in a pool, the largest, which prompts are counted by."""
     return sum(
-        max((dimension.bucket.rate * 60 for dimension in pool.dimensions if dimension.index != REQUESTS), default=0.0)
+        max((60 * (one.bucket.rate - one.outside(now)) for one in pool.dimensions if one.index != REQUESTS), default=0.0)
         for pool in network.pools()
     )
