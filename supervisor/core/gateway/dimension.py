@@ -20,7 +20,7 @@ from supervisor.core.gateway.upstream_bucket import Mark, UpstreamBucket
 
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)
 NAMES: Final = ("requests", "input", "output", "tokens")
-UNKNOWN_SHARE = 0.5
+UNKNOWN_SHARE = 0.6
 """Of a limit others may begin to use up to so much before we hear of it."""
 SILENT_S = 6.0
 """When no request was sent for so long, the next one is the only one at stake: what is not counted on grows no further."""

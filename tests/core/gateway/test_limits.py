@@ -410,7 +410,7 @@ def test_while_others_use_the_limit_what_they_take_until_the_next_answer_is_left
     dimension = Dimension(INPUT, 60_000, 60.0, 10.0, 0.0)
     dimension.begin(Level(60_000, 30_000, 30.0), (1, 0.0), (0.0, 0.0), 0.0, 0.0)
     assert dimension.fits(30_000, 0.0, NOTHING_OWED, 0.0)
-    assert not dimension.fits(32_500, 0.0, NOTHING_OWED, 4.0), "half of the refill since then may be gone"
+    assert not dimension.fits(31_700, 0.0, NOTHING_OWED, 4.0), "three fifths of the refill since then may be gone"
     assert dimension.fits(31_500, 0.0, NOTHING_OWED, 4.0)
     ready = dimension.fits_at(40_000, 0.0, NOTHING_OWED, 4.0)
     assert dimension.fits(40_000, 0.0, NOTHING_OWED, ready)
