@@ -23,6 +23,7 @@ from pathlib import Path
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.core.records import attempt_name, branch_name, rescue_ref
 from supervisor.host import placement
+from supervisor.host.foreign import folder
 from worktrees import backends, branching, registration, templates
 from worktrees.backends import trees
 from worktrees.backends.base import Backend
@@ -320,7 +321,11 @@ def _detach_older(repo: Repository, task: str, epoch: int, root: Path, tip: str,
         )
     env = Environment(repo, task, older, holder, admin, branch_name(task), tip)
     check_admin(env)
-    repo.git.run(env.place, "update-ref", "--no-deref", "-m", f"nightcrew: attempt {epoch} goes on", "HEAD", tip)
+    if registration.is_unusual(repo):
+        repo.git.run(env.place, "update-ref", "--no-deref", "-m", f"nightcrew: attempt {epoch} goes on", "HEAD", tip)
+        return
+    with wrap_os_errors(admin), folder(admin) as here:  # an agent wrote there: git would open what lies in place of HEAD and of its log
+        here.replace("HEAD", f"{tip}\n".encode())
 
 
 def _refuse_inside(repo: Repository, path: Path) -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
-from worktrees import registration
+from worktrees import refs, registration
 from worktrees.backends.layers import beside
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, is_locked, open_env, take_away
@@ -231,7 +231,9 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
-    git, store = env.repo.git, env.repo.store
-    answer = git.run(store, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
+    refs.clear(env.repo, env.branch_ref)
+    answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
     if answer == f"{tip} ":
-        git.run(store, "update-ref", "-d", env.branch_ref, tip)
+        refs.move(env.repo, env.branch_ref, "", tip, "")
+    elif not answer:
+        refs.forget_asides(env.repo, env.branch_ref)

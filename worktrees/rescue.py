@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, ToolFailed
+from worktrees import refs
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, shown
 from worktrees.git import BULK_S, Git, Place, open_plain, wrap_os_errors
@@ -82,7 +83,8 @@ def snapshot(env: Environment, message: str) -> Secured:
 
 
 def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
-    notes: list[str] = []
+    with wrap_os_errors(env.repo.common_dir):
+        notes = refs.clear(env.repo, env.branch_ref)
     with wrap_os_errors(env.repo.git.scratch()), tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew.") as scratch:
         tip, rescue = _refs(env)
         scene = _look(env, Path(scratch), tip or env.base, notes)
@@ -130,7 +132,7 @@ def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str])
         new = strays[0] if strays else stand
     if left.rescue is not None and not _contains(git, env, new, left.rescue):
         new = commit.make(commit.tree_of(new), [new, left.rescue])
-    git.run(env.repo.store, "update-ref", "-m", "nightcrew: rescue", env.rescue_ref, new, left.rescue or "")
+    refs.move(env.repo, env.rescue_ref, new, left.rescue or "", "nightcrew: rescue")
     return new
 
 
@@ -246,7 +248,7 @@ def _refs(env: Environment) -> tuple[str | None, str | None]:
 
 def _advance(env: Environment, scene: _Scene, old: str, new: str) -> str:
     """Move the work branch to `new`, then the worktree's index, so that `git status` there is clean."""
-    env.repo.git.run(env.repo.store, "update-ref", "-m", "nightcrew: leftover work", env.branch_ref, new, old)
+    refs.move(env.repo, env.branch_ref, new, old, "nightcrew: leftover work")
     scene.index.replace(env.admin_dir / "index")
     return new
 

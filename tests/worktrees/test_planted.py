@@ -1,0 +1,145 @@
+"""What an agent can leave where only its own work should lie: links, pipes, refs that name other refs (T01).
+
+Each thing is planted, and then the attempt lives on as any other: its work is secured, its task is tried again, both worktrees are removed.
+Nothing of the person's may change, nothing may wait for a pipe that nobody writes to, and the next task of the repository runs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.worktrees.conftest import World
+from worktrees.environments import Environment, create, release
+from worktrees.removal import remove
+from worktrees.rescue import Secured, secure
+
+pytestmark = pytest.mark.timeout(60)  # a git that waits for a pipe does so for ever
+
+Alive = Callable[[Path], Sequence[int]]
+SECRET = "a key of the person's\n"
+
+
+class Home:
+    """A person's repository with work on two branches, a file of theirs, and an attempt in which an agent made a commit."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.repo = world.repo()
+        world.sh(self.repo.root, "branch", "other")
+        world.commit(self.repo.root, "mine.txt")
+        self.secret = world.tmp / "authorized_keys"
+        self.secret.write_text(SECRET)
+        self.env = world.env(self.repo)
+        world.commit(self.env.path, "done.txt")
+        self.before = self.theirs()
+
+    @property
+    def ref(self) -> Path:
+        return self.repo.common_dir / self.env.branch_ref
+
+    @property
+    def log(self) -> Path:
+        return self.repo.common_dir / "logs" / self.env.branch_ref
+
+    def theirs(self) -> tuple[str, ...]:
+        """All that no agent and no verb of ours may change here."""
+        common = self.repo.common_dir
+        refs = (common / "refs/heads" / name for name in ("main", "other"))
+        return (
+            self.secret.read_text(),
+            *(file.read_text() for file in (*refs, common / "config", common / "HEAD", common / "logs/refs/heads/main")),
+            *sorted(path.name for path in self.world.tmp.iterdir()),
+        )
+
+    def unharmed(self) -> bool:
+        """Whether all is as it was, and the person's own git answers."""
+        for argv in (["branch"], ["status"], ["worktree", "list"], ["log", "--oneline", "--all"]):
+            subprocess.run(["git", *argv], cwd=self.repo.root, check=True, capture_output=True, timeout=20)
+        return self.theirs() == self.before
+
+    def secure(self, env: Environment) -> Secured:
+        return secure(env, "leftover work", always=True)
+
+    def retry(self, epoch: int) -> Environment:
+        return create(self.repo, self.env.task, epoch, self.env.base, self.world.root)
+
+
+@pytest.fixture
+def home(world: World) -> Home:
+    return Home(world)
+
+
+def link(home: Home, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(home.secret)
+
+
+def dangling(home: Home, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(home.world.tmp / "made")
+
+
+def hard(home: Home, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.hardlink_to(home.secret)
+
+
+def pipe(home: Home, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+KINDS = [link, dangling, hard, pipe]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draft_of_the_branch_is_nobody_elses_file(home: Home, nobody_alive: Alive, kind: Callable[[Home, Path], None]) -> None:
+    kind(home, home.ref.with_name(".work.new"))
+    live_on(home, nobody_alive)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("deleted", [False, True], ids=["with its branch", "branch deleted"])
+def test_nothing_is_appended_to_what_lies_in_place_of_the_log(
+    home: Home, nobody_alive: Alive, kind: Callable[[Home, Path], None], deleted: bool
+) -> None:
+    if deleted:
+        home.ref.unlink()
+    kind(home, home.log)
+    live_on(home, nobody_alive)
+
+
+@pytest.mark.parametrize("other", ["main", "other"])
+@pytest.mark.parametrize("as_link", [False, True], ids=["text", "link"])
+def test_a_branch_that_names_another_one_moves_and_deletes_only_itself(home: Home, nobody_alive: Alive, other: str, as_link: bool) -> None:
+    home.ref.unlink()
+    if as_link:
+        home.ref.symlink_to(f"refs/heads/{other}")
+    else:
+        home.ref.write_text(f"ref: refs/heads/{other}\n")
+    live_on(home, nobody_alive)
+
+
+def live_on(home: Home, nobody_alive: Alive) -> None:
+    """Secure, try again, secure, remove; then another task."""
+    (home.env.path / "left.txt").write_text("left\n")
+    done = home.secure(home.env)
+    assert done.rescue is not None and home.world.blobs(home.repo, done.rescue)["left.txt"] == "left"
+    assert home.unharmed()
+    release(home.env)
+    again = home.retry(2)
+    (again.path / "more.txt").write_text("more\n")
+    second = home.secure(again)
+    assert home.world.blobs(home.repo, second.tip)["more.txt"] == "more"
+    release(again)
+    for env in (home.env, again):
+        remove(env, nobody_alive, discard=True)
+    assert home.unharmed()
+    assert not home.ref.parent.exists() or not list(home.ref.parent.iterdir()), "nothing of it is left in the person's refs"
+    other = home.world.env(home.repo, task="r1/next")
+    assert (other.path / "f0.txt").exists() and home.unharmed()

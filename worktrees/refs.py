@@ -1,0 +1,119 @@
+"""A ref that an agent could write: judged without git, moved by git, and nothing but itself.
+
+In an ordinary repository a ref is a file, and so is its log. An agent that may write both can put in their place a name of another ref,
+which git would move instead, a link, to which git would append, or a pipe, for which git would wait. So before git reads or moves such a
+ref, whatever is neither a plain file nor a directory on the way to it is set aside (`supervisor.host.foreign`); git then sees a ref that
+does not exist, or the one that was packed. And every update says `--no-deref`.
+
+A repository that keeps its refs elsewhere (reftable) has no such files; a link of the person's above `refs/heads` is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from pathlib import Path
+
+from supervisor.host import foreign
+from supervisor.host.foreign import Folder, folder
+from worktrees.repository import Repository
+
+HEADS = "refs/heads"
+_OID = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n?")
+_ENTRIES_MAX = 10_000
+"""Looked at below the directory of one task's refs. Whoever has more made them to be in the way; git's deadline ends what that costs."""
+
+
+def move(repo: Repository, ref: str, to: str, expected: str, why: str) -> None:
+    """Compare and swap: `expected` "" means the ref must not exist, `to` "" means delete it. `ref` is a full name.
+
+    Raises ToolFailed, HostError, DiskFull.
+    """
+    clear(repo, ref)
+    if to:
+        repo.git.run(repo.store, "update-ref", "--no-deref", "-m", why, ref, to, expected)
+        return
+    forget_asides(repo, ref)
+    repo.git.run(repo.store, "update-ref", "--no-deref", "-d", ref, expected)
+
+
+def clear(repo: Repository, ref: str) -> list[str]:
+    """Set aside what is in the place of the branch `ref` and of its log, on the way to them and beside them. Returns a line for each."""
+    name = ref.removeprefix(f"{HEADS}/")
+    if name == ref:
+        return []  # not a branch: no agent in a sandbox can write there
+    found = []
+    for area in (HEADS, f"logs/{HEADS}"):
+        top = repo.common_dir / area
+        with contextlib.suppress(FileNotFoundError):
+            found += [f"{area}/{line}" for line in _clear_way(top, name, is_ref=area == HEADS)]
+            if "/" in name:
+                found += [f"{area}/{line}" for line in _clear_beside(top, name.rpartition("/")[0])]
+    return found
+
+
+def _clear_way(top: Path, name: str, *, is_ref: bool) -> list[str]:
+    """At most one: what lies below it is out of the way with it."""
+    steps = name.split("/")
+    for depth, step in enumerate(steps):
+        above = "/".join(steps[:depth])
+        with folder(top, above) as here:
+            seen = here.look(step)
+            if seen is None:
+                return []
+            what = _unfit(here, step, seen, is_ref=is_ref) if depth == len(steps) - 1 else _special(seen)
+            if what:
+                return [_said(here, above, step, what)]
+            if not stat.S_ISDIR(seen.st_mode):
+                return []
+    return []
+
+
+def _special(seen: os.stat_result) -> str:
+    return "" if stat.S_ISDIR(seen.st_mode) or stat.S_ISREG(seen.st_mode) else foreign.kind(seen)
+
+
+def _unfit(here: Folder, name: str, seen: os.stat_result, *, is_ref: bool) -> str:
+    """Why git must not see the ref, or the log, that is there; a directory is its own to judge."""
+    if not stat.S_ISREG(seen.st_mode):
+        return _special(seen)
+    if seen.st_nlink != 1:
+        return "a file with another name elsewhere"
+    return "" if not is_ref or _OID.fullmatch(here.read(name, 128) or b"") else "no commit's name"
+
+
+def _clear_beside(top: Path, directory: str) -> list[str]:
+    """What lies below the directory of the task's refs and is no plain file: the person's git would open it to list all refs."""
+    found, looked, todo = [], 0, [directory]
+    while todo and looked < _ENTRIES_MAX:
+        below = todo.pop()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(top, below) as here:
+            for name in _names(here):
+                looked += 1
+                seen = here.look(name)
+                if seen is not None and stat.S_ISDIR(seen.st_mode):
+                    todo.append(f"{below}/{name}")
+                elif seen is not None and (what := _special(seen)):
+                    found.append(_said(here, below, name, what))
+    return found
+
+
+def _names(here: Folder) -> list[str]:
+    """Without those that begin with a dot: git passes over them."""
+    return [name for name in os.listdir(here.handle) if not name.startswith(".")]  # noqa: PTH208 - of the directory that was opened
+
+
+def _said(here: Folder, below: str, name: str, what: str) -> str:
+    return f"{below}/{name} was {what}: it is now {here.set_aside(name)}"
+
+
+def forget_asides(repo: Repository, ref: str) -> None:
+    """Remove what `clear` set aside beside `ref` and its log. For a branch that goes: git can then remove the empty directories."""
+    directory = ref.removeprefix(f"{HEADS}/").rpartition("/")[0]
+    for area in (HEADS, f"logs/{HEADS}"):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(repo.common_dir / area, directory) as here:
+            for name in {*os.listdir(here.handle)} - {*_names(here)}:  # noqa: PTH208
+                with contextlib.suppress(OSError):  # a directory
+                    here.remove(name)
