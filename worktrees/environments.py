@@ -24,11 +24,11 @@ from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolF
 from supervisor.core.records import attempt_name, branch_name, rescue_ref
 from supervisor.host import placement
 from supervisor.host.foreign import folder
-from worktrees import backends, branching, registration, templates
+from worktrees import backends, branching, refs, registration, templates
 from worktrees.backends import trees
 from worktrees.backends.base import Backend
 from worktrees.backends.layers import Layers, beside, record, recorded
-from worktrees.git import BULK_S, Place, wrap_os_errors, write_atomically
+from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors, write_atomically
 from worktrees.inside import Inside
 from worktrees.registration import Registration, lock_reason, read_link
 from worktrees.repository import Repository
@@ -206,6 +206,7 @@ def take_away(env: Environment, *, force: bool) -> None:
             with contextlib.suppress(OSError):
                 env.path.rmdir()
     flags = ("--force",) if force or layered else ()
+    refs.disarm_heads(env.repo)
     env.repo.git.run(env.repo.store, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
     if env.layers is not None:
         with wrap_os_errors(beside(env.path)):
@@ -242,7 +243,7 @@ def _add(env: Environment) -> Environment:
 
 def _populate(env: Environment, warm: Warm | None) -> None:
     if warm is None or env.layers is None:
-        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=BULK_S)
+        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=CHECKOUT_S)
         return
     with templates.leased(warm.template, env.path), wrap_os_errors(env.path):
         record(env.path, env.layers)

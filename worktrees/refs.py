@@ -18,6 +18,7 @@ from pathlib import Path
 
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
+from worktrees.git import wrap_os_errors
 from worktrees.repository import Repository
 
 HEADS = "refs/heads"
@@ -86,23 +87,26 @@ def _unfit(here: Folder, name: str, seen: os.stat_result, *, is_ref: bool) -> st
 
 def _clear_beside(top: Path, directory: str) -> list[str]:
     """What lies below the directory of the task's refs and is no plain file: the person's git would open it to list all refs."""
-    found, looked, todo = [], 0, [directory]
-    while todo and looked < _ENTRIES_MAX:
-        below = todo.pop()
+    found = []
+    for below in _folders(top, directory):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(top, below) as here:
-            for name in _names(here):
-                looked += 1
+            for name in here.names():
                 seen = here.look(name)
-                if seen is not None and stat.S_ISDIR(seen.st_mode):
-                    todo.append(f"{below}/{name}")
-                elif seen is not None and (what := _special(seen)):
+                if seen is not None and not name.startswith(".") and (what := _special(seen)):  # git passes over those with a dot
                     found.append(_said(here, below, name, what))
     return found
 
 
-def _names(here: Folder) -> list[str]:
-    """Without those that begin with a dot: git passes over them."""
-    return [name for name in os.listdir(here.handle) if not name.startswith(".")]  # noqa: PTH208 - of the directory that was opened
+def _folders(top: Path, directory: str) -> list[str]:
+    """`directory` and the directories below it, outer ones first."""
+    found, looked = [directory], 0
+    for below in found:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(top, below) as here:
+            names = here.names()
+            looked += len(names)
+            if looked < _ENTRIES_MAX:
+                found += [f"{below}/{name}" for name in names if (seen := here.look(name)) is not None and stat.S_ISDIR(seen.st_mode)]
+    return found
 
 
 def _said(here: Folder, below: str, name: str, what: str) -> str:
@@ -110,10 +114,24 @@ def _said(here: Folder, below: str, name: str, what: str) -> str:
 
 
 def forget_asides(repo: Repository, ref: str) -> None:
-    """Remove what `clear` set aside beside `ref` and its log. For a branch that goes: git can then remove the empty directories."""
+    """Remove what `clear` set aside beside `ref` and its log, and the directories that are empty then. For a branch that goes."""
     directory = ref.removeprefix(f"{HEADS}/").rpartition("/")[0]
     for area in (HEADS, f"logs/{HEADS}"):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(repo.common_dir / area, directory) as here:
-            for name in {*os.listdir(here.handle)} - {*_names(here)}:  # noqa: PTH208
-                with contextlib.suppress(OSError):  # a directory
-                    here.remove(name)
+        for below in reversed(_folders(repo.common_dir / area, directory)):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(repo.common_dir / area, below) as here:
+                for name in here.names():
+                    with contextlib.suppress(OSError):  # a directory that holds something
+                        here.remove(name) if name.startswith(".") else here.remove_empty(name)
+
+
+def disarm_heads(repo: Repository) -> None:
+    """Set aside each worktree's HEAD for which git would wait: it reads them all to say who has a branch checked out, and a neighbour may
+    write its own. Raises HostError."""
+    place = repo.common_dir / "worktrees"
+    if not place.is_dir():
+        return
+    with wrap_os_errors(place), folder(place) as here:
+        for name in here.names():
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(place, name) as admin:
+                if foreign.may_wait(admin.leads_to("HEAD")):
+                    admin.set_aside("HEAD")

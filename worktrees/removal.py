@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
-from worktrees import refs, registration
+from worktrees import refs, registration, traps
 from worktrees.backends.layers import beside
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, is_locked, open_env, take_away
@@ -87,7 +87,7 @@ Alive = Callable[[Path], Sequence[int]]
 
 
 def inspect(env: Environment, is_alive: Alive) -> Keep | Removable:
-    """Whether `remove` may act. Looks only; raises nothing that a worktree's state can cause."""
+    """Whether `remove` may act. Looks only, but sets aside what would make git wait; raises nothing that a worktree's state can cause."""
     try:
         with open_env(env) as seen:
             return _verdict(seen, is_alive)
@@ -156,6 +156,7 @@ def _verdict(env: Environment, is_alive: Alive) -> Keep | Removable:
     hard = _hard_reasons(env, is_alive)
     if hard:
         return Keep(tuple(hard))
+    traps.disarm(env)
     changes = observe(env.repo.git, env.place, ignored=True)
     reasons = [*_file_reasons(env, changes), *_commit_reasons(env, changes.head)]
     if reasons or changes.head is None:
@@ -232,6 +233,7 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
     refs.clear(env.repo, env.branch_ref)
+    refs.disarm_heads(env.repo)
     answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
     if answer == f"{tip} ":
         refs.move(env.repo, env.branch_ref, "", tip, "")

@@ -11,6 +11,7 @@ between any two loses nothing, and calling again finishes the work.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -20,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, ToolFailed
-from worktrees import refs
+from supervisor.host.foreign import folder
+from worktrees import refs, registration, traps
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, shown
 from worktrees.git import BULK_S, Git, Place, open_plain, wrap_os_errors
@@ -72,20 +74,20 @@ def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = 
     `message` and `trailers` are those of commits made for leftover work. `always` creates the rescue ref in any case.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
     """
-    with shown(env) as seen:
-        return _secure(seen, _full_message(message, trailers or {}), onto_branch=True, always=always)
+    return _secure(env, _full_message(message, trailers or {}), onto_branch=True, always=always)
 
 
 def snapshot(env: Environment, message: str) -> Secured:
     """As `secure(..., always=True)`, but the branch, the index and the worktree stay as they are: only the rescue ref moves."""
-    with shown(env) as seen:
-        return _secure(seen, _full_message(message, {}), onto_branch=False, always=True)
+    return _secure(env, _full_message(message, {}), onto_branch=False, always=True)
 
 
-def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
-    with wrap_os_errors(env.repo.common_dir):
-        notes = refs.clear(env.repo, env.branch_ref)
-    with wrap_os_errors(env.repo.git.scratch()), tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew.") as scratch:
+def _secure(asked: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
+    notes = traps.disarm(asked)
+    with contextlib.ExitStack() as stack:
+        env = stack.enter_context(shown(asked))
+        stack.enter_context(wrap_os_errors(env.repo.git.scratch()))
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew."))
         tip, rescue = _refs(env)
         scene = _look(env, Path(scratch), tip or env.base, notes)
         commit = _Committer(env.repo.git, scene, message)
@@ -100,6 +102,8 @@ def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool
         elif tree and not on_branch:
             notes.append(f"HEAD was not on {env.branch}: leftover work is on {env.rescue_ref}")
         rescue = _rescue(env, commit, _Left(tip, rescue, tree, on_branch, always), notes)
+        if not scene.own:
+            _mend_head(env, tip or env.base)
     return _counted(env, tip or env.base, rescue, (*notes, *scene.changes.warnings))
 
 
@@ -232,6 +236,13 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene
         return _Scene(env.repo.store, index, Changes(head=tip, branch=None), own=False)
     seen = observe(git, place, index=index)
     return _Scene(place, index, replace(seen, head=tip, branch=None), own=False)
+
+
+def _mend_head(env: Environment, tip: str) -> None:
+    """Where HEAD is gone, let the worktree stand on `tip`: without one git does not know the worktree, and could not even remove it."""
+    with contextlib.suppress(FileNotFoundError), folder(env.admin_dir) as here:
+        if here.look("HEAD") is None and not registration.is_unusual(env.repo):
+            here.replace("HEAD", f"{tip}\n".encode())
 
 
 def _scratch(env: Environment) -> Path:

@@ -34,6 +34,10 @@ class Folder:
 
     handle: int
 
+    def names(self) -> list[str]:
+        """All that is in it."""
+        return os.listdir(self.handle)  # noqa: PTH208 - it has no path
+
     def look(self, name: str) -> os.stat_result | None:
         """What `name` itself is; None when there is nothing. A name that is too long is none."""
         try:
@@ -136,6 +140,14 @@ def kind(seen: os.stat_result) -> str:
     """What it is, for people."""
     kinds = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a directory", stat.S_IFSOCK: "a socket", stat.S_IFREG: "a file"}
     return kinds.get(stat.S_IFMT(seen.st_mode), "a device")
+
+
+def may_wait(seen: os.stat_result | None) -> bool:
+    """Whether open(2) or reading it may not return. A device without a number is how overlayfs writes down that a file was removed."""
+    if seen is None:
+        return False
+    is_device = stat.S_ISCHR(seen.st_mode) or stat.S_ISBLK(seen.st_mode)
+    return stat.S_ISFIFO(seen.st_mode) or (is_device and seen.st_rdev != 0)
 
 
 @contextlib.contextmanager

@@ -63,7 +63,9 @@ class Home:
         return self.theirs() == self.before
 
     def secure(self, env: Environment) -> Secured:
-        return secure(env, "leftover work", always=True)
+        done = secure(env, "leftover work", always=True)
+        assert not [note for note in done.notes if "was stopped" in note], "a git waited for nothing"
+        return done
 
     def retry(self, epoch: int) -> Environment:
         return create(self.repo, self.env.task, epoch, self.env.base, self.world.root)
@@ -143,3 +145,32 @@ def live_on(home: Home, nobody_alive: Alive) -> None:
     assert not home.ref.parent.exists() or not list(home.ref.parent.iterdir()), "nothing of it is left in the person's refs"
     other = home.world.env(home.repo, task="r1/next")
     assert (other.path / "f0.txt").exists() and home.unharmed()
+
+
+TREE = [".gitignore", "deep/down/.gitignore", ".gitattributes", "deep/.gitattributes", ".gitmodules", ".mailmap"]
+INNER = ["inner/.git/HEAD", "inner/.git/refs/heads/main", "inner/.git/packed-refs", "inner/.git/commondir"]
+ADMIN = [
+    "index", "HEAD", "rebase-merge/head-name", "rebase-apply/head-name", "MERGE_HEAD", "CHERRY_PICK_HEAD", "BISECT_LOG", "sequencer/todo",
+    "logs/HEAD", "ORIG_HEAD", "MERGE_MSG", "refs/bisect/bad",
+]  # fmt: skip
+REFS = ["work", "beside", "deep/beside"]
+OPENED = [("tree", name) for name in (*TREE, *INNER)] + [("admin", name) for name in ADMIN] + [("refs", name) for name in REFS]
+
+
+@pytest.mark.parametrize("as_link", [False, True], ids=["pipe", "link"])
+@pytest.mark.parametrize(("place", "name"), OPENED)
+def test_git_waits_for_no_pipe(home: Home, nobody_alive: Alive, place: str, name: str, as_link: bool) -> None:
+    """Where git would open it, in every directory."""
+    (home.env.path / "deep" / "down").mkdir(parents=True)
+    (home.env.path / "deep" / "down" / "kept.txt").write_text("kept\n")
+    home.world.sh(home.env.path, "init", "-q", "inner")
+    home.world.commit(home.env.path / "inner", "inner.txt")
+    path = {"tree": home.env.path, "admin": home.env.admin_dir, "refs": home.ref.parent}[place] / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if as_link:
+        os.mkfifo(home.env.path / "a pipe of mine")
+        path.unlink(missing_ok=True)
+        path.symlink_to(home.env.path / "a pipe of mine")
+    else:
+        pipe(home, path)
+    live_on(home, nobody_alive)
