@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolMissing
+from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolHung, ToolMissing
 from worktrees import waiting
 from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
 from worktrees.inside import Inside
@@ -115,7 +115,8 @@ class Git:
         accept: tuple[int, ...] = (0,),
         deadline_s: float = QUICK_S,
     ) -> Answer:
-        """Run one verb at `place`. Raises ToolFailed (exit status not in `accept`, or `deadline_s` passed) or DiskFull."""
+        """Run one verb at `place`. Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for
+        some seconds) or DiskFull."""
         where = {"GIT_DIR": str(place.git_dir)}
         if place.work_tree is not None:
             where["GIT_WORK_TREE"] = str(place.work_tree)
@@ -135,7 +136,7 @@ class Git:
         """Run a verb that executes nothing (`rev-parse`, `config`, `var`) where git searches for the repository itself.
 
         The person's own configuration applies, so git's answer on ownership (`safe.directory`) and identity is theirs.
-        Never raises for git's exit status; raises ToolFailed past the deadline.
+        Never raises for git's exit status; raises ToolHung past the deadline.
         """
         env = {**as_environment(HARDENED), "GIT_CONFIG_NOSYSTEM": "0"}
         return self._start(directory, argv, env, b"", QUICK_S)
@@ -181,7 +182,7 @@ class Git:
         try:
             out, err = waiting.communicate(process, stdin, deadline_s)
         except waiting.Stopped as late:
-            raise ToolFailed(
+            raise ToolHung(
                 f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
             ) from late
         return Answer(process.returncode, out, err.decode("utf-8", "replace"))

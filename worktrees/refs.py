@@ -55,6 +55,14 @@ def clear(repo: Repository, ref: str) -> list[str]:
     return found
 
 
+def set_aside(repo: Repository, ref: str, what: str) -> str:
+    """Take a branch out of git's sight that names no commit; a line for the result. Raises OSError."""
+    above, _, name = ref.removeprefix(f"{HEADS}/").rpartition("/")
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(repo.common_dir / HEADS, above) as here:
+        return f"{HEADS}/{_said(here, above, name, what)}"
+    return f"{ref} was {what}"  # packed: it stays
+
+
 def _clear_way(top: Path, name: str, *, is_ref: bool) -> list[str]:
     """At most one: what lies below it is out of the way with it."""
     steps = name.split("/")

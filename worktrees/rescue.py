@@ -12,10 +12,12 @@ between any two loses nothing, and calling again finishes the work.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +35,9 @@ IDENTITY = {
     "GIT_COMMITTER_NAME": "nightcrew",
     "GIT_COMMITTER_EMAIL": "nightcrew@localhost",
 }
+STORE_S = 300.0
+"""Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it; sparse files of a terabyte would take for ever."""
+_INDEX_MAX = 2**30
 _REFLOG_MAX = 4 * 2**20
 _STATE_FILES = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
                 "rebase-merge/orig-head", "rebase-merge/onto", "rebase-merge/stopped-sha", "rebase-apply/orig-head")  # fmt: skip
@@ -89,6 +94,9 @@ def _secure(asked: Environment, message: bytes, *, onto_branch: bool, always: bo
         stack.enter_context(wrap_os_errors(env.repo.git.scratch()))
         scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew."))
         tip, rescue = _refs(env)
+        if tip is not None and not _is_there(env, tip):
+            notes.append(refs.set_aside(env.repo, env.branch_ref, f"commit {tip[:12]}, which is gone"))
+            tip = None
         scene = _look(env, Path(scratch), tip or env.base, notes)
         commit = _Committer(env.repo.git, scene, message)
         tree = commit.tree(notes) if scene.changes.files else None
@@ -147,6 +155,7 @@ class _Committer:
         self.git = git
         self.scene = scene
         self._message = message
+        self._until = time.monotonic() + STORE_S
 
     def tree(self, notes: list[str]) -> str | None:
         """Tree of the worktree's files as they are now; None when it is that of HEAD."""
@@ -193,8 +202,12 @@ class _Committer:
                 self._graft(path + b"/" + deeper.rstrip(b"/"), notes)
 
     def _add(self, paths: Sequence[bytes], place: Place, index: Path, notes: list[str]) -> None:
-        """Put `paths` as they are on disk into `index`. When git refuses, halves find the file: it is noted, the rest is kept."""
+        """Put `paths` as they are on disk into `index`. When git refuses, halves find the file: it is noted, the rest is kept. What there
+        is no time for is noted too, and lies where it was."""
         if not paths:
+            return
+        if time.monotonic() > self._until:
+            notes.append(f"{len(paths)} files from {_shown(paths[0])} on could not be stored in {STORE_S:g} s")
             return
         argv = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         try:
@@ -224,6 +237,8 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene
         if (env.place.top / ".git").is_dir():
             notes.append("the agent put a repository of its own in place of the worktree: only its files were kept, not its history")
         with open_plain(env.admin_dir / "index") as source, index.open("xb") as copy:
+            if os.fstat(source.fileno()).st_size > _INDEX_MAX:
+                raise OSError(errno.EFBIG, "the index is too large", str(env.admin_dir / "index"))
             shutil.copyfileobj(source, copy)
         return _Scene(env.place, index, observe(git, env.place), own=True)
     except (NightcrewError, OSError) as error:
@@ -255,6 +270,20 @@ def _refs(env: Environment) -> tuple[str | None, str | None]:
     answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(refname) %(objectname)", env.branch_ref, env.rescue_ref)
     found = dict(line.split(" ") for line in answer.text.splitlines())
     return found.get(env.branch_ref), found.get(env.rescue_ref)
+
+
+def _is_there(env: Environment, tip: str) -> bool:
+    """Whether the repository has that commit. Who deleted the object of its own commit left a branch that breaks `git log --all`."""
+    if tip == env.base:
+        return True
+    try:
+        with folder(env.repo.common_dir / "objects", tip[:2]) as here:
+            loose = here.look(tip[2:])
+    except OSError:
+        loose = None
+    if loose is not None and loose.st_size:
+        return True
+    return env.repo.git.run(env.repo.store, "cat-file", "-e", f"{tip}^{{commit}}", accept=(0, 1, 128)).code == 0
 
 
 def _advance(env: Environment, scene: _Scene, old: str, new: str) -> str:

@@ -35,7 +35,8 @@ _LINK_MAX = 8192
 
 
 def disarm(env: Environment) -> list[str]:
-    """Set aside what would make git wait in the worktree, in git's directory for it, and among the task's refs. A line for each.
+    """Set aside what would make git wait in the worktree, in git's directory for it, among the task's refs and among the objects. A line
+    for each.
 
     Call it when the attempt's processes have ended and, where its files are layers, before they are brought in sight. Absent directories
     are fine. Raises ToolFailed when there is too much to look through, HostError, DiskFull.
@@ -44,6 +45,7 @@ def disarm(env: Environment) -> list[str]:
     with wrap_os_errors(env.path):
         found = refs.clear(env.repo, env.branch_ref)
         found += [f"{env.admin_dir.name}/{line}" for line in _search(env.admin_dir, env.admin_dir, _any)]
+        found += [f"objects/{line}" for line in _search(env.repo.common_dir / "objects", env.repo.common_dir / "objects", _any)]
         return found + _search(look, act, _opened_by_git)
 
 
@@ -55,8 +57,8 @@ def _own_files(env: Environment) -> tuple[Path, Path]:
     return upper, env.path if backends.named(env.layers.backend).is_open(env) else upper
 
 
-_Judge = Callable[[Folder, str, bool], str]
-"""Why the entry of that name must be set aside, or nothing; the last is whether it lies at the top."""
+_Judge = Callable[[Folder, os.DirEntry[str], bool], str]
+"""Why the entry must be set aside, or nothing; the last is whether it lies at the top."""
 
 
 def _search(look: Path, act: Path, judge: _Judge) -> list[str]:
@@ -79,7 +81,7 @@ def _unfit(top: Path, judge: _Judge) -> Iterator[tuple[str, str, str]]:
                 if entry.is_dir(follow_symlinks=False):
                     if len(os.fsencode(path)) < _PATH_MAX:
                         todo.append((path, _any if below and entry.name == ".git" else judge))
-                elif why := judge(here, entry.name, not below):
+                elif why := judge(here, entry, not below):
                     yield below, entry.name, why
         if looked > _LOOKED_MAX:
             raise ToolFailed("there is too much to look through", on=str(top), why=f"more than {_LOOKED_MAX} files", kept="all of it")
@@ -90,20 +92,22 @@ def _entries(here: Folder) -> list[os.DirEntry[str]]:
         return list(entries)
 
 
-def _any(here: Folder, name: str, _at_top: bool) -> str:
+def _any(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
     """Inside a repository git opens whatever has the right name."""
-    seen = here.leads_to(name)
-    return _leading(here, name, seen) if foreign.may_wait(seen) else ""
-
-
-def _opened_by_git(here: Folder, name: str, at_top: bool) -> str:
-    if name == ".git" and not at_top:
-        return _gitfile(here, name)
-    if name.lower() not in OPENED:
+    if entry.is_file(follow_symlinks=False):
         return ""
-    seen = here.leads_to(name)
+    seen = here.leads_to(entry.name)
+    return _leading(here, entry.name, seen) if foreign.may_wait(seen) else ""
+
+
+def _opened_by_git(here: Folder, entry: os.DirEntry[str], at_top: bool) -> str:
+    if entry.name == ".git" and not at_top:
+        return _gitfile(here, entry.name)
+    if entry.name.lower() not in OPENED:
+        return ""
+    seen = here.leads_to(entry.name)
     if foreign.may_wait(seen):
-        return _leading(here, name, seen)
+        return _leading(here, entry.name, seen)
     return f"of {seen.st_size} bytes" if seen is not None and seen.st_size > _LARGE and not stat.S_ISDIR(seen.st_mode) else ""
 
 
@@ -118,9 +122,8 @@ def _gitfile(here: Folder, name: str) -> str:
         return ""
     try:
         there = Folder(handle)
-        return next(
-            (f"a link to a repository with {why} in it" for entry in _entries(there) if (why := _any(there, entry.name, False))), ""
-        )
+        why = next(filter(None, (_any(there, entry) for entry in _entries(there))), "")
+        return why and f"a link to a repository with {why} in it"
     finally:
         os.close(handle)
 
