@@ -77,7 +77,7 @@ def _is_packed(repo: Repository, ref: str) -> bool:
     with folder(repo.common_dir) as here:
         if here.look("packed-refs") is None:
             return False
-        listed = here.read("packed-refs", _PACKED_MAX + 1)
+        listed = here.read("packed-refs", _PACKED_MAX + 1, linked=True)
     if listed is None or len(listed) > _PACKED_MAX:
         return True
     parts = ref.split("/")

@@ -88,9 +88,9 @@ def _unfit(here: Folder, name: str, seen: os.stat_result, *, is_ref: bool) -> st
     """Why git must not see the ref, or the log, that is there; a directory is its own to judge."""
     if not stat.S_ISREG(seen.st_mode):
         return _special(seen)
-    if seen.st_nlink != 1:
-        return "a file with another name elsewhere"
-    return "" if not is_ref or _OID.fullmatch(here.read(name, 128) or b"") else "no commit's name"
+    if is_ref:  # git replaces it, so a second name is no way to another file
+        return "" if _OID.fullmatch(here.read(name, 128, linked=True) or b"") else "no commit's name"
+    return "" if seen.st_nlink == 1 else "a file with another name elsewhere"
 
 
 def _clear_beside(top: Path, directory: str) -> list[str]:

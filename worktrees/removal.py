@@ -202,7 +202,8 @@ def _is_from_template(env: Environment, name: str, extras: set[str]) -> bool:
         return ours.is_dir()
     try:
         with open_plain(ours) as one, open_plain(theirs) as other:
-            return one.read() == other.read()
+            sizes = {os.fstat(file.fileno()).st_size for file in (one, other)}
+            return len(sizes) == 1 and one.read() == other.read()
     except OSError:
         return False
 

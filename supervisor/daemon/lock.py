@@ -11,7 +11,7 @@ from supervisor.core.errors import Refused
 from supervisor.host import files, procfs
 
 HANDOVER_S = 60.0
-"""How long a new supervisor waits for the git processes of one that was killed: the longest that one of them may take is less."""
+"""How long a new supervisor waits for the git processes of one that was killed: they are asked to end when it does."""
 _LOOK_S = 0.02
 
 

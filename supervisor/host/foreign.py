@@ -54,9 +54,10 @@ class Folder:
         except OSError:
             return None
 
-    def read(self, name: str, limit: int) -> bytes | None:
-        """The first `limit` bytes; None when no regular file with a single name is there."""
-        handle = self._opened(name, os.O_RDONLY)
+    def read(self, name: str, limit: int, *, linked: bool = False) -> bytes | None:
+        """The first `limit` bytes; None when no regular file with a single name is there. `linked`: one with several names will do, for
+        what is only compared, as after `cp -al` of a whole repository."""
+        handle = self._opened(name, os.O_RDONLY, linked=linked)
         if handle is None:
             return None
         with os.fdopen(handle, "rb") as file:
@@ -122,7 +123,7 @@ class Folder:
         os.rename(name, aside, src_dir_fd=self.handle, dst_dir_fd=self.handle)
         return aside
 
-    def _opened(self, name: str, flags: int) -> int | None:
+    def _opened(self, name: str, flags: int, *, linked: bool = False) -> int | None:
         try:
             handle = os.open(name, flags | _SAFE, _MADE, dir_fd=self.handle)
         except OSError as error:
@@ -130,7 +131,7 @@ class Folder:
                 return None
             raise
         seen = os.fstat(handle)
-        if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
+        if stat.S_ISREG(seen.st_mode) and (linked or seen.st_nlink == 1):
             return handle
         os.close(handle)
         return None

@@ -127,6 +127,16 @@ def test_a_branch_that_names_another_one_moves_and_deletes_only_itself(home: Hom
     live_on(home, nobody_alive)
 
 
+def test_a_copy_of_the_repository_by_hard_links_is_no_attack(home: Home) -> None:
+    """`cp -al` gives every ref and every log a second name."""
+    for file in (home.ref, home.log):
+        (home.world.tmp / f"copy of {file.parent.parent.name}").mkdir(exist_ok=True)
+        (home.world.tmp / f"copy of {file.parent.parent.name}" / f"{len(file.parts)}").hardlink_to(file)
+    (home.env.path / "left.txt").write_text("left\n")
+    done = home.secure(home.env)
+    assert home.world.blobs(home.repo, home.env.branch)["left.txt"] == "left" and done.commits == 2
+
+
 def live_on(home: Home, nobody_alive: Alive) -> None:
     """Secure, try again, secure, remove; then another task."""
     (home.env.path / "left.txt").write_text("left\n")
