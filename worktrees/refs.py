@@ -16,6 +16,7 @@ import re
 import stat
 from pathlib import Path
 
+from supervisor.core.errors import one_line
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
 from worktrees.git import wrap_os_errors
@@ -48,7 +49,7 @@ def clear(repo: Repository, ref: str) -> list[str]:
     found = []
     for area in (HEADS, f"logs/{HEADS}"):
         top = repo.common_dir / area
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # closed to us, closed to git
             found += [f"{area}/{line}" for line in _clear_way(top, name, is_ref=area == HEADS)]
             if "/" in name:
                 found += [f"{area}/{line}" for line in _clear_beside(top, name.rpartition("/")[0])]
@@ -97,7 +98,7 @@ def _clear_beside(top: Path, directory: str) -> list[str]:
     """What lies below the directory of the task's refs and is no plain file: the person's git would open it to list all refs."""
     found = []
     for below in _folders(top, directory):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(top, below) as here:
+        with contextlib.suppress(OSError), folder(top, below) as here:  # what we cannot open git cannot either
             for name in here.names():
                 seen = here.look(name)
                 if seen is not None and not name.startswith(".") and (what := _special(seen)):  # git passes over those with a dot
@@ -109,7 +110,7 @@ def _folders(top: Path, directory: str) -> list[str]:
     """`directory` and the directories below it, outer ones first."""
     found, looked = [directory], 0
     for below in found:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(top, below) as here:
+        with contextlib.suppress(OSError), folder(top, below) as here:
             names = here.names()
             looked += len(names)
             if looked < _ENTRIES_MAX:
@@ -118,7 +119,7 @@ def _folders(top: Path, directory: str) -> list[str]:
 
 
 def _said(here: Folder, below: str, name: str, what: str) -> str:
-    return f"{below}/{name} was {what}: it is now {here.set_aside(name)}"
+    return one_line(f"{below}/{name} was {what}: it is now {here.set_aside(name)}")
 
 
 def forget_asides(repo: Repository, ref: str) -> None:
@@ -126,7 +127,7 @@ def forget_asides(repo: Repository, ref: str) -> None:
     directory = ref.removeprefix(f"{HEADS}/").rpartition("/")[0]
     for area in (HEADS, f"logs/{HEADS}"):
         for below in reversed(_folders(repo.common_dir / area, directory)):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(repo.common_dir / area, below) as here:
+            with contextlib.suppress(OSError), folder(repo.common_dir / area, below) as here:
                 for name in here.names():
                     with contextlib.suppress(OSError):  # a directory that holds something
                         here.remove(name) if name.startswith(".") else here.remove_empty(name)
@@ -140,6 +141,6 @@ def disarm_heads(repo: Repository) -> None:
         return
     with wrap_os_errors(place), folder(place) as here:
         for name in here.names():
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(place, name) as admin:
-                if foreign.may_wait(admin.leads_to("HEAD")):
+            if foreign.may_wait(here.leads_to(f"{name}/HEAD")):
+                with folder(place, name) as admin:
                     admin.set_aside("HEAD")

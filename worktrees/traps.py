@@ -12,12 +12,13 @@ deadline ends.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from supervisor.core.errors import ToolFailed
+from supervisor.core.errors import ToolFailed, one_line
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
 from worktrees import backends, refs
@@ -32,6 +33,8 @@ _LOOKED_MAX = 5_000_000
 _PATH_MAX = 4096
 """What lies deeper git cannot open: it names a file from the top of the worktree."""
 _LINK_MAX = 8192
+SHOWN = 20
+"""Lines for each place."""
 
 
 def disarm(env: Environment) -> list[str]:
@@ -42,11 +45,12 @@ def disarm(env: Environment) -> list[str]:
     are fine. Raises ToolFailed when there is too much to look through, HostError, DiskFull.
     """
     look, act = _own_files(env)
+    objects = env.repo.common_dir / "objects"
     with wrap_os_errors(env.path):
         found = refs.clear(env.repo, env.branch_ref)
-        found += [f"{env.admin_dir.name}/{line}" for line in _search(env.admin_dir, env.admin_dir, _any)]
-        found += [f"objects/{line}" for line in _search(env.repo.common_dir / "objects", env.repo.common_dir / "objects", _any)]
-        return found + _search(look, act, _opened_by_git)
+        found += _search(env.admin_dir, _set_aside(env.admin_dir), _any, f"{env.admin_dir.name}/")
+        found += _search(objects, _remove(objects), _any, "objects/")
+        return found + _search(look, _set_aside(act), _opened_by_git, "")
 
 
 def _own_files(env: Environment) -> tuple[Path, Path]:
@@ -61,12 +65,39 @@ _Judge = Callable[[Folder, os.DirEntry[str], bool], str]
 """Why the entry must be set aside, or nothing; the last is whether it lies at the top."""
 
 
-def _search(look: Path, act: Path, judge: _Judge) -> list[str]:
-    found = []
+_Hand = Callable[[str, str], str]
+"""Take a name out of a directory, given below the top; says what became of it."""
+
+
+def _set_aside(top: Path) -> _Hand:
+    def act(below: str, name: str) -> str:
+        with folder(top, below) as here:
+            return f"it is now {here.set_aside(name)}"
+
+    return act
+
+
+def _remove(top: Path) -> _Hand:
+    """For the objects, where it is nobody's work, and where `git fsck` would complain of any other name."""
+
+    def act(below: str, name: str) -> str:
+        with folder(top, below) as here:
+            here.remove(name)
+        return "it was removed"
+
+    return act
+
+
+def _search(look: Path, act: _Hand, judge: _Judge, where: str) -> list[str]:
+    found: list[str] = []
+    more = 0
     for below, name, why in _unfit(look, judge):
-        with folder(act, below) as here:
-            found.append(f"{below}/{name} was {why}: it is now {here.set_aside(name)}".removeprefix("/"))
-    return found
+        done = act(below, name)
+        if len(found) < SHOWN:
+            found.append(one_line(f"{where}{_joined(below, name)} was {why}: {done}"))
+        else:
+            more += 1
+    return [*found, f"{where or 'in the worktree '}and {more} more like these"] if more else found
 
 
 def _unfit(top: Path, judge: _Judge) -> Iterator[tuple[str, str, str]]:
@@ -74,22 +105,21 @@ def _unfit(top: Path, judge: _Judge) -> Iterator[tuple[str, str, str]]:
     todo, looked = [("", judge)], 0
     while todo:
         below, judge = todo.pop()
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError), folder(top, below) as here:
-            for entry in _entries(here):
+        closed = contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError)  # to us, so to git
+        with closed, folder(top, below) as here, os.scandir(here.handle) as entries:
+            for entry in entries:
                 looked += 1
-                path = f"{below}/{entry.name}".removeprefix("/")
-                if entry.is_dir(follow_symlinks=False):
-                    if len(os.fsencode(path)) < _PATH_MAX:
-                        todo.append((path, _any if below and entry.name == ".git" else judge))
-                elif why := judge(here, entry, not below):
-                    yield below, entry.name, why
-        if looked > _LOOKED_MAX:
-            raise ToolFailed("there is too much to look through", on=str(top), why=f"more than {_LOOKED_MAX} files", kept="all of it")
+                if looked > _LOOKED_MAX:
+                    raise ToolFailed("there is too much to look through", on=str(top), why=f"more than {looked} files", kept="all of it")
+                if not entry.is_dir(follow_symlinks=False):
+                    if why := judge(here, entry, not below):
+                        yield below, entry.name, why
+                elif len(os.fsencode(path := _joined(below, entry.name))) < _PATH_MAX:
+                    todo.append((path, _any if below and entry.name == ".git" else judge))
 
 
-def _entries(here: Folder) -> list[os.DirEntry[str]]:
-    with os.scandir(here.handle) as entries:
-        return list(entries)
+def _joined(below: str, name: str) -> str:
+    return f"{below}/{name}" if below else name
 
 
 def _any(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
@@ -122,7 +152,8 @@ def _gitfile(here: Folder, name: str) -> str:
         return ""
     try:
         there = Folder(handle)
-        why = next(filter(None, (_any(there, entry) for entry in _entries(there))), "")
+        with os.scandir(handle) as entries:
+            why = next(filter(None, (_any(there, entry) for entry in itertools.islice(entries, _LOOKED_MAX))), "")
         return why and f"a link to a repository with {why} in it"
     finally:
         os.close(handle)

@@ -14,9 +14,10 @@ import time
 
 from supervisor.host import procfs
 
-STILL_S = 4.0
-"""A git that did nothing for this long is stopped. git itself waits for a lock of another git at most 1 s."""
-_LOOK_S = 0.5
+LOOK_S = 0.5
+STILL_LOOKS = 8
+"""A git that did nothing between so many looks, 4 s, is stopped; git itself waits for a lock of another git at most 1 s. Looks are counted
+and not the time, so that none is stopped because we stood still."""
 _TERM_S = 2.0
 _ASLEEP = b"S"
 
@@ -26,24 +27,23 @@ class Stopped(Exception):
 
 
 def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: float) -> tuple[bytes, bytes]:
-    """All that it says, once it has ended. Raises Stopped when `deadline_s` passed or it did nothing for STILL_S; it is ended then."""
-    began = moved = time.monotonic()
-    seen: object = None
+    """All that it says, once it has ended. Raises Stopped when `deadline_s` passed or it did nothing for long; it is ended then."""
+    until = time.monotonic() + deadline_s
+    seen, still = None, 0
     given: bytes | None = stdin or None
     while True:
         try:
-            return process.communicate(given, timeout=min(_LOOK_S, deadline_s))
+            return process.communicate(given, timeout=min(LOOK_S, deadline_s))
         except subprocess.TimeoutExpired:
             given = None  # it is remembered
-        now, state = time.monotonic(), _doing(process.pid)
-        if state is None or state != seen:
-            seen, moved = state, now
-        if now - began >= deadline_s:
+        before, seen = seen, _doing(process.pid)
+        still = still + 1 if seen is not None and seen == before else 0
+        if time.monotonic() >= until:
             _end(process)
             raise Stopped(f"no answer in {deadline_s:g} s")
-        if now - moved >= STILL_S:
+        if still >= STILL_LOOKS:
             _end(process)
-            raise Stopped(f"it did nothing for {STILL_S:g} s, as when it waits for a pipe")
+            raise Stopped(f"it did nothing for {STILL_LOOKS * LOOK_S:g} s, as when it waits for a pipe")
 
 
 def _doing(pid: int) -> object:

@@ -117,10 +117,14 @@ class Folder:
         os.rmdir(name, dir_fd=self.handle)
 
     def set_aside(self, name: str) -> str:
-        """Rename it within the directory; returns the new name. Raises OSError."""
+        """Rename it within the directory, which is made writable for its owner where it is not; returns the new name. Raises OSError."""
         short = os.fsdecode(os.fsencode(name)[:200])
         aside = f".{short.lstrip('.')}.{ASIDE}-{os.urandom(4).hex()}"
-        os.rename(name, aside, src_dir_fd=self.handle, dst_dir_fd=self.handle)
+        try:
+            os.rename(name, aside, src_dir_fd=self.handle, dst_dir_fd=self.handle)
+        except PermissionError:
+            os.fchmod(self.handle, stat.S_IMODE(os.fstat(self.handle).st_mode) | stat.S_IWUSR | stat.S_IXUSR)
+            os.rename(name, aside, src_dir_fd=self.handle, dst_dir_fd=self.handle)
         return aside
 
     def _opened(self, name: str, flags: int, *, linked: bool = False) -> int | None:

@@ -60,7 +60,7 @@ def test_a_git_that_waits_for_a_pipe_is_stopped_and_leaves_no_lock(world: World)
 def test_a_git_that_works_for_long_is_not_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be slow as long as it does something: here one that sleeps, and then goes on, again and again."""
     repo = world.repo()
-    monkeypatch.setattr(waiting, "STILL_S", 2.0)
+    monkeypatch.setattr(waiting, "STILL_LOOKS", 4)
     _fake_git(world.tmp / "slow", "for n in 1 2 3 4 5 6; do sleep 0.7; done; echo done")
     monkeypatch.setenv("PATH", f"{world.tmp / 'slow'}:{os.environ['PATH']}")
     assert repo.git.run(repo.store, "status").text == "done"

@@ -127,6 +127,40 @@ def test_a_branch_that_names_another_one_moves_and_deletes_only_itself(home: Hom
     live_on(home, nobody_alive)
 
 
+def test_directories_that_are_closed_or_deep_or_oddly_named_hide_no_pipe(home: Home, nobody_alive: Alive) -> None:
+    """As an ordinary user the agent can close its directories, to itself and to us."""
+    for name in (b"closed", b"odd \xff\n\x1b[31m"):
+        directory = os.fsencode(home.env.path) + b"/" + name
+        os.mkdir(directory)
+        os.mkfifo(directory + b"/.gitignore")
+    (home.env.path / "closed" / "in.txt").write_text("in\n")
+    (home.env.path / "closed").chmod(0o555)
+    here = os.open(home.env.path, os.O_RDONLY)
+    for _ in range(3000):  # deeper than any path can name
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.mkfifo(".gitignore", dir_fd=here)
+    os.close(here)
+    done = home.secure(home.env)
+    assert done.rescue is not None and home.world.blobs(home.repo, done.rescue)["closed/in.txt"] == "in"
+    assert all(note.isprintable() for note in done.notes), done.notes
+    assert len([note for note in done.notes if "was a pipe" in note]) == 2, done.notes
+
+
+def test_many_pipes_are_many_renames_and_few_words(home: Home, nobody_alive: Alive) -> None:
+    for number in range(200):
+        (home.env.path / f"d{number}").mkdir()
+        os.mkfifo(home.env.path / f"d{number}" / ".gitignore")
+    (home.repo.common_dir / "objects" / "ab").mkdir(exist_ok=True)
+    os.mkfifo(home.repo.common_dir / "objects" / "ab" / ("c" * 38))
+    done = home.secure(home.env)
+    assert 20 < len(done.notes) < 30 and any("and 180 more" in note for note in done.notes), done.notes
+    assert home.world.sh(home.repo.root, "fsck") == ""
+    live_on(home, nobody_alive)
+
+
 def test_a_copy_of_the_repository_by_hard_links_is_no_attack(home: Home) -> None:
     """`cp -al` gives every ref and every log a second name."""
     for file in (home.ref, home.log):
