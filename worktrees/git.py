@@ -15,7 +15,6 @@ import fcntl
 import hashlib
 import itertools
 import os
-import stat
 import subprocess
 import tempfile
 import threading
@@ -23,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolHung, ToolMissing
 from worktrees import waiting
@@ -290,18 +289,6 @@ def write_atomically(file: Path, data: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def open_plain(file: Path) -> IO[bytes]:
-    """Open for reading a file that an agent could have replaced: never through a symbolic link, never waiting on a pipe.
-
-    Raises OSError, also when it is not a regular file.
-    """
-    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file", str(file))
-    return os.fdopen(handle, "rb")
 
 
 @contextlib.contextmanager

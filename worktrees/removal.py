@@ -14,11 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
+from supervisor.host.foreign import open_plain
 from worktrees import refs, registration, traps
 from worktrees.backends.layers import beside
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, is_locked, open_env, take_away
-from worktrees.git import open_plain
 from worktrees.merged import unmerged
 from worktrees.rescue import Secured, snapshot
 from worktrees.templates import read

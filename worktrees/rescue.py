@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, ToolFailed
-from supervisor.host.foreign import folder
+from supervisor.host.foreign import folder, open_plain
 from worktrees import refs, registration, traps
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, shown
-from worktrees.git import BULK_S, Git, Place, open_plain, wrap_os_errors
+from worktrees.git import BULK_S, Git, Place, wrap_os_errors
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "nightcrew",

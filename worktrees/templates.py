@@ -29,10 +29,11 @@ from typing import Any
 
 from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused
 from supervisor.host import placement
+from supervisor.host.foreign import open_plain
 from worktrees import registration
 from worktrees.backends import trees
 from worktrees.backends.layers import beside, recorded
-from worktrees.git import CHECKOUT_S, Place, open_plain, wrap_os_errors, write_atomically
+from worktrees.git import CHECKOUT_S, Place, wrap_os_errors, write_atomically
 from worktrees.registration import Registration
 from worktrees.repository import Repository
 

@@ -3,6 +3,7 @@
 An agent can put a link, a pipe or a device in the place of anything there, and swap a directory between two looks of ours. So nothing is
 used by its path: a directory is opened once, with no link on the way below what we trust, and what is done in it is done by its handle. A
 file counts only when it is a regular one with a single name. No call here waits: a pipe is opened without blocking, and then refused.
+Where the directory is ours alone and only the file is in doubt, a path will do: `read_plain`, `open_plain`.
 
 What lies in the way is not deleted but renamed where it lies (`Folder.set_aside`): a link's text may be all that tells what was tried.
 """
@@ -10,7 +11,6 @@ What lies in the way is not deleted but renamed where it lies (`Folder.set_aside
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import os
@@ -18,6 +18,9 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
+
+from supervisor.core.errors import NotFound, Refused, ToolFailed
 
 ASIDE = "aside"
 """In the names of what was set aside: `.NAME.aside-` and 8 hex digits. Neither git nor a shell's `*` shows them."""
@@ -202,17 +205,21 @@ class _Openat2:
     """openat2(2), Linux 5.6 or newer."""
 
     def __init__(self) -> None:
+        import ctypes  # only here: it costs short commands several ms
+
+        self._types = ctypes
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
         self._how = (ctypes.c_uint64 * 3)(_FOLDER, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
 
     def __call__(self, top: int, below: str) -> int | None:
         """A handle; None where the kernel, or a filter in front of it, does not know the call. Raises OSError."""
         while True:
-            path = ctypes.c_char_p(os.fsencode(below))
-            handle = self._syscall(ctypes.c_long(_OPENAT2), ctypes.c_int(top), path, self._how, ctypes.c_size_t(24))
+            types = self._types
+            path = types.c_char_p(os.fsencode(below))
+            handle = self._syscall(types.c_long(_OPENAT2), types.c_int(top), path, self._how, types.c_size_t(24))
             if handle >= 0:
                 return int(handle)
-            number = ctypes.get_errno()
+            number = types.get_errno()
             if number in (errno.ENOSYS, errno.EPERM):
                 return None
             if number != errno.EINTR:
@@ -225,3 +232,104 @@ def _openat2() -> _Openat2 | None:
         return _Openat2()
     except (OSError, AttributeError):  # no libc that can be opened so
         return None
+
+
+def read_bounded(path: Path, limit: int, *, beneath: Path | None = None) -> bytes:
+    """Read a file that an agent can write, at most `limit` bytes, without ever hanging, following a link or leaving the tree.
+
+    Only a regular file of ours with a single name counts. With `beneath` (a directory we trust) every component of `path` below it
+    must be a real directory, so a symbolic link in the middle leads nowhere either. Raises NotFound or Refused.
+    """
+    try:
+        with _opened(path, beneath) as handle:
+            _check_plain(path, os.fstat(handle), limit)
+            data = _read_upto(handle, limit + 1)
+    except FileNotFoundError as error:
+        raise NotFound("no such file", on=str(path)) from error
+    except OSError as error:
+        link = error.errno in (errno.ELOOP, errno.ENOTDIR)
+        raise _unread(path, "it or a directory on the way is a link" if link else error.strerror or str(error)) from error
+    if len(data) > limit:
+        raise _unread(path, f"it is larger than {limit} bytes")
+    return data
+
+
+@contextlib.contextmanager
+def _opened(path: Path, beneath: Path | None) -> Iterator[int]:
+    """O_NONBLOCK: opening a FIFO that nobody writes to would hang for ever."""
+    with contextlib.ExitStack() as stack:
+        if beneath is None:
+            yield _kept(stack, os.open(path, os.O_RDONLY | _SAFE))
+            return
+        *directories, name = _steps(path, beneath)
+        here = stack.enter_context(folder(beneath, "/".join(directories)))
+        yield _kept(stack, os.open(name, os.O_RDONLY | _SAFE, dir_fd=here.handle))
+
+
+def _steps(path: Path, beneath: Path) -> tuple[str, ...]:
+    steps = path.relative_to(beneath).parts if path.is_relative_to(beneath) else ()
+    if not steps or ".." in steps:
+        raise _unread(path, f"it does not lie in {beneath}")
+    return steps
+
+
+def _check_plain(path: Path, state: os.stat_result, limit: int) -> None:
+    if not stat.S_ISREG(state.st_mode):
+        raise _unread(path, "it is not a regular file")
+    if state.st_nlink != 1:
+        raise _unread(path, f"it has {state.st_nlink} names, so it may be a file from elsewhere")
+    if state.st_uid != os.geteuid():
+        raise _unread(path, f"it belongs to uid {state.st_uid}")
+    if state.st_size > limit:
+        raise _unread(path, f"it is larger than {limit} bytes")
+
+
+def _read_upto(handle: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    while limit > 0 and (part := os.read(handle, min(limit, 1 << 20))):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def _unread(path: Path, why: str) -> Refused:
+    return Refused("will not read", on=str(path), why=why, kept="nothing was read", hint=f"ls -l {path}")
+
+
+_NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO)
+
+
+def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
+    """The first (or with `tail` the last) `limit` bytes of a file that an agent can replace; None when no regular file is there.
+
+    Never waits on a pipe and never follows a link. Raises ToolFailed when the machine could not look: that is no evidence.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | _SAFE)
+    except OSError as error:
+        if error.errno in _NO_RECORD:
+            return None
+        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+    try:
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode):
+            return None
+        if tail:
+            os.lseek(handle, max(0, state.st_size - limit), os.SEEK_SET)
+        return _read_upto(handle, limit)
+    except OSError as error:
+        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+    finally:
+        os.close(handle)
+
+
+def open_plain(file: Path) -> IO[bytes]:
+    """Open for reading a file that an agent could have replaced: never through a symbolic link, never waiting on a pipe.
+
+    Raises OSError, also when it is not a regular file.
+    """
+    handle = os.open(file, os.O_RDONLY | _SAFE)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(file))
+    return os.fdopen(handle, "rb")
