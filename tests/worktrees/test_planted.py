@@ -164,6 +164,26 @@ def test_many_pipes_are_many_renames_and_few_words(home: Home, nobody_alive: Ali
     live_on(home, nobody_alive)
 
 
+@pytest.mark.parametrize("name", ["HEAD", "a link to it"])
+def test_a_neighbour_that_still_runs_keeps_nobody_waiting(home: Home, nobody_alive: Alive, name: str) -> None:
+    """git reads the HEAD of every worktree to say who has a branch checked out, and to remove one."""
+    neighbour = home.world.env(home.repo, task="r1/neighbour")
+    head = neighbour.admin_dir / "HEAD"
+    head.unlink()
+    os.mkfifo(neighbour.path / "pipe")
+    if name == "HEAD":
+        os.mkfifo(head)
+    else:
+        head.symlink_to(neighbour.path / "pipe")
+    release(home.env)
+    home.secure(home.env)
+    again = home.retry(2)
+    release(again)
+    remove(again, nobody_alive, discard=True)
+    assert home.unharmed()
+    assert neighbour.path.exists() and home.secure(neighbour).rescue is not None
+
+
 def test_a_copy_of_the_repository_by_hard_links_is_no_attack(home: Home) -> None:
     """`cp -al` gives every ref and every log a second name."""
     for file in (home.ref, home.log):
