@@ -88,9 +88,8 @@ def _is_packed(repo: Repository, ref: str) -> bool:
 
 def find(repo: Repository, task: str) -> tuple[str, Path | None] | None:
     """Commit of the work branch and the worktree that has it checked out."""
-    refs.disarm_heads(repo)
     ref = f"refs/heads/{branch_name(task)}"
-    answer = repo.git.run(repo.store, "for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+    answer = refs.over_all(repo, "for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
     if not answer.text:
         return None
     tip, _, holder = answer.text.partition(" ")

@@ -206,8 +206,7 @@ def take_away(env: Environment, *, force: bool) -> None:
             with contextlib.suppress(OSError):
                 env.path.rmdir()
     flags = ("--force",) if force or layered else ()
-    refs.disarm_heads(env.repo)
-    env.repo.git.run(env.repo.store, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
+    refs.over_all(env.repo, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
     if env.layers is not None:
         with wrap_os_errors(beside(env.path)):
             trees.remove(beside(env.path))

@@ -16,16 +16,17 @@ import re
 import stat
 from pathlib import Path
 
-from supervisor.core.errors import one_line
+from supervisor.core.errors import ToolHung, one_line
+from supervisor.core.records import branch_name
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
-from worktrees.git import wrap_os_errors
+from worktrees.git import QUICK_S, Answer, wrap_os_errors
 from worktrees.repository import Repository
 
 HEADS = "refs/heads"
 _OID = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n?")
-_ENTRIES_MAX = 10_000
-"""Looked at below the directory of one task's refs. Whoever has more made them to be in the way; git's deadline ends what that costs."""
+_ENTRIES_MAX = 100_000
+"""Looked at in one go. Whoever has more made them to be in the way; git's deadline ends what that costs."""
 
 
 def move(repo: Repository, ref: str, to: str, expected: str, why: str) -> None:
@@ -133,13 +134,20 @@ def forget_asides(repo: Repository, ref: str) -> None:
                         here.remove(name) if name.startswith(".") else here.remove_empty(name)
 
 
-def disarm_heads(repo: Repository) -> None:
-    """Set aside each worktree's HEAD for which git would wait: it reads them all to say who has a branch checked out, and a neighbour may
-    write its own. Raises HostError."""
-    place = repo.common_dir / "worktrees"
-    if not place.is_dir():
-        return
-    with wrap_os_errors(place), folder(place) as here:
+def over_all(repo: Repository, *argv: str, stdin: bytes = b"", deadline_s: float = QUICK_S) -> Answer:
+    """Run a verb that reads every ref, or the HEAD of every worktree with the branch that it names. A neighbour which still runs may have
+    put a pipe there: when git hangs, such things are set aside, and it is asked once more. Raises as `Git.run`."""
+    try:
+        return repo.git.run(repo.store, *argv, stdin=stdin, deadline_s=deadline_s)
+    except ToolHung:
+        with wrap_os_errors(repo.common_dir):
+            _clear_beside(repo.common_dir / HEADS, branch_name("").partition("/")[0])
+            _clear_heads(repo.common_dir / "worktrees")
+        return repo.git.run(repo.store, *argv, stdin=stdin, deadline_s=deadline_s)
+
+
+def _clear_heads(place: Path) -> None:
+    with contextlib.suppress(FileNotFoundError), folder(place) as here:
         for name in here.names():
             if foreign.may_wait(here.leads_to(f"{name}/HEAD")):
                 with folder(place, name) as admin:

@@ -234,8 +234,7 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
     refs.clear(env.repo, env.branch_ref)
-    refs.disarm_heads(env.repo)
-    answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
+    answer = refs.over_all(env.repo, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
     if answer == f"{tip} ":
         refs.move(env.repo, env.branch_ref, "", tip, "")
     elif not answer:

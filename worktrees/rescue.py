@@ -303,7 +303,7 @@ def _strays(env: Environment, head: str | None, notes: list[str]) -> list[str]:
     argv = ("--ignore-missing", "--topo-order", "--parents", "--stdin", "--not", "--branches", "--tags", "--remotes")
     known = "--glob=refs/nightcrew"
     try:
-        answer = env.repo.git.run(env.repo.store, "rev-list", *argv, known, stdin="\n".join(sorted(candidates)).encode() + b"\n")
+        answer = refs.over_all(env.repo, "rev-list", *argv, known, stdin="\n".join(sorted(candidates)).encode() + b"\n")
     except ToolFailed as error:
         notes.append(f"commits that only the worktree's reflog remembers could not be read: {error.why}")
         return [head] if head else []

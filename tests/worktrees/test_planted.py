@@ -164,24 +164,28 @@ def test_many_pipes_are_many_renames_and_few_words(home: Home, nobody_alive: Ali
     live_on(home, nobody_alive)
 
 
-@pytest.mark.parametrize("name", ["HEAD", "a link to it"])
-def test_a_neighbour_that_still_runs_keeps_nobody_waiting(home: Home, nobody_alive: Alive, name: str) -> None:
-    """git reads the HEAD of every worktree to say who has a branch checked out, and to remove one."""
+@pytest.mark.parametrize("what", ["HEAD", "link for HEAD", "branch", "beside"])
+def test_a_neighbour_that_still_runs_costs_nobody_else(home: Home, nobody_alive: Alive, what: str) -> None:
+    """git reads all refs to say what a commit is reachable from, and the HEAD of every worktree to say who has a branch checked out."""
     neighbour = home.world.env(home.repo, task="r1/neighbour")
-    head = neighbour.admin_dir / "HEAD"
-    head.unlink()
+    head, ref = neighbour.admin_dir / "HEAD", home.repo.common_dir / neighbour.branch_ref
     os.mkfifo(neighbour.path / "pipe")
-    if name == "HEAD":
-        os.mkfifo(head)
-    else:
-        head.symlink_to(neighbour.path / "pipe")
+    match what:
+        case "link for HEAD":
+            head.unlink()
+            head.symlink_to(neighbour.path / "pipe")
+        case _:
+            pipe(home, {"HEAD": head, "branch": ref, "beside": ref.with_name("beside")}[what])
+    assert home.secure(home.env).commits == 1
     release(home.env)
-    home.secure(home.env)
     again = home.retry(2)
+    home.world.sh(again.path, "commit", "-q", "--allow-empty", "-m", "second")
+    home.world.sh(again.path, "commit", "-q", "--amend", "--allow-empty", "-m", "third")
+    assert home.secure(again).rescue is not None
     release(again)
     remove(again, nobody_alive, discard=True)
-    assert home.unharmed()
-    assert neighbour.path.exists() and home.secure(neighbour).rescue is not None
+    assert home.secure(neighbour).rescue is not None
+    assert home.unharmed() and neighbour.path.exists()
 
 
 def test_a_copy_of_the_repository_by_hard_links_is_no_attack(home: Home) -> None:
