@@ -11,15 +11,16 @@ kept or of what is there already, is left to git.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from supervisor.core.errors import Refused, ToolFailed
 from supervisor.core.records import branch_name
 from supervisor.host import placement
+from supervisor.host.foreign import Folder, folder
+from worktrees import refs
 from worktrees.git import wrap_os_errors
 from worktrees.registration import is_unusual
 from worktrees.repository import Repository
@@ -35,80 +36,60 @@ def write_new(repo: Repository, branch: str, oid: str, why: str) -> bool:
     """
     if is_unusual(repo):
         return False
-    ref = f"refs/heads/{branch}"
-    file = repo.common_dir / ref
-    fresh = file.with_name(f".{file.name}.new")  # no ref: git passes over what begins with a dot
-    with wrap_os_errors(file):
-        if not _is_written(fresh, oid):
-            return False
-        try:
-            if file.with_name(f"{file.name}.lock").exists() or os.path.lexists(file) or _is_packed(repo.common_dir / "packed-refs", ref):
-                return False
-            line = f"{'0' * len(oid)} {oid} nightcrew <nightcrew@localhost> {int(time.time())} +0000\t{why}\n"
-            return _is_logged(repo.common_dir / "logs" / ref, line) and _is_linked(fresh, file)
-        finally:
-            fresh.unlink(missing_ok=True)
-
-
-def _is_written(fresh: Path, oid: str) -> bool:
-    """Not so when a ref stands where a directory must be, or git removed the empty directory meanwhile."""
-    with contextlib.suppress(FileExistsError, NotADirectoryError, FileNotFoundError):
-        _make_room(fresh.parent)
-        fresh.write_text(f"{oid}\n")
-        return True
+    ref = f"{refs.HEADS}/{branch}"
+    with wrap_os_errors(repo.common_dir / ref):
+        refs.clear(repo, ref)
+        # Not so when a ref stands where a directory must be, or git removed the empty directory meanwhile.
+        with contextlib.suppress(FileExistsError, NotADirectoryError, FileNotFoundError), _room(repo, refs.HEADS, branch) as here:
+            return _is_written(repo, here, ref, oid, why)
     return False
 
 
-def _make_room(directory: Path) -> None:
-    """Make `.../nightcrew/RUN/TASK`. Runs come and go: each one's directory lies on its own (`placement.spread`)."""
-    ours = directory.parents[1]
-    if not directory.parent.is_dir() and ours.name == _OURS:
-        ours.mkdir(parents=True, exist_ok=True)
-        placement.spread(ours)
-    directory.mkdir(parents=True, exist_ok=True)
-
-
-def _is_linked(fresh: Path, file: Path) -> bool:
-    """Not so when somebody was faster, or the file system has no links."""
-    try:
-        os.link(fresh, file)
-    except OSError as error:
-        if error.errno in (errno.EEXIST, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
-            return False
-        raise
-    return True
-
-
-def _is_packed(packed: Path, ref: str) -> bool:
-    """Whether packed-refs has the ref, one below it, or one that is a directory of it; when in doubt it has."""
-    try:
-        if packed.stat().st_size > _PACKED_MAX:
-            return True
-        listed = packed.read_bytes()
-    except FileNotFoundError:
+def _is_written(repo: Repository, here: Folder, ref: str, oid: str, why: str) -> bool:
+    name = ref.rpartition("/")[2]
+    if here.look(f"{name}.lock") or here.look(name) or _is_packed(repo, ref):
         return False
+    line = f"{'0' * len(oid)} {oid} nightcrew <nightcrew@localhost> {int(time.time())} +0000\t{why}\n"
+    fresh = here.draft(name, f"{oid}\n".encode())  # no ref: git passes over what begins with a dot
+    try:
+        with _room(repo, f"logs/{refs.HEADS}", ref.removeprefix(f"{refs.HEADS}/")) as logs:
+            # Not so when the log of another branch is in the way, when somebody was faster, or where the file system has no links.
+            return logs.append(name, line.encode()) and here.link(fresh, name)
+    finally:
+        here.remove(fresh)
+
+
+@contextlib.contextmanager
+def _room(repo: Repository, area: str, branch: str) -> Iterator[Folder]:
+    """The directory `.../nightcrew/RUN/TASK` of a branch. Runs come and go: each one's directory lies on its own (`placement.spread`)."""
+    top, above = repo.common_dir / area, branch.rpartition("/")[0]
+    ours = above.partition("/")[0]
+    top.mkdir(parents=True, exist_ok=True)
+    if ours == _OURS and not (top / above).parent.is_dir():
+        with folder(top, ours, make=True):
+            placement.spread(top / ours)
+    with folder(top, above, make=True) as here:
+        yield here
+
+
+def _is_packed(repo: Repository, ref: str) -> bool:
+    """Whether packed-refs has the ref, one below it, or one that is a directory of it; when in doubt it has."""
+    with folder(repo.common_dir) as here:
+        if here.look("packed-refs") is None:
+            return False
+        listed = here.read("packed-refs", _PACKED_MAX + 1, linked=True)
+    if listed is None or len(listed) > _PACKED_MAX:
+        return True
     parts = ref.split("/")
     above = ["/".join(parts[:length]) for length in range(3, len(parts))]
     names = "|".join([re.escape(ref) + "(?:/.*)?", *map(re.escape, above)])
     return re.search(rf"^[0-9a-f]+ (?:{names})$".encode(), listed, re.MULTILINE) is not None
 
 
-def _is_logged(log: Path, line: str) -> bool:
-    """Whether the line could be added; not so when the log of another branch is in the way."""
-    try:
-        _make_room(log.parent)
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    except (FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError):
-        return False
-    with os.fdopen(handle, "a") as out:
-        out.write(line)
-    return True
-
-
 def find(repo: Repository, task: str) -> tuple[str, Path | None] | None:
     """Commit of the work branch and the worktree that has it checked out."""
     ref = f"refs/heads/{branch_name(task)}"
-    answer = repo.git.run(repo.store, "for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+    answer = refs.over_all(repo, "for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
     if not answer.text:
         return None
     tip, _, holder = answer.text.partition(" ")
@@ -117,11 +98,7 @@ def find(repo: Repository, task: str) -> tuple[str, Path | None] | None:
 
 def move(repo: Repository, task: str, to: str, expected: str) -> None:
     """Compare and swap: `expected` "" means the branch must not exist, `to` "" means delete it."""
-    ref = f"refs/heads/{branch_name(task)}"
-    if to:
-        repo.git.run(repo.store, "update-ref", "-m", f"nightcrew: {task}", ref, to, expected)
-    else:
-        repo.git.run(repo.store, "update-ref", "-d", ref, expected)
+    refs.move(repo, f"{refs.HEADS}/{branch_name(task)}", to, expected, f"nightcrew: {task}")
 
 
 def is_safe(repo: Repository, task: str, tip: str, base: str) -> bool:

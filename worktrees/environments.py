@@ -23,11 +23,12 @@ from pathlib import Path
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
 from supervisor.core.records import attempt_name, branch_name, rescue_ref
 from supervisor.host import placement
-from worktrees import backends, branching, registration, templates
+from supervisor.host.foreign import folder
+from worktrees import backends, branching, refs, registration, templates
 from worktrees.backends import trees
 from worktrees.backends.base import Backend
 from worktrees.backends.layers import Layers, beside, record, recorded
-from worktrees.git import BULK_S, Place, wrap_os_errors, write_atomically
+from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors, write_atomically
 from worktrees.inside import Inside
 from worktrees.registration import Registration, lock_reason, read_link
 from worktrees.repository import Repository
@@ -205,7 +206,7 @@ def take_away(env: Environment, *, force: bool) -> None:
             with contextlib.suppress(OSError):
                 env.path.rmdir()
     flags = ("--force",) if force or layered else ()
-    env.repo.git.run(env.repo.store, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
+    refs.over_all(env.repo, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
     if env.layers is not None:
         with wrap_os_errors(beside(env.path)):
             trees.remove(beside(env.path))
@@ -241,7 +242,7 @@ def _add(env: Environment) -> Environment:
 
 def _populate(env: Environment, warm: Warm | None) -> None:
     if warm is None or env.layers is None:
-        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=BULK_S)
+        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=CHECKOUT_S)
         return
     with templates.leased(warm.template, env.path), wrap_os_errors(env.path):
         record(env.path, env.layers)
@@ -320,7 +321,11 @@ def _detach_older(repo: Repository, task: str, epoch: int, root: Path, tip: str,
         )
     env = Environment(repo, task, older, holder, admin, branch_name(task), tip)
     check_admin(env)
-    repo.git.run(env.place, "update-ref", "--no-deref", "-m", f"nightcrew: attempt {epoch} goes on", "HEAD", tip)
+    if registration.is_unusual(repo):
+        repo.git.run(env.place, "update-ref", "--no-deref", "-m", f"nightcrew: attempt {epoch} goes on", "HEAD", tip)
+        return
+    with wrap_os_errors(admin), folder(admin) as here:  # an agent wrote there: git would open what lies in place of HEAD and of its log
+        here.replace("HEAD", f"{tip}\n".encode())
 
 
 def _refuse_inside(repo: Repository, path: Path) -> None:

@@ -15,8 +15,6 @@ import fcntl
 import hashlib
 import itertools
 import os
-import signal
-import stat
 import subprocess
 import tempfile
 import threading
@@ -24,19 +22,23 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolMissing
+from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolHung, ToolMissing
+from worktrees import waiting
 from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
 from worktrees.inside import Inside
 
 if TYPE_CHECKING:
     from git.cmd import Git as Starter
 
-QUICK_S = 60.0
+QUICK_S = 30.0
 """Deadline of a verb that reads or moves refs."""
-BULK_S = 1800.0
-"""Deadline of a verb that reads or writes every file of a tree."""
+BULK_S = 120.0
+"""Deadline of a verb that reads every file of a tree: 50,000 new files take a tenth of it."""
+CHECKOUT_S = 1800.0
+"""Deadline of a verb that writes every file of a commit where nobody but us has written yet. Any verb that does nothing ends sooner, see
+`waiting`."""
 LOCK_S = 300.0
 _HARDLY_ANY = 2**20
 _FULL = ("No space left on device", "Disk quota exceeded")
@@ -80,7 +82,8 @@ class Git:
     Creating it removes every `GIT_*` variable from this process's `os.environ`, for good: GitPython starts git from a copy of it.
     `state` is a directory of ours (0700); locks and the filtered personal configuration are kept there.
     `held` are handles that every git process keeps open: a lock among them is not free before the last git of a killed supervisor
-    has ended, so that its successor never meets one at work.
+    has ended, so that its successor never meets one at work. Each is asked to end when the thread that started it is gone, so that one
+    which hangs does not keep a successor out (with `setpriv`, package util-linux).
     Raises ToolMissing when git is absent or older than 2.38, ToolFailed when the person's own git configuration is broken.
     """
 
@@ -95,7 +98,9 @@ class Git:
         from git.cmd import Git as Starter  # imported late: importing it starts git, with the environment just cleaned
 
         self._starter: Starter = Starter()
+        self._leash: tuple[str, ...] = ()
         self.version = self._read_version()
+        self._leash = self._find_leash()
         self._personal = self._write_personal()
         self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
         self._locks: dict[Path, threading.Lock] = {}
@@ -109,7 +114,8 @@ class Git:
         accept: tuple[int, ...] = (0,),
         deadline_s: float = QUICK_S,
     ) -> Answer:
-        """Run one verb at `place`. Raises ToolFailed (exit status not in `accept`, or `deadline_s` passed) or DiskFull."""
+        """Run one verb at `place`. Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for
+        some seconds) or DiskFull."""
         where = {"GIT_DIR": str(place.git_dir)}
         if place.work_tree is not None:
             where["GIT_WORK_TREE"] = str(place.work_tree)
@@ -129,7 +135,7 @@ class Git:
         """Run a verb that executes nothing (`rev-parse`, `config`, `var`) where git searches for the repository itself.
 
         The person's own configuration applies, so git's answer on ownership (`safe.directory`) and identity is theirs.
-        Never raises for git's exit status; raises ToolFailed past the deadline.
+        Never raises for git's exit status; raises ToolHung past the deadline.
         """
         env = {**as_environment(HARDENED), "GIT_CONFIG_NOSYSTEM": "0"}
         return self._start(directory, argv, env, b"", QUICK_S)
@@ -160,7 +166,7 @@ class Git:
     ) -> Answer:
         # `-C`, not GitPython's working directory: that one falls back to our own when the directory is gone.
         door, handles = (inside.command, inside.handles) if inside is not None else ((), ())
-        command = [*door, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
+        command = [*door, *self._leash, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
         handle = self._starter.execute(
             command,
             istream=subprocess.PIPE if stdin else None,
@@ -173,11 +179,10 @@ class Git:
         if process is None:  # GitPython types it optional; it is set until the handle is collected
             raise ToolFailed(f"git {argv[0]} did not start", on=str(directory))
         try:
-            out, err = process.communicate(stdin or None, timeout=deadline_s)
-        except subprocess.TimeoutExpired as late:
-            _end(process)
-            raise ToolFailed(
-                f"git {argv[0]} was stopped", on=str(directory), why=f"no answer in {deadline_s:g} s", hint="look at the disk, then retry"
+            out, err = waiting.communicate(process, stdin, deadline_s)
+        except waiting.Stopped as late:
+            raise ToolHung(
+                f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
             ) from late
         return Answer(process.returncode, out, err.decode("utf-8", "replace"))
 
@@ -217,6 +222,17 @@ class Git:
         if version < MINIMUM:
             raise ToolMissing("git is too old", on=answer.text, why=f"nightcrew needs {needs} or newer", hint=hint)
         return version
+
+    def _find_leash(self) -> tuple[str, ...]:
+        """What to put before git so that the kernel asks it to end when this process has ended; nothing where no program here can."""
+        self._leash = ("setpriv", "--pdeathsig", "TERM", "--")
+        try:
+            works = self._start(self._state, ("version",), {}, b"", QUICK_S).code == 0
+        except Exception as error:
+            if type(error).__name__ not in {"GitCommandNotFound", "PermissionError"}:  # as in `_read_version`
+                raise
+            works = False
+        return self._leash if works else ()
 
     def _write_personal(self) -> dict[str, str]:
         """Write the filtered personal configuration; the variables that make it the only global one."""
@@ -275,18 +291,6 @@ def write_atomically(file: Path, data: bytes) -> None:
         raise
 
 
-def open_plain(file: Path) -> IO[bytes]:
-    """Open for reading a file that an agent could have replaced: never through a symbolic link, never waiting on a pipe.
-
-    Raises OSError, also when it is not a regular file.
-    """
-    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file", str(file))
-    return os.fdopen(handle, "rb")
-
-
 @contextlib.contextmanager
 def wrap_os_errors(path: Path) -> Iterator[None]:
     """Turn an OSError of the body into DiskFull or HostError on `path`."""
@@ -315,10 +319,3 @@ def _flock(handle: int) -> bool:
 
 def _lock_timeout(common_dir: Path) -> TimedOut:
     return TimedOut("the repository stayed locked", on=str(common_dir), why=f"another nightcrew held it for {LOCK_S:g} s", hint="retry")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill git and its children: it leads a process group of its own, and it is not reaped yet, so the id is still its."""
-    os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=5)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from worktrees.git import open_plain
+from supervisor.host.foreign import open_plain
 from worktrees.repository import Repository
 
 _READ_MAX = 2**20

@@ -6,6 +6,7 @@ such branches for ever.
 
 from __future__ import annotations
 
+from worktrees import refs
 from worktrees.git import BULK_S, Git, Place
 from worktrees.repository import Repository
 
@@ -23,7 +24,7 @@ def unmerged(repo: Repository, tip: str) -> int:
     """How many commits that `tip` reaches are on no branch, remote branch or tag of the person, not even as a patch; 0 is merged."""
     git, store = repo.git, repo.store
     others = (f"--exclude={OURS}*", "--branches", "--remotes", "--tags")
-    count = int(git.run(store, "rev-list", "--count", tip, "--not", *others).text)
+    count = int(refs.over_all(repo, "rev-list", "--count", tip, "--not", *others).text)
     if count == 0 or any(_holds_patch(git, store, target, tip) for target in _targets(repo)):
         return 0
     return count
@@ -31,7 +32,7 @@ def unmerged(repo: Repository, tip: str) -> int:
 
 def _targets(repo: Repository) -> list[str]:
     flags = ("--sort=-committerdate", "--format=%(objectname) %(refname)")
-    lines = repo.git.run(repo.store, "for-each-ref", *flags, "refs/heads", "refs/remotes").text.splitlines()
+    lines = refs.over_all(repo, "for-each-ref", *flags, "refs/heads", "refs/remotes").text.splitlines()
     pairs = [line.split(" ", 1) for line in lines]
     theirs = [oid for oid, ref in pairs if not ref.startswith(f"refs/heads/{OURS}")]
     here = repo.git.run(repo.checkout, "rev-parse", "--verify", "HEAD^{commit}").text  # may be detached, on no branch at all

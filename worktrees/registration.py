@@ -18,8 +18,9 @@ from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
 from supervisor.host import placement
+from supervisor.host.foreign import open_plain
 from worktrees.backends import trees
-from worktrees.git import open_plain, wrap_os_errors
+from worktrees.git import wrap_os_errors
 from worktrees.repository import Repository
 
 COMMONDIR = b"../..\n"

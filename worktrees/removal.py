@@ -14,11 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
-from worktrees import registration
+from supervisor.host.foreign import open_plain
+from worktrees import refs, registration, traps
 from worktrees.backends.layers import beside
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, is_locked, open_env, take_away
-from worktrees.git import open_plain
 from worktrees.merged import unmerged
 from worktrees.rescue import Secured, snapshot
 from worktrees.templates import read
@@ -87,7 +87,7 @@ Alive = Callable[[Path], Sequence[int]]
 
 
 def inspect(env: Environment, is_alive: Alive) -> Keep | Removable:
-    """Whether `remove` may act. Looks only; raises nothing that a worktree's state can cause."""
+    """Whether `remove` may act. Looks only, but sets aside what would make git wait; raises nothing that a worktree's state can cause."""
     try:
         with open_env(env) as seen:
             return _verdict(seen, is_alive)
@@ -156,6 +156,7 @@ def _verdict(env: Environment, is_alive: Alive) -> Keep | Removable:
     hard = _hard_reasons(env, is_alive)
     if hard:
         return Keep(tuple(hard))
+    traps.disarm(env)
     changes = observe(env.repo.git, env.place, ignored=True)
     reasons = [*_file_reasons(env, changes), *_commit_reasons(env, changes.head)]
     if reasons or changes.head is None:
@@ -201,7 +202,8 @@ def _is_from_template(env: Environment, name: str, extras: set[str]) -> bool:
         return ours.is_dir()
     try:
         with open_plain(ours) as one, open_plain(theirs) as other:
-            return one.read() == other.read()
+            sizes = {os.fstat(file.fileno()).st_size for file in (one, other)}
+            return len(sizes) == 1 and one.read() == other.read()
     except OSError:
         return False
 
@@ -231,7 +233,9 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
-    git, store = env.repo.git, env.repo.store
-    answer = git.run(store, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
+    refs.clear(env.repo, env.branch_ref)
+    answer = refs.over_all(env.repo, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
     if answer == f"{tip} ":
-        git.run(store, "update-ref", "-d", env.branch_ref, tip)
+        refs.move(env.repo, env.branch_ref, "", tip, "")
+    elif not answer:
+        refs.forget_asides(env.repo, env.branch_ref)

@@ -11,18 +11,23 @@ between any two loses nothing, and calling again finishes the work.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, ToolFailed
+from supervisor.host.foreign import folder, open_plain
+from worktrees import refs, registration, traps
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, shown
-from worktrees.git import BULK_S, Git, Place, open_plain, wrap_os_errors
+from worktrees.git import BULK_S, Git, Place, wrap_os_errors
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "nightcrew",
@@ -30,6 +35,9 @@ IDENTITY = {
     "GIT_COMMITTER_NAME": "nightcrew",
     "GIT_COMMITTER_EMAIL": "nightcrew@localhost",
 }
+STORE_S = 300.0
+"""Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it; sparse files of a terabyte would take for ever."""
+_INDEX_MAX = 2**30
 _REFLOG_MAX = 4 * 2**20
 _STATE_FILES = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
                 "rebase-merge/orig-head", "rebase-merge/onto", "rebase-merge/stopped-sha", "rebase-apply/orig-head")  # fmt: skip
@@ -71,20 +79,24 @@ def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = 
     `message` and `trailers` are those of commits made for leftover work. `always` creates the rescue ref in any case.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
     """
-    with shown(env) as seen:
-        return _secure(seen, _full_message(message, trailers or {}), onto_branch=True, always=always)
+    return _secure(env, _full_message(message, trailers or {}), onto_branch=True, always=always)
 
 
 def snapshot(env: Environment, message: str) -> Secured:
     """As `secure(..., always=True)`, but the branch, the index and the worktree stay as they are: only the rescue ref moves."""
-    with shown(env) as seen:
-        return _secure(seen, _full_message(message, {}), onto_branch=False, always=True)
+    return _secure(env, _full_message(message, {}), onto_branch=False, always=True)
 
 
-def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
-    notes: list[str] = []
-    with wrap_os_errors(env.repo.git.scratch()), tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew.") as scratch:
+def _secure(asked: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
+    notes = traps.disarm(asked)
+    with contextlib.ExitStack() as stack:
+        env = stack.enter_context(shown(asked))
+        stack.enter_context(wrap_os_errors(env.repo.git.scratch()))
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew."))
         tip, rescue = _refs(env)
+        if tip is not None and not _is_there(env, tip):
+            notes.append(refs.set_aside(env.repo, env.branch_ref, f"commit {tip[:12]}, which is gone"))
+            tip = None
         scene = _look(env, Path(scratch), tip or env.base, notes)
         commit = _Committer(env.repo.git, scene, message)
         tree = commit.tree(notes) if scene.changes.files else None
@@ -98,6 +110,8 @@ def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool
         elif tree and not on_branch:
             notes.append(f"HEAD was not on {env.branch}: leftover work is on {env.rescue_ref}")
         rescue = _rescue(env, commit, _Left(tip, rescue, tree, on_branch, always), notes)
+        if not scene.own:
+            _mend_head(env, tip or env.base)
     return _counted(env, tip or env.base, rescue, (*notes, *scene.changes.warnings))
 
 
@@ -130,7 +144,7 @@ def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str])
         new = strays[0] if strays else stand
     if left.rescue is not None and not _contains(git, env, new, left.rescue):
         new = commit.make(commit.tree_of(new), [new, left.rescue])
-    git.run(env.repo.store, "update-ref", "-m", "nightcrew: rescue", env.rescue_ref, new, left.rescue or "")
+    refs.move(env.repo, env.rescue_ref, new, left.rescue or "", "nightcrew: rescue")
     return new
 
 
@@ -141,6 +155,7 @@ class _Committer:
         self.git = git
         self.scene = scene
         self._message = message
+        self._until = time.monotonic() + STORE_S
 
     def tree(self, notes: list[str]) -> str | None:
         """Tree of the worktree's files as they are now; None when it is that of HEAD."""
@@ -187,8 +202,12 @@ class _Committer:
                 self._graft(path + b"/" + deeper.rstrip(b"/"), notes)
 
     def _add(self, paths: Sequence[bytes], place: Place, index: Path, notes: list[str]) -> None:
-        """Put `paths` as they are on disk into `index`. When git refuses, halves find the file: it is noted, the rest is kept."""
+        """Put `paths` as they are on disk into `index`. When git refuses, halves find the file: it is noted, the rest is kept. What there
+        is no time for is noted too, and lies where it was."""
         if not paths:
+            return
+        if time.monotonic() > self._until:
+            notes.append(f"{len(paths)} files from {_shown(paths[0])} on could not be stored in {STORE_S:g} s")
             return
         argv = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         try:
@@ -218,6 +237,8 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene
         if (env.place.top / ".git").is_dir():
             notes.append("the agent put a repository of its own in place of the worktree: only its files were kept, not its history")
         with open_plain(env.admin_dir / "index") as source, index.open("xb") as copy:
+            if os.fstat(source.fileno()).st_size > _INDEX_MAX:
+                raise OSError(errno.EFBIG, "the index is too large", str(env.admin_dir / "index"))
             shutil.copyfileobj(source, copy)
         return _Scene(env.place, index, observe(git, env.place), own=True)
     except (NightcrewError, OSError) as error:
@@ -232,6 +253,13 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene
     return _Scene(place, index, replace(seen, head=tip, branch=None), own=False)
 
 
+def _mend_head(env: Environment, tip: str) -> None:
+    """Where HEAD is gone, let the worktree stand on `tip`: without one git does not know the worktree, and could not even remove it."""
+    with contextlib.suppress(FileNotFoundError), folder(env.admin_dir) as here:
+        if here.look("HEAD") is None and not registration.is_unusual(env.repo):
+            here.replace("HEAD", f"{tip}\n".encode())
+
+
 def _scratch(env: Environment) -> Path:
     """On the disk of the worktree's own index, so that the temporary one can replace it by rename."""
     return env.admin_dir if env.admin_dir.is_dir() else env.repo.git.scratch()
@@ -244,9 +272,23 @@ def _refs(env: Environment) -> tuple[str | None, str | None]:
     return found.get(env.branch_ref), found.get(env.rescue_ref)
 
 
+def _is_there(env: Environment, tip: str) -> bool:
+    """Whether the repository has that commit. Who deleted the object of its own commit left a branch that breaks `git log --all`."""
+    if tip == env.base:
+        return True
+    try:
+        with folder(env.repo.common_dir / "objects", tip[:2]) as here:
+            loose = here.look(tip[2:])
+    except OSError:
+        loose = None
+    if loose is not None and loose.st_size:
+        return True
+    return env.repo.git.run(env.repo.store, "cat-file", "-e", f"{tip}^{{commit}}", accept=(0, 1, 128)).code == 0
+
+
 def _advance(env: Environment, scene: _Scene, old: str, new: str) -> str:
     """Move the work branch to `new`, then the worktree's index, so that `git status` there is clean."""
-    env.repo.git.run(env.repo.store, "update-ref", "-m", "nightcrew: leftover work", env.branch_ref, new, old)
+    refs.move(env.repo, env.branch_ref, new, old, "nightcrew: leftover work")
     scene.index.replace(env.admin_dir / "index")
     return new
 
@@ -261,7 +303,7 @@ def _strays(env: Environment, head: str | None, notes: list[str]) -> list[str]:
     argv = ("--ignore-missing", "--topo-order", "--parents", "--stdin", "--not", "--branches", "--tags", "--remotes")
     known = "--glob=refs/nightcrew"
     try:
-        answer = env.repo.git.run(env.repo.store, "rev-list", *argv, known, stdin="\n".join(sorted(candidates)).encode() + b"\n")
+        answer = refs.over_all(env.repo, "rev-list", *argv, known, stdin="\n".join(sorted(candidates)).encode() + b"\n")
     except ToolFailed as error:
         notes.append(f"commits that only the worktree's reflog remembers could not be read: {error.why}")
         return [head] if head else []

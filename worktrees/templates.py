@@ -29,10 +29,11 @@ from typing import Any
 
 from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused
 from supervisor.host import placement
+from supervisor.host.foreign import open_plain
 from worktrees import registration
 from worktrees.backends import trees
 from worktrees.backends.layers import beside, recorded
-from worktrees.git import BULK_S, Place, open_plain, wrap_os_errors, write_atomically
+from worktrees.git import CHECKOUT_S, Place, wrap_os_errors, write_atomically
 from worktrees.registration import Registration
 from worktrees.repository import Repository
 
@@ -209,7 +210,7 @@ def _build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], N
     with repo.git.lock(repo.common_dir):
         admin = registration.add(repo, Registration(files, _making(place), base))
     tree = Place(admin, repo.common_dir, files)
-    repo.git.run(tree, "read-tree", "-m", "-u", "--end-of-options", base, deadline_s=BULK_S)
+    repo.git.run(tree, "read-tree", "-m", "-u", "--end-of-options", base, deadline_s=CHECKOUT_S)
     for name in copy:
         _copy(repo, name, files)
     prepare(files)
@@ -257,12 +258,12 @@ def _settle(repo: Repository, tree: Place, base: str) -> tuple[str, ...]:
     if git.run(tree, "rev-parse", "--verify", "HEAD").text != base:
         raise Refused("set-up made a commit", on=str(repo.root), why="a template stands on the commit that was asked for")
     notes = []
-    git.run(tree, "update-index", "-q", "--refresh", accept=(0, 1), deadline_s=BULK_S)
-    changed = git.run(tree, "diff-index", "--name-only", "-z", "--ignore-submodules=all", base, deadline_s=BULK_S).text
+    git.run(tree, "update-index", "-q", "--refresh", accept=(0, 1), deadline_s=CHECKOUT_S)
+    changed = git.run(tree, "diff-index", "--name-only", "-z", "--ignore-submodules=all", base, deadline_s=CHECKOUT_S).text
     names = [name for name in changed.split("\0") if name]
     if names:
         notes.append(f"set-up changed {_listed(names)}: put back as in the commit")
-        git.run(tree, "read-tree", "--reset", "-u", base, deadline_s=BULK_S)
+        git.run(tree, "read-tree", "--reset", "-u", base, deadline_s=CHECKOUT_S)
     new = _others(repo, tree, b"?? ")
     loose = [name for name in new if not name.endswith("/") or os.path.lexists(files / name / ".git")]
     if loose:
@@ -282,7 +283,7 @@ def _others(repo: Repository, tree: Place, mark: bytes) -> list[str]:
     """What lies in the tree beside the commit's files: new (`?? `) or ignored (`!! `). A whole directory is one entry that ends
     in a slash."""
     argv = ("--porcelain", "-z", "--untracked-files=normal", "--ignored=matching", "--ignore-submodules=all", "--no-renames")
-    entries = repo.git.run(tree, "status", *argv, deadline_s=BULK_S).out.split(b"\0")
+    entries = repo.git.run(tree, "status", *argv, deadline_s=CHECKOUT_S).out.split(b"\0")
     return [os.fsdecode(entry[3:]) for entry in entries if entry.startswith(mark)]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from agents.analysts.commands import Command, run
 from supervisor.core.analysis.nouns import Shard
 from supervisor.core.errors import NotFound, Refused
-from supervisor.host.files import read_bounded
+from supervisor.host.foreign import read_bounded
 
 MAX_BYTES = 1_000_000
 """Larger files are data rather than code, and are not parsed: dense ones take 400 bytes of memory a byte. The largest file of Django has

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.records import Identity
-from supervisor.host import files
+from supervisor.host import files, foreign
 
 _MAX = 64 * 1024
 
@@ -70,7 +70,7 @@ class Place:
     def read(self) -> Record | None:
         """The last record; None when there is none, or it is not whole."""
         try:
-            shape = json.loads(files.read_plain(self.record, _MAX) or b"")
+            shape = json.loads(foreign.read_plain(self.record, _MAX) or b"")
             identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
             found = Record(
                 identity,

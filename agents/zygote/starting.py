@@ -17,7 +17,7 @@ from agents import runner
 from agents.zygote import wire
 from agents.zygote.record import Place, Record
 from supervisor.core.errors import Refused, TimedOut
-from supervisor.host import files, processes
+from supervisor.host import files, foreign, processes
 
 _POLL_S = 0.005
 _END_S = 5.0
@@ -134,6 +134,6 @@ def pane_argv(place: Place, directory: Path, client: Path | None) -> list[str]:
 
 
 def _last_words(place: Place) -> str:
-    text = (files.read_plain(place.log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
+    text = (foreign.read_plain(place.log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
     lines: Sequence[str] = [line.strip().removeprefix("nightcrew zygote: ") for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""

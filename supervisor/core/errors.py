@@ -14,6 +14,7 @@
     └── HostError             2    a tool or the machine does not do what we need
         ├── ToolMissing            tmux or git absent or too old
         ├── ToolFailed             tmux, git or the kernel answered with an error
+        │   └── ToolHung               git did nothing, or worked too long, and was stopped
         ├── DiskFull               no space left where we must write
         └── LedgerError            the ledger is damaged, newer, or not writable
 
@@ -144,6 +145,10 @@ class ToolFailed(HostError):
     exit_code = 1
 
 
+class ToolHung(ToolFailed):
+    """A program we called did nothing, or not in time, and was stopped. Another try costs as long again."""
+
+
 class DiskFull(HostError):
     """No space is left where we must write."""
 
@@ -160,7 +165,7 @@ _WIRE: dict[str, type[NightcrewError]] = {
     cls.__name__: cls
     for cls in (
         NightcrewError, UsageError, ConfigError, NotFound, NotRunning, Refused, Tampered, StaleEpoch, BudgetSpent, NeedsHuman,
-        TimedOut, HostError, ToolMissing, ToolFailed, DiskFull, LedgerError,
+        TimedOut, HostError, ToolMissing, ToolFailed, ToolHung, DiskFull, LedgerError,
     )
 }  # fmt: skip
 

@@ -24,7 +24,7 @@ from supervisor.daemon.access import Access
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.sight import Key, Sight
-from supervisor.host import files, processes
+from supervisor.host import files, foreign, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
@@ -134,7 +134,7 @@ class Ending:
             times=result.Times(launch.created, row.created, ended=self._clock.wall(), up=self._up(key)),
             work=work,
             spent=spent.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams)),
-            output=result.last_json_object(files.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
+            output=result.last_json_object(foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
         )
         for write in (
             lambda: files.private_dir(directory),
@@ -213,7 +213,7 @@ class Ending:
     def _guard_notes(self, repository: Repository, file: Path) -> tuple[str, ...]:
         """Whether `.git/config`, hooks or attributes changed while the attempt ran; without a sandbox an agent can reach them."""
         try:
-            before = json.loads(files.read_plain(file, 2**20) or b"{}")
+            before = json.loads(foreign.read_plain(file, 2**20) or b"{}")
         except (ValueError, RecursionError):
             before = None
         if not isinstance(before, dict):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.records import Identity
-from supervisor.host import files, processes
+from supervisor.host import foreign, processes
 from supervisor.host.paths import Home
 
 MODULE = "supervisor.gateway"
@@ -48,7 +48,7 @@ class Record:
 def read(home: Home) -> Record | None:
     """The last gateway's record; None when there is none, or it is not whole."""
     try:
-        shape = json.loads(files.read_plain(home.gateway_record, 64 * 1024) or b"")
+        shape = json.loads(foreign.read_plain(home.gateway_record, 64 * 1024) or b"")
         identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
         port = int(shape["port"])
         version = str(shape["version"])
@@ -111,5 +111,5 @@ def stop(home: Home) -> bool:
 
 def last_words(home: Home) -> str:
     """The last line that it said; empty when it said nothing."""
-    text = (files.read_plain(home.gateway_log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
+    text = (foreign.read_plain(home.gateway_log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
     return next((line.strip().removeprefix("nightcrew gateway: ") for line in reversed(text.splitlines()) if line.strip()), "")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.core.crew import Event, Secured, TreeGone
-from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, ToolFailed
+from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, ToolFailed, ToolHung
 from supervisor.core.records import attempt_name
 from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.states import End
@@ -162,10 +162,13 @@ class Jobs:
         self._tell(Secured(task, epoch, end, cause))
 
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
-        """Collect; a git that failed gets more chances, since what it failed on (a lock, a fork) is mostly gone a moment later."""
+        """Collect; a git that failed gets more chances, since what it failed on (a lock, a fork) is mostly gone a moment later. One that
+        hung gets a single one: it held a thread for all its time."""
         for pause in SECURE_PAUSES_S:
             try:
                 return dict(await self.within(self.launchers, self._ending.collect, row, launch, end, cause))
+            except ToolHung:
+                break
             except ToolFailed:
                 await asyncio.sleep(pause)
         return dict(await self.within(self.launchers, self._ending.collect, row, launch, end, cause))

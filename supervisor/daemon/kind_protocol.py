@@ -8,7 +8,7 @@ from agents.kinds import Kind
 from supervisor.core import result
 from supervisor.core.errors import one_line
 from supervisor.core.states import End
-from supervisor.host import files
+from supervisor.host import foreign
 
 OUTPUT_MAX = 2**20
 WORDS_MAX = 200
@@ -23,11 +23,11 @@ def judge(kind: Kind, directory: Path, end: End, cause: str) -> tuple[End, str]:
     if end is End.FAILED:
         words = _last_words(directory)
         return end, f"{cause}: {words}" if words else cause
-    breach = result.not_one_json_line(files.read_plain(directory / "stdout.log", OUTPUT_MAX) or b"") if end is End.DONE else ""
+    breach = result.not_one_json_line(foreign.read_plain(directory / "stdout.log", OUTPUT_MAX) or b"") if end is End.DONE else ""
     return (End.FAILED, breach) if breach else (end, cause)
 
 
 def _last_words(directory: Path) -> str:
-    data = files.read_plain(directory / "stderr.log", _TAIL, tail=True) or b""
+    data = foreign.read_plain(directory / "stderr.log", _TAIL, tail=True) or b""
     lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
     return one_line(lines[-1])[:WORDS_MAX] if lines else ""

@@ -20,7 +20,7 @@ from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings, TaskSpec
 from supervisor.daemon.isolation import Confined
-from supervisor.host import cgroups, files, processes
+from supervisor.host import cgroups, foreign, processes
 from supervisor.host import limits as host_limits
 from supervisor.host.cgroups import Group
 from supervisor.host.paths import Home
@@ -122,7 +122,7 @@ class LimitDesk:
 
     def _ordered(self, key: Key, name: str) -> tuple[Path, ...]:
         """Without a sandbox an agent can write its orders, so only a group of the attempt's own name counts."""
-        orders = files.read_plain(self._home.attempt(*key) / "launch.spec", _SPEC_MAX) or b""
+        orders = foreign.read_plain(self._home.attempt(*key) / "launch.spec", _SPEC_MAX) or b""
         joined = [os.fsdecode(entry[5:]) for entry in orders.split(b"\0") if entry.startswith(b"join=")]
         return tuple(place for place in Group.of(joined).places if place.name == name and place.exists())
 

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from supervisor.core.errors import Refused
-from supervisor.host import files, procfs
+from supervisor.host import files, foreign, procfs
 
 HANDOVER_S = 60.0
-"""How long a new supervisor waits for the git processes of one that was killed: the longest that one of them may take is less."""
+"""How long a new supervisor waits for the git processes of one that was killed: they are asked to end when it does."""
 _LOOK_S = 0.02
 
 
@@ -64,7 +64,7 @@ def _taken(fd: int) -> bool:
 
 def _written(path: Path) -> tuple[int, int]:
     """Pid and start ticks that the holder wrote; zeros while it has not yet."""
-    words = (files.read_plain(path, 64) or b"").split()
+    words = (foreign.read_plain(path, 64) or b"").split()
     return (int(words[0]), int(words[1])) if len(words) == 2 and all(word.isdigit() for word in words) else (0, 0)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from supervisor.core.errors import NotFound, Refused, UsageError
 from supervisor.core.gateway.quotas import Quotas
 from supervisor.core.gateway.settings import Quota
-from supervisor.host import files, processes
+from supervisor.host import files, foreign, processes
 from supervisor.host.clock import Clock
 
 SCHEMA = 1
@@ -142,7 +142,7 @@ def _unknown(name: str, known: Iterable[str]) -> NotFound:
 
 
 def _restored(file: Path, quotas: tuple[Quota, ...], now: float) -> tuple[Quotas, str]:
-    data = files.read_plain(file, 2**20)
+    data = foreign.read_plain(file, 2**20)
     if data is None:
         return Quotas(quotas, now), ""
     try:

@@ -13,7 +13,7 @@ from typing import IO
 from supervisor.core import records
 from supervisor.core.environment import for_agent
 from supervisor.core.errors import NightcrewError, TimedOut, ToolFailed
-from supervisor.host import files, processes
+from supervisor.host import files, foreign, processes
 
 SETUP_S = 3600.0
 """For all the commands of one snapshot: an hour is longer than any set-up that somebody waits for."""
@@ -80,6 +80,6 @@ def _one(bench: Bench, purpose: str, command: str, log: IO[bytes], until: _Until
 
 def _last_line(log: Path) -> str:
     """What the command said last; the line of the command itself does not count."""
-    text = (files.read_plain(log, _LAST_WORDS, tail=True) or b"").decode("utf-8", "replace")
+    text = (foreign.read_plain(log, _LAST_WORDS, tail=True) or b"").decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines and not lines[-1].startswith("$ ") else ""

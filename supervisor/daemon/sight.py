@@ -12,7 +12,7 @@ from agents.tmux import PaneView, ServerGone, Tmux
 from supervisor.core import records, recovery
 from supervisor.core.records import Exit, Started
 from supervisor.core.recovery import Life, Verdict
-from supervisor.host import files, processes
+from supervisor.host import files, foreign, processes
 from supervisor.host.paths import Home
 from supervisor.ledger.rows import AttemptRow
 
@@ -120,7 +120,7 @@ class Sight:
         return records.parse_exit(text) if text is not None else None
 
     def _text(self, key: Key, name: str) -> str | None:
-        data = files.read_plain(self._home.attempt(*key) / name, RECORD_MAX)
+        data = foreign.read_plain(self._home.attempt(*key) / name, RECORD_MAX)
         return data.decode("utf-8", "replace") if data is not None else None
 
     def server_of(self, task: str, epoch: int) -> int | None:

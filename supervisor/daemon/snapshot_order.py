@@ -20,7 +20,7 @@ from supervisor.core.names import nearest
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.daemon.submit import Workplace
 from supervisor.host import matching
-from worktrees.git import open_plain
+from supervisor.host.foreign import open_plain
 from worktrees.repository import Repository, resolve
 
 

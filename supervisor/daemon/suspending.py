@@ -13,7 +13,7 @@ from typing import Any
 from supervisor.core.records import Identity, attempt_name
 from supervisor.core.states import AttemptState
 from supervisor.daemon.jobs import Doors, Jobs
-from supervisor.host import files, freezing
+from supervisor.host import files, foreign, freezing
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Suspended
@@ -76,7 +76,7 @@ class Suspending:
 
     def _read(self, task: str, epoch: int) -> tuple[float, float]:
         """How long it stood still until now, and since when it does; 0.0 when it does not."""
-        words = (files.read_plain(self._doors.home.attempt(task, epoch) / RECORD, _RECORD_MAX) or b"").split()
+        words = (foreign.read_plain(self._doors.home.attempt(task, epoch) / RECORD, _RECORD_MAX) or b"").split()
         try:
             seconds, since = map(float, words)
         except ValueError:

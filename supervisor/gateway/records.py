@@ -12,7 +12,7 @@ from typing import Any
 import supervisor
 from supervisor.core.errors import Refused
 from supervisor.core.gateway.settings import Upstream
-from supervisor.host import files, procfs
+from supervisor.host import files, foreign, procfs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
 
@@ -46,7 +46,7 @@ def _taken(handle: int) -> bool:
 
 def read(home: Home) -> dict[str, Any]:
     """What the last gateway wrote, which may be long gone; empty when there is nothing, or nothing that makes sense."""
-    data = files.read_plain(home.gateway_record, _RECORD_MAX)
+    data = foreign.read_plain(home.gateway_record, _RECORD_MAX)
     try:
         shape = json.loads(data or b"{}")
     except ValueError:

@@ -13,7 +13,7 @@ from supervisor.core import audit
 from supervisor.core.audit import Head, Verdict
 from supervisor.core.errors import NotFound, ToolFailed
 from supervisor.core.result import rfc3339
-from supervisor.host import files
+from supervisor.host import files, foreign
 from supervisor.host.clock import Clock
 
 _TAIL = 64 * 1024
@@ -70,7 +70,7 @@ def verify(path: Path, secret: bytes) -> Verdict:
 
 def read_head(path: Path, secret: bytes) -> Head | None:
     """The head of the log at `path`; None when there is no valid one."""
-    data = files.read_plain(_head_path(path), 1024)
+    data = foreign.read_plain(_head_path(path), 1024)
     return audit.read_head(secret, data.decode("utf-8", "replace")) if data is not None else None
 
 

@@ -6,10 +6,9 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
-from supervisor.core.errors import DiskFull, HostError, NotFound, Refused, ToolFailed
+from supervisor.core.errors import DiskFull, HostError, Refused, ToolFailed
 
 
 def atomic_write(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True) -> None:
@@ -83,103 +82,6 @@ def private_dir(path: Path) -> Path:
 
 def _not_private(path: Path, why: str) -> Refused:
     return Refused("will not use the directory", on=str(path), why=why, kept="it was not touched", hint=f"ls -ld {path}")
-
-
-def read_bounded(path: Path, limit: int, *, beneath: Path | None = None) -> bytes:
-    """Read a file that an agent can write, at most `limit` bytes, without ever hanging, following a link or leaving the tree.
-
-    Only a regular file of ours with a single name counts. With `beneath` (a directory we trust) every component of `path` below it
-    must be a real directory, so a symbolic link in the middle leads nowhere either. Raises NotFound or Refused.
-    """
-    try:
-        with _opened(path, beneath) as handle:
-            _check_plain(path, os.fstat(handle), limit)
-            data = _read_upto(handle, limit + 1)
-    except FileNotFoundError as error:
-        raise NotFound("no such file", on=str(path)) from error
-    except OSError as error:
-        link = error.errno in (errno.ELOOP, errno.ENOTDIR)
-        raise _unread(path, "it or a directory on the way is a link" if link else error.strerror or str(error)) from error
-    if len(data) > limit:
-        raise _unread(path, f"it is larger than {limit} bytes")
-    return data
-
-
-@contextlib.contextmanager
-def _opened(path: Path, beneath: Path | None) -> Iterator[int]:
-    """O_NONBLOCK: opening a FIFO that nobody writes to would hang for ever."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with contextlib.ExitStack() as stack:
-
-        def keep(handle: int) -> int:
-            stack.callback(os.close, handle)
-            return handle
-
-        if beneath is None:
-            yield keep(os.open(path, flags))
-            return
-        *directories, name = _steps(path, beneath)
-        here = keep(os.open(beneath, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-        for step in directories:
-            here = keep(os.open(step, flags | os.O_DIRECTORY, dir_fd=here))
-        yield keep(os.open(name, flags, dir_fd=here))
-
-
-def _steps(path: Path, beneath: Path) -> tuple[str, ...]:
-    steps = path.relative_to(beneath).parts if path.is_relative_to(beneath) else ()
-    if not steps or ".." in steps:
-        raise _unread(path, f"it does not lie in {beneath}")
-    return steps
-
-
-def _check_plain(path: Path, state: os.stat_result, limit: int) -> None:
-    if not stat.S_ISREG(state.st_mode):
-        raise _unread(path, "it is not a regular file")
-    if state.st_nlink != 1:
-        raise _unread(path, f"it has {state.st_nlink} names, so it may be a file from elsewhere")
-    if state.st_uid != os.geteuid():
-        raise _unread(path, f"it belongs to uid {state.st_uid}")
-    if state.st_size > limit:
-        raise _unread(path, f"it is larger than {limit} bytes")
-
-
-def _read_upto(handle: int, limit: int) -> bytes:
-    parts: list[bytes] = []
-    while limit > 0 and (part := os.read(handle, min(limit, 1 << 20))):
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)
-
-
-def _unread(path: Path, why: str) -> Refused:
-    return Refused("will not read", on=str(path), why=why, kept="nothing was read", hint=f"ls -l {path}")
-
-
-_NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO)
-
-
-def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
-    """The first (or with `tail` the last) `limit` bytes of a file that an agent can replace; None when no regular file is there.
-
-    Never waits on a pipe and never follows a link. Raises ToolFailed when the machine could not look: that is no evidence.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in _NO_RECORD:
-            return None
-        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
-    try:
-        state = os.fstat(handle)
-        if not stat.S_ISREG(state.st_mode):
-            return None
-        if tail:
-            os.lseek(handle, max(0, state.st_size - limit), os.SEEK_SET)
-        return _read_upto(handle, limit)
-    except OSError as error:
-        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
-    finally:
-        os.close(handle)
 
 
 def free_bytes(path: Path) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
-from supervisor.host import files
+from supervisor.host import files, foreign
 
 
 def mode(path: Path) -> int:
@@ -143,8 +143,8 @@ def tree(tmp_path: Path) -> Path:
 
 def test_a_plain_file_is_read(tree: Path) -> None:
     path = tree / "notes" / "fact.md"
-    assert files.read_bounded(path, 6) == b"a fact"
-    assert files.read_bounded(path, 100, beneath=tree) == b"a fact"
+    assert foreign.read_bounded(path, 6) == b"a fact"
+    assert foreign.read_bounded(path, 100, beneath=tree) == b"a fact"
 
 
 def traps(tree: Path) -> dict[str, Path]:
@@ -170,7 +170,7 @@ def traps(tree: Path) -> dict[str, Path]:
 def test_no_trap_hangs_or_leaks(tree: Path) -> None:
     for name, path in traps(tree).items():
         with pytest.raises(Refused) as caught:
-            files.read_bounded(path, 1000, beneath=tree)
+            foreign.read_bounded(path, 1000, beneath=tree)
         assert caught.value.why, name
         assert "canary" not in str(caught.value)
 
@@ -179,22 +179,22 @@ def test_without_a_root_the_last_component_is_still_checked(tree: Path) -> None:
     paths = traps(tree)
     for name in ("link", "hard", "fifo", "huge", "notes", "device"):
         with pytest.raises(Refused):
-            files.read_bounded(paths[name], 1000)
+            foreign.read_bounded(paths[name], 1000)
 
 
 def test_a_file_that_is_too_large_or_missing(tree: Path) -> None:
     with pytest.raises(Refused, match="larger than 5 bytes"):
-        files.read_bounded(tree / "notes" / "fact.md", 5, beneath=tree)
+        foreign.read_bounded(tree / "notes" / "fact.md", 5, beneath=tree)
     for beneath in (None, tree):
         with pytest.raises(NotFound):
-            files.read_bounded(tree / "none", 5, beneath=beneath)
+            foreign.read_bounded(tree / "none", 5, beneath=beneath)
 
 
 def test_no_handle_is_left_open(tree: Path) -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     for path in (*traps(tree).values(), tree / "none", tree / "notes" / "fact.md"):
         with contextlib.suppress(NightcrewError):
-            files.read_bounded(path, 1000, beneath=tree)
+            foreign.read_bounded(path, 1000, beneath=tree)
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 

@@ -80,6 +80,23 @@ def test_a_fresh_environment_is_clean_and_git_need_not_read_its_files_again(shop
     assert shop.env() == env
 
 
+def test_pipes_where_git_opens_files_are_set_aside_in_every_backend(shop: Workshop, nobody_alive: Alive) -> None:
+    """In place of files of the template and beside them; what git never opens stays."""
+    before, env = shop.lower(), shop.env()
+    with at_work(env) as agent:
+        agent.sh("rm .gitignore src/app.py; mkfifo .gitignore src/.gitignore docs/.gitattributes docs/mine; echo new > src/new.txt")
+    done = save(env)
+    assert len([note for note in done.notes if "was a pipe" in note]) == 3, done.notes
+    assert not [note for note in done.notes if "was stopped" in note], done.notes
+    files = shop.world.blobs(shop.repo, env.branch)
+    assert files["src/new.txt"] == "new" and "src/app.py" not in files
+    with at_work(env) as agent:
+        assert agent.sh("ls -A src docs | grep -c aside; test -p docs/mine").strip() == "2"
+    release(env)
+    removal.remove(env, nobody_alive, discard=True)
+    assert shop.lower() == before
+
+
 def test_a_life_from_work_to_merge_and_removal_leaves_the_template_as_it_was(shop: Workshop, nobody_alive: Alive) -> None:
     before, env = shop.lower(), shop.env()
     with at_work(env) as agent:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worktrees import branching
+from worktrees import branching, refs
 from worktrees.repository import Repository, discover
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def repo(world: World, request: pytest.FixtureRequest) -> Repository:
 
 def write(repo: Repository, branch: str = OURS) -> bool:
     made = branching.write_new(repo, branch, repo.head, "nightcrew: task")
-    assert [file for pattern in ("*.lock", ".*.new") for file in repo.common_dir.rglob(pattern)] == []
+    assert [file for pattern in ("*.lock", ".*") for file in (repo.common_dir / "refs").rglob(pattern)] == []
     return made
 
 
@@ -77,12 +77,14 @@ def test_a_lock_that_git_holds_is_not_taken(repo: Repository) -> None:
 
 
 def test_what_a_kill_left_is_no_branch_and_no_obstacle(world: World, repo: Repository) -> None:
-    left = repo.common_dir / "refs/heads/nightcrew/run/ours/.work.new"
+    left = repo.common_dir / "refs/heads/nightcrew/run/ours/.work.0123456789abcdef"
     left.parent.mkdir(parents=True)
     left.write_text("0123")
     assert world.sh(repo.root, "for-each-ref", "refs/heads/nightcrew") == ""
     world.sh(repo.root, "pack-refs", "--all")
-    assert write(repo)
+    assert branching.write_new(repo, OURS, repo.head, "nightcrew: task")
+    refs.move(repo, f"refs/heads/{OURS}", "", repo.head, "")
+    assert not left.parent.exists(), "it goes with the branch"
 
 
 def test_the_log_of_another_branch_in_the_way_is_gits_to_solve(world: World, repo: Repository) -> None:

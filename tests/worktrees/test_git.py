@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import ToolFailed, ToolMissing
-from worktrees import hardening
+from supervisor.core.errors import ToolFailed, ToolHung, ToolMissing
+from supervisor.host import procfs
+from worktrees import hardening, waiting
 from worktrees.git import Git, last_words, parse_version
 from worktrees.rescue import secure
 
@@ -40,6 +44,44 @@ def test_a_git_that_hangs_is_ended_with_all_it_started(world: World, tmp_path: P
         repo.git.run(repo.store, "status", deadline_s=0.5)
     for pid in map(int, pids.read_text().split()):
         assert not _runs(pid)
+
+
+def test_a_git_that_waits_for_a_pipe_is_stopped_and_leaves_no_lock(world: World) -> None:
+    """Long before its deadline; and what it had locked is free again."""
+    repo = world.repo()
+    world.sh(repo.root, "update-ref", "refs/heads/other", repo.head)
+    world.sh(repo.root, "pack-refs", "--all")
+    os.mkfifo(repo.common_dir / "refs" / "heads" / "other")
+    with pytest.raises(ToolHung, match="it did nothing for"):
+        repo.git.run(repo.store, "update-ref", "--stdin", stdin=b"update refs/heads/third HEAD\nupdate refs/heads/other HEAD\n")
+    assert list(repo.common_dir.rglob("*.lock")) == []
+
+
+def test_a_git_that_works_for_long_is_not_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be slow as long as it does something: here one that sleeps, and then goes on, again and again."""
+    repo = world.repo()
+    monkeypatch.setattr(waiting, "STILL_LOOKS", 4)
+    _fake_git(world.tmp / "slow", "for n in 1 2 3 4 5 6; do sleep 0.7; done; echo done")
+    monkeypatch.setenv("PATH", f"{world.tmp / 'slow'}:{os.environ['PATH']}")
+    assert repo.git.run(repo.store, "status").text == "done"
+
+
+def test_a_git_ends_with_the_process_that_started_it(world: World, until: Callable[[Callable[[], bool]], None]) -> None:
+    repo = world.repo()
+    os.mkfifo(repo.common_dir / "refs" / "heads" / "pipe")
+    script = "import sys; from pathlib import Path; from worktrees.git import Git, Place; common = Path(sys.argv[2])\n"
+    script += 'Git(Path(sys.argv[1])).run(Place(common, common), "for-each-ref")'
+    starter = subprocess.Popen([sys.executable, "-c", script, world.tmp / "state", repo.common_dir], stderr=subprocess.DEVNULL)
+    found: list[int] = []
+
+    def waits() -> bool:
+        found[:] = [seen.pid for seen in procfs.descendants(starter.pid) if b"for-each-ref" in procfs.slurp(f"/proc/{seen.pid}/cmdline")]
+        return bool(found) and procfs.slurp(f"/proc/{found[0]}/cmdline").startswith(b"git\0")
+
+    until(waits)
+    starter.kill()
+    starter.wait()
+    until(lambda: not _runs(found[0]))
 
 
 def _runs(pid: int) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from supervisor.core.errors import HostError
-from worktrees.git import BULK_S, write_atomically
+from worktrees.git import CHECKOUT_S, write_atomically
 from worktrees.inside import Inside
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Visible:
 def follow(env: Environment, template: Template) -> None:
     """Bring files and index from the template's commit to that of the environment; only files that differ are touched."""
     if template.base != env.base:
-        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=BULK_S)
+        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=CHECKOUT_S)
 
 
 def rewrite(env: Environment, template: Template, top: Path) -> None:

@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from worktrees.git import open_plain, write_atomically
+from supervisor.host.foreign import open_plain
+from worktrees.git import write_atomically
 
 _RECORD = "layers.json"
 _RECORD_MAX = 2**16

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from worktrees.backends import base
 from worktrees.backends.layers import Layers
-from worktrees.git import BULK_S, wrap_os_errors
+from worktrees.git import CHECKOUT_S, wrap_os_errors
 
 if TYPE_CHECKING:
     from worktrees.environments import Environment
@@ -45,7 +45,7 @@ class Plain(base.Visible):
 
     def populate(self, env: Environment, template: Template) -> None:
         """See `Backend`."""
-        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=BULK_S)
+        env.repo.git.run(env.place, "read-tree", "-m", "-u", "--end-of-options", env.base, deadline_s=CHECKOUT_S)
         linked = template.protect()
         with wrap_os_errors(env.path):
             for name in template.extras:

@@ -18,7 +18,7 @@ from supervisor.core.errors import HostError
 from supervisor.core.result import rfc3339
 from supervisor.core.states import TaskState
 from supervisor.faces import spent, status
-from supervisor.host import files
+from supervisor.host import foreign
 from supervisor.ledger import queries
 from supervisor.ledger.queries import RunView, TaskView
 
@@ -134,7 +134,7 @@ def _last_line(directory: Path) -> str:
 
 def _prose(file: Path) -> dict[str, str] | None:
     try:
-        shape = json.loads(files.read_plain(file, PROSE_MAX) or b"")
+        shape = json.loads(foreign.read_plain(file, PROSE_MAX) or b"")
         return {"text": str(shape["text"]), "model": str(shape["model"])}
     except (HostError, OSError, ValueError, KeyError, TypeError):
         return None

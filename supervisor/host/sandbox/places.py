@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import stat
@@ -14,6 +15,7 @@ from pathlib import Path
 from supervisor.core import sandbox
 from supervisor.core.errors import HostError
 from supervisor.core.sandbox import Places, Policy, Tier
+from supervisor.host.foreign import Folder, folder
 from supervisor.host.paths import Home
 from supervisor.host.sandbox.executors import program
 
@@ -82,9 +84,22 @@ def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_
 def prepare_branch(common_dir: str, branch: str) -> None:
     """Make the directories of the branch's ref and log. git removes them when they become empty, as after `git pack-refs`, and an
     agent could commit no more: so each holds a file that git takes for somebody's lock and leaves alone."""
-    for directory in sandbox.branch_directories(common_dir, branch):
-        _make(Path(directory))
-        Path(directory, _KEEPER).touch(mode=0o644)
+    above = branch.rpartition("/")[0]
+    for top in _branch_areas(common_dir):
+        _make(top)
+        with folder(top, above, make=True) as here:
+            if not here.create(_KEEPER, b"") and _is_odd(here):
+                here.replace(_KEEPER, b"")
+
+
+def _branch_areas(common_dir: str) -> tuple[Path, Path]:
+    """What is above all branches, and above all their logs."""
+    return Path(common_dir, "refs/heads"), Path(common_dir, "logs/refs/heads")
+
+
+def _is_odd(here: Folder) -> bool:
+    seen = here.look(_KEEPER)
+    return seen is not None and not stat.S_ISREG(seen.st_mode)
 
 
 def _make(directory: Path) -> None:
@@ -96,13 +111,15 @@ def _make(directory: Path) -> None:
 
 def forget_branch(common_dir: str, branch: str) -> None:
     """Undo `prepare_branch` once no attempt of the task lives; what still holds a ref stays."""
-    for directory in map(Path, sandbox.branch_directories(common_dir, branch)):
-        Path(directory, _KEEPER).unlink(missing_ok=True)
-        for empty in (directory, *directory.parents[:1]):
-            try:
-                empty.rmdir()
-            except OSError:
-                break
+    run, _, task = branch.rpartition("/")[0].rpartition("/")
+    for top in _branch_areas(common_dir):
+        with contextlib.suppress(OSError):  # somebody's link or file on the way, or something is left in there
+            with folder(top, f"{run}/{task}") as here:
+                here.remove(_KEEPER)
+            with folder(top, run) as here:
+                here.remove_empty(task)
+            with folder(top, run.rpartition("/")[0]) as here:
+                here.remove_empty(run.rpartition("/")[2])
 
 
 def _sockets() -> Iterator[str]:

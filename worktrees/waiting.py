@@ -1,0 +1,77 @@
+"""Waiting for a git process: as long as it works, and no longer.
+
+A git that met a pipe sleeps and does nothing. That is seen from outside: its threads sleep, its processor time and its input and output
+stand still. A git that reads a million files moves; one that waits for a disk is in another state of sleep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+from supervisor.host import procfs
+
+LOOK_S = 0.5
+STILL_LOOKS = 8
+"""A git that did nothing between so many looks, 4 s, is stopped; git itself waits for a lock of another git at most 1 s. Looks are counted
+and not the time, so that none is stopped because we stood still."""
+_TERM_S = 2.0
+_ASLEEP = b"S"
+
+
+class Stopped(Exception):
+    """The process did not end and was stopped; the text says why."""
+
+
+def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: float) -> tuple[bytes, bytes]:
+    """All that it says, once it has ended. Raises Stopped when `deadline_s` passed or it did nothing for long; it is ended then."""
+    until = time.monotonic() + deadline_s
+    seen, still = None, 0
+    given: bytes | None = stdin or None
+    while True:
+        try:
+            return process.communicate(given, timeout=min(LOOK_S, deadline_s))
+        except subprocess.TimeoutExpired:
+            given = None  # it is remembered
+        before, seen = seen, _doing(process.pid)
+        still = still + 1 if seen is not None and seen == before else 0
+        if time.monotonic() >= until:
+            _end(process)
+            raise Stopped(f"no answer in {deadline_s:g} s")
+        if still >= STILL_LOOKS:
+            _end(process)
+            raise Stopped(f"it did nothing for {STILL_LOOKS * LOOK_S:g} s, as when it waits for a pipe")
+
+
+def _doing(pid: int) -> object:
+    """What changes while the process or a child of it does anything; None when one is at work, or the system does not say."""
+    found = []
+    for one in [pid, *(child.pid for child in procfs.descendants(pid))]:
+        for thread in _threads(one):
+            fields = procfs.slurp(f"/proc/{one}/task/{thread}/stat").rpartition(b")")[2].split()
+            if fields[:1] != [_ASLEEP]:
+                return None
+            found.append((one, thread, fields[11:13]))
+        found.append((one, "io", [procfs.slurp(f"/proc/{one}/io")]))
+    return found
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - many times a second
+    except OSError:
+        return []
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End git and its children: it leads a process group of its own, and it is not reaped yet, so the id is still its. Asked first, so
+    that it removes its own locks."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_TERM_S)
+            return
