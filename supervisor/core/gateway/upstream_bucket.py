@@ -269,8 +269,7 @@ class UpstreamBucket:
     def _learn_written(self, remaining: float, mark: Mark) -> None:
         """Providers may count output while it is written, as Anthropic says, or at its end. From one answer to the next what is left
         differs by that much from what we charged, in proportion to what was being written, or not at all: a regression through 0."""
-        if self._last is not None:
-            written = mark[2] - self._last[1][2]
+        if self._last is not None and (written := mark[2] - self._last[1][2]):
             odd = (mark[0] - self._last[1][0]) - (remaining - self._last[0])
             self._products = KEEP * self._products + odd * written
             self._squares = KEEP * self._squares + written * written

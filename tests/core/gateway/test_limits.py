@@ -212,6 +212,15 @@ def test_headers_of_requests_that_were_sent_before_the_last_one_heard_say_nothin
     assert tokens(play).level > 50_000
 
 
+def test_a_hundred_thousand_answers_leave_no_number_at_nothing() -> None:
+    upstream = UpstreamBucket(1000.0, 60_000.0, 0.0)
+    for second in range(100_000):
+        mark = upstream.send(1000.0, 0.0, float(second))
+        upstream.heard(59_000.0, mark, float(second), (0.0, 0.0), 1000.0, float(second))
+    assert upstream.level(100_000.0) == pytest.approx(60_000)
+    assert (upstream.counted(100.0), upstream.outside(100_000.0)) == (100.0, 0.0)
+
+
 def test_what_others_took_at_once_is_taken_from_our_level_at_once() -> None:
     play = Playbook(MINUTE) >> ask(1) << sent(1) >> Responded(1, said(20_000)) >> Began(1, Usage(1000, 0))
     assert play
