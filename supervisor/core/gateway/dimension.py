@@ -122,11 +122,14 @@ class Dimension:
     def _reserve(self, owed: Owed, until: float, now: float) -> float:
         """What is left alone of the provider's level, when nothing is heard until then."""
         upstream = self.upstream
-        rate, capacity, others = upstream.rate, upstream.capacity, upstream.outside(now)
+        rate, capacity = upstream.rate, upstream.capacity
         stale_s = min(until - upstream.heard_at, owed.late_s + SILENT_S)
+        rounding = min(self._rounding, ROUNDING_MOST * capacity)
+        if not upstream.in_use:
+            return rounding + min(UNKNOWN_SHARE * rate * stale_s, UNKNOWN_SHARE * capacity)
+        others = upstream.outside(now)
         unknown = min(max(UNKNOWN_SHARE * rate, others) * stale_s, UNKNOWN_SHARE * capacity)
-        known = min(others * self._horizon_s, RESERVE_MOST * capacity)
-        return min(self._rounding, ROUNDING_MOST * capacity) + unknown + known
+        return rounding + unknown + min(others * self._horizon_s, RESERVE_MOST * capacity)
 
     def _wanted(self, need: float, owed: Owed, now: float) -> float:
         """What the provider will count for `need`, and still counts for output that is under way. Output is counted when it is written, so
@@ -213,14 +216,15 @@ class Dimension:
         """What others take, a second."""
         return self.upstream.outside(now)
 
-    def debt_s(self, now: float) -> float:
-        """Seconds until a request that was larger than what was there is paid; 0 when none was."""
-        level, rate = (self.bucket.advance(now), self.bucket.rate) if self._paced else (self.upstream.level(now), self.upstream.rate)
-        return max(0.0, -level / max(rate, SLACK))
+    def debt_s(self) -> float:
+        """Seconds until what was just sent is paid, when that was larger than what was there; not above 0 when it was not."""
+        return -self.bucket.level / self.bucket.rate if self._paced else self.upstream.debt_s
 
     def forecast(self, now: float) -> float:
         """What the provider will have left when others go on for the horizon, or take `RESERVE_MOST` of the capacity if that is less."""
         upstream = self.upstream
+        if not upstream.in_use:
+            return upstream.level(now)
         return upstream.level(now) - min(upstream.outside(now) * self._horizon_s, RESERVE_MOST * upstream.capacity)
 
     def exhausted_in_s(self, unsettled: float, spending: float, now: float) -> float | None:

@@ -179,7 +179,8 @@ class Pool:
         for dimension in self.dimensions:
             index = dimension.index
             marks[index] = dimension.send(amounts[index], counted[index], written, now)
-            self.debt_until = max(self.debt_until, now + dimension.debt_s(now))
+            if (debt_s := dimension.debt_s()) > 0:
+                self.debt_until = max(self.debt_until, now + debt_s)
         self.ramp.sent(len(self._under_way))
         ticket.probe = not self.trouble.calm
         if ticket.probe:
@@ -242,7 +243,7 @@ class Pool:
                 dimension.settle(more_out, 0.0, counted_out, now)
             elif index == TOKENS:
                 dimension.settle(more + more_out, more, counted_out, now)
-            if dimension.bucket.level < 0 or dimension.told:
+            if dimension.bucket.level < 0 or dimension.upstream.in_use:
                 alarm = True
         ticket.input += more_in
         ticket.output += more_out

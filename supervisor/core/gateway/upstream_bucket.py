@@ -59,12 +59,16 @@ class CapacityRange:
 
     def observe(self, remaining: float, reset_s: float, late_s: float, rate: float, rounding: float) -> None:
         """One answer: the reset was `reset_s` away when it was written, `late_s` or less after the request was counted."""
-        least = remaining - rounding / 2 + max(0.0, reset_s - RESET_S) * rate
-        most = remaining + rounding / 2 + (reset_s + RESET_S + late_s) * rate
-        if max(least, self.least) > min(most, self._most):
+        least, most = remaining - rounding / 2, remaining + rounding / 2 + (reset_s + RESET_S + late_s) * rate
+        if reset_s > RESET_S:
+            least += (reset_s - RESET_S) * rate
+        if least > self._most or most < self.least:
             self.least, self._most = least, most
-        else:
-            self.least, self._most = max(least, self.least), min(most, self._most)
+            return
+        if least > self.least:
+            self.least = least
+        if most < self._most:
+            self._most = most
 
 
 class UpstreamBucket:
@@ -104,6 +108,16 @@ class UpstreamBucket:
         self.unused = 0.0
         self.heard_at = now
         """When the newest request was sent of which the provider said what it left."""
+
+    @property
+    def debt_s(self) -> float:
+        """Seconds until it holds something, after a request was sent; not above 0 when it does."""
+        return -self._bucket.level / self._bucket.rate
+
+    @property
+    def in_use(self) -> bool:
+        """Others were seen to take something lately."""
+        return bool(self._missing)
 
     @property
     def rate(self) -> float:
@@ -178,13 +192,14 @@ class UpstreamBucket:
         written = self.counted(mark[2])
         if (missing := then - written - remaining - half) > 0:
             self.lower(level - missing, now)
-        _, highest = self._between(sent_at, now)
+        lowest, highest = self._between(sent_at, now)
         estimates = abs(self._estimates - mark[1])
         if (more := remaining - highest + written - half - doubt[0] - estimates) > 0:
             self._raise(more, now)
+            lowest, highest = lowest + more, highest + more
         if judged:
             noise = rounding + STEP_S * self.rate + estimates
-            self._judge(remaining, sent_at, (doubt[0] + noise, doubt[1] + noise), now)
+            self._judge(remaining - lowest + doubt[1] + noise, remaining - highest - doubt[0] - noise, now)
         else:
             self.unused = 0.0
 
@@ -192,9 +207,9 @@ class UpstreamBucket:
         """The same answer said when it will be full. Whether the capacity is another now."""
         if remaining <= rounding / 2:
             return False  # it may be in debt, and then its reset is later than what is left says
-        self._range.observe(remaining, reset_s, late_s, self.rate, rounding)
-        capacity = self._range.least
-        if abs(capacity - self.capacity) <= 0.005 * self.capacity:
+        self._range.observe(remaining, reset_s, late_s, self._bucket.rate, rounding)
+        capacity, known = self._range.least, self._bucket.capacity
+        if -0.005 * known <= capacity - known <= 0.005 * known:
             return False
         self.resize(capacity, now)
         return True
@@ -219,11 +234,12 @@ class UpstreamBucket:
 
     def outside(self, now: float) -> float:
         """What others take, a second: what was missing in the last minute."""
-        missing, since = self._missing, now - WINDOW_S
-        while missing and missing[0][1] <= since:
-            missing.popleft()
+        missing = self._missing
         if not missing:
             return 0.0
+        since = now - WINDOW_S
+        while missing and missing[0][1] <= since:
+            missing.popleft()
         return max(0.0, sum(amount * _part(start, end, since) for start, end, amount in missing)) / WINDOW_S
 
     # Changes ------------------------------------------------------------------------------------------------------------------------
@@ -260,10 +276,14 @@ class UpstreamBucket:
     def _between(self, since: float, now: float) -> tuple[float, float]:
         """The lowest and the highest level from then on, as they are thought now."""
         lowest = highest = self._bucket.advance(now) + self._corrected
+        since -= SLOT_S
         for start, low, high in reversed(self._levels):
-            if start <= since - SLOT_S:
+            if start <= since:
                 break
-            lowest, highest = min(lowest, low), max(highest, high)
+            if low < lowest:
+                lowest = low
+            if high > highest:
+                highest = high
         return lowest - self._corrected, highest - self._corrected
 
     def _learn_written(self, remaining: float, mark: Mark) -> None:
@@ -280,16 +300,16 @@ class UpstreamBucket:
         self._corrected -= more
         self.unused -= more
 
-    def _judge(self, remaining: float, since: float, doubt: tuple[float, float], now: float) -> None:
-        """Whether others took something, or less than was thought."""
-        lowest, highest = self._between(since, now)
-        if (missing := lowest + self.unused - doubt[1] - remaining) > 0:
-            self._found(missing, now)
-            self.unused -= missing
-        elif (fewer := remaining - highest - self.unused - doubt[0]) > 0:
-            self.unused += fewer
+    def _judge(self, above: float, beyond: float, now: float) -> None:
+        """Whether others took something, or less than was thought: what is left is so much above the lowest level that it can be, and so
+        much beyond the highest, if nobody else used it."""
+        if above < self.unused:
+            self._found(self.unused - above, now)
+            self.unused = above
+        elif beyond > self.unused:
             if self._missing:
-                self._found(-fewer, now)
+                self._found(self.unused - beyond, now)
+            self.unused = beyond
 
     def _found(self, missing: float, now: float) -> None:
         self._missing.append((max(self._judged_at, now - WINDOW_S), now, missing))
