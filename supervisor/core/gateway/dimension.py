@@ -23,7 +23,8 @@ NAMES: Final = ("requests", "input", "output", "tokens")
 UNKNOWN_SHARE = 0.6
 """Of a limit others may begin to use up to so much before we hear of it."""
 SILENT_S = 6.0
-"""When no request was sent for so long, the next one is the only one at stake: what is not counted on grows no further."""
+"""When no answer is awaited and none came for so long, the next request is all that is at stake: what is not counted on grows no further.
+With answers that are later than this it is the same at every moment: a reserve that followed each answer would make sending pulse."""
 RESERVE_MOST = 0.25
 """Part of the capacity that is kept for the horizon of outside use at most."""
 ROUNDING_MOST = 0.1
@@ -43,6 +44,8 @@ class Owed(NamedTuple):
     """From sending to the head of an answer."""
     lasts_s: float
     """From sending to its end."""
+    unanswered: int
+    """How many requests have no head yet."""
 
 
 class Dimension:
@@ -123,7 +126,9 @@ class Dimension:
         """What is left alone of the provider's level, when nothing is heard until then."""
         upstream = self.upstream
         rate, capacity = upstream.rate, upstream.capacity
-        stale_s = min(until - upstream.heard_at, owed.late_s + SILENT_S)
+        stale_s, most_s = until - upstream.heard_at, owed.late_s + SILENT_S
+        if owed.late_s >= SILENT_S or (not owed.unanswered and stale_s > most_s):
+            stale_s = most_s
         rounding = min(self._rounding, ROUNDING_MOST * capacity)
         if not upstream.in_use:
             return rounding + min(UNKNOWN_SHARE * rate * stale_s, UNKNOWN_SHARE * capacity)

@@ -73,6 +73,11 @@ class InFlight:
         """Of all together. Each is reserved with its deviation; the sum of many varies by less than the sum of what each may vary by."""
         return self.output - self._deviation + min(self._deviation, SIGMAS * math.sqrt(max(0.0, self._variance)))
 
+    @property
+    def unanswered(self) -> int:
+        """How many of them have no head yet."""
+        return len(self._tickets) - self._answered
+
     def answered(self, ticket: Ticket, now: float) -> None:
         """The head of its answer came."""
         self.late_s = _slowest(self.late_s, now - ticket.sent_at)

@@ -29,7 +29,7 @@ from tests.core.gateway.playbook import CLOSED, HALF_OPEN, LEARNING, OPEN, UNKNO
 
 MINUTE = Limits(tpm=60_000)
 THOUSAND = Usage(1000, 0)
-NOTHING_OWED = Owed(0.0, 0.0, 0.0, 0.0)
+NOTHING_OWED = Owed(0.0, 0.0, 0.0, 0.0, 0)
 
 
 @given(st.lists(st.tuples(st.floats(-50, 200), st.floats(-500, 2000), st.booleans()), max_size=50), st.floats(0.1, 100), st.floats(1, 1000))
