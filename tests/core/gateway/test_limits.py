@@ -366,7 +366,7 @@ def test_headers_of_requests_sent_before_a_smaller_bucket_was_learned_are_compar
 
 def test_t02_while_no_limit_is_known_one_request_proves_the_way() -> None:
     play = Playbook(UNKNOWN, LEARNING) >> [ask(n, f"a{n}", tokens=5000) for n in range(5)] << sent(0)
-    assert play >> After(14)
+    assert play >> After(3)
     levels = Observed({"input": Level(20_000, 14_000, 18.0), "requests": Level(50, 49, 1.0)}, rounding=1000.0)
     assert play >> Responded(0, levels) << sent(1) << sent(2), "what is left, and no more"
 
