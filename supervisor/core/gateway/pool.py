@@ -16,6 +16,7 @@ from supervisor.core.gateway.events import Refused
 from supervisor.core.gateway.in_flight import InFlight
 from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, DimensionView, Level, Observed, PoolKey, Refusal, Usage, Window
 from supervisor.core.gateway.pace import Pace
+from supervisor.core.gateway.proving import Proving
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Policy, Upstream
 from supervisor.core.gateway.ticket import Ticket
@@ -23,11 +24,6 @@ from supervisor.core.gateway.trouble import MARGIN_FLOOR, Trouble
 
 if TYPE_CHECKING:
     from supervisor.core.gateway.commands import Command
-
-PATIENCE_S = 15.0
-"""While no limit is known and the request that asks for it is not answered, one more is sent after so long: models think for minutes."""
-REMEMBERED_PART = 0.1
-"""Of limits that are remembered and not confirmed so much may be under way at once: ten times too much is no refusal yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class Pool:
     """Mutable; every method that takes `now` wants monotonic seconds that do not go back."""
 
     __slots__ = (
-        "_changed", "_limits_serial", "_proven", "_proving_since", "_serial", "_under_way", "_windows", "_windows_at", "debt_until",
+        "_changed", "_limits_serial", "_proving", "_serial", "_under_way", "_windows", "_windows_at", "debt_until",
         "dimensions", "key", "pace", "policy", "ramp", "settled_input", "settled_output", "trouble", "upstream",
     )  # fmt: skip
 
@@ -68,9 +64,7 @@ class Pool:
         self._limits_serial = -1
         """Number of the newest request whose answer said limits."""
         limits = upstream.limits_of(key.lane.model_class).known()
-        self._proven = bool(limits) or not upstream.learn
-        """The limits are known, or there are none to learn; until then few requests prove the way."""
-        self._proving_since = now
+        self._proving = Proving(now, known=bool(limits) or not upstream.learn)
         for index, name in enumerate(NAMES):
             if name in limits:
                 self._dimension(index, limits[name], now).own = limits[name]
@@ -104,7 +98,7 @@ class Pool:
         if not self.ramp.allows(len(self._under_way), now):
             return False
         amounts = self.amounts(ticket)
-        if not self._proven and not self._may_prove(amounts, now):
+        if not self._proving.allows(amounts, self._under_way, self.dimensions, now):
             return False
         owed = self.owed(now)
         return all(dimension.fits(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)
@@ -115,22 +109,10 @@ class Pool:
         if not self.ramp.allows(len(self._under_way), now):
             when = max(when, self.ramp.rises_at())
         amounts = self.amounts(ticket)
-        if not self._proven and not self._may_prove(amounts, now):
-            when = max(when, self._proving_since + PATIENCE_S * len(self._under_way))
+        if not self._proving.allows(amounts, self._under_way, self.dimensions, now):
+            when = max(when, self._proving.next_at(len(self._under_way)))
         owed = self.owed(now)
         return max([when, *(dimension.fits_at(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)])
-
-    def _may_prove(self, amounts: tuple[float, float, float, float], now: float) -> bool:
-        """Whether one more may be sent while no answer has said the limits: the first, one more in a while, and what is little of the
-        limits that are remembered."""
-        under_way = self._under_way
-        if not under_way:
-            return True
-        if now - self._proving_since >= PATIENCE_S * len(under_way):
-            return True
-        return bool(self.dimensions) and all(
-            under_way.reserved(one.index) + amounts[one.index] <= REMEMBERED_PART * one.upstream.capacity for one in self.dimensions
-        )
 
     def headroom(self, now: float) -> float:
         """The free part of its scarcest dimension; infinite without a limit."""
@@ -166,7 +148,7 @@ class Pool:
         counted = 1.0, tokens_in, 0.0, tokens_in
         self._serial += 1
         if not self._under_way:
-            self._proving_since = now
+            self._proving.begin(now)
         ticket.pool = self
         ticket.serial = self._serial
         ticket.sent_at = now
@@ -260,7 +242,7 @@ class Pool:
         """
         if ticket.answered_at is None:
             self._under_way.answered(ticket, now)
-        self._proven = True
+        self._proving.known = True
         if observed is NOTHING_OBSERVED:
             return
         if observed.windows:
@@ -363,7 +345,7 @@ class Pool:
             if index == TOKENS and "input" in levels and "output" in levels and not self._knows(TOKENS):
                 continue  # Anthropic's `tokens` repeats the scarcer of the two
             self._limits_serial = ticket.serial
-            self._proven = True
+            self._proving.known = True
             known = self._knows(index)
             dimension = self._dimension(index, level.limit, now)
             if not known or dimension.relimit(level.limit, now):
