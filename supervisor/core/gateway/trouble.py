@@ -3,7 +3,8 @@
     what happened                      breaker    open for                                  also
     rate limited, too sharp a rise     limit      Retry-After, or 1, 2, 4 .. 30 s           level to 0 or below, margin * 0.97, the ramp
                                                                                             anew, carefully where no header tells limits
-    forecast below 0                   limit      until a tenth of the bucket is there
+    forecast below 0                   limit      until a fiftieth of the bucket is there,
+                                                  at most a minute: no forecast is older
     subscription window spent          limit      until its reset
     spend cap reached                  limit      15 minutes                                one alert; who waits only for it gets 402
     5 of the last 10 failed            failures   1, 2, 4 .. 30 s (or Retry-After, to 60)   never called a rate limit
@@ -17,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from supervisor.core.gateway.breaker import WINDOW, Breaker, Outcomes, backoff_s
-from supervisor.core.gateway.bucket import NEVER
+from supervisor.core.gateway.bucket import NEVER, SLACK
 from supervisor.core.gateway.commands import Alert, Journal
 from supervisor.core.gateway.dimension import NAMES
 from supervisor.core.gateway.events import Refused
@@ -25,6 +26,7 @@ from supervisor.core.gateway.nouns import BreakerState, End, Observed, Refusal, 
 from supervisor.core.gateway.refusals import Refusals
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
+from supervisor.core.gateway.upstream_bucket import WINDOW_S
 
 if TYPE_CHECKING:
     from supervisor.core.gateway.pool import Desk, Pool
@@ -239,7 +241,8 @@ class Trouble:
             left = dimension.forecast(now)
             capacity = dimension.upstream.capacity
             if left < -NOISE * capacity:
-                until = now + (REOPEN * capacity - left) / max(dimension.upstream.rate - dimension.outside(now), NOISE)
+                gained_in_s = (REOPEN * capacity - left) / max(dimension.upstream.rate - dimension.outside(now), SLACK)
+                until = now + min(gained_in_s, WINDOW_S)
                 why = f"{NAMES[dimension.index]} would be gone within {self._pool.policy.horizon_s:g} s"
                 self._trip(self.limit, why, until, now, by_forecast=True)
                 return

@@ -260,6 +260,19 @@ def test_a_breaker_that_opened_by_its_forecast_closes_without_a_probe_when_the_l
     assert play << journal("limit", OPEN, CLOSED, why="what was forecast did not happen") << sent(2) << sent(3)
 
 
+def test_a_breaker_that_opened_because_others_took_more_than_the_limit_gives_tries_again_within_a_minute() -> None:
+    """What others take is what they took in the last minute: nobody knows more of the next one."""
+    play, left = Playbook(MINUTE, hold_s=1e9), 60_000.0
+    for ticket in range(30):
+        left = min(60_000.0, left + 2000) - 500 - 1800
+        turn(play, ticket, said(round(left, -3)), Usage(500, 0))
+        play >> After(2)
+    play >> ask(30, tokens=500) << sent(30) >> Responded(30, said(0)) >> Began(30, Usage(500, 0))
+    play << journal("limit", CLOSED, OPEN, why="tokens would be gone within 10 s") >> Ended(30, End.SERVED, Usage(500, 0))
+    assert tokens(play).outside_per_minute > 60_000
+    assert play >> ask(31, tokens=500) >> After(61) << journal("limit", OPEN, CLOSED) << sent(31)
+
+
 def test_a_wrong_estimate_opens_it_too_and_a_planned_debt_does_not() -> None:
     play = Playbook(MINUTE) >> ask(1) << sent(1) >> Began(1, Usage(70_000, 0)) << journal("limit", CLOSED, OPEN)
     assert play
