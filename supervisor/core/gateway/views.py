@@ -98,6 +98,6 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
 def _tokens_per_minute(network: Network, now: float) -> float:
     """All that the limits of tokens allow: where there is more than one in a pool, the largest, which prompts are counted by."""
     return sum(
-        max((60 * (one.bucket.rate - one.outside(now)) for one in pool.dimensions if one.index != REQUESTS), default=0.0)
+        max((60 * max(0.0, one.bucket.rate - one.outside(now)) for one in pool.dimensions if one.index != REQUESTS), default=0.0)
         for pool in network.pools()
     )
