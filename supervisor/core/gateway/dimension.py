@@ -248,6 +248,14 @@ class Dimension:
 
     # Changes ------------------------------------------------------------------------------------------------------------------------
 
+    def restrict(self, own: float, reserved: float, now: float) -> None:
+        """The user allows so much per minute. `reserved` is under way: our bucket does not hold it when nobody restricted it before."""
+        begins, self.own = self.own is None, own
+        self.tune(self._margin, now)
+        if begins:
+            self.bucket.fill(now)
+            self.bucket.take(reserved, now)
+
     def relimit(self, limit: float, now: float) -> bool:
         """The provider's limit is this now, per minute. Gives whether that is new."""
         if limit == self._limit:

@@ -67,7 +67,7 @@ class Pool:
         self._proving = Proving(now, known=bool(limits) or not upstream.learn)
         for index, name in enumerate(NAMES):
             if name in limits:
-                self._dimension(index, limits[name], now).own = limits[name]
+                self._dimension(index, limits[name], now).restrict(limits[name], 0.0, now)
 
     # What it costs, and whether there is room --------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class Pool:
         limits = upstream.limits_of(self.key.lane.model_class).known()
         for name, limit in limits.items():
             dimension = self._dimension(NAMES.index(name), limit, now)
-            dimension.own = limit
+            dimension.restrict(limit, self.reserved(dimension.index), now)
             dimension.told = dimension.told and upstream.learn
             if not dimension.told:
                 dimension.relimit(limit, now)

@@ -25,7 +25,21 @@ from supervisor.core.gateway.nouns import (
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Limits
 from supervisor.core.gateway.upstream_bucket import UpstreamBucket
-from tests.core.gateway.playbook import CLOSED, HALF_OPEN, LEARNING, OPEN, UNKNOWN, After, Playbook, ask, journal, sends, sent, upstream
+from tests.core.gateway.playbook import (
+    CLOSED,
+    HALF_OPEN,
+    LEARNING,
+    OPEN,
+    UNKNOWN,
+    After,
+    Playbook,
+    ask,
+    journal,
+    sends,
+    sent,
+    settings,
+    upstream,
+)
 
 MINUTE = Limits(tpm=60_000)
 THOUSAND = Usage(1000, 0)
@@ -472,3 +486,16 @@ def test_no_order_of_answers_and_no_wrong_estimate_of_ours_is_called_outside_use
             if sent_at >= ours.heard_at:
                 ours.heard(left, mark, sent_at, (doubt, doubt), 1000.0, now)
             assert ours.outside(now) == 0
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_what_is_under_way_when_a_limit_is_configured_counts_against_it(told: bool) -> None:
+    play = Playbook(UNKNOWN, LEARNING)
+    play.tell([ask(0), Responded(0, said(600_000, limit=600_000, name="output") if told else NOTHING_OBSERVED)])
+    assert len(sends(play.tell([ask(n, f"a{n}") for n in range(1, 5)]))) == 4, "1,200 of output are expected of each"
+    play.traffic.reload(settings(upstream(limits=Limits(otpm=6_000))), play.now)
+    assert tokens(play).level <= 0.985 * 6_000 - 5 * 1_200
+    assert play >> ask(5), "it waits"
+    found = play.tell([Ended(n, End.SERVED, Usage(1000, 10)) for n in range(5)])
+    assert sends(found) == [5]
+    assert tokens(play).level <= 0.985 * 6_000 - 5 * 10 - 1_000
