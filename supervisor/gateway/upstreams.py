@@ -104,7 +104,10 @@ class Reply:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.release()  # it is kept alive only when all of the answer has come
+        if _is_out(self._connection):
+            self._connection.release()  # it is kept alive only when all of the answer has come
+        else:
+            _abandon(self._connection)
 
     @property
     def is_whole(self) -> bool:
@@ -178,7 +181,7 @@ class Upstreams:
             head, body = await self._asked(connection, outgoing, url)
             return Reply(connection, head, body, self._timeouts, outgoing.key, self._pause)
         except BaseException as error:
-            connection.close()
+            _abandon(connection)
             if isinstance(error, aiohttp.SocketTimeoutError):
                 raise Unreachable(f"no answer within {self._timeouts.first_byte_s:g} s") from None
             if isinstance(error, aiohttp.ClientError | HttpProcessingError | OSError):
@@ -229,6 +232,18 @@ class Upstreams:
             protocol.read_timeout = self._timeouts.idle_s
             protocol.start_timeout()
         return head, body
+
+
+def _is_out(connection: Connection) -> bool:
+    """All of the request has left: an answer may come before that."""
+    return connection.transport is None or not connection.transport.get_write_buffer_size()
+
+
+def _abandon(connection: Connection) -> None:
+    """Close it, and do not wait for a provider that reads no more."""
+    if connection.transport is not None and not _is_out(connection):
+        connection.transport.abort()
+    connection.close()
 
 
 def _head(outgoing: Outgoing, url: URL) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -80,3 +81,29 @@ async def test_a_provider_that_is_silent_is_left() -> None:
     async with raw.upstream(script) as up, upstreams() as here:
         with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
             await here.send("one", post(up.url))
+
+
+async def test_a_connection_on_which_a_request_is_not_out_yet_is_not_used_again() -> None:
+    """An answer may come before the body was read: to who is too large, or has no right to ask."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        if b"Content-Length: 2\r\n" not in await reader.readuntil(b"\r\n\r\n"):
+            writer.write(raw.whole(413, b"{}"))
+            await done.wait()
+        writer.write(raw.whole(200, b"{}"))
+        await done.wait()
+        writer.close()
+
+    done = asyncio.Event()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, upstreams() as here:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            for body, status in ((bytes(2**26), 413), (b"{}", 200)):
+                with await here.send("one", post(url, body)) as reply:
+                    assert (reply.status, await reply.chunk()) == (status, b"{}")
+        finally:
+            done.set()
+    assert connections == 2
