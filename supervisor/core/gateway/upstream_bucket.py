@@ -5,7 +5,8 @@ known, corrected by headers. Where the parts of the estimate come from, and how 
 
     refill       `limit` of the headers, continuous (Anthropic's documentation); some refill in steps of up to `STEP_S`
     capacity     what is left and the time of the full refill, see `CapacityRange`
-    remaining    true of some moment between sending and answer (answers may be seconds late), rounded by up to `rounding`
+    remaining    true of some moment between sending and answer (answers may be seconds late), rounded by up to `rounding`; nothing is
+                 said of a debt: 0 may be any number below it
     inputs       estimates until the provider says them; `doubt` is how much more those may be
     outputs      charged at the end here, while they are written or at the end there, which is learned; `doubt` holds what may be written
     outside use  whatever is missing beyond all of these
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from supervisor.core.gateway.bucket import Bucket
+from supervisor.core.gateway.bucket import NEVER, Bucket
 
 STEP_S = 0.5
 """Providers may refill in steps, and the network delays requests by about as much."""
@@ -194,12 +195,14 @@ class UpstreamBucket:
             self.lower(level - missing, now)
         lowest, highest = self._between(sent_at, now)
         estimates = abs(self._estimates - mark[1])
-        if (more := remaining - highest + written - half - doubt[0] - estimates) > 0:
+        owing = remaining <= half
+        if not owing and (more := remaining - highest + written - half - doubt[0] - estimates) > 0:
             self._raise(more, now)
             lowest, highest = lowest + more, highest + more
         if judged:
             noise = rounding + STEP_S * self.rate + estimates
-            self._judge(remaining - lowest + doubt[1] + noise, remaining - highest - doubt[0] - noise, now)
+            beyond = -NEVER if owing else remaining - highest - doubt[0] - noise
+            self._judge(remaining - lowest + doubt[1] + noise, beyond, now)
         else:
             self.unused = 0.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor.core.gateway.bucket import Bucket
@@ -465,6 +465,7 @@ def test_while_others_use_the_limit_what_they_take_until_the_next_answer_is_left
     ),
     st.sampled_from([6.0, 12.0, 60.0]),
 )
+@example([(0.0, 1.0, 1.0, 0.0, False)] * 8 + [(0.0, 10_490.0, 1.0, 0.0, False), (1.0, 1.0, 1.0, 0.0, False), (4.0, 1.0, 1.0, 0.0, False)], 6.0)
 def test_no_order_of_answers_and_no_wrong_estimate_of_ours_is_called_outside_use(
     sends: list[tuple[float, float, float, float, bool]], burst_s: float
 ) -> None:
