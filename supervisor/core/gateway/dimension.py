@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from supervisor.core.gateway.bucket import NEVER, SLACK, Bucket
 from supervisor.core.gateway.nouns import DimensionView, Level
-from supervisor.core.gateway.upstream_bucket import Mark, UpstreamBucket
+from supervisor.core.gateway.upstream_bucket import MOST_S, Mark, UpstreamBucket
 
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)
 NAMES: Final = ("requests", "input", "output", "tokens")
@@ -272,7 +272,7 @@ class Dimension:
     def recall(self, limit: float, capacity: float, now: float) -> None:
         """As `learned` gave it. Fills the buckets: nothing was sent yet."""
         self._limit = limit
-        self.upstream = UpstreamBucket(limit / 60, capacity, now)
+        self.upstream = UpstreamBucket(limit / 60, min(capacity, MOST_S * limit / 60), now)
         self.tune(self._margin, now)
         self.restore([], now)
 

@@ -30,6 +30,8 @@ SLOTS = 240
 """A minute of levels is remembered: answers that are later are compared with that minute."""
 WINDOW_S = 60.0
 """Outside use is what others took in so long: limits are per minute."""
+MOST_S = 120.0
+"""Seconds of refill: no provider's bucket holds more. An answer that says more is nonsense, or speaks of another span than a minute."""
 RESET_S = 1.0
 """The reset and the response's own date are whole seconds."""
 
@@ -187,7 +189,7 @@ class UpstreamBucket:
         use: the capacity turned out to be another."""
         level = self.level(now)
         self.heard_at = sent_at
-        half = rounding / 2
+        half, remaining = rounding / 2, min(remaining, MOST_S * self.rate)
         then = mark[0] - self._corrected
         self._learn_written(remaining, mark)
         written = self.counted(mark[2])
@@ -211,7 +213,7 @@ class UpstreamBucket:
         if remaining <= rounding / 2:
             return False  # it may be in debt, and then its reset is later than what is left says
         self._range.observe(remaining, reset_s, late_s, self._bucket.rate, rounding)
-        capacity, known = self._range.least, self._bucket.capacity
+        capacity, known = min(self._range.least, MOST_S * self.rate), self._bucket.capacity
         if -0.005 * known <= capacity - known <= 0.005 * known:
             return False
         self.resize(capacity, now)
@@ -219,9 +221,10 @@ class UpstreamBucket:
 
     def heard_more(self, remaining: float, rounding: float, now: float) -> bool:
         """The same answer, where it says nothing of a reset. Whether the capacity is another now."""
-        if remaining <= self.capacity + rounding / 2:
+        capacity = min(remaining, MOST_S * self.rate)
+        if capacity <= self.capacity + rounding / 2:
             return False
-        self.resize(remaining, now)
+        self.resize(capacity, now)
         return True
 
     def lower(self, level: float, now: float) -> None:

@@ -11,6 +11,7 @@ from supervisor.core.gateway.dimension import INPUT, RESERVE_MOST, Dimension, Ow
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded
 from supervisor.core.gateway.nouns import (
     NOTHING_OBSERVED,
+    Agent,
     Api,
     DimensionView,
     End,
@@ -28,6 +29,7 @@ from supervisor.core.gateway.upstream_bucket import UpstreamBucket
 from tests.core.gateway.playbook import (
     CLOSED,
     HALF_OPEN,
+    INTERACTIVE,
     LEARNING,
     OPEN,
     UNKNOWN,
@@ -465,7 +467,7 @@ def test_while_others_use_the_limit_what_they_take_until_the_next_answer_is_left
     ),
     st.sampled_from([6.0, 12.0, 60.0]),
 )
-@example([(0.0, 1.0, 1.0, 0.0, False)] * 8 + [(0.0, 10_490.0, 1.0, 0.0, False), (1.0, 1.0, 1.0, 0.0, False), (4.0, 1.0, 1.0, 0.0, False)], 6.0)
+@example([(gap, amount, 1.0, 0.0, False) for gap, amount in [(0.0, 1.0)] * 8 + [(0.0, 10_490.0), (1.0, 1.0), (4.0, 1.0)]], 6.0)
 def test_no_order_of_answers_and_no_wrong_estimate_of_ours_is_called_outside_use(
     sends: list[tuple[float, float, float, float, bool]], burst_s: float
 ) -> None:
@@ -500,3 +502,13 @@ def test_what_is_under_way_when_a_limit_is_configured_counts_against_it(told: bo
     found = play.tell([Ended(n, End.SERVED, Usage(1000, 10)) for n in range(5)])
     assert sends(found) == [5]
     assert tokens(play).level <= 0.985 * 6_000 - 5 * 10 - 1_000
+
+
+@pytest.mark.parametrize("full_in_s", [None, 1e6])
+def test_nonsense_that_a_provider_said_once_holds_nobody_back_for_long(full_in_s: float | None) -> None:
+    play = Playbook(UNKNOWN, LEARNING, hold_s=1e9)
+    turn(play, 1, said(9e14, full_in_s=full_in_s))
+    assert tokens(play).capacity <= 2 * 60_000, "no bucket holds more than two minutes"
+    play.tell([ask(2, Agent("person", 1, INTERACTIVE)), Responded(2, said(30_000)), Began(2, THOUSAND), Ended(2, End.SERVED, THOUSAND)])
+    assert upstream_level(play) > 29_000
+    assert sends(play.tell([ask(3)]) + play.tell(After(90))) == [3]
