@@ -181,7 +181,7 @@ def sim(
 
     \b
     nightcrew gateway sim --port 8765 --itpm 20000
-    nightcrew gateway sim --itpm 450000 --burst 12 --head 1.5 --steal 0.4 --steal-from 1m
+    nightcrew gateway sim --itpm 450000 --burst 12 --head 1.5 --steal 0.4
     """
     from supervisor.core.gateway.settings import Limits
     from supervisor.gateway import sim as provider
