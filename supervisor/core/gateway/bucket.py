@@ -29,6 +29,11 @@ class Bucket:
             self.level = level if level < self.capacity else self.capacity
         return self.level
 
+    def spills(self, now: float) -> float:
+        """What of the refill up to `now` does not fit."""
+        step = min(max(0.0, now - self._at), MAX_STEP_S)
+        return max(0.0, self.level + self.rate * step - self.capacity)
+
     def take(self, amount: float, now: float) -> None:
         """Take `amount`, whether it is there or not. A negative one gives back; what does not fit under the capacity is lost."""
         level = self.level

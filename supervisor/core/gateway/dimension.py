@@ -145,7 +145,7 @@ class Dimension:
             return need + owed.output
         upstream = self.upstream
         paid = min(PAID_PART * upstream.rate, upstream.rate - upstream.outside(now)) * owed.lasts_s
-        return max(upstream.counted(owed.written), need + owed.output - paid)
+        return max(upstream.lacks(owed.written, now), need + owed.output - paid)
 
     def _in_flight(self, owed: Owed) -> bool:
         """Whether what is wanted becomes less by requests that end, so that waiting for a full bucket would be too early."""

@@ -118,6 +118,11 @@ class InFlight:
         if ticket.answered_at is not None and now - ticket.answered_at >= 1.0:
             self._speed += FALL * (tokens_out / (now - ticket.answered_at) - self._speed)
 
+    def lasting_s(self) -> float:
+        """From sending to the end: as it was of late, and not less than what is expected now takes to be written."""
+        each = self.expected_output / len(self._tickets) if self._tickets else 0.0
+        return max(self.lasts_s, each / self._speed)
+
     def reserved(self, index: int) -> float:
         """For requests of which the provider has not said yet what they took."""
         return (float(len(self._tickets)), self.input, self.output, self.input + self.output)[index]

@@ -89,7 +89,7 @@ class Pool:
     def owed(self, now: float) -> Owed:
         """What is under way, for `Dimension.fits`."""
         under_way = self._under_way
-        return Owed(under_way.expected_output, under_way.written(now), under_way.late_s, under_way.lasts_s, under_way.unanswered)
+        return Owed(under_way.expected_output, under_way.written(now), under_way.late_s, under_way.lasting_s(), under_way.unanswered)
 
     def fits(self, ticket: Ticket, share: float, now: float) -> bool:
         """Whether it may be sent now. `share` is the part of the bucket that its class must leave."""

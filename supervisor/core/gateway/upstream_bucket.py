@@ -87,6 +87,7 @@ class UpstreamBucket:
         "_missing",
         "_products",
         "_range",
+        "_spilled",
         "_squares",
         "heard_at",
         "unused",
@@ -108,6 +109,8 @@ class UpstreamBucket:
         """(from, to, tokens) that others took; negative: fewer than was thought. What our doubts hid is found late, and may be as old as
         what was found before."""
         self._judged_at = now
+        self._spilled = 0.0
+        """Refill that did not fit while output was being written."""
         self.unused = 0.0
         self.heard_at = now
         """When the newest request was sent of which the provider said what it left."""
@@ -135,6 +138,7 @@ class UpstreamBucket:
     def level(self, now: float) -> float:
         """What it holds now."""
         bucket = self._bucket
+        self._spilled += bucket.spills(now)
         level = bucket.advance(now)
         if level + self.unused > bucket.capacity:
             self.unused = bucket.capacity - level
@@ -233,6 +237,13 @@ class UpstreamBucket:
             self._bucket.take(missing, now)
             self._corrected += missing
             self.unused += missing
+
+    def lacks(self, written: float, now: float) -> float:
+        """How far the provider may be below the level when so much output is written that is not complete: it was counted there, and
+        what the provider gained since, while this one was full, paid for it."""
+        self.level(now)
+        self._spilled = min(self._spilled, written)
+        return self.counted(written - self._spilled)
 
     def counted(self, written: float) -> float:
         """How much the provider has counted of output that is written and not complete."""
