@@ -14,9 +14,10 @@ from supervisor.bench.fairness.ours import Gateway
 from supervisor.bench.fairness.world import Timeline, Turn, World
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.pool import Pool
+from supervisor.core.gateway.proving import Proving
 from supervisor.core.gateway.upstream_bucket import UpstreamBucket
 
-T02 = ("narrow", "wide", "requests_late", "requests_50_agents", "input_2_agents", "input_50_agents", "output_late")
+T02 = ("narrow", "wide", "requests_late", "requests_50_agents", "input_2_agents", "input_50_agents", "output_late", "output_long")
 T03 = ("small_bucket_late", "outside_40", "outside_40_later_small_bucket", "outside_40_later_late", "limit_halved", "limit_doubled")
 YESTERDAY = ("remembered_4_times", "remembered_a_quarter")
 SEED = 1
@@ -34,7 +35,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 
 def test_who_sends_blind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pool, "_may_prove", lambda *_: True)
+    monkeypatch.setattr(Proving, "allows", lambda *_: True)
     assert learned.run(CASES["narrow"], SEED, 120.0).upstream_429 > 5
 
 

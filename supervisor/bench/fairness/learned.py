@@ -95,6 +95,8 @@ CASES: Mapping[str, Case] = {
     "output_produced": replace(_BY_OUTPUT, head_s=1.5, produced=True),
     "output_small_bucket": replace(_BY_OUTPUT, burst_s=12.0, head_s=1.5),
     "output_50_agents": replace(_BY_OUTPUT, agents=50, head_s=1.5, produced=True),
+    "output_long": replace(_BY_OUTPUT, agents=8, mean_output=2_000.0, head_s=1.5, produced=True),
+    "output_long_narrow": replace(_BY_OUTPUT, agents=5, mean_output=3_000.0, head_s=1.5, produced=True, limits=OTPM | {"output": 8_000.0}),
     "outside_30": replace(_BY_INPUT, head_s=1.5, other=Other(0.3)),
     "outside_40": replace(_BY_INPUT, head_s=1.5, other=Other(0.4)),
     "outside_30_later": replace(_BY_INPUT, head_s=1.5, other=Other(0.3, 100.0)),

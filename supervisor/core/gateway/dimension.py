@@ -38,6 +38,8 @@ class Owed(NamedTuple):
 
     output: float
     """Expected of all, with what is written of it."""
+    with_it: float
+    """The same with the request that asks; less than the sum of both, since the errors of many make up for one another."""
     written: float
     """Written by now."""
     late_s: float
@@ -145,7 +147,7 @@ class Dimension:
             return need + owed.output
         upstream = self.upstream
         paid = min(PAID_PART * upstream.rate, upstream.rate - upstream.outside(now)) * owed.lasts_s
-        return max(upstream.lacks(owed.written, now), need + owed.output - paid)
+        return max(upstream.lacks(owed.written, now), owed.with_it - paid)
 
     def _in_flight(self, owed: Owed) -> bool:
         """Whether what is wanted becomes less by requests that end, so that waiting for a full bucket would be too early."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from supervisor.core.gateway.nouns import Api
 
 if TYPE_CHECKING:
+    from supervisor.core.gateway.estimate import Guess
     from supervisor.core.gateway.ticket import Ticket
 
 FIRST_SPEED = 60.0
@@ -62,16 +63,19 @@ class InFlight:
         self.output += ticket.output
         ticket.doubt = ticket.input * max(2 * ticket.guess.habit.spread, LEAST_DOUBT)
         self._input_doubt += ticket.doubt
-        guess = ticket.guess
-        ticket.deviation = guess.output - guess.mean_output if guess.habit.turns else guess.output / 2
+        ticket.deviation = caution(ticket.guess)
         self._vary(ticket, 1)
         if ticket.lane.key.api is not Api.ANTHROPIC:
             self._promised += ticket.event.max_tokens or ticket.guess.output
 
-    @property
-    def expected_output(self) -> float:
-        """Of all together. Each is reserved with its deviation; the sum of many varies by less than the sum of what each may vary by."""
-        return self.output - self._deviation + min(self._deviation, SIGMAS * math.sqrt(max(0.0, self._variance)))
+    def expected_output(self, more: Guess | None = None) -> float:
+        """Of all together, and of one more. Each is reserved with its deviation; the sum of many varies by less than the sum of what each
+        may vary by."""
+        output, deviation, variance = self.output, self._deviation, self._variance
+        if more is not None:
+            its = caution(more)
+            output, deviation, variance = output + more.output, deviation + its, variance + its * its
+        return output - deviation + min(deviation, SIGMAS * math.sqrt(max(0.0, variance)))
 
     @property
     def unanswered(self) -> int:
@@ -120,7 +124,7 @@ class InFlight:
 
     def lasting_s(self) -> float:
         """From sending to the end: as it was of late, and not less than what is expected now takes to be written."""
-        each = self.expected_output / len(self._tickets) if self._tickets else 0.0
+        each = self.expected_output() / len(self._tickets) if self._tickets else 0.0
         return max(self.lasts_s, each / self._speed)
 
     def reserved(self, index: int) -> float:
@@ -147,6 +151,11 @@ class InFlight:
 
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._tickets.values())
+
+
+def caution(guess: Guess) -> float:
+    """The part of a guessed output that is a deviation; of an agent that was never seen half of it."""
+    return guess.output - guess.mean_output if guess.habit.turns else guess.output / 2
 
 
 def _slowest(before: float, newest: float) -> float:

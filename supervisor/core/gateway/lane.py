@@ -173,11 +173,11 @@ class Lane:
         if away is None or now >= away.until or self._place(ticket) <= self._place(away.ticket):
             return None
         leave, ours, theirs = self.leaves(away.ticket.rank, now), pool.amounts(ticket), pool.amounts(away.ticket)
-        when = now
+        when, owed = now, pool.owed(now)
         for dimension in pool.dimensions:
             capacity, need = dimension.bucket.capacity, ours[dimension.index]
             need += min(theirs[dimension.index] + leave * capacity, capacity)
-            when = max(when, dimension.fits_at(need, 0.0, pool.owed(now), now) if need <= capacity else NEVER)
+            when = max(when, dimension.fits_at(need, 0.0, owed._replace(with_it=owed.output + need), now) if need <= capacity else NEVER)
         return min(away.until, when) if when > now else None
 
     def _place(self, ticket: Ticket) -> tuple[int, float, int]:

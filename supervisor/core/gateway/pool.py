@@ -86,10 +86,13 @@ class Pool:
         """How many requests are under way."""
         return len(self._under_way)
 
-    def owed(self, now: float) -> Owed:
-        """What is under way, for `Dimension.fits`."""
+    def owed(self, now: float, more: Ticket | None = None) -> Owed:
+        """What is under way, and would be with one more, for `Dimension.fits`."""
         under_way = self._under_way
-        return Owed(under_way.expected_output, under_way.written(now), under_way.late_s, under_way.lasting_s(), under_way.unanswered)
+        with_it = under_way.expected_output(more.guess if more is not None else None)
+        return Owed(
+            under_way.expected_output(), with_it, under_way.written(now), under_way.late_s, under_way.lasting_s(), under_way.unanswered
+        )
 
     def fits(self, ticket: Ticket, share: float, now: float) -> bool:
         """Whether it may be sent now. `share` is the part of the bucket that its class must leave."""
@@ -100,7 +103,7 @@ class Pool:
         amounts = self.amounts(ticket)
         if not self._proving.allows(amounts, self._under_way, self.dimensions, now):
             return False
-        owed = self.owed(now)
+        owed = self.owed(now, ticket)
         return all(dimension.fits(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)
 
     def ready_at(self, ticket: Ticket, share: float, now: float) -> float:
@@ -111,7 +114,7 @@ class Pool:
         amounts = self.amounts(ticket)
         if not self._proving.allows(amounts, self._under_way, self.dimensions, now):
             when = max(when, self._proving.next_at(len(self._under_way)))
-        owed = self.owed(now)
+        owed = self.owed(now, ticket)
         return max([when, *(dimension.fits_at(amounts[dimension.index], share, owed, now) for dimension in self.dimensions)])
 
     def headroom(self, now: float) -> float:
@@ -330,6 +333,8 @@ class Pool:
             dimension.own = None
             if not (dimension.told and upstream.learn):
                 self.dimensions.remove(dimension)
+        if not limits and upstream.learn and not any(dimension.told for dimension in self.dimensions):
+            self._proving.known = False
         self.trouble.margin = min(self.trouble.margin, policy.margin)
         self.tune(self.trouble.margin, now)
         self._changed()

@@ -50,6 +50,7 @@ class Recent:
             self._owed -= paid
             delta += paid
         if slot[0] >= 0:
+            delta = max(delta, -slot[1])  # what was counted there and given back to what is owed is not given back twice
             slot[1] += delta
             self._total += delta
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from copy import deepcopy
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.events import Ended, Refused, Withdrawn
 from supervisor.core.gateway.nouns import Agent, End, Refusal, Usage
-from supervisor.core.gateway.recent import Recent
+from supervisor.core.gateway.recent import Recent, Slot
 from supervisor.core.gateway.settings import Limits
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
@@ -176,3 +177,18 @@ def test_a_request_that_cost_nothing_makes_the_cost_known() -> None:
     play = Playbook(FREE) >> ask(1) << sent(1) >> Ended(1, End.SERVED, SERVED, cost_usd=0.0)
     assert play
     assert play.traffic.view(play.now).agents[0].cost_usd == 0.0
+
+
+@pytest.mark.parametrize("seed", range(125, 135))
+def test_no_giving_back_makes_the_last_minute_less_than_nothing(seed: int) -> None:
+    draw = random.Random(seed)
+    recent, now, counted = Recent(), 0.0, list[tuple[Slot, float]]()
+    for _ in range(60):
+        now += draw.choice([0, 0.3, 1, 20, 70]) * draw.random()
+        if draw.random() < 0.5 or not counted:
+            amount = draw.random() * 3000
+            counted.append((recent.add_below(1000.0, amount, now), amount))
+        else:
+            slot, amount = counted.pop(draw.randrange(len(counted)))
+            recent.change(slot, -amount * draw.random())
+        assert recent.sum(now) > -1e-6

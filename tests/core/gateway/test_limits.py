@@ -45,7 +45,7 @@ from tests.core.gateway.playbook import (
 
 MINUTE = Limits(tpm=60_000)
 THOUSAND = Usage(1000, 0)
-NOTHING_OWED = Owed(0.0, 0.0, 0.0, 0.0, 0)
+NOTHING_OWED = Owed(0.0, 0.0, 0.0, 0.0, 0.0, 0)
 
 
 @given(st.lists(st.tuples(st.floats(-50, 200), st.floats(-500, 2000), st.booleans()), max_size=50), st.floats(0.1, 100), st.floats(1, 1000))
@@ -405,6 +405,13 @@ def test_while_the_first_request_is_not_answered_another_one_goes_now_and_then()
     play = Playbook(UNKNOWN, LEARNING) >> [ask(n, f"a{n}") for n in range(5)] << sent(0)
     assert play >> After(15) << sent(1) >> After(14.9)
     assert play >> After(0.2) << sent(2)
+
+
+def test_limits_that_are_no_longer_configured_must_be_learned_first() -> None:
+    play = Playbook(MINUTE) >> ask(1) << sent(1) >> Ended(1, End.SERVED, None)
+    play.tell([])
+    assert play.traffic.reload(settings(LEARNING), play.now) == []
+    assert play >> [ask(2), ask(3)] << sent(2)
 
 
 def test_a_provider_that_says_no_limits_is_asked_freely_once_it_has_answered() -> None:
