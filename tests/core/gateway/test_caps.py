@@ -179,16 +179,18 @@ def test_a_request_that_cost_nothing_makes_the_cost_known() -> None:
     assert play.traffic.view(play.now).agents[0].cost_usd == 0.0
 
 
-@pytest.mark.parametrize("seed", range(125, 135))
+@pytest.mark.parametrize("seed", [124, 125, 126])
 def test_no_giving_back_makes_the_last_minute_less_than_nothing(seed: int) -> None:
-    draw = random.Random(seed)
-    recent, now, counted = Recent(), 0.0, list[tuple[Slot, float]]()
+    draw = random.Random(seed)  # noqa: S311 - a test, not a secret
+    recent, now, counted = Recent(), 0.0, list[tuple[Slot, list[float]]]()
     for _ in range(60):
         now += draw.choice([0, 0.3, 1, 20, 70]) * draw.random()
-        if draw.random() < 0.5 or not counted:
+        if draw.random() < 0.5:
             amount = draw.random() * 3000
-            counted.append((recent.add_below(1000.0, amount, now), amount))
-        else:
-            slot, amount = counted.pop(draw.randrange(len(counted)))
-            recent.change(slot, -amount * draw.random())
+            counted.append((recent.add_below(1000.0, amount, now), [amount]))
+        elif counted:
+            slot, left = draw.choice(counted)
+            back = left[0] * draw.random()
+            left[0] -= back
+            recent.change(slot, -back)
         assert recent.sum(now) > -1e-6
