@@ -203,8 +203,11 @@ class Dimension:
         self._heard = sent[0]
         self._rounding = rounding
         upstream = self.upstream
-        if level.full_in_s is not None and level.remaining is not None:
-            upstream.heard_reset(level.remaining, level.full_in_s, now - sent[1], rounding, now)
+        if level.remaining is not None:
+            if level.full_in_s is not None:
+                upstream.heard_reset(level.remaining, level.full_in_s, now - sent[1], rounding, now)
+            elif self.own is None:  # it may hold less than a minute's refill; more is believed when more was left
+                upstream.assume(level.remaining + (self.index == REQUESTS), now)
             self.tune(self._margin, now)
         reserved, counted = since
         left = upstream.capacity if level.remaining is None else level.remaining

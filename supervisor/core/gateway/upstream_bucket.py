@@ -51,27 +51,28 @@ class CapacityRange:
     contradicts those before begins anew: the limit has changed, or this is no token bucket.
     """
 
-    __slots__ = (
-        "_most", "least",
-    )  # fmt: skip
+    __slots__ = ("least", "most")
 
     def __init__(self) -> None:
         self.least = 0.0
         """At least so much; 0: no answer has said it."""
-        self._most = float("inf")
+        self.most = float("inf")
+        """And at most so much."""
 
     def observe(self, remaining: float, reset_s: float, late_s: float, rate: float, rounding: float) -> None:
         """One answer: the reset was `reset_s` away when it was written, `late_s` or less after the request was counted."""
         least, most = remaining - rounding / 2, remaining + rounding / 2 + (reset_s + RESET_S + late_s) * rate
         if reset_s > RESET_S:
             least += (reset_s - RESET_S) * rate
-        if least > self._most or most < self.least:
-            self.least, self._most = least, most
+        if remaining <= rounding / 2:
+            least = 0.0  # it may be in debt, and then its reset is later than what is left says
+        if least > self.most or most < self.least:
+            self.least, self.most = least, most
             return
         if least > self.least:
             self.least = least
-        if most < self._most:
-            self._most = most
+        if most < self.most:
+            self.most = most
 
 
 class UpstreamBucket:
@@ -214,14 +215,17 @@ class UpstreamBucket:
 
     def heard_reset(self, remaining: float, reset_s: float, late_s: float, rounding: float, now: float) -> bool:
         """The same answer said when it will be full. Whether the capacity is another now."""
-        if remaining <= rounding / 2:
-            return False  # it may be in debt, and then its reset is later than what is left says
-        self._range.observe(remaining, reset_s, late_s, self._bucket.rate, rounding)
-        capacity, known = min(self._range.least, MOST_S * self.rate), self._bucket.capacity
+        found, known = self._range, self._bucket.capacity
+        found.observe(remaining, reset_s, late_s, self._bucket.rate, rounding)
+        capacity = min(found.least or min(known, found.most), MOST_S * self.rate)
         if -0.005 * known <= capacity - known <= 0.005 * known:
             return False
         self.resize(capacity, now)
         return True
+
+    def assume(self, capacity: float, now: float) -> None:
+        """Nothing said what it holds but that so much was there."""
+        self.resize(max(1.0, min(capacity, MOST_S * self.rate)), now)
 
     def heard_more(self, remaining: float, rounding: float, now: float) -> bool:
         """The same answer, where it says nothing of a reset. Whether the capacity is another now."""

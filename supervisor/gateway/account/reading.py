@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.nouns import Api, End, LaneKey, PoolKey, Usage
 from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED
 
@@ -275,20 +274,19 @@ def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[Poo
     request was sent, the output when it ended.
 
     Of a request that was under way when the gateway died nobody knows how much it put out. It is taken to have ended now, with what it is
-    charged; for the pool's sake also with what a fast model puts out beyond that in its time, within its bound, which is no agent's (""):
-    too little would be refused by the provider. Rows from the future, after the clock was set back, are of age 0.
+    charged: the first answer corrects a level that is too high, and nothing would correct one that is so low that nothing is sent. Rows
+    from the future, after the clock was set back, are of age 0.
     """
     charges: list[tuple[PoolKey, float, Usage, str]] = []
     rows = db.execute(
-        f"SELECT {_COLUMNS}, bound_output FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
+        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
         (now - seconds - LONGEST_S,),
     )
     for row in rows:
         pool, agent, sent = _pool(row), row["agent"], max(0.0, now - row["at"])
         ended = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000)
         if row["end"] == CRASHED:
-            ended, most = 0.0, min(row["bound_output"], int(FASTEST * sent) + 1)
-            charges.append((pool, 0.0, Usage(output=max(0, most - row["output"])), ""))
+            ended = 0.0
         given = Usage(input=row["input"], cache_read=row["cache_read"], cache_write=row["cache_write"])
         charges += (pool, sent, given, agent), (pool, ended, Usage(output=row["output"]), agent)
     return sorted((charge for charge in charges if charge[1] <= seconds and charge[2].total), key=lambda charge: -charge[1])

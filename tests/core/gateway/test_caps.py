@@ -181,7 +181,7 @@ def test_a_request_that_cost_nothing_makes_the_cost_known() -> None:
 
 @pytest.mark.parametrize("seed", [124, 125, 126])
 def test_no_giving_back_makes_the_last_minute_less_than_nothing(seed: int) -> None:
-    draw = random.Random(seed)  # noqa: S311 - a test, not a secret
+    draw = random.Random(seed)
     recent, now, counted = Recent(), 0.0, list[tuple[Slot, list[float]]]()
     for _ in range(60):
         now += draw.choice([0, 0.3, 1, 20, 70]) * draw.random()
