@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
-from supervisor.core.records import attempt_name, branch_name, rescue_ref
+from supervisor.core.records import attempt_name, branch_name, rescue_ref, tips_ref
 from supervisor.host import placement
 from supervisor.host.foreign import folder
 from worktrees import backends, branching, refs, registration, templates
@@ -74,6 +74,10 @@ class Environment:
     @property
     def rescue_ref(self) -> str:
         return rescue_ref(self.task, self.epoch)
+
+    @property
+    def tips_ref(self) -> str:
+        return tips_ref(self.task, self.epoch)
 
     @property
     def place(self) -> Place:
