@@ -34,6 +34,9 @@ from worktrees.registration import Registration, lock_reason, read_link
 from worktrees.repository import Repository
 from worktrees.templates import Template
 
+_LATER = 65
+"""Attempts looked ahead: more than a task has in a row whose worktrees were all removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Warm:
@@ -89,6 +92,12 @@ def environment_path(root: Path, task: str, epoch: int) -> Path:
     """Where the worktree of an attempt lies; two attempts never share it."""
     run, _, slug = task.partition("/")
     return Path(os.path.realpath(root)) / run / f"{slug}.{epoch}"
+
+
+def has_successor(env: Environment) -> bool:
+    """Whether a worktree of a later attempt is there: the work branch, and its log, are that one's then."""
+    name = env.path.name.rpartition(".")[0]
+    return any(os.path.lexists(env.path.with_name(f"{name}.{epoch}")) for epoch in range(env.epoch + 1, env.epoch + _LATER))
 
 
 def create(repo: Repository, task: str, epoch: int, base: str, root: Path, *, warm: Warm | None = None) -> Environment:

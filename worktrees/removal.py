@@ -18,7 +18,7 @@ from supervisor.host.foreign import open_plain
 from worktrees import refs, registration, tips, traps
 from worktrees.backends.layers import beside
 from worktrees.changes import Changes, observe
-from worktrees.environments import Environment, check_admin, is_locked, open_env, take_away
+from worktrees.environments import Environment, check_admin, has_successor, is_locked, open_env, take_away
 from worktrees.merged import unmerged
 from worktrees.rescue import Secured, snapshot
 from worktrees.templates import read
@@ -126,7 +126,7 @@ def sweep(env: Environment, is_alive: Alive) -> bool:
     as it was, when there is any reason to keep it."""
     with env.repo.git.lock(env.repo.common_dir):
         verdict = inspect(env, is_alive)
-        if not isinstance(verdict, Removable) or verdict.head != env.base or tips.unkept(env, tips.refs_of(env), ()) != tips.Unkept():
+        if not isinstance(verdict, Removable) or verdict.head != env.base or not tips.all_kept(env):
             return False
         take_away(env, force=False)
         _delete_branch(env, env.base)
@@ -214,7 +214,7 @@ def _is_from_template(env: Environment, name: str, extras: set[str]) -> bool:
 
 def _commit_reasons(env: Environment, changes: Changes) -> list[Reason]:
     """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along."""
-    off = changes.branch != env.branch_ref
+    off = changes.branch != env.branch_ref and not has_successor(env)
     tip = tips.refs_of(env).get(env.branch_ref) if off else None
     count = max((unmerged(env.repo, commit) for commit in {changes.head, tip} if commit), default=0)
     return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []

@@ -74,7 +74,8 @@ class _Scene:
 def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = None, *, always: bool = False) -> Secured:
     """Make everything the attempt left reachable; call it when the attempt's processes have ended. Safe to call again.
 
-    `message` and `trailers` are those of commits made for leftover work. `always` creates the rescue ref in any case.
+    `message` and `trailers` are those of commits made for leftover work. The rescue ref reaches it too; `always` creates
+    that ref even when nothing was left.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
     """
     return _secure(env, _full_message(message, trailers or {}), onto_branch=True, always=always)
@@ -148,7 +149,7 @@ def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str])
         notes.append(f"{env.tips_ref} keeps what it amended, reset or rebased away, or committed beside its result")
     rescue = left.found.get(env.rescue_ref)
     tree = commit.with_nested(left.tree, stand, scene.changes.nested, notes)
-    if left.always or more.tips or tree or stand not in (env.base, left.tip):
+    if left.always or more.tips or tree or stand != env.base:
         rescue = _keep_result(env, commit, rescue, stand, tree)
     return _Kept(rescue, more.left_out)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from supervisor.core.errors import ToolFailed, ToolHung
 from supervisor.host.foreign import Folder, folder
 from worktrees import refs
-from worktrees.environments import Environment
+from worktrees.environments import Environment, has_successor
 from worktrees.git import BULK_S
 
 KEPT_MAX = 50
@@ -63,12 +63,12 @@ def refs_of(env: Environment) -> dict[str, str]:
 def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str]) -> Unkept:
     """What a rescue ref must take besides `known` (commits); `found` is what `refs_of` gave. No process when there is nothing to ask.
 
-    Raises ToolHung. What git cannot read is left out and said.
+    A branch that a later attempt took over is not asked. Raises ToolHung. What git cannot read is left out and said.
     """
     notes: list[str] = []
     rescued = {oid for ref, oid in found.items() if not ref.startswith(f"{refs.HEADS}/")}
     settled = {env.base, *known, *rescued, "0" * len(env.base)}
-    branches = [oid for ref, oid in found.items() if ref.startswith(f"{refs.HEADS}/")]
+    branches = [] if has_successor(env) else [oid for ref, oid in found.items() if ref.startswith(f"{refs.HEADS}/")]
     seen = [oid for oid in dict.fromkeys([*branches, *_remembered(env, notes)]) if oid not in settled]
     heads, unread = _heads(env, seen, [f"^{oid}" for oid in sorted({env.base, *known, *rescued})])
     if unread:
@@ -76,6 +76,14 @@ def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str]) -> 
     if more := heads[KEPT_MAX:]:
         notes.append(f"{len(more)} older commits that only its logs remember are on no rescue ref yet: {_named(more)}")
     return Unkept(tuple(heads[:KEPT_MAX]), len(notes) and max(1, len(unread) + len(more)), tuple(notes))
+
+
+def all_kept(env: Environment) -> bool:
+    """Whether nothing that its logs remember would go with them. No process where they remember nothing but the base. Raises ToolHung."""
+    notes: list[str] = []
+    if set(_remembered(env, notes)) <= {env.base, "0" * len(env.base)} and not notes:
+        return True
+    return unkept(env, refs_of(env), ()) == Unkept()
 
 
 def _heads(env: Environment, seen: list[str], settled: list[str]) -> tuple[list[str], list[str]]:
@@ -111,11 +119,11 @@ def _walked(env: Environment, part: list[str], settled: list[str]) -> set[str]:
 def _remembered(env: Environment, notes: list[str]) -> Iterator[str]:
     """Names of objects, the newest of each source first. What is read is bounded; a line in `notes` says where that was not enough."""
     size = len(env.base)
-    with_refs = [oid for data in _own_refs(env) for oid in _names(data, size)]
-    yield from with_refs
+    for data in _own_refs(env):
+        yield from _names(data, size)
     for name in _STATE_FILES:
         yield from _names(_tail(env, name, notes), size)
-    for name in ("logs/HEAD", f"{refs.HEADS}/{env.branch}"):
+    for name in ("logs/HEAD", *(() if has_successor(env) else (env.branch_ref,))):
         names = dict.fromkeys(reversed(_names(_tail(env, name, notes), size)))
         if len(names) > _SEEN_MAX:
             notes.append(f"{name} names {len(names)} commits, of which the newest {_SEEN_MAX} were looked at")

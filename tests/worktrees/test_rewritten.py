@@ -12,6 +12,7 @@ import pytest
 
 from supervisor.core.errors import Refused
 from worktrees.environments import Environment, release
+from worktrees.merge import Merged, take
 from worktrees.removal import Keep, Why, forget, inspect, remove, sweep
 from worktrees.rescue import Secured, secure
 
@@ -321,3 +322,33 @@ def hostile(world: World, env: Environment, what: str) -> str:
         case _:
             return f"{zero} {env.base} {'x' * 5 * 2**20}\n" + f"{zero} {env.base} {who}"
     return "".join(f"{zero} {oid} {who}" for oid in oids)
+
+
+def test_an_older_attempt_answers_for_its_own_commits_only(world: World, env: Environment, nobody_alive: Alive) -> None:
+    amend(Agent(world, env))
+    save(env)
+    release(env)
+    world.sh(env.repo.root, "merge", "-q", env.branch)
+    second = world.env(env.repo, epoch=2)
+    newer = world.commit(second.path, "new.txt")
+    assert not isinstance(inspect(env, nobody_alive), Keep)
+    remove(env, nobody_alive)
+    assert newer not in world.sh(env.repo.root, "rev-list", "--glob=refs/nightcrew/rescue").split()
+    assert world.sh(second.path, "rev-parse", second.branch) == newer
+
+
+def test_what_was_rewritten_and_merged_goes_with_its_branch(world: World, env: Environment, nobody_alive: Alive) -> None:
+    agent = Agent(world, env)
+    rebase(agent)
+    done = save(env)
+    release(env)
+    assert take(env.repo, env.branch) == Merged(done.tip, fast_forward=True)
+    remove(env, nobody_alive)
+    assert world.leftovers(env.repo) == [str(env.path.parent)] and set(agent.tips) <= kept(world, env)
+
+
+def test_whatever_was_left_is_on_the_rescue_ref_so_that_a_good_end_can_be_tried_again_too(world: World, env: Environment) -> None:
+    world.commit(env.path, "a.txt")
+    done = secure(env, "leftover work")
+    assert done.rescue == done.tip
+    world.env(env.repo, epoch=2)
