@@ -26,7 +26,7 @@ from supervisor.core.errors import NightcrewError, ToolFailed
 from supervisor.host.foreign import folder, open_plain
 from worktrees import refs, registration, tips, traps
 from worktrees.changes import Changes, observe
-from worktrees.environments import Environment, check_admin, shown
+from worktrees.environments import Environment, check_admin, has_successor, shown
 from worktrees.git import BULK_S, Git, Place, wrap_os_errors
 
 IDENTITY = {
@@ -93,11 +93,9 @@ def _secure(asked: Environment, message: bytes, *, onto_branch: bool, always: bo
         stack.enter_context(wrap_os_errors(env.repo.git.scratch()))
         scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew."))
         found = tips.refs_of(env)
+        gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
+        notes += gone[: traps.SHOWN]
         tip = found.get(env.branch_ref)
-        if tip is not None and not _is_there(env, tip):
-            notes.append(refs.set_aside(env.repo, env.branch_ref, f"commit {tip[:12]}, which is gone"))
-            del found[env.branch_ref]
-            tip = None
         scene = _look(env, Path(scratch), tip or env.base, notes)
         commit = _Committer(env.repo.git, scene, message)
         tree = commit.tree(notes) if scene.changes.files else None
@@ -289,18 +287,24 @@ def _scratch(env: Environment) -> Path:
     return env.admin_dir if env.admin_dir.is_dir() else env.repo.git.scratch()
 
 
-def _is_there(env: Environment, tip: str) -> bool:
-    """Whether the repository has that commit. Who deleted the object of its own commit left a branch that breaks `git log --all`."""
-    if tip == env.base:
-        return True
+def _gone(env: Environment, found: Mapping[str, str]) -> list[str]:
+    """The work branch, or one beside it, that names a commit which is not there: no verb that reads all branches would work any more."""
+    ours = [] if has_successor(env) else [ref for ref in found if ref.startswith(f"{refs.HEADS}/")]
+    asked = [ref for ref in ours if found[ref] != env.base and not _is_loose(env, found[ref])]
+    if not asked:
+        return []
+    names = "".join(f"{found[ref]}^{{commit}}\n" for ref in asked).encode()
+    answers = env.repo.git.run(env.repo.store, "cat-file", "--batch-check", stdin=names).text.splitlines()
+    return [ref for ref, answer in zip(asked, answers, strict=True) if answer.endswith(" missing")]
+
+
+def _is_loose(env: Environment, oid: str) -> bool:
     try:
-        with folder(env.repo.common_dir / "objects", tip[:2]) as here:
-            loose = here.look(tip[2:])
+        with folder(env.repo.common_dir / "objects", oid[:2]) as here:
+            loose = here.look(oid[2:])
     except OSError:
-        loose = None
-    if loose is not None and loose.st_size:
-        return True
-    return env.repo.git.run(env.repo.store, "cat-file", "-e", f"{tip}^{{commit}}", accept=(0, 1, 128)).code == 0
+        return False
+    return loose is not None and loose.st_size > 0
 
 
 def _advance(env: Environment, scene: _Scene, old: str, new: str) -> str:

@@ -352,3 +352,31 @@ def test_whatever_was_left_is_on_the_rescue_ref_so_that_a_good_end_can_be_tried_
     done = secure(env, "leftover work")
     assert done.rescue == done.tip
     world.env(env.repo, epoch=2)
+
+
+@pytest.mark.parametrize("text", ["ab" * 20, "0" * 40, "garbage", "ref: refs/heads/main", "ref: refs/heads/nightcrew/r1/fix/other", ""])
+def test_what_lies_beside_the_branch_breaks_nothing(world: World, env: Environment, nobody_alive: Alive, text: str) -> None:
+    agent = Agent(world, env)
+    amend(agent)
+    other = env.repo.common_dir / "refs" / "heads" / "nightcrew" / "r1" / "fix" / "other"
+    other.write_text(f"{text}\n")
+    own = env.admin_dir / "refs" / "worktree"
+    own.mkdir(parents=True)
+    (own / "mine").write_text(f"{text}\n")
+    done = save(env)
+    if text.startswith("ab"):
+        assert any("which is gone" in note for note in done.notes)
+    assert set(agent.tips) <= kept(world, env)
+    assert done.tip == agent.tips[-1]
+    release(env)
+    world.env(env.repo, epoch=2)
+    remove(env, nobody_alive, discard=True)
+
+
+def test_another_branch_of_the_task_is_kept_with_it(world: World, env: Environment) -> None:
+    """The next attempt may write there."""
+    tree = world.sh(env.path, "rev-parse", "HEAD^{tree}")
+    made = world.sh(env.path, "commit-tree", tree, "-p", env.base, "-m", "never checked out")
+    world.sh(env.path, "branch", "nightcrew/r1/fix/other", made)
+    save(env)
+    assert made in kept(world, env)
