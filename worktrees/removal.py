@@ -26,6 +26,9 @@ from worktrees.templates import read
 SHOWN = 10
 """Paths listed in one reason."""
 
+_ROUNDS = 20
+"""Times that a removal secures what one call left out: 1,000 commits that only logs remember."""
+
 
 class Why(StrEnum):
     """Why a worktree is kept."""
@@ -110,7 +113,7 @@ def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secur
         verdict = inspect(env, is_alive)
         if isinstance(verdict, Keep) and verdict.hard:
             raise _refused(env, verdict)
-        secured = snapshot(env, f"nightcrew: {env.name} as it was before removal")
+        secured = _secured(env, f"nightcrew: {env.name} as it was before removal")
         if isinstance(verdict, Keep) and not discard:
             raise _refused(env, verdict, f"all but ignored files, also on {env.rescue_ref}")
         if not discard:
@@ -150,7 +153,7 @@ def forget(env: Environment) -> Secured | None:
         if os.path.lexists(env.path) or is_locked(env):
             raise Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
         bare = replace(env, layers=None) if is_gone(env) else env  # what is in no layer any more cannot be brought in sight
-        secured = snapshot(bare, f"nightcrew: {env.name} after its directory was removed")
+        secured = _secured(bare, f"nightcrew: {env.name} after its directory was removed")
         _refuse_unkept(bare, secured)
         take_away(bare, force=False)
     return secured
@@ -230,9 +233,23 @@ def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is
     return Refused("the worktree is not removed", on=str(env.path), why=str(verdict), kept=kept, hint=hint)
 
 
+def _secured(env: Environment, message: str) -> Secured:
+    """`snapshot`, again as long as there are more commits than one call takes; what is left out then could not be read."""
+    secured = snapshot(env, message)
+    for _ in range(_ROUNDS):
+        before, secured = secured, snapshot(env, message) if secured.unkept else secured
+        if secured.unkept in (0, before.unkept):
+            return secured
+    raise _refused(env, _unkept(secured), "the worktree with its logs")
+
+
+def _unkept(secured: Secured) -> Keep:
+    return Keep((Reason(Why.UNKEPT, f"{secured.unkept} that only its logs remember"),))
+
+
 def _refuse_unkept(env: Environment, secured: Secured) -> None:
     if secured.unkept:
-        raise _refused(env, Keep((Reason(Why.UNKEPT, f"{secured.unkept} that only its logs remember"),)), "the worktree with its logs")
+        raise _refused(env, _unkept(secured), "the worktree with its logs")
 
 
 def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:

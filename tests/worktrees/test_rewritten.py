@@ -237,12 +237,26 @@ def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
     world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worktrees.tips.KEPT_MAX", 2)
+    monkeypatch.setattr("worktrees.removal._ROUNDS", 2)
     release(env)
-    lines(world, env, 3)
-    with pytest.raises(Refused, match="not removed") as caught:
-        remove(env, nobody_alive)
-    assert "1" in caught.value.why and env.path.is_dir()
+    made = lines(world, env, 11)
     assert not sweep(env, nobody_alive)
+    for discard in (False, True):  # twice as many as it takes at once
+        with pytest.raises(Refused, match="not removed") as caught:
+            remove(env, nobody_alive, discard=discard)
+        assert "commits on no ref" in caught.value.why and env.path.is_dir()
+        monkeypatch.setattr("worktrees.removal._ROUNDS", 1)
+    remove(env, nobody_alive)
+    assert not env.path.exists() and set(made) <= kept(world, env)
+
+
+def test_clean_leaves_what_it_cannot_read_to_a_person(world: World, env: Environment, nobody_alive: Alive) -> None:
+    release(env)
+    with (env.admin_dir / "logs" / "HEAD").open("a") as log:
+        log.write(hostile(world, env, "orphaned"))
+    assert not sweep(env, nobody_alive)
+    with pytest.raises(Refused, match="commits on no ref"):
+        remove(env, nobody_alive)
     assert env.path.is_dir()
     remove(env, nobody_alive, discard=True)
     assert not env.path.exists()
