@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
-from supervisor.core.records import attempt_name, branch_name, rescue_ref
+from supervisor.core.records import attempt_name, branch_name, rescue_ref, tips_ref
 from supervisor.host import placement
 from supervisor.host.foreign import folder
 from worktrees import backends, branching, refs, registration, templates
@@ -33,6 +33,9 @@ from worktrees.inside import Inside
 from worktrees.registration import Registration, lock_reason, read_link
 from worktrees.repository import Repository
 from worktrees.templates import Template
+
+_LATER = 65
+"""Attempts looked ahead: more than a task has in a row whose worktrees were all removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,10 @@ class Environment:
         return rescue_ref(self.task, self.epoch)
 
     @property
+    def tips_ref(self) -> str:
+        return tips_ref(self.task, self.epoch)
+
+    @property
     def place(self) -> Place:
         """For verbs in the worktree; of what `open_env` gave."""
         return Place(self.admin_dir, self.repo.common_dir, self.path, self.inside)
@@ -85,6 +92,12 @@ def environment_path(root: Path, task: str, epoch: int) -> Path:
     """Where the worktree of an attempt lies; two attempts never share it."""
     run, _, slug = task.partition("/")
     return Path(os.path.realpath(root)) / run / f"{slug}.{epoch}"
+
+
+def has_successor(env: Environment) -> bool:
+    """Whether a worktree of a later attempt is there: the work branch, and its log, are that one's then."""
+    name = env.path.name.rpartition(".")[0]
+    return any(os.path.lexists(env.path.with_name(f"{name}.{epoch}")) for epoch in range(env.epoch + 1, env.epoch + _LATER))
 
 
 def create(repo: Repository, task: str, epoch: int, base: str, root: Path, *, warm: Warm | None = None) -> Environment:

@@ -15,16 +15,19 @@ from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
 from supervisor.host.foreign import open_plain
-from worktrees import refs, registration, traps
+from worktrees import refs, registration, tips, traps
 from worktrees.backends.layers import beside
 from worktrees.changes import Changes, observe
-from worktrees.environments import Environment, check_admin, is_locked, open_env, take_away
+from worktrees.environments import Environment, check_admin, has_successor, is_locked, open_env, take_away
 from worktrees.merged import unmerged
 from worktrees.rescue import Secured, snapshot
 from worktrees.templates import read
 
 SHOWN = 10
 """Paths listed in one reason."""
+
+_ROUNDS = 20
+"""Times that a removal secures what one call left out: 1,000 commits that only logs remember."""
 
 
 class Why(StrEnum):
@@ -40,6 +43,7 @@ class Why(StrEnum):
     IGNORED = "ignored files"
     NESTED = "repositories inside"
     UNMERGED = "commits not on any other branch"
+    UNKEPT = "commits on no ref"
 
 
 HARD = frozenset({Why.MISSING, Why.FOREIGN, Why.UNKNOWN, Why.LOCKED, Why.ALIVE})
@@ -109,9 +113,11 @@ def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secur
         verdict = inspect(env, is_alive)
         if isinstance(verdict, Keep) and verdict.hard:
             raise _refused(env, verdict)
-        secured = snapshot(env, f"nightcrew: {env.name} as it was before removal")
+        secured = _secured(env, f"nightcrew: {env.name} as it was before removal")
         if isinstance(verdict, Keep) and not discard:
             raise _refused(env, verdict, f"all but ignored files, also on {env.rescue_ref}")
+        if not discard:
+            _refuse_unkept(env, secured)
         _refuse_newcomers(env, is_alive)
         take_away(env, force=isinstance(verdict, Keep))
         _delete_branch(env, secured.tip)
@@ -123,7 +129,7 @@ def sweep(env: Environment, is_alive: Alive) -> bool:
     as it was, when there is any reason to keep it."""
     with env.repo.git.lock(env.repo.common_dir):
         verdict = inspect(env, is_alive)
-        if not isinstance(verdict, Removable) or verdict.head != env.base:
+        if not isinstance(verdict, Removable) or verdict.head != env.base or not tips.all_kept(env):
             return False
         take_away(env, force=False)
         _delete_branch(env, env.base)
@@ -147,7 +153,8 @@ def forget(env: Environment) -> Secured | None:
         if os.path.lexists(env.path) or is_locked(env):
             raise Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
         bare = replace(env, layers=None) if is_gone(env) else env  # what is in no layer any more cannot be brought in sight
-        secured = snapshot(bare, f"nightcrew: {env.name} after its directory was removed")
+        secured = _secured(bare, f"nightcrew: {env.name} after its directory was removed")
+        _refuse_unkept(bare, secured)
         take_away(bare, force=False)
     return secured
 
@@ -158,7 +165,7 @@ def _verdict(env: Environment, is_alive: Alive) -> Keep | Removable:
         return Keep(tuple(hard))
     traps.disarm(env)
     changes = observe(env.repo.git, env.place, ignored=True)
-    reasons = [*_file_reasons(env, changes), *_commit_reasons(env, changes.head)]
+    reasons = [*_file_reasons(env, changes), *_commit_reasons(env, changes)]
     if reasons or changes.head is None:
         return Keep(tuple(reasons) or (Reason(Why.UNKNOWN, "HEAD has no commit"),))
     return Removable(changes.head)
@@ -208,8 +215,11 @@ def _is_from_template(env: Environment, name: str, extras: set[str]) -> bool:
         return False
 
 
-def _commit_reasons(env: Environment, head: str | None) -> list[Reason]:
-    count = unmerged(env.repo, head) if head else 0
+def _commit_reasons(env: Environment, changes: Changes) -> list[Reason]:
+    """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along."""
+    off = changes.branch != env.branch_ref and not has_successor(env)
+    tip = tips.refs_of(env).get(env.branch_ref) if off else None
+    count = max((unmerged(env.repo, commit) for commit in {changes.head, tip} if commit), default=0)
     return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []
 
 
@@ -221,6 +231,25 @@ def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is
     soft = not verdict.hard
     hint = "merge the branch, or nightcrew clean --yes --discard NAME" if soft else ""
     return Refused("the worktree is not removed", on=str(env.path), why=str(verdict), kept=kept, hint=hint)
+
+
+def _secured(env: Environment, message: str) -> Secured:
+    """`snapshot`, again as long as there are more commits than one call takes; what is left out then could not be read."""
+    secured = snapshot(env, message)
+    for _ in range(_ROUNDS):
+        before, secured = secured, snapshot(env, message) if secured.unkept else secured
+        if secured.unkept in (0, before.unkept):
+            return secured
+    raise _refused(env, _unkept(secured), "the worktree with its logs")
+
+
+def _unkept(secured: Secured) -> Keep:
+    return Keep((Reason(Why.UNKEPT, f"{secured.unkept} that only its logs remember"),))
+
+
+def _refuse_unkept(env: Environment, secured: Secured) -> None:
+    if secured.unkept:
+        raise _refused(env, _unkept(secured), "the worktree with its logs")
 
 
 def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:

@@ -1,9 +1,10 @@
 """Nothing an agent leaves behind is lost: every non-ignored file and every commit becomes reachable from a ref.
 
 Leftover files go onto the work branch when HEAD is on it. What has no place there goes to the attempt's rescue ref: work on a
-detached HEAD or on another branch, commits that only HEAD's reflog remembers (amended, reset, rebased away), files inside
-nested repositories. The commit is built by plumbing in a temporary index, so locks, hooks, merges in progress and signing of
-the worktree do not matter. Symbolic links are stored as links: nothing outside the worktree is ever read.
+detached HEAD or on another branch, files inside nested repositories. Every other commit that the attempt came by (amended, reset,
+rebased away, see `tips`) goes to a ref beside it: who merges the rescue ref gets nothing back that the agent took back. Commits are
+built by plumbing in a temporary index, so locks, hooks, merges in progress and signing of the worktree do not matter. Symbolic links
+are stored as links: nothing outside the worktree is ever read.
 
 The steps in order: objects are written, then refs move by compare-and-swap, then the worktree's index follows. A crash
 between any two loses nothing, and calling again finishes the work.
@@ -14,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -24,9 +24,9 @@ from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, ToolFailed
 from supervisor.host.foreign import folder, open_plain
-from worktrees import refs, registration, traps
+from worktrees import refs, registration, tips, traps
 from worktrees.changes import Changes, observe
-from worktrees.environments import Environment, check_admin, shown
+from worktrees.environments import Environment, check_admin, has_successor, shown
 from worktrees.git import BULK_S, Git, Place, wrap_os_errors
 
 IDENTITY = {
@@ -38,15 +38,11 @@ IDENTITY = {
 STORE_S = 300.0
 """Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it; sparse files of a terabyte would take for ever."""
 _INDEX_MAX = 2**30
-_REFLOG_MAX = 4 * 2**20
-_STATE_FILES = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
-                "rebase-merge/orig-head", "rebase-merge/onto", "rebase-merge/stopped-sha", "rebase-apply/orig-head")  # fmt: skip
-_OID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """What an attempt left, all of it reachable from `tip` or `rescue`."""
+    """What an attempt left, all of it reachable from `tip`, `rescue` or the ref beside that."""
 
     tip: str
     """Commit of the work branch; the base when the agent deleted the branch."""
@@ -59,6 +55,8 @@ class Secured:
     """Commit of the attempt's rescue ref, or None when it has none."""
     notes: tuple[str, ...] = ()
     """One line each: what is unusual and where it was kept."""
+    unkept: int = 0
+    """Commits that were seen and are on no rescue ref: more than one call takes, or what git could not read. `notes` name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,8 @@ class _Scene:
 def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = None, *, always: bool = False) -> Secured:
     """Make everything the attempt left reachable; call it when the attempt's processes have ended. Safe to call again.
 
-    `message` and `trailers` are those of commits made for leftover work. `always` creates the rescue ref in any case.
+    `message` and `trailers` are those of commits made for leftover work. The rescue ref reaches it too; `always` creates
+    that ref even when nothing was left.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
     """
     return _secure(env, _full_message(message, trailers or {}), onto_branch=True, always=always)
@@ -93,10 +92,10 @@ def _secure(asked: Environment, message: bytes, *, onto_branch: bool, always: bo
         env = stack.enter_context(shown(asked))
         stack.enter_context(wrap_os_errors(env.repo.git.scratch()))
         scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew."))
-        tip, rescue = _refs(env)
-        if tip is not None and not _is_there(env, tip):
-            notes.append(refs.set_aside(env.repo, env.branch_ref, f"commit {tip[:12]}, which is gone"))
-            tip = None
+        found = tips.refs_of(env)
+        gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
+        notes += gone[: traps.SHOWN]
+        tip = found.get(env.branch_ref)
         scene = _look(env, Path(scratch), tip or env.base, notes)
         commit = _Committer(env.repo.git, scene, message)
         tree = commit.tree(notes) if scene.changes.files else None
@@ -109,10 +108,10 @@ def _secure(asked: Environment, message: bytes, *, onto_branch: bool, always: bo
                 notes.append(f"{env.branch} could not be moved, so leftover work is on {env.rescue_ref}: {error.why}")
         elif tree and not on_branch:
             notes.append(f"HEAD was not on {env.branch}: leftover work is on {env.rescue_ref}")
-        rescue = _rescue(env, commit, _Left(tip, rescue, tree, on_branch, always), notes)
+        kept = _rescue(env, commit, _Left(tip, found, tree, on_branch, always), notes)
         if not scene.own:
             _mend_head(env, tip or env.base)
-    return _counted(env, tip or env.base, rescue, (*notes, *scene.changes.warnings))
+    return _counted(env, tip or env.base, kept, (*notes, *scene.changes.warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,31 +119,54 @@ class _Left:
     """What remains to be kept after the work branch got its share."""
 
     tip: str | None
-    rescue: str | None
+    found: Mapping[str, str]
+    """The task's refs, as they were found."""
     tree: str | None
     on_branch: bool
     always: bool
 
 
-def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str]) -> str | None:
-    """Move the rescue ref so that it reaches everything that is left. Returns its commit, None when it is not needed."""
-    git, scene = env.repo.git, commit.scene
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What the rescue refs of the attempt hold now."""
+
+    rescue: str | None
+    unkept: int
+    """Commits that were seen and are on no rescue ref."""
+
+
+def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str]) -> _Kept:
+    """Move the rescue ref to what was left last, where HEAD is, and the ref beside it to every other commit that was seen."""
+    scene = commit.scene
     stand = (left.tip if left.on_branch else scene.changes.head) or left.tip or env.base
-    strays = _strays(env, None if left.on_branch else stand, notes)
+    more = tips.unkept(env, left.found, {stand})
+    notes += more.notes
+    if more.tips:
+        _keep_tips(env, commit, more.tips, left.found.get(env.tips_ref))
+    if more.tips or env.tips_ref in left.found:
+        notes.append(f"{env.tips_ref} keeps what it amended, reset or rebased away, or committed beside its result")
+    rescue = left.found.get(env.rescue_ref)
     tree = commit.with_nested(left.tree, stand, scene.changes.nested, notes)
-    if not (left.always or strays or tree):
-        return left.rescue
-    if left.rescue is not None and not strays and _contains(git, env, left.rescue, stand) and tree in (None, commit.tree_of(left.rescue)):
-        return left.rescue
-    if tree is not None:
-        new = commit.make(tree, [stand, *strays])
-    elif len(strays) > 1:
-        new = commit.make(commit.tree_of(stand), [stand, *strays])
-    else:
-        new = strays[0] if strays else stand
-    if left.rescue is not None and not _contains(git, env, new, left.rescue):
-        new = commit.make(commit.tree_of(new), [new, left.rescue])
-    refs.move(env.repo, env.rescue_ref, new, left.rescue or "", "nightcrew: rescue")
+    if left.always or more.tips or tree or stand != env.base:
+        rescue = _keep_result(env, commit, rescue, stand, tree)
+    return _Kept(rescue, more.left_out)
+
+
+def _keep_tips(env: Environment, commit: _Committer, found: Sequence[str], old: str | None) -> None:
+    parents = [*found, *([old] if old else [])]
+    new = found[0] if len(parents) == 1 else commit.make(commit.tree_of(found[0]), parents)
+    refs.move(env.repo, env.tips_ref, new, old or "", "nightcrew: rescue")
+
+
+def _keep_result(env: Environment, commit: _Committer, old: str | None, stand: str, tree: str | None) -> str:
+    """The rescue ref, so that it reaches `stand` with the files of `tree`, and what it reached before."""
+    git = env.repo.git
+    if old is not None and _contains(git, env, old, stand) and tree in (None, commit.tree_of(old)):
+        return old
+    new = stand if tree is None else commit.make(tree, [stand])
+    if old is not None and not _contains(git, env, new, old):
+        new = commit.make(commit.tree_of(new), [new, old])
+    refs.move(env.repo, env.rescue_ref, new, old or "", "nightcrew: rescue")
     return new
 
 
@@ -265,25 +287,24 @@ def _scratch(env: Environment) -> Path:
     return env.admin_dir if env.admin_dir.is_dir() else env.repo.git.scratch()
 
 
-def _refs(env: Environment) -> tuple[str | None, str | None]:
-    """Commits of the work branch and of the rescue ref."""
-    answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(refname) %(objectname)", env.branch_ref, env.rescue_ref)
-    found = dict(line.split(" ") for line in answer.text.splitlines())
-    return found.get(env.branch_ref), found.get(env.rescue_ref)
+def _gone(env: Environment, found: Mapping[str, str]) -> list[str]:
+    """The work branch, or one beside it, that names a commit which is not there: no verb that reads all branches would work any more."""
+    ours = [] if has_successor(env) else [ref for ref in found if ref.startswith(f"{refs.HEADS}/")]
+    asked = [ref for ref in ours if found[ref] != env.base and not _is_loose(env, found[ref])]
+    if not asked:
+        return []
+    names = "".join(f"{found[ref]}^{{commit}}\n" for ref in asked).encode()
+    answers = env.repo.git.run(env.repo.store, "cat-file", "--batch-check", stdin=names).text.splitlines()
+    return [ref for ref, answer in zip(asked, answers, strict=True) if answer.endswith(" missing")]
 
 
-def _is_there(env: Environment, tip: str) -> bool:
-    """Whether the repository has that commit. Who deleted the object of its own commit left a branch that breaks `git log --all`."""
-    if tip == env.base:
-        return True
+def _is_loose(env: Environment, oid: str) -> bool:
     try:
-        with folder(env.repo.common_dir / "objects", tip[:2]) as here:
-            loose = here.look(tip[2:])
+        with folder(env.repo.common_dir / "objects", oid[:2]) as here:
+            loose = here.look(oid[2:])
     except OSError:
-        loose = None
-    if loose is not None and loose.st_size:
-        return True
-    return env.repo.git.run(env.repo.store, "cat-file", "-e", f"{tip}^{{commit}}", accept=(0, 1, 128)).code == 0
+        return False
+    return loose is not None and loose.st_size > 0
 
 
 def _advance(env: Environment, scene: _Scene, old: str, new: str) -> str:
@@ -293,47 +314,20 @@ def _advance(env: Environment, scene: _Scene, old: str, new: str) -> str:
     return new
 
 
-def _strays(env: Environment, head: str | None, notes: list[str]) -> list[str]:
-    """Commits that the worktree remembers and no ref reaches: `head` first, of the others only those no other one reaches."""
-    candidates = {os.fsdecode(oid) for name in _STATE_FILES for oid in _OID.findall(_read_state(env.admin_dir / name))}
-    candidates |= {head} if head else set()
-    candidates -= {env.base, "0" * 40, "0" * 64}
-    if not candidates:
-        return []
-    argv = ("--ignore-missing", "--topo-order", "--parents", "--stdin", "--not", "--branches", "--tags", "--remotes")
-    known = "--glob=refs/nightcrew"
-    try:
-        answer = refs.over_all(env.repo, "rev-list", *argv, known, stdin="\n".join(sorted(candidates)).encode() + b"\n")
-    except ToolFailed as error:
-        notes.append(f"commits that only the worktree's reflog remembers could not be read: {error.why}")
-        return [head] if head else []
-    lost = [line.split() for line in answer.text.splitlines()]
-    inner = {parent for _, *parents in lost for parent in parents}
-    return sorted((oid for oid, *_ in lost if oid not in inner), key=lambda oid: oid != head)
-
-
-def _read_state(file: Path) -> bytes:
-    try:
-        with open_plain(file) as data:
-            return data.read(_REFLOG_MAX)
-    except OSError:
-        return b""
-
-
 def _contains(git: Git, env: Environment, new: str, old: str) -> bool:
     return new == old or git.run(env.repo.store, "merge-base", "--is-ancestor", old, new, accept=(0, 1)).code == 0
 
 
-def _counted(env: Environment, tip: str, rescue: str | None, notes: tuple[str, ...]) -> Secured:
+def _counted(env: Environment, tip: str, kept: _Kept, notes: tuple[str, ...]) -> Secured:
     if tip == env.base:
-        return Secured(tip, 0, 0, 0, 0, rescue, notes)
+        return Secured(tip, 0, 0, 0, 0, kept.rescue, notes, kept.unkept)
     git, store = env.repo.git, env.repo.store
     commits = int(git.run(store, "rev-list", "--count", f"{env.base}..{tip}").text)
     flags = ("-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv")
     rows = git.run(store, "diff-tree", *flags, env.base, tip, deadline_s=BULK_S).out.split(b"\0")
     counts = [row.split(b"\t")[:2] for row in rows if row]
     plus, minus = (sum(int(row[side]) for row in counts if row[side] != b"-") for side in (0, 1))
-    return Secured(tip, commits, len(counts), plus, minus, rescue, notes)
+    return Secured(tip, commits, len(counts), plus, minus, kept.rescue, notes, kept.unkept)
 
 
 def _full_message(message: str, trailers: Mapping[str, str]) -> bytes:

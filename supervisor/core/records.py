@@ -240,6 +240,11 @@ def rescue_ref(task: str, epoch: int) -> str:
     return f"refs/nightcrew/rescue/{task}/{epoch}"
 
 
+def tips_ref(task: str, epoch: int) -> str:
+    """The ref beside it that keeps the commits which are not part of what the attempt left as its result."""
+    return f"{rescue_ref(task, epoch)}-tips"
+
+
 def tag(home: str, task: str, epoch: int) -> str:
     """What marks every process of an attempt, unique over state directories: 16 hex digits of the home, then `task:epoch`."""
     return f"{hashlib.sha256(home.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}:{attempt_name(task, epoch)}"

@@ -57,13 +57,15 @@ class Folder:
         except OSError:
             return None
 
-    def read(self, name: str, limit: int, *, linked: bool = False) -> bytes | None:
-        """The first `limit` bytes; None when no regular file with a single name is there. `linked`: one with several names will do, for
-        what is only compared, as after `cp -al` of a whole repository."""
+    def read(self, name: str, limit: int, *, linked: bool = False, tail: bool = False) -> bytes | None:
+        """The first (or with `tail` the last) `limit` bytes; None when no regular file with a single name is there. `linked`: one with
+        several names will do, for what is only compared, as after `cp -al` of a whole repository."""
         handle = self._opened(name, os.O_RDONLY, linked=linked)
         if handle is None:
             return None
         with os.fdopen(handle, "rb") as file:
+            if tail:
+                file.seek(max(0, os.fstat(handle).st_size - limit))
             return file.read(limit)
 
     def append(self, name: str, data: bytes) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.names import MAX_SLUG, RUN_ALPHABET, run_id, slug
-from supervisor.core.records import attempt_name, branch_name, rescue_ref, session_name, tag
+from supervisor.core.records import attempt_name, branch_name, rescue_ref, session_name, tag, tips_ref
 
 PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 RUN = "0731-k3qz"
@@ -110,6 +110,7 @@ def test_what_is_derived_from_a_task() -> None:
     assert session_name(task, 2) == "0731-k3qz_lint_2"
     assert branch_name(task) == "nightcrew/0731-k3qz/lint/work"
     assert rescue_ref(task, 2) == "refs/nightcrew/rescue/0731-k3qz/lint/2"
+    assert tips_ref(task, 2) == "refs/nightcrew/rescue/0731-k3qz/lint/2-tips"
     assert re.fullmatch(r"[0-9a-f]{16}:0731-k3qz/lint:2", tag("/home/a", task, 2))
     assert tag("/home/a", task, 2) != tag("/home/b", task, 2)
     assert tag("/home/\udcff", task, 2)

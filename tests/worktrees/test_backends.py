@@ -107,7 +107,7 @@ def test_a_life_from_work_to_merge_and_removal_leaves_the_template_as_it_was(sho
         agent.git("commit", "-qm", "work")
         agent.sh("echo left > left.txt; echo three >> src/app.py; ln -s /etc/passwd outside; echo noise > x.log; echo KEY=2 > .env.local")
     done = save(env)
-    assert (done.commits, done.rescue) == (2, None)
+    assert (done.commits, done.rescue) == (2, done.tip)
     files = shop.world.blobs(shop.repo, env.branch)
     assert files["src/app.py"] == "two\nthree" and files["src/deeper/more.py"] == "more = 1" and files["left.txt"] == "left"
     assert files["outside"] == "/etc/passwd"

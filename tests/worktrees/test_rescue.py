@@ -51,7 +51,7 @@ def test_leftover_work_lands_on_the_work_branch_and_the_worktree_is_clean(world:
     (env.path / ".gitignore").write_text("*.log\n")
     (env.path / "x.log").write_text("noise")
     done = save(env)
-    assert (done.commits, done.files, done.plus, done.minus, done.rescue) == (1, 5, 4, 10, None)
+    assert (done.commits, done.files, done.plus, done.minus, done.rescue) == (1, 5, 4, 10, done.tip)
     files = world.blobs(env.repo, env.branch)
     assert set(files) == {"f0.txt", "f2.txt", "new dir/-näw.txt", "staged.txt", ".gitignore"}
     assert files["f0.txt"] == "changed"
@@ -65,8 +65,7 @@ def test_leftover_work_lands_on_the_work_branch_and_the_worktree_is_clean(world:
 def test_the_agents_own_commits_are_counted(world: World, env: Environment) -> None:
     world.commit(env.path, "a.txt", "1\n2\n")
     tip = world.commit(env.path, "b.txt", "3\n")
-    assert save(env) == Secured(tip, 2, 2, 3, 0, None)
-    assert save(env, always=True).rescue == tip
+    assert save(env) == Secured(tip, 2, 2, 3, 0, tip)
     assert save(env, always=True).rescue == tip
 
 

@@ -1,0 +1,396 @@
+"""T05: an agent amends, resets, rebases, moves branches, and fails: each tip is on a rescue ref of its task, and a retry starts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from supervisor.core.errors import Refused
+from worktrees.environments import Environment, release
+from worktrees.merge import Merged, take
+from worktrees.removal import Keep, Why, forget, inspect, remove, sweep
+from worktrees.rescue import Secured, secure
+
+if TYPE_CHECKING:
+    from tests.worktrees.conftest import World
+
+Alive = Callable[[Path], Sequence[int]]
+
+
+@pytest.fixture
+def env(world: World) -> Environment:
+    return world.env(world.repo())
+
+
+class Agent:
+    """Works by plain git and writes down every commit that it ever made."""
+
+    def __init__(self, world: World, env: Environment) -> None:
+        self.world = world
+        self.env = env
+        self.tips: list[str] = []
+
+    def git(self, *argv: str, ok: bool = True) -> None:
+        self.world.sh(self.env.path, *argv, ok=ok)
+        self.tips.append(self.world.sh(self.env.path, "rev-parse", "HEAD"))
+
+    def commit(self, name: str, text: str = "one\n") -> str:
+        self.tips.append(self.world.commit(self.env.path, name, text))
+        return self.tips[-1]
+
+    def script(self, name: str, text: str) -> str:
+        file = self.world.tmp / name
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+        return str(file)
+
+
+def amend(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.git("commit", "-q", "--amend", "-m", "better")
+
+
+def amend_twice(agent: Agent) -> None:
+    amend(agent)
+    agent.git("commit", "-q", "--amend", "-m", "better still")
+
+
+def reset(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.commit("b.txt")
+    agent.git("reset", "-q", "--hard", "HEAD~1")
+
+
+def reset_to_the_base(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.git("reset", "-q", "--hard", "HEAD~1")
+
+
+def rebase(agent: Agent) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        agent.commit(name)
+    editor = agent.script("editor", "sed -i -e 2d -e 's/^pick/reword/' \"$1\"")
+    agent.git("-c", f"sequence.editor={editor}", "-c", "core.editor=true", "rebase", "-q", "-i", agent.env.base)
+
+
+def rebase_that_stopped(agent: Agent) -> None:
+    for text in ("one\n", "two\n", "three\n"):
+        agent.commit("a.txt", text)
+    editor = agent.script("editor", 'sed -i 2d "$1"')
+    agent.git("-c", f"sequence.editor={editor}", "rebase", "-q", "-i", agent.env.base, ok=False)
+    assert (agent.env.admin_dir / "rebase-merge").is_dir()
+
+
+def rebase_that_holds_unsaved_work(agent: Agent) -> None:
+    """git keeps it in a commit that only a file of the rebase names."""
+    rebase_that = agent.script("editor", "sed -i '1i break' \"$1\"")
+    agent.commit("a.txt")
+    (agent.env.path / "f0.txt").write_text("not committed\n")
+    agent.git("-c", f"sequence.editor={rebase_that}", "rebase", "-q", "-i", "--autostash", agent.env.base)
+    agent.tips.append((agent.env.admin_dir / "rebase-merge" / "autostash").read_text().strip())
+
+
+def branch_by_force(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.git("switch", "-q", "--detach", agent.env.base)
+    agent.commit("b.txt")
+    agent.git("branch", "-qf", agent.env.branch, "HEAD")
+    agent.commit("c.txt")
+    agent.git("branch", "-qf", agent.env.branch, agent.env.base)
+
+
+def another_branch(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.git("switch", "-q", "-c", "theirs", agent.env.base)
+    agent.commit("b.txt")
+    agent.git("commit", "-q", "--amend", "-m", "better")
+
+
+def renamed(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.git("branch", "-qm", "theirs")
+    agent.git("commit", "-q", "--amend", "-m", "better")
+
+
+def detached(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.git("switch", "-q", "--detach")
+    agent.commit("b.txt")
+    agent.git("commit", "-q", "--amend", "-m", "better")
+
+
+def detached_before_its_work(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.git("switch", "-q", "--detach", agent.env.base)
+
+
+def deleted(agent: Agent) -> None:
+    agent.commit("a.txt")
+    agent.git("switch", "-q", "--detach", agent.env.base)
+    agent.git("branch", "-qD", agent.env.branch)
+
+
+def refs_of_the_worktree(agent: Agent) -> None:
+    """`git worktree remove` deletes them."""
+    agent.commit("a.txt")
+    agent.git("update-ref", "refs/worktree/mine", "HEAD")
+    agent.git("update-ref", "refs/bisect/deep/bad", "HEAD")
+    agent.git("reset", "-q", "--hard", "HEAD~1")
+    (agent.env.admin_dir / "logs" / "HEAD").unlink()
+    log = agent.env.repo.common_dir / "logs" / agent.env.branch_ref
+    log.unlink()
+    agent.git("update-ref", "-d", "ORIG_HEAD")
+
+
+HISTORIES = [
+    amend, amend_twice, reset, reset_to_the_base, rebase, rebase_that_stopped, rebase_that_holds_unsaved_work, branch_by_force,
+    another_branch, renamed, detached, detached_before_its_work, deleted, refs_of_the_worktree,
+]  # fmt: skip
+
+
+def save(env: Environment) -> Secured:
+    return secure(env, "leftover work", {"Nightcrew-Task": "r1/fix"}, always=True)
+
+
+def kept(world: World, env: Environment) -> set[str]:
+    """Every commit that a rescue ref of the task reaches, of any attempt."""
+    return set(world.sh(env.repo.root, "rev-list", f"--glob=refs/nightcrew/rescue/{env.task}").split())
+
+
+def forget_logs(world: World, env: Environment) -> None:
+    """As weeks later: only refs keep a commit."""
+    world.sh(env.repo.root, "reflog", "expire", "--expire=now", "--all")
+    world.sh(env.repo.root, "gc", "-q", "--prune=now")
+
+
+@pytest.mark.parametrize("leftover", [False, True])
+@pytest.mark.parametrize("history", HISTORIES)
+def test_every_tip_is_on_a_rescue_ref_and_a_retry_starts(
+    world: World, env: Environment, nobody_alive: Alive, history: Callable[[Agent], None], leftover: bool
+) -> None:
+    agent = Agent(world, env)
+    history(agent)
+    if leftover:
+        (env.path / "left.txt").write_text("x\n")
+    done = save(env)
+    branch = world.sh(env.repo.root, "for-each-ref", "--format=%(objectname)", env.branch_ref)
+    assert branch in ("", done.tip), "what it left as its result stays on its branch"
+    assert done.rescue == world.sh(env.repo.root, "rev-parse", env.rescue_ref)
+    assert set(agent.tips) | {done.tip} <= kept(world, env)
+    assert done.unkept == 0
+    assert save(env) == done
+    release(env)
+    second = world.env(env.repo, epoch=2)
+    assert world.sh(second.path, "rev-parse", "HEAD") == env.base
+    remove(env, nobody_alive, discard=True)
+    forget_logs(world, env)
+    assert set(agent.tips) | {done.tip} <= kept(world, env)
+    assert world.sh(env.repo.root, "fsck", "--no-dangling") == ""
+
+
+def test_the_main_ref_is_the_result_and_holds_nothing_that_was_taken_back(world: World, env: Environment) -> None:
+    """Merging it after `clean` must not bring back what the agent had amended away, a password for example."""
+    agent = Agent(world, env)
+    amend(agent)
+    done = save(env)
+    assert done.rescue == done.tip == agent.tips[-1]
+    assert world.sh(env.repo.root, "rev-list", "--count", f"{env.base}..{env.rescue_ref}") == "1"
+    assert any(env.tips_ref in note for note in done.notes)
+
+
+def test_what_the_first_attempt_left_is_not_kept_twice(world: World, env: Environment) -> None:
+    amend(Agent(world, env))
+    save(env)
+    second = world.env(env.repo, epoch=2)
+    world.commit(second.path, "z.txt")
+    save(second)
+    assert world.sh(env.repo.root, "for-each-ref", "--format=%(refname)", second.tips_ref) == ""
+
+
+def lines(world: World, env: Environment, count: int) -> list[str]:
+    """Commits beside each other that only a log names, written by whoever may write it."""
+    tree = world.sh(env.path, "rev-parse", "HEAD^{tree}")
+    made = [world.sh(env.path, "commit-tree", tree, "-p", env.base, "-m", f"number {number}") for number in range(count)]
+    with (env.admin_dir / "logs" / "HEAD").open("a") as log:
+        for oid in made:
+            log.write(f"{env.base} {oid} a <a@b> 1700000000 +0000\tcommit: x\n")
+    return made
+
+
+def test_of_many_tips_the_newest_are_kept_and_the_rest_is_said_and_keeps_the_worktree(
+    world: World, env: Environment, nobody_alive: Alive
+) -> None:
+    made = lines(world, env, 53)
+    done = save(env)
+    assert set(made[3:]) <= kept(world, env)
+    assert not set(made[:3]) & kept(world, env)
+    assert done.unkept == 3
+    assert any("3 " in note and made[0][:12] in note for note in done.notes), done.notes
+
+
+def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
+    world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worktrees.tips.KEPT_MAX", 2)
+    monkeypatch.setattr("worktrees.removal._ROUNDS", 2)
+    release(env)
+    made = lines(world, env, 11)
+    assert not sweep(env, nobody_alive)
+    for discard in (False, True):  # twice as many as it takes at once
+        with pytest.raises(Refused, match="not removed") as caught:
+            remove(env, nobody_alive, discard=discard)
+        assert "commits on no ref" in caught.value.why and env.path.is_dir()
+        monkeypatch.setattr("worktrees.removal._ROUNDS", 1)
+    remove(env, nobody_alive)
+    assert not env.path.exists() and set(made) <= kept(world, env)
+
+
+def test_clean_leaves_what_it_cannot_read_to_a_person(world: World, env: Environment, nobody_alive: Alive) -> None:
+    release(env)
+    with (env.admin_dir / "logs" / "HEAD").open("a") as log:
+        log.write(hostile(world, env, "orphaned"))
+    assert not sweep(env, nobody_alive)
+    with pytest.raises(Refused, match="commits on no ref"):
+        remove(env, nobody_alive)
+    assert env.path.is_dir()
+    remove(env, nobody_alive, discard=True)
+    assert not env.path.exists()
+
+
+def test_a_worktree_that_left_nothing_but_a_rewritten_commit_is_not_swept(world: World, env: Environment, nobody_alive: Alive) -> None:
+    release(env)
+    reset_to_the_base(Agent(world, env))
+    assert not sweep(env, nobody_alive)
+    save(env)
+    assert sweep(env, nobody_alive)
+
+
+def test_a_branch_that_head_is_not_on_is_looked_at_too(world: World, env: Environment, nobody_alive: Alive) -> None:
+    agent = Agent(world, env)
+    detached_before_its_work(agent)
+    release(env)
+    verdict = inspect(env, nobody_alive)
+    assert isinstance(verdict, Keep) and [reason.why for reason in verdict.reasons] == [Why.UNMERGED]
+    with pytest.raises(Refused, match="not removed"):
+        remove(env, nobody_alive)
+    world.sh(env.repo.root, "merge", "-q", env.branch)
+    remove(env, nobody_alive)
+
+
+def test_a_directory_that_somebody_removed_takes_no_tip_along(world: World, env: Environment) -> None:
+    agent = Agent(world, env)
+    rebase(agent)
+    release(env)
+    world.sh(env.repo.root, "worktree", "list")
+    for path in sorted(env.path.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    env.path.rmdir()
+    forget(env)
+    forget_logs(world, env)
+    assert set(agent.tips) <= kept(world, env)
+
+
+@pytest.mark.parametrize("what", ["blob", "nowhere", "broken", "orphaned", "long", "link", "base"])
+def test_what_a_log_says_is_believed_only_of_commits_that_are_there(world: World, env: Environment, what: str) -> None:
+    agent = Agent(world, env)
+    amend(agent)
+    log = env.admin_dir / "logs" / "HEAD"
+    before = log.read_text()
+    if what == "link":
+        log.rename(world.tmp / "elsewhere")
+        log.symlink_to(world.tmp / "elsewhere")
+        (world.tmp / "elsewhere").write_text("")
+    else:
+        log.write_text(hostile(world, env, what) + before)
+    done = save(env)
+    assert set(agent.tips) <= kept(world, env) or what == "link"
+    assert {done.tip} <= kept(world, env)
+    world.sh(env.repo.root, "rev-list", "--all", "--count")
+    world.env(env.repo, epoch=2)
+
+
+def hostile(world: World, env: Environment, what: str) -> str:
+    """Lines of a log that no git wrote."""
+    zero, who = "0" * 40, "a <a@b> 1700000000 +0000\tx\n"
+    match what:
+        case "blob":
+            oids = [world.sh(env.path, "rev-parse", "HEAD:f0.txt"), world.sh(env.path, "rev-parse", "HEAD^{tree}")]
+        case "nowhere":
+            oids = [os.urandom(20).hex() for _ in range(200)] + ["a" * 64]
+        case "base":
+            oids = [env.base, zero, "f" * 40]
+        case "broken":
+            oids = [world.sh(env.path, "commit-tree", env.base + "^{tree}", "-m", "soon gone")]
+            file = env.repo.common_dir / "objects" / oids[0][:2] / oids[0][2:]
+            file.chmod(0o600)
+            file.write_bytes(b"no object")
+        case "orphaned":
+            parent = world.sh(env.path, "commit-tree", env.base + "^{tree}", "-m", "soon gone")
+            oids = [world.sh(env.path, "commit-tree", env.base + "^{tree}", "-p", parent, "-m", "its parent is gone")]
+            (env.repo.common_dir / "objects" / parent[:2] / parent[2:]).unlink()
+        case _:
+            return f"{zero} {env.base} {'x' * 5 * 2**20}\n" + f"{zero} {env.base} {who}"
+    return "".join(f"{zero} {oid} {who}" for oid in oids)
+
+
+def test_an_older_attempt_answers_for_its_own_commits_only(world: World, env: Environment, nobody_alive: Alive) -> None:
+    amend(Agent(world, env))
+    save(env)
+    release(env)
+    world.sh(env.repo.root, "merge", "-q", env.branch)
+    second = world.env(env.repo, epoch=2)
+    newer = world.commit(second.path, "new.txt")
+    assert not isinstance(inspect(env, nobody_alive), Keep)
+    remove(env, nobody_alive)
+    assert newer not in world.sh(env.repo.root, "rev-list", "--glob=refs/nightcrew/rescue").split()
+    assert world.sh(second.path, "rev-parse", second.branch) == newer
+
+
+def test_what_was_rewritten_and_merged_goes_with_its_branch(world: World, env: Environment, nobody_alive: Alive) -> None:
+    agent = Agent(world, env)
+    rebase(agent)
+    done = save(env)
+    release(env)
+    assert take(env.repo, env.branch) == Merged(done.tip, fast_forward=True)
+    remove(env, nobody_alive)
+    assert world.leftovers(env.repo) == [str(env.path.parent)] and set(agent.tips) <= kept(world, env)
+
+
+def test_whatever_was_left_is_on_the_rescue_ref_so_that_a_good_end_can_be_tried_again_too(world: World, env: Environment) -> None:
+    world.commit(env.path, "a.txt")
+    done = secure(env, "leftover work")
+    assert done.rescue == done.tip
+    world.env(env.repo, epoch=2)
+
+
+@pytest.mark.parametrize("text", ["ab" * 20, "0" * 40, "garbage", "ref: refs/heads/main", "ref: refs/heads/nightcrew/r1/fix/other", ""])
+def test_what_lies_beside_the_branch_breaks_nothing(world: World, env: Environment, nobody_alive: Alive, text: str) -> None:
+    agent = Agent(world, env)
+    amend(agent)
+    other = env.repo.common_dir / "refs" / "heads" / "nightcrew" / "r1" / "fix" / "other"
+    other.write_text(f"{text}\n")
+    own = env.admin_dir / "refs" / "worktree"
+    own.mkdir(parents=True)
+    (own / "mine").write_text(f"{text}\n")
+    done = save(env)
+    if text.startswith("ab"):
+        assert any("which is gone" in note for note in done.notes)
+    assert set(agent.tips) <= kept(world, env)
+    assert done.tip == agent.tips[-1]
+    release(env)
+    world.env(env.repo, epoch=2)
+    remove(env, nobody_alive, discard=True)
+
+
+def test_another_branch_of_the_task_is_kept_with_it(world: World, env: Environment) -> None:
+    """The next attempt may write there."""
+    tree = world.sh(env.path, "rev-parse", "HEAD^{tree}")
+    made = world.sh(env.path, "commit-tree", tree, "-p", env.base, "-m", "never checked out")
+    world.sh(env.path, "branch", "nightcrew/r1/fix/other", made)
+    save(env)
+    assert made in kept(world, env)
