@@ -57,13 +57,15 @@ CREWS = {
         used=0.82,
         judged_from=25.0,
     ),
-    # The answers that a kill cut may not be charged with their `max_tokens` (0.00).
+    # What a kill cut may not be charged with all that could have been written (0.00). The first kill comes while the first answers are written.
     "kill9-o8": Crew(
         Conditions(TIER_1, head_s=4, output_mean=600),
         Load(20, tokens=(100, 600), system=100),
         binding="otpm",
         used=0.6,
-        kills=(25.0, 45.0),
+        judged_from=35.0,
+        until=75.0,
+        kills=(11.0, 30.0),
     ),
     "late8": Crew(
         Conditions(TIER_1, head_s=8, rounding="down", reset="floor", output_mean=150),
