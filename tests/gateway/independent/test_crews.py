@@ -1,6 +1,7 @@
 """Crews behind a gateway that knows no limits, judged by the account of a provider that shares no code with it (`provider.py`).
 
-Each crew is one at which an earlier gateway failed, or stands for many that it did not fail at. What is asked of each: the provider refuses
+The first two are crews at which an earlier gateway failed; the others are kinds of crews that it mostly served well.
+What is asked of each: the provider refuses
 nothing, no turn fails, and of the limit that binds at least a stated part is used once the full bucket of the start is gone.
 """
 
@@ -57,7 +58,7 @@ CREWS = {
         used=0.82,
         judged_from=25.0,
     ),
-    # What a kill cut may not be charged with all that could have been written (0.00). The first kill comes while the first answers are written.
+    # Two kills, the first while the first answers are written. In a longer crew an earlier gateway sent nothing afterwards; not always.
     "kill9-o8": Crew(
         Conditions(TIER_1, head_s=4, output_mean=600),
         Load(20, tokens=(100, 600), system=100),
