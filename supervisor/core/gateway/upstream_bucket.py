@@ -34,8 +34,6 @@ MOST_S = 120.0
 """Seconds of refill: no provider's bucket holds more. An answer that says more is nonsense, or speaks of another span than a minute."""
 RESET_S = 1.0
 """The reset and the response's own date are whole seconds."""
-
-
 KEEP = 0.98
 """Weight that what was learned of how output is counted keeps from answer to answer."""
 PRIOR = 4e6

@@ -19,8 +19,8 @@ from typing import Any
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.commands import Alert, Command, Journal, Send, TurnAway
-from supervisor.core.gateway.events import Arrived, Event, Refused, Tick
-from supervisor.core.gateway.nouns import Agent, Api, BreakerState, LaneKey, Observed, Refusal, Usage
+from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick
+from supervisor.core.gateway.nouns import Agent, Api, BreakerState, DimensionView, End, LaneKey, Level, Observed, PoolView, Refusal, Usage
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Policy, Upstream
 from supervisor.core.gateway.traffic import Traffic
 
@@ -152,3 +152,32 @@ def margin(play: Playbook) -> float:
 
 def sends(commands: list[Command]) -> list[int]:
     return [command.ticket for command in commands if isinstance(command, Send)]
+
+
+# What headers say -----------------------------------------------------------------------------------------------------------------
+
+MINUTE = Limits(tpm=60_000)
+THOUSAND = Usage(1000, 0)
+
+
+def said(remaining: float | None = None, limit: float | None = 60_000, full_in_s: float | None = None, name: str = "tokens") -> Observed:
+    return Observed({name: Level(limit, remaining, full_in_s)}, rounding=1000.0)
+
+
+def tokens(play: Playbook) -> DimensionView:
+    return pool(play).dimensions[-1]
+
+
+def pool(play: Playbook) -> PoolView:
+    return play.traffic.view(play.now).pools[0]
+
+
+def turn(play: Playbook, ticket: int, observed: Observed, usage: Usage = THOUSAND) -> None:
+    """One request that is served; the headers come with its first byte."""
+    play >> ask(ticket) << sent(ticket) >> Responded(ticket, observed) >> Began(ticket, usage) >> Ended(ticket, End.SERVED, usage)
+    assert play
+
+
+def upstream_level(play: Playbook) -> float:
+    """What the provider is thought to have left in the last dimension."""
+    return play.traffic.network.pools()[0].dimensions[-1].upstream.level(play.now)
