@@ -3,7 +3,7 @@
 The order is what makes it safe. A worktree is locked from its first moment on, so a reason of ours in its `locked` file says whose
 half-made worktree this is (see `registration`). The reason changes to its final text only when every file is in place:
 
-    branch created (compare-and-swap) -> registered and locked -> layers noted -> files -> index -> reason "owned"
+    branch created (compare-and-swap) -> registered and locked -> layers noted -> files -> index -> own repository -> reason "owned"
 
 Only the first two steps hold the repository's lock. A worktree whose reason still says "being made" was never handed out, so
 no agent's work can be in it and `create` may clear it away; anything else is kept.
@@ -24,10 +24,11 @@ from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolF
 from supervisor.core.records import attempt_name, branch_name, rescue_ref, tips_ref
 from supervisor.host import placement
 from supervisor.host.foreign import folder
-from worktrees import backends, branching, refs, registration, templates
+from worktrees import backends, branching, private_repository, refs, registration, templates
 from worktrees.backends import trees
 from worktrees.backends.base import Backend
 from worktrees.backends.layers import Layers, beside, record, recorded
+from worktrees.backends.overlay import UserOverlay
 from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors, write_atomically
 from worktrees.inside import Inside
 from worktrees.registration import Registration, lock_reason, read_link
@@ -44,6 +45,22 @@ class Warm:
 
     template: Template
     backend: Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """An environment whose agent will be in a sandbox: it gets a repository of its own."""
+
+    also: tuple[str, ...] = ()
+    """Short names of branches of nightcrew's that it sees there, beside its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """An attempt's own repository, seen from inside its sandbox."""
+
+    packed: str
+    """As `private_repository.packed_at_start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,8 @@ class Environment:
     """What its files are made of; None is a checkout of its own."""
     inside: Inside | None = field(default=None, repr=False, compare=False)
     """Within `open_env`: the namespace that shows the files. Never in the ledger."""
+    alone: Alone | None = None
+    """`repo` is the attempt's own, whose refs and logs are all its agent's: so it is in the sandbox, for `securing_helper`."""
 
     @property
     def name(self) -> str:
@@ -81,6 +100,13 @@ class Environment:
     @property
     def tips_ref(self) -> str:
         return tips_ref(self.task, self.epoch)
+
+    @property
+    def private(self) -> Path | None:
+        """The repository of its own, when its agent is confined: outside a sandbox no git may run in its worktree then, see
+        `worktrees.confined`. No agent can make or remove that directory."""
+        own = private_repository.place(self.path)
+        return own if own.is_dir() else None
 
     @property
     def place(self) -> Place:
@@ -100,10 +126,13 @@ def has_successor(env: Environment) -> bool:
     return any(os.path.lexists(env.path.with_name(f"{name}.{epoch}")) for epoch in range(env.epoch + 1, env.epoch + _LATER))
 
 
-def create(repo: Repository, task: str, epoch: int, base: str, root: Path, *, warm: Warm | None = None) -> Environment:
+def create(
+    repo: Repository, task: str, epoch: int, base: str, root: Path, *, warm: Warm | None = None, confined: Confined | None = None
+) -> Environment:
     """The attempt's worktree on its own branch at commit `base`, populated, and locked until `release`.
 
-    With `warm` its files come from the template, which may stand on another commit: what differs is checked out.
+    With `confined` it has a repository of its own. With `warm` its files come from the template, which may stand on another commit: what
+    differs is checked out.
     Calling it again for the same attempt is safe: a finished worktree is returned as it is, a half-made one is made anew.
     A retry takes the branch over from the older attempt's worktree once its commits are reachable from a rescue ref.
     Raises Refused (branch or place belongs to something else: it names the holder; the template is of another repository, or the
@@ -126,6 +155,8 @@ def create(repo: Repository, task: str, epoch: int, base: str, root: Path, *, wa
             env = _add(env)
     with _undone_on_error(env, before, locked=False):
         _populate(env, warm)
+        if confined is not None:
+            private_repository.make(repo, path, env.admin_dir, env.branch, base, confined.also)
         with wrap_os_errors(env.admin_dir):
             write_atomically(env.admin_dir / "locked", _owned(env))
     return env
@@ -148,8 +179,9 @@ def open_env(env: Environment) -> Iterator[Environment]:
     """`env` with its files in sight for the time of the `with`, once its three links are what we wrote. Use what it gives, not `env`.
 
     Files that are mounted nowhere, as after a reboot, are mounted: for everybody where root does it, else as a read-only view for this
-    process alone. Raises NotFound when the directory, the layers or git's record is gone, Tampered when a link points elsewhere: git
-    would then read a repository that somebody else prepared; HostError when it could not be mounted.
+    process alone, but not those of a confined agent, which only a sandbox shows. Raises NotFound when the directory, the layers or git's
+    record is gone, Tampered when a link points elsewhere: git would then read a repository that somebody else prepared; HostError when it
+    could not be mounted.
     """
     with shown(env) as seen:
         _check(seen)
@@ -163,6 +195,9 @@ def shown(env: Environment) -> Iterator[Environment]:
         yield env
         return
     backend = backends.named(env.layers.backend)
+    if env.private is not None and isinstance(backend, UserOverlay):
+        yield env
+        return
     if env.layers.upper and not Path(env.layers.upper).is_dir():
         raise NotFound(
             "the files of the worktree are missing", on=env.layers.upper, why="somebody removed them", kept=f"branch {env.branch}"
@@ -209,8 +244,9 @@ def is_locked(env: Environment) -> bool:
 def take_away(env: Environment, *, force: bool) -> None:
     """Remove the worktree by `git worktree remove`, and its layers. Only for `removal`, which has looked and secured everything.
 
-    Layers are unmounted first, so that nothing is deleted through a mount; in the bare directory git finds no file but its own link,
-    hence its `--force`. Raises Refused when a process stands in the mount, ToolFailed, HostError.
+    Layers are unmounted first, so that nothing is deleted through a mount, and what a confined agent left is deleted by handle; in the
+    bare directory git finds no file but its own link, hence its `--force`. Raises Refused when a process stands in the mount, ToolFailed,
+    HostError.
     """
     layered = env.layers is not None and bool(env.layers.upper)
     if env.layers is not None and layered:
@@ -218,11 +254,13 @@ def take_away(env: Environment, *, force: bool) -> None:
         if not (env.path / ".git").exists():  # somebody removed the bare directory: git forgets one that is missing, not one without a link
             with contextlib.suppress(OSError):
                 env.path.rmdir()
-    flags = ("--force",) if force or layered else ()
+    elif env.private is not None and env.path.is_dir():
+        with wrap_os_errors(env.path):
+            trees.remove(env.path, but=".git")
+    flags = ("--force",) if force or layered or env.private is not None else ()
     refs.over_all(env.repo, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
-    if env.layers is not None:
-        with wrap_os_errors(beside(env.path)):
-            trees.remove(beside(env.path))
+    with wrap_os_errors(beside(env.path)):
+        trees.remove(beside(env.path))
 
 
 def _planned(repo: Repository, path: Path, warm: Warm) -> Layers:

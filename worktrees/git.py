@@ -76,6 +76,10 @@ class Answer:
         return os.fsdecode(self.out.removesuffix(b"\n"))
 
 
+Opened = tuple[subprocess.Popen[bytes], object]
+"""A process, and what must be kept until it has ended."""
+
+
 class Git:
     """The door. One object per process; every method may be called from several threads at once.
 
@@ -99,9 +103,14 @@ class Git:
 
         self._starter: Starter = Starter()
         self._leash: tuple[str, ...] = ()
+        self._prepare({})
         self.version = self._read_version()
         self._leash = self._find_leash()
+        self.personal = self._read_personal()
         self._personal = self._write_personal()
+
+    def _prepare(self, settings: Mapping[str, str]) -> None:
+        self._settings_more = settings
         self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
         self._locks: dict[Path, threading.Lock] = {}
 
@@ -116,16 +125,19 @@ class Git:
     ) -> Answer:
         """Run one verb at `place`. Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for
         some seconds) or DiskFull."""
-        where = {"GIT_DIR": str(place.git_dir)}
-        if place.work_tree is not None:
-            where["GIT_WORK_TREE"] = str(place.work_tree)
-        pairs = {**HARDENED, **self._settings(place)[1]}
-        full = {**self._personal, **as_environment(pairs), **where, **(env or {})}
+        full = {**self.environment(place), **(env or {})}
         directory = place.work_tree or place.common_dir
         answer = self._start(directory, argv, full, stdin, deadline_s, place.inside)
         if answer.code not in accept:
             raise failure(argv[0], str(directory), answer)
         return answer
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """What a verb at `place` finds in its environment, beside `hardening.ENVIRONMENT`."""
+        where = {"GIT_DIR": str(place.git_dir)}
+        if place.work_tree is not None:
+            where["GIT_WORK_TREE"] = str(place.work_tree)
+        return {**self._personal, **as_environment({**HARDENED, **self._settings_more, **self._settings(place)[1]}), **where}
 
     def configured(self, place: Place) -> frozenset[str]:
         """Names of the keys that are set for a repository, section and key in lower case; values are not looked at. Cached as `run`'s."""
@@ -167,17 +179,7 @@ class Git:
         # `-C`, not GitPython's working directory: that one falls back to our own when the directory is gone.
         door, handles = (inside.command, inside.handles) if inside is not None else ((), ())
         command = [*door, *self._leash, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
-        handle = self._starter.execute(
-            command,
-            istream=subprocess.PIPE if stdin else None,
-            as_process=True,
-            env={**ENVIRONMENT, **env},
-            start_new_session=True,
-            pass_fds=(*self._held, *handles),
-        )
-        process = handle.proc
-        if process is None:  # GitPython types it optional; it is set until the handle is collected
-            raise ToolFailed(f"git {argv[0]} did not start", on=str(directory))
+        process, _alive = self._open(command, {**ENVIRONMENT, **env}, piped=bool(stdin), handles=(*self._held, *handles))
         try:
             out, err = waiting.communicate(process, stdin, deadline_s)
         except waiting.Stopped as late:
@@ -185,6 +187,14 @@ class Git:
                 f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
             ) from late
         return Answer(process.returncode, out, err.decode("utf-8", "replace"))
+
+    def _open(self, command: list[str], env: dict[str, str], *, piped: bool, handles: tuple[int, ...]) -> Opened:
+        """Start it, as the leader of a session. `securing_helper` does so without GitPython, whose import takes longer than its work."""
+        stdin = subprocess.PIPE if piped else None
+        handle = self._starter.execute(command, istream=stdin, as_process=True, env=env, start_new_session=True, pass_fds=handles)
+        if handle.proc is None:  # GitPython types it optional; it is set until the handle is collected
+            raise ToolFailed("git did not start", on=" ".join(command))
+        return handle.proc, handle
 
     def _settings(self, place: Place) -> tuple[frozenset[str], dict[str, str]]:
         """Names that are set, and what makes them harmless.
@@ -234,15 +244,19 @@ class Git:
             works = False
         return self._leash if works else ()
 
-    def _write_personal(self) -> dict[str, str]:
-        """Write the filtered personal configuration; the variables that make it the only global one."""
+    def _read_personal(self) -> str:
+        """The filtered personal configuration, as the text of a file."""
         env = {"GIT_CONFIG_NOSYSTEM": "0", "GIT_CEILING_DIRECTORIES": str(self._state.parent)}
         answer = self._start(self._state, ("config", "--list", "-z"), env, b"", QUICK_S)
         if answer.code != 0:
             raise failure("config", "your git configuration", answer)
+        return personal_config(os.fsdecode(answer.out))
+
+    def _write_personal(self) -> dict[str, str]:
+        """The variables that make `personal` the only global configuration."""
         file = self._state / "gitconfig"
         with wrap_os_errors(file):
-            write_atomically(file, os.fsencode(personal_config(os.fsdecode(answer.out))))
+            write_atomically(file, os.fsencode(self.personal))
         return {"GIT_CONFIG_GLOBAL": str(file)}
 
 

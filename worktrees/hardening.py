@@ -137,11 +137,20 @@ def as_environment(pairs: Mapping[str, str]) -> dict[str, str]:
 
 def personal_config(listing: str) -> str:
     """The text of a git configuration file that holds only the `SAFE_PERSONAL` keys of `git config --list -z` output."""
+    return config_text(entry for entry in listing.split("\0") if entry.partition("\n")[0] in SAFE_PERSONAL)
+
+
+def config_text(entries: Iterable[str]) -> str:
+    """A git configuration file of entries as `git config --list -z` gives them: a key, a line break, its value; a key alone is true."""
     lines = []
-    for entry in listing.split("\0"):
-        key, _, value = entry.partition("\n")
-        if key in SAFE_PERSONAL:
-            section, _, name = key.partition(".")
-            quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            lines.append(f'[{section}]\n\t{name} = "{quoted}"\n')
+    for entry in entries:
+        key, has_value, value = entry.partition("\n")
+        section, _, rest = key.partition(".")
+        within, _, name = rest.rpartition(".")
+        head = f'[{section} "{_escaped(within)}"]' if within else f"[{section}]"
+        lines.append(f'{head}\n\t{name} = "{_escaped(value)}"\n' if has_value else f"{head}\n\t{name}\n")
     return "".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

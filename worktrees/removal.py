@@ -9,60 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
-from supervisor.host.foreign import open_plain
-from worktrees import refs, registration, tips, traps
+from worktrees import refs, registration, securing, tips
 from worktrees.backends.layers import beside
-from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, is_locked, open_env, take_away
+from worktrees.inspection import HARD, Look, Reason, Why
 from worktrees.merged import unmerged
-from worktrees.rescue import Secured, snapshot
-from worktrees.templates import read
-
-SHOWN = 10
-"""Paths listed in one reason."""
+from worktrees.rescue import Secured
 
 _ROUNDS = 20
 """Times that a removal secures what one call left out: 1,000 commits that only logs remember."""
-
-
-class Why(StrEnum):
-    """Why a worktree is kept."""
-
-    MISSING = "missing"
-    FOREIGN = "not ours"
-    UNKNOWN = "could not be inspected"
-    LOCKED = "locked"
-    ALIVE = "processes inside"
-    DIRTY = "uncommitted changes"
-    UNTRACKED = "untracked files"
-    IGNORED = "ignored files"
-    NESTED = "repositories inside"
-    UNMERGED = "commits not on any other branch"
-    UNKEPT = "commits on no ref"
-
-
-HARD = frozenset({Why.MISSING, Why.FOREIGN, Why.UNKNOWN, Why.LOCKED, Why.ALIVE})
-"""Reasons that no `discard` overrides."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """`detail` is one line for people; `paths` holds at most `SHOWN` of `count`."""
-
-    why: Why
-    detail: str = ""
-    paths: tuple[str, ...] = ()
-    count: int = 0
-
-    def __str__(self) -> str:
-        more = self.count - len(self.paths)
-        listed = ", ".join(self.paths) + (f" and {more} more" if more > 0 else "")
-        return ": ".join(part for part in (self.why.value, self.detail, listed) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +43,8 @@ class Removable:
     """Nothing would be lost. `head` is the commit that was looked at."""
 
     head: str
+    is_untouched: bool = field(default=False, compare=False)
+    """As `Look.is_untouched`."""
 
 
 Alive = Callable[[Path], Sequence[int]]
@@ -129,7 +90,7 @@ def sweep(env: Environment, is_alive: Alive) -> bool:
     as it was, when there is any reason to keep it."""
     with env.repo.git.lock(env.repo.common_dir):
         verdict = inspect(env, is_alive)
-        if not isinstance(verdict, Removable) or verdict.head != env.base or not tips.all_kept(env):
+        if not isinstance(verdict, Removable) or verdict.head != env.base or not verdict.is_untouched:
             return False
         take_away(env, force=False)
         _delete_branch(env, env.base)
@@ -138,7 +99,8 @@ def sweep(env: Environment, is_alive: Alive) -> bool:
 
 def is_gone(env: Environment) -> bool:
     """Whether somebody removed its files, wherever they were."""
-    return not os.path.lexists(env.path) and not os.path.lexists(beside(env.path))
+    layered = env.layers is not None and bool(env.layers.upper)
+    return not os.path.lexists(env.path) and not (layered and os.path.lexists(beside(env.path)))
 
 
 def forget(env: Environment) -> Secured | None:
@@ -163,12 +125,11 @@ def _verdict(env: Environment, is_alive: Alive) -> Keep | Removable:
     hard = _hard_reasons(env, is_alive)
     if hard:
         return Keep(tuple(hard))
-    traps.disarm(env)
-    changes = observe(env.repo.git, env.place, ignored=True)
-    reasons = [*_file_reasons(env, changes), *_commit_reasons(env, changes)]
-    if reasons or changes.head is None:
-        return Keep(tuple(reasons) or (Reason(Why.UNKNOWN, "HEAD has no commit"),))
-    return Removable(changes.head)
+    seen = securing.look(env)
+    reasons = (*seen.reasons, *_commit_reasons(env, seen))
+    if reasons or seen.head is None:
+        return Keep(reasons or (Reason(Why.UNKNOWN, "HEAD has no commit"),))
+    return Removable(seen.head, seen.is_untouched)
 
 
 def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
@@ -179,52 +140,18 @@ def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
     return reasons
 
 
-def _file_reasons(env: Environment, changes: Changes) -> list[Reason]:
-    groups = {
-        Why.DIRTY: (*changes.tracked, *changes.deleted, *changes.hidden),
-        Why.UNTRACKED: changes.untracked,
-        Why.IGNORED: _own_ignored(env, changes.ignored),
-        Why.NESTED: changes.nested,
-    }
-    found = [Reason(why, paths=_shown(paths), count=len(paths)) for why, paths in groups.items() if paths]
-    return found + [Reason(Why.UNKNOWN, warning) for warning in changes.warnings]
-
-
-def _own_ignored(env: Environment, paths: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Ignored files that did not come with the template. What was changed inside a directory of dependencies does not count as work."""
-    try:
-        extras = set(read(env.layers.template).extras) if env.layers else set()
-    except (NotFound, HostError):
-        extras = set()
-    return tuple(path for path in paths if not _is_from_template(env, os.fsdecode(path), extras))
-
-
-def _is_from_template(env: Environment, name: str, extras: set[str]) -> bool:
-    if env.layers is None or not {name, f"{name}/"} & extras:
-        return False
-    ours, theirs = env.place.top / name, Path(env.layers.lower) / name
-    if ours.is_symlink():
-        return ours.readlink() in (theirs, theirs.readlink() if theirs.is_symlink() else theirs)
-    if name.endswith("/"):
-        return ours.is_dir()
-    try:
-        with open_plain(ours) as one, open_plain(theirs) as other:
-            sizes = {os.fstat(file.fileno()).st_size for file in (one, other)}
-            return len(sizes) == 1 and one.read() == other.read()
-    except OSError:
-        return False
-
-
-def _commit_reasons(env: Environment, changes: Changes) -> list[Reason]:
+def _commit_reasons(env: Environment, seen: Look) -> list[Reason]:
     """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along."""
-    off = changes.branch != env.branch_ref and not has_successor(env)
+    if env.private is not None and seen.head is not None and not _has(env, seen.head):
+        return [Reason(Why.UNMERGED, "they were not taken out of its own repository yet")]
+    off = seen.branch != env.branch_ref and not has_successor(env)
     tip = tips.refs_of(env).get(env.branch_ref) if off else None
-    count = max((unmerged(env.repo, commit) for commit in {changes.head, tip} if commit), default=0)
+    count = max((unmerged(env.repo, commit) for commit in {seen.head, tip} if commit), default=0)
     return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []
 
 
-def _shown(paths: Sequence[bytes]) -> tuple[str, ...]:
-    return tuple(path.decode("utf-8", "backslashreplace") for path in sorted(paths)[:SHOWN])
+def _has(env: Environment, commit: str) -> bool:
+    return env.repo.git.run(env.repo.store, "cat-file", "-e", commit, accept=(0, 1, 128)).code == 0
 
 
 def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is") -> Refused:
@@ -235,9 +162,9 @@ def _refused(env: Environment, verdict: Keep, kept: str = "the worktree as it is
 
 def _secured(env: Environment, message: str) -> Secured:
     """`snapshot`, again as long as there are more commits than one call takes; what is left out then could not be read."""
-    secured = snapshot(env, message)
+    secured = securing.snapshot(env, message)
     for _ in range(_ROUNDS):
-        before, secured = secured, snapshot(env, message) if secured.unkept else secured
+        before, secured = secured, securing.snapshot(env, message) if secured.unkept else secured
         if secured.unkept in (0, before.unkept):
             return secured
     raise _refused(env, _unkept(secured), "the worktree with its logs")

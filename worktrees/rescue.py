@@ -71,22 +71,13 @@ class _Scene:
     """HEAD and index are the worktree's own."""
 
 
-def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = None, *, always: bool = False) -> Secured:
+def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
     """Make everything the attempt left reachable; call it when the attempt's processes have ended. Safe to call again.
 
-    `message` and `trailers` are those of commits made for leftover work. The rescue ref reaches it too; `always` creates
-    that ref even when nothing was left.
+    `message` is that of commits made for leftover work, see `full_message`. The rescue ref reaches it too; `always` creates that ref even
+    when nothing was left. Without `onto_branch` the branch, the index and the worktree stay as they are: only the rescue ref moves.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
     """
-    return _secure(env, _full_message(message, trailers or {}), onto_branch=True, always=always)
-
-
-def snapshot(env: Environment, message: str) -> Secured:
-    """As `secure(..., always=True)`, but the branch, the index and the worktree stay as they are: only the rescue ref moves."""
-    return _secure(env, _full_message(message, {}), onto_branch=False, always=True)
-
-
-def _secure(asked: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
     notes = traps.disarm(asked)
     with contextlib.ExitStack() as stack:
         env = stack.enter_context(shown(asked))
@@ -150,6 +141,19 @@ def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str])
     if left.always or more.tips or tree or stand != env.base:
         rescue = _keep_result(env, commit, rescue, stand, tree)
     return _Kept(rescue, more.left_out)
+
+
+def keep_also(env: Environment, tip: str, old: str | None) -> str:
+    """Let the ref beside the rescue ref, which stands at `old`, reach `tip` too, a commit that the repository has. Returns where it stands.
+    Raises ToolFailed."""
+    if old is None:
+        refs.move(env.repo, env.tips_ref, tip, "", "nightcrew: amended or rebased")
+        return tip
+    git, message = env.repo.git, full_message("nightcrew: amended or rebased", {})
+    tree = git.run(env.repo.store, "rev-parse", "--verify", f"{tip}^{{tree}}").text
+    new = git.run(env.repo.store, "commit-tree", tree, "-p", tip, "-p", old, "-F", "-", stdin=message, env=IDENTITY).text
+    refs.move(env.repo, env.tips_ref, new, old, "nightcrew: amended or rebased")
+    return new
 
 
 def _keep_tips(env: Environment, commit: _Committer, found: Sequence[str], old: str | None) -> None:
@@ -330,7 +334,8 @@ def _counted(env: Environment, tip: str, kept: _Kept, notes: tuple[str, ...]) ->
     return Secured(tip, commits, len(counts), plus, minus, kept.rescue, notes, kept.unkept)
 
 
-def _full_message(message: str, trailers: Mapping[str, str]) -> bytes:
+def full_message(message: str, trailers: Mapping[str, str]) -> bytes:
+    """The message of a commit of ours."""
     lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]
     text = "\n\n".join(part for part in (message.strip(), "\n".join(lines)) if part) + "\n"
     return text.replace("\0", "").encode("utf-8", "replace")

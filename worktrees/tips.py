@@ -14,12 +14,13 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from supervisor.core.errors import ToolFailed, ToolHung
+from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import Folder, folder
-from worktrees import refs
+from worktrees import own_refs, refs
 from worktrees.environments import Environment, has_successor
 from worktrees.git import BULK_S
 
@@ -69,8 +70,10 @@ def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str]) -> 
     rescued = {oid for ref, oid in found.items() if not ref.startswith(f"{refs.HEADS}/")}
     settled = {env.base, *known, *rescued, "0" * len(env.base)}
     branches = [] if has_successor(env) else [oid for ref, oid in found.items() if ref.startswith(f"{refs.HEADS}/")]
-    seen = [oid for oid in dict.fromkeys([*branches, *_remembered(env, notes)]) if oid not in settled]
-    heads, unread = _heads(env, seen, [f"^{oid}" for oid in sorted({env.base, *known, *rescued})])
+    reached = [f"^{oid}" for oid in sorted({env.base, *known, *rescued})]
+    others = _others(env, settled, reached) if env.alone is not None else ()
+    seen = [oid for oid in dict.fromkeys([*branches, *remembered(env, notes), *others]) if oid not in settled]
+    heads, unread = _heads(env, seen, reached)
     if unread:
         notes.append(f"{len(unread)} commits could not be read and are on no rescue ref: {_named(unread)}")
     if more := heads[KEPT_MAX:]:
@@ -81,9 +84,33 @@ def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str]) -> 
 def all_kept(env: Environment) -> bool:
     """Whether nothing that its logs remember would go with them. No process where they remember nothing but the base. Raises ToolHung."""
     notes: list[str] = []
-    if set(_remembered(env, notes)) <= {env.base, "0" * len(env.base)} and not notes:
+    if env.alone is None and set(remembered(env, notes)) <= {env.base, "0" * len(env.base)} and not notes:
         return True
     return unkept(env, refs_of(env), ()) == Unkept()
+
+
+def _others(env: Environment, settled: Container[str], reached: Sequence[str]) -> list[str]:
+    """Commits that the agent's other branches, tags, stashes, notes and worktrees name, and that the person's repository does not have.
+    What it fetched is not its work: tags on fetched branches are left out with them. No process when there is nothing of the kind."""
+    own = own_refs.read(env.repo.common_dir, env.alone.packed if env.alone is not None else "")
+    work = _commits(env, [oid for oid in own.names if oid not in settled])
+    tags = _commits(env, [oid for oid in own.tags if oid not in settled])
+    fetched = [f"^{oid}" for oid in _commits(env, own.fetched)] if tags else []
+    return [*work, *_heads(env, tags, [*reached, *fetched])[0]]
+
+
+def _commits(env: Environment, names: Sequence[str]) -> list[str]:
+    """What of `names` leads to a commit that is not among the person's objects."""
+    names = names[:_SEEN_MAX]
+    if not names:
+        return []
+    git, store, argv = env.repo.git, env.repo.store, ("cat-file", "--batch-check=%(objectname) %(objecttype)")
+    asked = "".join(f"{name}^{{commit}}\n" for name in names).encode()
+    rows = git.run(store, *argv, stdin=asked).text.splitlines()
+    found = list(dict.fromkeys(row.removesuffix(" commit") for row in rows if row.endswith(" commit")))
+    theirs = {"GIT_OBJECT_DIRECTORY": str(env.repo.common_dir / SHARED_OBJECTS)}
+    rows = git.run(store, *argv, stdin="\n".join([*found, ""]).encode(), env=theirs).text.splitlines() if found else []
+    return [oid for oid, row in zip(found, rows, strict=True) if row.endswith(" missing")]
 
 
 def _heads(env: Environment, seen: list[str], settled: list[str]) -> tuple[list[str], list[str]]:
@@ -116,7 +143,7 @@ def _walked(env: Environment, part: list[str], settled: list[str]) -> set[str]:
     return {oid for oid, *_ in lost if oid not in inner}
 
 
-def _remembered(env: Environment, notes: list[str]) -> Iterator[str]:
+def remembered(env: Environment, notes: list[str]) -> Iterator[str]:
     """Names of objects, the newest of each source first. What is read is bounded; a line in `notes` says where that was not enough."""
     size = len(env.base)
     for data in _own_refs(env):

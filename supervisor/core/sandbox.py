@@ -89,6 +89,8 @@ STEERS_KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "bus", "dynamic_debug
 outside. (The list of container runtimes, and three more that exist on some kernels.)"""
 
 TEMPORARY = ("/tmp", "/var/tmp")
+SHARED_OBJECTS = "shared-objects"
+"""Where the person's objects stand in an attempt's own repository; its `objects/info/alternates` says so."""
 PROXY_PORT = 3128
 """Where HTTP_PROXY points inside tier 2: squid's port. The loopback inside is the sandbox's own, so it can only meet the gateway's."""
 
@@ -105,7 +107,9 @@ class Policy:
     tmp: str
     """Directory of this attempt that stands at /tmp and /var/tmp."""
     private: tuple[tuple[str, str], ...] = ()
-    """A directory of the host, and one of this attempt that stands there: writable, and empty at first."""
+    """A directory of the host, and one of this attempt that stands there: writable."""
+    shown: tuple[tuple[str, str], ...] = ()
+    """A path, and what of the host stands there: read-only."""
     masked: tuple[str, ...] = ()
     """Sockets that nobody inside can connect to, where nothing else hides them: read-only does not keep anybody from that."""
     devices: tuple[str, ...] = ()
@@ -184,10 +188,11 @@ class Places:
     agents_socket: str
     gateway_socket: str
     common_dir: str
-    admin_dir: str
-    """git's own directory for this worktree, below `common_dir`."""
-    branch: str
-    """Short name of the work branch, `nightcrew/<run>/<task>/work`: the directory of its ref belongs to this task alone."""
+    """The repository's common directory, where the agent finds `private_dir`."""
+    private_dir: str
+    """The attempt's own repository (`worktrees.private_repository`), which stands at `common_dir` in the sandbox."""
+    admin: str
+    """Name of git's own directory for this worktree, in `worktrees` of both."""
     own_state: tuple[str, ...] = ()
     """What exists of OWN_STATE."""
     steering: tuple[str, ...] = ()
@@ -213,17 +218,18 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
     """The policy of one attempt of `tier` FILES or OFFLINE. `exists` says which of the paths that may be missing are there."""
     access, hosts = network_of(tier, network)
     sockets = [places.agents_socket] + ([places.gateway_socket] if access is not Network.NONE else [])
-    writable, readable = _git(places)
     caches = [path for path in places.caches if not _touches(path, (places.state, places.run_dir, places.common_dir))]
+    own_caches = tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches)
     own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
-    maybe = [*readable, *places.steering, *sockets, f"{places.attempt}/prompt.md", f"{places.attempt}/after.json", *RUN_SHOWN]
+    maybe = [*places.steering, *sockets, f"{places.attempt}/prompt.md", f"{places.attempt}/after.json", *RUN_SHOWN]
     maybe += STEERS_KERNEL if places.root else ()
     return Policy(
-        writable=(places.worktree, *own, *places.own_state, *(caches if places.shared_caches else ()), *writable),
+        writable=(places.worktree, *own, *places.own_state, *(caches if places.shared_caches else ())),
         readable=(*places.program, *filter(exists, maybe)),
         hidden=(places.state, places.run_dir, *filter(exists, (RUN,)), *places.doors_out),
         tmp=f"{places.attempt}/tmp",
-        private=() if places.shared_caches else tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches),
+        private=((places.common_dir, places.private_dir), *(() if places.shared_caches else own_caches)),
+        shown=repository_shown(places.common_dir, places.private_dir, places.admin, places.worktree, exists),
         masked=places.foreign_sockets,
         devices=places.devices,
         overlay=(places.worktree, places.overlay_options) if places.overlay_options else None,
@@ -234,22 +240,17 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
     )
 
 
-def branch_directories(common_dir: str, branch: str) -> tuple[str, str]:
-    """The directories of the work branch's ref and of its log. Both must exist before an attempt begins."""
-    above = branch.rpartition("/")[0]
-    return f"{common_dir}/refs/heads/{above}", f"{common_dir}/logs/refs/heads/{above}"
+def repository_shown(common: str, private: str, admin: str, worktree: str, exists: Callable[[str], bool]) -> tuple[tuple[str, str], ...]:
+    """What stands read-only in an attempt's own repository, as `Policy.shown`: the person's objects, hooks and `info`, and the links
+    between worktree and repository.
 
-
-def _git(places: Places) -> tuple[list[str], list[str]]:
-    """What a commit needs of the common directory, and nothing by which an agent could steer a git that runs outside.
-
-    With only config and hooks read-only an agent could move a foreign ref, or point its own `commondir` at a repository of its making
-    whose programs the next git outside ran (tried). Packs and alternates are read-only as well: a commit writes loose objects.
+    Nothing outside follows these links of `private`; they are closed so that an accident inside does not cost the agent its repository.
     """
-    common, admin = places.common_dir, places.admin_dir
-    writable = [f"{common}/objects", admin, *branch_directories(common, places.branch)]
-    links = [f"{admin}/{name}" for name in ("commondir", "gitdir", "locked", "config.worktree")]
-    return writable, [common, f"{common}/objects/pack", f"{common}/objects/info", *links, f"{places.worktree}/.git"]
+    links = [(f"{common}/worktrees/{admin}/{name}", f"{private}/worktrees/{admin}/{name}") for name in ("commondir", "gitdir")]
+    person = [
+        (f"{common}/{name}", f"{common}/{source}") for name, source in ((SHARED_OBJECTS, "objects"), ("hooks", "hooks"), ("info", "info"))
+    ]
+    return tuple((path, source) for path, source in (*person, *links, (f"{worktree}/.git", f"{worktree}/.git")) if exists(source))
 
 
 def variables(policy: Policy) -> dict[str, str]:
@@ -306,7 +307,7 @@ def mounts(policy: Policy) -> tuple[Mount, ...]:
     rules |= {path: Mount(Act.DEVICE, path, path) for path in policy.devices}
     rules |= {path: Mount(Act.WRITE, path, path) for path in policy.writable}
     rules |= {path: Mount(Act.WRITE, path, source) for path, source in policy.private}
-    rules |= {path: Mount(Act.READ, path, path) for path in policy.readable}
+    rules |= {path: Mount(Act.READ, path, source) for path, source in (*policy.shown, *((path, path) for path in policy.readable))}
     rules |= {path: Mount(Act.HIDE, path) for path in policy.hidden}
     return tuple(_needed(sorted(rules.values(), key=lambda mount: _parts(mount.path))))
 

@@ -28,10 +28,10 @@ from supervisor.host import files, foreign, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
-from supervisor.host.sandbox import places
 from supervisor.ledger.rows import AttemptRow, LaunchRow
-from worktrees import environments, guard, merge, removal, rescue
+from worktrees import environments, guard, merge, removal, securing
 from worktrees.environments import Environment
+from worktrees.inspection import Why
 from worktrees.repository import Repository
 
 TAIL = 64 * 1024
@@ -53,7 +53,7 @@ class Cleaning:
         """Whether this is enough to remove the worktree all the same. What is alive, locked or not ours always stays."""
         if self.discard:
             return not verdict.hard
-        return self.ignored and all(reason.why is removal.Why.IGNORED for reason in verdict.reasons)
+        return self.ignored and all(reason.why is Why.IGNORED for reason in verdict.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +186,10 @@ class Ending:
             return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
         sweeps = end is End.DONE and kinds()[launch.spec.kind].sweep
         notes = self._guard_notes(made.repo, self._home.attempt(row.task, row.epoch) / launch_files.GUARD)
-        secured = rescue.secure(
+        secured = securing.secure(
             made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=not sweeps
         )
         environments.release(made)
-        places.forget_branch(str(made.repo.common_dir), made.branch)
         return result.Work(
             branch=None if sweeps and secured.tip == made.base else made.branch,
             tip=secured.tip,

@@ -62,7 +62,7 @@ class Isolation:
         self._home = home
         self._shared_caches = shared_caches
         self._default = Tier(default) if default is not None else None
-        self.support = probing.probe()
+        self.support = probing.known()
         self.gpus = gpus.probe()
 
     def tier(self, spec: TaskSpec, *, attended: bool) -> Tier:
@@ -91,7 +91,9 @@ class Isolation:
             raise HostError("nobody can mount its files", on=str(made.path), why=why, kept="both layers")
         if tier is Tier.NONE:
             return Confined(tier, variables=tuple(narrowed.items()))
-        git = (made.repo.common_dir, made.admin_dir, made.branch)
+        if made.private is None:
+            raise HostError("it has no repository of its own", on=str(made.path), why="it was made for no sandbox", kept="its worktree")
+        git = (made.repo.common_dir, made.private, made.admin_dir.name)
         options = made.layers.options(user=True) if made.layers is not None and made.layers.backend == UserOverlay.name else ""
         seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
         seen = replace(seen, devices=tuple(sorted({device for gpu in shown for device in gpu.devices})))

@@ -17,6 +17,7 @@ from agents.kinds import kinds
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
 from supervisor.core import ports, records
+from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
 from supervisor.daemon import isolation, launch_files
@@ -93,7 +94,10 @@ class Launching:
         attended = kinds()[launch.spec.kind].mode == "terminal"
         shared = not self._warmth.isolation.mounts_overlays(launch.spec, attended=attended)
         warm = self._warmth.snapshots.warm(lent, root, shared=shared) if lent is not None else None
-        made = environments.create(self._environments.repository(launch), task, epoch, launch.base_oid, root, warm=warm)
+        tier = self._warmth.isolation.tier(launch.spec, attended=attended)
+        confined = environments.Confined() if tier is not Tier.NONE else None
+        repository = self._environments.repository(launch)
+        made = environments.create(repository, task, epoch, launch.base_oid, root, warm=warm, confined=confined)
         failpoint("launch.environment")
         return made
 

@@ -6,12 +6,15 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from worktrees.environments import Environment, create
+from supervisor.host.sandbox import executors, probing
+from supervisor.host.sandbox.executors import Executor
+from worktrees import securing
+from worktrees.environments import Confined, Environment, create
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
@@ -24,13 +27,17 @@ class World:
 
     git: Git
     tmp: Path
+    confined: bool = False
+    """Its agents work in a sandbox, each with a repository of its own."""
+    _agents: dict[Path, Environment] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
         return self.tmp / "state" / "work"
 
     def sh(self, where: Path, *argv: str, ok: bool = True) -> str:
-        done = subprocess.run(["git", *argv], cwd=where, capture_output=True, check=False)
+        """git, as the person's; in the worktree of a confined agent as that agent's, in its sandbox."""
+        done = subprocess.run([*self.sandbox(where), "git", *argv], cwd=where, capture_output=True, check=False)
         assert done.returncode == 0 or not ok, f"git {argv}: {os.fsdecode(done.stderr)}"
         return os.fsdecode(done.stdout).removesuffix("\n")
 
@@ -56,7 +63,21 @@ class World:
         return discover(self.git, self.make(name, files))
 
     def env(self, repo: Repository, task: str = "r1/fix", epoch: int = 1, base: str = "") -> Environment:
-        return create(repo, task, epoch, base or repo.head, self.root)
+        made = create(repo, task, epoch, base or repo.head, self.root, confined=Confined() if self.confined else None)
+        self._agents[made.path] = made
+        return made
+
+    def sandbox(self, where: Path) -> tuple[str, ...]:
+        """What runs a command as the agent of the worktree at `where`."""
+        env = next((env for path, env in self._agents.items() if where.is_relative_to(path)), None)
+        if env is None or env.private is None:
+            return ()
+        policy, executor = securing._sandbox(env, {"verb": "secure"}, "")
+        return executors.argv(replace(policy, hidden=()), executor)  # the person's home lies below what is hidden
+
+    def own(self, env: Environment, path: Path) -> Path:
+        """Where a file of git's lies that the agent of `env` writes."""
+        return path if env.private is None else env.private / path.relative_to(env.repo.common_dir)
 
     def reachable(self, repo: Repository, oid: str) -> bool:
         return bool(self.sh(repo.root, "for-each-ref", "--contains", oid))
@@ -87,6 +108,16 @@ def make_world(directory: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     return World(Git(directory / "state"), directory)
+
+
+@pytest.fixture(params=["shared", "confined"])
+def both(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world whose agents have no sandbox, and one whose agents have one."""
+    made = make_world(tmp_path, monkeypatch)
+    made.confined = request.param == "confined"
+    if made.confined and not probing.known().works[Executor.NAMESPACES]:
+        pytest.skip("no sandbox of our own works here")
+    return made
 
 
 @pytest.fixture

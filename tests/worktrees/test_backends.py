@@ -17,7 +17,7 @@ from supervisor.core.errors import DiskFull, NotFound, Refused, Tampered
 from tests.support import small_disk
 from tests.worktrees.conftest import make_world
 from tests.worktrees.workshop import Workshop, at_work, contents, make_workshop
-from worktrees import merge, removal, rescue, templates
+from worktrees import inspection, merge, removal, rescue, securing, templates
 from worktrees.backends import BACKENDS, best, named, survey
 from worktrees.backends.layers import beside
 from worktrees.backends.mounts import mounts
@@ -63,7 +63,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def save(env: Environment) -> rescue.Secured:
-    return rescue.secure(env, "leftover work")
+    return securing.secure(env, "leftover work")
 
 
 def test_a_fresh_environment_is_clean_and_git_need_not_read_its_files_again(shop: Workshop) -> None:
@@ -121,7 +121,7 @@ def test_a_life_from_work_to_merge_and_removal_leaves_the_template_as_it_was(sho
     release(env)
     verdict = removal.inspect(env, nobody_alive)
     assert isinstance(verdict, removal.Keep)
-    assert [(reason.why, reason.paths) for reason in verdict.reasons] == [(removal.Why.IGNORED, (".env.local", "x.log"))]
+    assert [(reason.why, reason.paths) for reason in verdict.reasons] == [(inspection.Why.IGNORED, (".env.local", "x.log"))]
     assert templates.users(shop.template) == [env.path]
     removal.remove(env, nobody_alive, discard=True)
     assert shop.world.leftovers(shop.repo) in ([], [str(env.path.parent)])

@@ -14,7 +14,7 @@ from supervisor.core.errors import ToolFailed, ToolHung, ToolMissing
 from supervisor.host import procfs
 from worktrees import hardening, waiting
 from worktrees.git import Git, last_words, parse_version
-from worktrees.rescue import secure
+from worktrees.securing import secure
 
 from .conftest import World
 

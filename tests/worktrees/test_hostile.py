@@ -17,7 +17,7 @@ from worktrees.guard import config_guard
 from worktrees.merge import ByHand, diff, preview, take
 from worktrees.removal import forget, inspect, remove
 from worktrees.repository import Repository, discover, resolve
-from worktrees.rescue import secure, snapshot
+from worktrees.securing import secure, snapshot
 
 if TYPE_CHECKING:
     from .conftest import World

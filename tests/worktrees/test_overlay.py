@@ -12,7 +12,7 @@ import pytest
 from supervisor.core.errors import HostError, Refused
 from tests.worktrees.conftest import World
 from tests.worktrees.workshop import Workshop, at_work, make_workshop
-from worktrees import removal, rescue, templates
+from worktrees import removal, securing, templates
 from worktrees.backends import best, kernel, named, trees
 from worktrees.backends.base import Backend
 from worktrees.backends.layers import beside
@@ -200,7 +200,7 @@ def test_it_is_mounted_nowhere_but_in_the_namespace_and_looking_leaves_nothing(u
             with pytest.raises(OSError, match="Read-only"):
                 (seen.place.top / "README").write_text("three\n")
     before = len(os.listdir("/proc/self/fd"))
-    assert rescue.secure(env, "left").files == 1
+    assert securing.secure(env, "left").files == 1
     assert len(os.listdir("/proc/self/fd")) == before
     assert sorted(path.name for path in env.path.iterdir()) == [".git"]
 
@@ -255,7 +255,7 @@ def test_layers_that_cannot_be_mounted_say_at_which_step(userns: Workshop) -> No
     away = userns.template.files.with_name("away")
     userns.template.files.rename(away)
     with pytest.raises(HostError, match="mount: No such file") as caught:
-        rescue.secure(env, "left")
+        securing.secure(env, "left")
     assert "layers" in caught.value.kept
     away.rename(userns.template.files)
-    assert rescue.secure(env, "left").files == 1
+    assert securing.secure(env, "left").files == 1

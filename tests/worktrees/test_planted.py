@@ -16,7 +16,8 @@ import pytest
 from tests.worktrees.conftest import World
 from worktrees.environments import Environment, create, release
 from worktrees.removal import remove
-from worktrees.rescue import Secured, secure
+from worktrees.rescue import Secured
+from worktrees.securing import secure
 
 pytestmark = pytest.mark.timeout(60)  # a git that waits for a pipe does so for ever
 

@@ -11,12 +11,18 @@ import pytest
 
 from supervisor.core.errors import Refused
 from worktrees.environments import Environment, release
-from worktrees.removal import Keep, Removable, Why, forget, inspect, remove
+from worktrees.inspection import Why
+from worktrees.removal import Keep, Removable, forget, inspect, remove
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
 
 Alive = Callable[[Path], Sequence[int]]
+
+
+@pytest.fixture
+def world(both: World) -> World:
+    return both
 
 
 @pytest.fixture

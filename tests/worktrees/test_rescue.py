@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from worktrees.environments import Environment
-from worktrees.rescue import Secured, secure, snapshot
+from worktrees.rescue import Secured
+from worktrees.securing import secure, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.worktrees.conftest import World
+
+
+@pytest.fixture
+def world(both: World) -> World:
+    return both
 
 
 @pytest.fixture

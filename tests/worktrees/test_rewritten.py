@@ -13,13 +13,20 @@ import pytest
 from supervisor.core.errors import Refused
 from worktrees.environments import Environment, release
 from worktrees.merge import Merged, take
-from worktrees.removal import Keep, Why, forget, inspect, remove, sweep
-from worktrees.rescue import Secured, secure
+from worktrees.inspection import Why
+from worktrees.removal import Keep, forget, inspect, remove, sweep
+from worktrees.rescue import Secured
+from worktrees.securing import secure
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
 
 Alive = Callable[[Path], Sequence[int]]
+
+
+@pytest.fixture
+def world(both: World) -> World:
+    return both
 
 
 @pytest.fixture

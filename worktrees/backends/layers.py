@@ -47,7 +47,7 @@ def beside(path: Path) -> Path:
 def record(path: Path, layers: Layers) -> None:
     """Make `beside(path)` (0700) and write the record. Raises OSError."""
     folder = beside(path)
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, exist_ok=True)
     write_atomically(folder / _RECORD, json.dumps({"schema": 1, **asdict(layers)}).encode())
 
 

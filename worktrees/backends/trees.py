@@ -65,12 +65,17 @@ def write_protect(top: Path) -> None:
             (top / name).chmod(stat.S_IMODE(seen.st_mode) & ~_WRITE)
 
 
-def remove(top: Path) -> None:
+def remove(top: Path, *, but: str = "") -> None:
     """Delete the tree at `top`, whatever modes its directories have; a link is deleted, never followed. What is absent, or vanishes
     meanwhile, is fine.
 
     Nothing is deleted on another file system: OSError when one is mounted at `top` or inside, and what was not reached stays.
     """
+    if but:
+        for entry in list(os.scandir(top)):
+            if entry.name != but:
+                remove(Path(entry.path))
+        return
     try:
         parent = os.open(top.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import stat
@@ -15,17 +14,14 @@ from pathlib import Path
 from supervisor.core import sandbox
 from supervisor.core.errors import HostError
 from supervisor.core.sandbox import Places, Policy, Tier
-from supervisor.host.foreign import Folder, folder
 from supervisor.host.paths import Home
 from supervisor.host.sandbox.executors import program
 
-_KEEPER = "nightcrew.lock"
-
 
 def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str], agent_home: Path, overlay_options: str = "") -> Places:
-    """Where everything of one attempt lies. `git` is (common directory, the worktree's own in it, short name of its branch);
+    """Where everything of one attempt lies. `git` is (the person's common directory, the attempt's own one, name of the worktree in both);
     `agent_home` is the HOME that the agent gets; `overlay_options` as in `Places`."""
-    common_dir, admin_dir, branch = git
+    common_dir, private_dir, admin = git
     return Places(
         worktree=os.path.realpath(worktree),
         attempt=os.path.realpath(attempt),
@@ -34,8 +30,8 @@ def survey(home: Home, attempt: Path, worktree: Path, git: tuple[Path, Path, str
         agents_socket=os.path.realpath(home.agents_socket),
         gateway_socket=os.path.realpath(home.gateway_socket),
         common_dir=os.path.realpath(common_dir),
-        admin_dir=os.path.realpath(admin_dir),
-        branch=branch,
+        private_dir=os.path.realpath(private_dir),
+        admin=admin,
         own_state=_present(agent_home, sandbox.OWN_STATE),
         steering=_present(agent_home, sandbox.STEERING),
         doors_out=_present(agent_home, sandbox.DOORS_OUT),
@@ -69,57 +65,14 @@ def _leads_through(path: str, places: Collection[str]) -> bool:
 
 
 def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_port: int) -> Policy:
-    """The policy of one attempt, with the directories that its branch and its own caches need. Raises HostError when they cannot be
-    made."""
+    """The policy of one attempt, with the directories that its own caches need. Raises HostError when they cannot be made."""
     made = sandbox.policy_for(places, tier, network, gateway_port, os.path.exists)
     try:
-        prepare_branch(places.common_dir, places.branch)
         for _, own in made.private:
             Path(own).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HostError("cannot prepare a sandbox", on=places.branch, why=f"{error.filename}: {error.strerror}") from error
+        raise HostError("cannot prepare a sandbox", on=places.worktree, why=f"{error.filename}: {error.strerror}") from error
     return made
-
-
-def prepare_branch(common_dir: str, branch: str) -> None:
-    """Make the directories of the branch's ref and log. git removes them when they become empty, as after `git pack-refs`, and an
-    agent could commit no more: so each holds a file that git takes for somebody's lock and leaves alone."""
-    above = branch.rpartition("/")[0]
-    for top in _branch_areas(common_dir):
-        _make(top)
-        with folder(top, above, make=True) as here:
-            if not here.create(_KEEPER, b"") and _is_odd(here):
-                here.replace(_KEEPER, b"")
-
-
-def _branch_areas(common_dir: str) -> tuple[Path, Path]:
-    """What is above all branches, and above all their logs."""
-    return Path(common_dir, "refs/heads"), Path(common_dir, "logs/refs/heads")
-
-
-def _is_odd(here: Folder) -> bool:
-    seen = here.look(_KEEPER)
-    return seen is not None and not stat.S_ISREG(seen.st_mode)
-
-
-def _make(directory: Path) -> None:
-    """With everything above it that is missing, writable for nobody else whatever the umask is."""
-    if not directory.is_dir():
-        _make(directory.parent)
-        directory.mkdir(mode=0o755, exist_ok=True)
-
-
-def forget_branch(common_dir: str, branch: str) -> None:
-    """Undo `prepare_branch` once no attempt of the task lives; what still holds a ref stays."""
-    run, _, task = branch.rpartition("/")[0].rpartition("/")
-    for top in _branch_areas(common_dir):
-        with contextlib.suppress(OSError):  # somebody's link or file on the way, or something is left in there
-            with folder(top, f"{run}/{task}") as here:
-                here.remove(_KEEPER)
-            with folder(top, run) as here:
-                here.remove_empty(task)
-            with folder(top, run.rpartition("/")[0]) as here:
-                here.remove_empty(run.rpartition("/")[2])
 
 
 def _sockets() -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""Which sandboxes work on this host: found by building each one. The caller keeps the answer; it takes about a tenth of a second."""
+"""Which sandboxes work on this host: found by building each one. It takes about a tenth of a second."""
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -38,6 +39,12 @@ class Support:
     def executor(self, tier: Tier) -> Executor | None:
         """The one for a command that starts cold; None when no one can. Namespaces of our own start faster."""
         return next((each for each in (Executor.NAMESPACES, Executor.BUBBLEWRAP) if tier in self.works[each]), None)
+
+
+@functools.cache
+def known() -> Support:
+    """What `probe` finds, asked once in this process."""
+    return probe()
 
 
 def probe() -> Support:

@@ -23,6 +23,9 @@ from supervisor.host.sandbox import places, probing
 from supervisor.host.sandbox.executors import Executor, argv
 from tests.host.sandbox.attacks import ATTACKS, DRIVER, PRELUDE
 from tests.support import GIT_IDENTITY, git, make_repository
+from worktrees import private_repository
+from worktrees.git import Git
+from worktrees.repository import discover
 
 PYTHON = (sys.executable, "-I", "-S")
 TIERS = (Tier.FILES, Tier.OFFLINE)
@@ -65,6 +68,10 @@ class House:
         self.worktree = self._worktree("mine")
         self.neighbour = self._worktree("other")
         git(self.repo, "gc", "-q")
+        repository, common = discover(Git(self.home.root / "git"), self.repo), self.repo / ".git"
+        self.private = private_repository.make(
+            repository, self.worktree, common / "worktrees" / "mine.1", "nightcrew/run/mine/work", repository.head
+        )
         self._files()
         self._doors()
 
@@ -122,10 +129,7 @@ class House:
 
     def policy(self, tier: Tier, network: bool | tuple[str, ...] = True, port: int = 7777) -> Policy:
         """What `mine.1` gets."""
-        common = self.repo / ".git"
-        found = places.survey(
-            self.home, self.attempt, self.worktree, (common, common / "worktrees" / "mine.1", "nightcrew/run/mine/work"), self.user
-        )
+        found = places.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
         return places.policy(found, tier, network, port)
 
     def prefix(self, executor: Executor | None, policy: Policy) -> tuple[str, ...]:

@@ -179,16 +179,6 @@ def test_a_place_that_is_not_there_is_refused(box: Box) -> None:
     assert "/no/such/place" in done.stderr
 
 
-def test_a_branch_is_forgotten_once_nothing_is_left_of_it(box: Box) -> None:
-    common = str(box.house.repo / ".git")
-    places.prepare_branch(common, "nightcrew/run/gone/work")
-    places.forget_branch(common, "nightcrew/run/gone/work")
-    places.prepare_branch(common, "nightcrew/run/other/work")
-    places.forget_branch(common, "nightcrew/run/other/work")
-    assert not (box.house.repo / ".git" / "refs" / "heads" / "nightcrew" / "run" / "gone").exists()
-    assert git(box.house.repo, "rev-parse", "--verify", "nightcrew/run/other/work")
-
-
 def test_tier_two_knows_no_network_but_its_own(box: Box) -> None:
     names = box.python("import socket; print(*[name for _, name in socket.if_nameindex()])").stdout.split()
     host = subprocess.run(

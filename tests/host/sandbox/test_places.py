@@ -14,35 +14,6 @@ from supervisor.host.sandbox.executors import Executor
 from tests.host.sandbox.kit import House, need
 
 
-def test_what_is_made_for_a_branch_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        places.prepare_branch(str(tmp_path), "nightcrew/run/task/work")
-    finally:
-        os.umask(before)
-    modes = {path.stat().st_mode & 0o022 for path in tmp_path.rglob("*")}
-    assert modes == {0}
-    assert len(list(tmp_path.rglob("*.lock"))) == 2
-
-
-@pytest.mark.parametrize("trap", ["dangling", "link", "pipe"])
-def test_what_an_earlier_attempt_left_in_place_of_the_keeper_is_neither_followed_nor_opened(tmp_path: Path, trap: str) -> None:
-    keeper, theirs = tmp_path / ".git/refs/heads/nightcrew/run/task/nightcrew.lock", tmp_path / "theirs"
-    keeper.parent.mkdir(parents=True)
-    if trap == "pipe":
-        os.mkfifo(keeper)
-    else:
-        keeper.symlink_to(theirs)
-    if trap == "link":
-        theirs.touch()
-        os.utime(theirs, (1, 1))
-    places.prepare_branch(str(tmp_path / ".git"), "nightcrew/run/task/work")
-    assert theirs.exists() == (trap == "link") and (trap != "link" or theirs.stat().st_mtime == 1)
-    assert keeper.is_file() and not keeper.is_symlink()
-    places.forget_branch(str(tmp_path / ".git"), "nightcrew/run/task/work")
-    assert not keeper.parent.parent.exists()
-
-
 def test_a_home_with_links_is_bound_where_it_really_lies(crew: House) -> None:
     real = crew.root / "dotfiles" / "codex"
     real.mkdir(parents=True)

@@ -1,0 +1,136 @@
+"""Starting the helper that works in a sandbox: forked from a warm process where namespaces of our own do it, else from the disk.
+
+What the helper imports costs more time than what it does. So the first one starts a process that imports everything once, has one thread
+and no secret, and waits: for each request it forks, and the fork enters the sandbox (`supervisor.host.sandbox.namespaces`). It ends when
+the process that uses it has ended, and everything that it forked ends with it.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core.sandbox import Policy
+from supervisor.host.sandbox import executors
+from supervisor.host.sandbox.executors import Executor
+
+_HELPER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "securing_helper.py"))
+_END_S = 10.0
+_WORDS_MAX = 2**17
+"""Bytes of orders in one datagram; the kernel takes 200 kB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A helper at work: handles of this process, and how to end it."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    pidfd: int
+
+
+class Forks:
+    """The warm process. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._line: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def fork(self, words: Sequence[str], handles: Sequence[int]) -> int | None:
+        """Start a helper with these three handles in the sandbox of these orders; a pidfd of it. None when there is no warm process."""
+        data = b"\0".join(map(os.fsencode, words))
+        if len(data) > _WORDS_MAX:
+            return None
+        with self._lock:
+            for _ in range(2):  # somebody may have ended the first
+                with contextlib.suppress(OSError):
+                    line = self._line or self._start()
+                    line.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handles))])
+                    if (pidfd := _received(line)) is not None:
+                        return pidfd
+                self._forget()
+        return None
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            argv, number = [*_HELPER, "serve", str(theirs.fileno())], theirs.fileno()
+            self._process = subprocess.Popen(
+                argv, pass_fds=(number,), stdin=subprocess.DEVNULL, cwd="/", env=_variables(), start_new_session=True
+            )
+        self._line = ours
+        return ours
+
+    def _forget(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._line, self._process = None, None
+
+
+_forks = Forks()
+
+
+@contextlib.contextmanager
+def start(policy: Policy, executor: Executor) -> Iterator[Helper]:
+    """A helper in the sandbox of `policy`; it has ended with the `with`, and with this process. Raises Refused, OSError."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as theirs:
+            child_in, stdin = _pipe(theirs, stack)
+            stdout, child_out = _pipe(stack, theirs)
+            stderr, child_err = _pipe(stack, theirs)
+            pidfd = _started(policy, executor, (child_in, child_out, child_err), stack)
+        stack.callback(_end, pidfd)
+        yield Helper(stdin, stdout, stderr, pidfd)
+
+
+def _started(policy: Policy, executor: Executor, handles: tuple[int, int, int], stack: contextlib.ExitStack) -> int:
+    """A pidfd of it, which `stack` closes."""
+    pidfd = _forks.fork(executors.words(policy), handles) if executor is Executor.NAMESPACES else None
+    if pidfd is None:
+        stdin, stdout, stderr = handles
+        argv = [*executors.argv(policy, executor), *_HELPER]
+        process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", env=_variables(), start_new_session=True)
+        stack.callback(process.wait)
+        pidfd = os.pidfd_open(process.pid)
+    stack.callback(os.close, pidfd)
+    return pidfd
+
+
+def _end(pidfd: int) -> None:
+    """Its end is that of everything in its sandbox; a moment later there is none of it."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    select.select([pidfd], [], [], _END_S)
+
+
+def _received(line: socket.socket) -> int | None:
+    """The pidfd that the warm process answers with; None when it has ended."""
+    _, handles, _, _ = socket.recv_fds(line, 16, 1)
+    return handles[0] if handles else None
+
+
+def _pipe(reading: contextlib.ExitStack, writing: contextlib.ExitStack) -> tuple[int, int]:
+    """Its ends, each of which its stack closes."""
+    ends = os.pipe()
+    reading.callback(os.close, ends[0])
+    writing.callback(os.close, ends[1])
+    return ends
+
+
+def _variables() -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "LC_ALL": "C"}

@@ -1,0 +1,104 @@
+"""The repository of its own that a confined attempt works in.
+
+In its sandbox it stands at the path of the person's common directory, so that everything inside is an ordinary worktree of an ordinary
+repository: refs as they were at the start, a copy of the configuration, the person's hooks and `info` read-only, objects of its own, and
+the person's objects as read-only alternates. The agent may do there what it likes: no git outside ever reads it. What it committed comes
+out through `worktrees.confined`.
+
+It lies beside the worktree, where no agent can reach it but by its own sandbox, and goes with the worktree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from supervisor.core.sandbox import SHARED_OBJECTS
+from supervisor.host.foreign import folder
+from worktrees import ref_snapshot
+from worktrees.backends.layers import beside
+from worktrees.git import wrap_os_errors
+from worktrees.hardening import config_text
+from worktrees.repository import Repository
+
+_DIGEST = "packed-refs.sha256"
+_SMALL_MAX = 2**20
+_DROPPED = ("include.", "includeif.", "core.worktree", "extensions.refstorage")
+"""Keys of the configuration that do not hold here: includes are written out, and the refs are files."""
+_DIRECTORIES = (
+    "objects/info", "objects/pack", SHARED_OBJECTS, "hooks", "info", "refs/heads", "refs/tags", "logs/refs/heads", "worktrees",
+)  # fmt: skip
+_ADMINISTRATION = ("HEAD", "ORIG_HEAD", "commondir", "gitdir", "index", "config.worktree", "logs/HEAD", "info/sparse-checkout")
+_configurations: dict[Path, tuple[tuple[int, ...], bytes]] = {}
+
+
+def place(worktree: Path) -> Path:
+    """Where the repository of the attempt at `worktree` lies; it need not exist."""
+    return beside(worktree) / "git"
+
+
+def make(repo: Repository, worktree: Path, admin_dir: Path, branch: str, oid: str, also: Iterable[str] = ()) -> Path:
+    """Make it, for the registered worktree with its index in place, whose `branch` (short name) stands at `oid`. `also`: branches of
+    nightcrew's that the agent sees. Nothing may be there yet.
+
+    Raises DiskFull, HostError, Refused, ToolFailed; what it left then is below `beside(worktree)`.
+    """
+    top = place(worktree)
+    with wrap_os_errors(top):
+        top.parent.mkdir(mode=0o700, exist_ok=True)
+        top.mkdir(mode=0o700)
+        for name in _DIRECTORIES:
+            (top / name).mkdir(parents=True)
+        (top / "objects" / "info" / "alternates").write_text(f"../{SHARED_OBJECTS}\n")
+        (top / "config").write_bytes(_configuration(repo))
+        _write_refs(repo, top, branch, oid, also)
+        _copy_administration(admin_dir, top / "worktrees" / admin_dir.name)
+    return top
+
+
+def packed_at_start(worktree: Path) -> str:
+    """SHA-256 (hex) of the `packed-refs` that the repository of the attempt at `worktree` began with: by it is known that no agent wrote it
+    anew. Raises OSError."""
+    return (beside(worktree) / _DIGEST).read_text()
+
+
+def _write_refs(repo: Repository, top: Path, branch: str, oid: str, also: Iterable[str]) -> None:
+    taken = ref_snapshot.take(repo, also)
+    (top / "packed-refs").write_bytes(taken.packed)
+    (top.parent / _DIGEST).write_text(hashlib.sha256(taken.packed).hexdigest())
+    for name, text in (*taken.symbolic, (f"refs/heads/{branch}", f"{oid}\n".encode())):
+        with contextlib.suppress(FileExistsError, NotADirectoryError):  # a name below that of another ref
+            (top / name).parent.mkdir(parents=True, exist_ok=True)
+            (top / name).write_bytes(text)
+    with folder(repo.common_dir) as here:
+        for name in ("HEAD", "shallow"):
+            if (read := here.read(name, _SMALL_MAX, linked=True)) is not None:
+                (top / name).write_bytes(read)
+
+
+def _copy_administration(admin_dir: Path, target: Path) -> None:
+    """git's own files of the worktree. Nobody but us has written there yet."""
+    for name in _ADMINISTRATION:
+        if (admin_dir / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(admin_dir / name, target / name)
+
+
+def _configuration(repo: Repository) -> bytes:
+    """What the repository is configured as, written out. Read again when the file changed, or when it pulls in others."""
+    file = repo.common_dir / "config"
+    seen = file.stat()
+    stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    known = _configurations.get(file)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    listed = repo.git.run(repo.store, "config", "--file", str(file), "--includes", "--list", "-z").out
+    entries = [entry for entry in os.fsdecode(listed).split("\0") if entry]
+    text = os.fsencode(config_text(entry for entry in entries if not entry.lower().startswith(_DROPPED)))
+    if not any(entry.lower().startswith("include") for entry in entries):
+        _configurations[file] = stamp, text
+    return text

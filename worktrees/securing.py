@@ -1,0 +1,259 @@
+"""An attempt's work comes out of its worktree, whoever it is that worked there.
+
+Without a sandbox the agent shared the person's repository, and `rescue` and `inspection` do the work here. A confined agent had a
+repository of its own: nothing outside opens what it wrote. A helper process in a sandbox like the agent's (`securing_helper`) does the
+same work there and hands over a line of JSON and a pack; the pack is taken as a git server takes a stranger's push (`intake`), and our
+refs move by compare-and-swap. Every step can be repeated: what was taken already is not sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from supervisor.core import sandbox
+from supervisor.core.errors import HostError, ToolFailed, ToolHung, from_wire, one_line
+from supervisor.core.sandbox import Network, Policy, Tier
+from supervisor.host.failpoint import failpoint
+from supervisor.host.sandbox import executors, probing
+from supervisor.host.sandbox.executors import Executor
+from worktrees import helper_process, inspection, intake, private_repository, refs, rescue, tips
+from worktrees.backends.layers import beside
+from worktrees.backends.overlay import UserOverlay
+from worktrees.environments import Environment, has_successor, shown
+from worktrees.git import wrap_os_errors
+from worktrees.helper_process import Helper
+from worktrees.inspection import Look, Reason, Why
+from worktrees.intake import Update
+from worktrees.rescue import Secured
+
+SECURE_S = 900.0
+"""Seconds for the helper's answer: it stores leftover files for at most `rescue.STORE_S`, beside looking at them."""
+PUBLISH_S = 60.0
+_ANSWER_MAX = 4 * 2**20
+_NOTES_MAX, _TEXT_MAX = 200, 2000
+_KINDS = ("DiskFull", "HostError", "NotFound", "Refused", "Tampered", "ToolFailed", "ToolHung")
+_OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = None, *, always: bool = False) -> Secured:
+    """As `rescue.secure`, wherever the agent worked. Raises also HostError when no sandbox can be built where it had one."""
+    text = rescue.full_message(message, trailers or {})
+    return _secure(env, text, onto_branch=True, always=always)
+
+
+def snapshot(env: Environment, message: str) -> Secured:
+    """As `secure(..., always=True)`, but branch, index and worktree stay as they are: only the rescue ref moves."""
+    return _secure(env, rescue.full_message(message, {}), onto_branch=False, always=True)
+
+
+def look(env: Environment) -> Look:
+    """As `inspection.look`, wherever the agent worked; of what `open_env` gave."""
+    made_from = inspection.origin(env)
+    if env.private is None:
+        return inspection.look(env, made_from)
+    origin = [str(made_from.lower), *sorted(made_from.extras)] if made_from is not None else []
+    with _asked(env, {"verb": "look", "origin": origin, "known": {}}, SECURE_S) as (said, _):
+        return _look(said)
+
+
+def publish(env: Environment) -> str | None:
+    """Let our work branch follow that of a confined agent, which may be at work. Returns the commit that it stands at then; None when it
+    was left alone, because a person moved it or a later attempt has it. Raises ToolFailed, ToolHung, DiskFull, HostError."""
+    found = tips.refs_of(env)
+    ours = found.get(env.branch_ref)
+    if ours is None or has_successor(env):
+        return None
+    with _asked(env, {"verb": "publish", "known": _ours(env, found)}, PUBLISH_S) as (said, pack):
+        theirs = _refs(said, env)
+        tip = theirs.get(env.branch_ref, ours)
+        if tip == ours or said["was_there"] is not True:
+            return ours if tip == ours else None
+        if said["is_forward"] is not True:
+            found[env.tips_ref] = rescue.keep_also(env, ours, found.get(env.tips_ref))
+        intake.take(env.repo, pack, _updates(found, theirs), _known(env, found), "nightcrew: committed", deadline_s=PUBLISH_S)
+    _follow(env, tip)
+    return tip
+
+
+def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
+    if env.private is None:
+        return rescue.secure_here(env, message, onto_branch=onto_branch, always=always)
+    found = tips.refs_of(env)
+    request = {"verb": "secure", "message": message.decode(), "onto_branch": onto_branch, "always": always, "known": _ours(env, found)}
+    with shown(env), _asked(env, request, SECURE_S) as (said, pack):
+        secured, theirs = _secured(said), _refs(said, env)
+        failpoint("securing.answered")
+        if found.get(env.branch_ref) is None or has_successor(env) or not said["was_there"]:
+            theirs.pop(env.branch_ref, None)
+        updates = _updates(found, theirs)
+        intake.take(env.repo, pack, updates, _known(env, found), "nightcrew: work of an attempt", deadline_s=SECURE_S)
+    failpoint("securing.taken")
+    stands = theirs.get(env.branch_ref)
+    if stands is not None:
+        if stands != env.base:
+            _follow(env, stands)
+        return secured
+    return replace(secured, notes=(*secured.notes, f"{env.branch} was moved or removed outside: the attempt's work is on {env.rescue_ref}"))
+
+
+def _updates(found: Mapping[str, str], theirs: Mapping[str, str]) -> list[Update]:
+    return [Update(ref, oid, found.get(ref, "")) for ref, oid in theirs.items() if found.get(ref) != oid]
+
+
+def _ours(env: Environment, found: Mapping[str, str]) -> dict[str, str]:
+    """The task's refs that nobody but us and the person moves."""
+    return {ref: oid for ref, oid in found.items() if ref == env.branch_ref or not ref.startswith(f"{refs.HEADS}/")}
+
+
+def _known(env: Environment, found: Mapping[str, str]) -> list[str]:
+    """Commits that the person's repository has with all that they reach."""
+    return [env.base, *_ours(env, found).values()]
+
+
+def _follow(env: Environment, tip: str) -> None:
+    """Let the index of the worktree's registration stand at `tip`, so that `git status` by hand is true there. Its files are not opened."""
+    index = env.admin_dir / "index"
+    if not index.is_file():
+        return
+    with contextlib.suppress(ToolFailed):  # a lock of the person's own git, who sees stale lines until the next commit
+        env.repo.git.run(replace(env.repo.store, git_dir=env.admin_dir), "read-tree", "-i", "-m", tip)
+
+
+# The helper ---------------------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _asked(env: Environment, request: Mapping[str, Any], deadline_s: float) -> Iterator[tuple[dict[str, Any], int]]:
+    """What a helper answers, and a handle from which its pack can be read within the `with`. Raises what the helper met, by its kind."""
+    until = time.monotonic() + deadline_s
+    body = json.dumps({**request, **_place(env)}).encode() + b"\n"
+    with wrap_os_errors(beside(env.path)), tempfile.TemporaryDirectory(dir=beside(env.path), prefix="securing.") as scratch:
+        policy, executor = _sandbox(env, request, scratch)
+        with helper_process.start(policy, executor) as helper:
+            with contextlib.suppress(BrokenPipeError):  # then it has something to say
+                _write(helper, body)
+            yield _said(env, helper, until), helper.stdout
+
+
+def _place(env: Environment) -> dict[str, Any]:
+    return {
+        "task": env.task, "epoch": env.epoch, "path": str(env.path), "admin": env.admin_dir.name, "branch": env.branch, "base": env.base,
+        "common": str(env.repo.common_dir), "root": str(env.repo.root), "project": env.repo.project, "personal": env.repo.git.personal,
+        "packed": private_repository.packed_at_start(env.path),
+    }  # fmt: skip
+
+
+def _sandbox(env: Environment, request: Mapping[str, Any], scratch: str) -> tuple[Policy, Executor]:
+    """That of the helper: the worktree and the attempt's repository are writable, and nothing else of the agent's is."""
+    path, common, own = str(env.path), str(env.repo.common_dir), env.private
+    layered = env.layers is not None and env.layers.backend == UserOverlay.name and request["verb"] != "publish"
+    executor, network = _executor(layered=layered)
+    origin = request.get("origin", ())[:1]
+    policy = Policy(
+        writable=(path,) if env.path.is_dir() else (),
+        readable=executors.program(),
+        hidden=(str(env.repo.git.scratch().parent),),
+        tmp=scratch,
+        private=((common, str(own)),),
+        shown=(*sandbox.repository_shown(common, str(own), env.admin_dir.name, path, os.path.exists), *((name, name) for name in origin)),
+        overlay=(path, env.layers.options(user=True)) if layered and env.layers is not None else None,
+        network=network,
+    )
+    return policy, executor
+
+
+def _executor(*, layered: bool) -> tuple[Executor, Network]:
+    works = probing.known().works
+    for tier, network in ((Tier.OFFLINE, Network.NONE), (Tier.FILES, Network.HOST)):
+        for executor in (Executor.NAMESPACES, Executor.BUBBLEWRAP):
+            if tier in works[executor] and not (layered and executor is Executor.BUBBLEWRAP):
+                return executor, network
+    raise HostError(
+        "nobody can look at what a confined agent left",
+        why="the sandbox that it worked in cannot be built any more",
+        kept="its worktree and its repository",
+        hint="nightcrew doctor",
+    )
+
+
+def _said(env: Environment, helper: Helper, until: float) -> dict[str, Any]:
+    """The answer: its length in 10 digits, and so many bytes. What follows is the pack."""
+    try:
+        length = int(_read(helper, 10, until))
+        answer = json.loads(_read(helper, min(length, _ANSWER_MAX), until))
+        if isinstance(answer, dict) and "done" in answer:
+            return dict(answer["done"])
+        failed = {str(name): one_line(str(text)[:_TEXT_MAX]) for name, text in answer["failed"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        why = _last_words(helper) or "its helper gave no answer"
+        raise ToolFailed("the work of an attempt could not be secured", on=str(env.path), why=why, kept="its files") from error
+    raise from_wire(failed) if failed.get("error") in _KINDS else ToolFailed(failed.get("what", "the helper failed"), on=str(env.path))
+
+
+def _write(helper: Helper, body: bytes) -> None:
+    """All of it: a helper that reads nothing has ended, or `_said` meets its deadline; the pipe holds 64 kB, and a request is smaller."""
+    os.set_blocking(helper.stdin, False)
+    if os.write(helper.stdin, body) < len(body):
+        raise ToolFailed("the helper reads nothing", why=f"a request of {len(body)} bytes")
+
+
+def _read(helper: Helper, length: int, until: float) -> bytes:
+    found = bytearray()
+    while len(found) < length:
+        if not select.select([helper.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+            raise ToolHung("securing the work of an attempt was stopped", why="its helper did not answer in time", kept="its files")
+        part = os.read(helper.stdout, length - len(found))
+        if not part:
+            break
+        found += part
+    return bytes(found)
+
+
+def _last_words(helper: Helper) -> str:
+    if not select.select([helper.stderr], [], [], 0)[0]:
+        return ""
+    lines = os.read(helper.stderr, _TEXT_MAX).decode("utf-8", "replace").strip().splitlines()
+    return one_line(lines[-1]) if lines else ""
+
+
+# What it says is believed in its form only -----------------------------------------------------------------------------------------------
+
+
+def _refs(said: Mapping[str, Any], env: Environment) -> dict[str, str]:
+    refs = said.get("refs")
+    ours = (env.branch_ref, env.rescue_ref, env.tips_ref)
+    found = {name: str(refs[name]) for name in ours if name in refs} if isinstance(refs, dict) else {}
+    return {name: oid for name, oid in found.items() if len(oid) == len(env.base) and _OID.fullmatch(oid)}
+
+
+def _secured(said: Mapping[str, Any]) -> Secured:
+    shape = said["secured"]
+    notes = tuple(one_line(str(note)[:_TEXT_MAX]) for note in shape["notes"][:_NOTES_MAX])
+    numbers = {name: int(shape[name]) for name in ("commits", "files", "plus", "minus", "unkept")}
+    tip, rescued = str(shape["tip"]), shape["rescue"]
+    if not _OID.fullmatch(tip) or not (rescued is None or _OID.fullmatch(str(rescued))):
+        raise ToolFailed("the work of an attempt could not be secured", why="its helper named no commit")
+    return Secured(tip=tip, rescue=rescued, notes=notes, **numbers)
+
+
+def _look(said: Mapping[str, Any]) -> Look:
+    reasons = tuple(
+        Reason(
+            Why(reason["why"]),
+            one_line(str(reason["detail"])[:_TEXT_MAX]),
+            tuple(str(path)[:_TEXT_MAX] for path in reason["paths"][: inspection.SHOWN]),
+            int(reason["count"]),
+        )
+        for reason in said["reasons"]
+    )
+    head = said["head"] if _OID.fullmatch(str(said["head"])) else None
+    return Look(head, str(said["branch"]) if said["branch"] is not None else None, reasons, said["is_untouched"] is True)

@@ -1,0 +1,198 @@
+"""The process that works where a confined agent worked: in a sandbox, on its worktree and its own repository.
+
+    python -I -S securing_helper.py                one request on stdin, see `securing`
+    python -I -S securing_helper.py serve HANDLE   fork one for each datagram, see `helper_process`
+
+It answers 10 digits, so many bytes of JSON, and then, when there is something to hand over, a pack. Everything that it reads was written
+by an agent; so it has no network, no way to the person's repository but to read its objects, and limits. It does what is done outside for
+an agent without a sandbox, with the same code: in here that agent's repository is an ordinary one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+if __name__ == "__main__":
+    sys.path.append(__file__.rsplit("/", 2)[0])  # -I leaves it out; at the end, so that nothing here can shadow the standard library
+
+from supervisor.core.errors import NightcrewError
+from supervisor.host.sandbox import namespaces, orders
+from worktrees import inspection, refs, rescue, tips
+from worktrees.environments import Alone, Environment, open_env
+from worktrees.git import Git, Opened
+from worktrees.hardening import ENVIRONMENT
+from worktrees.repository import Repository
+
+MEMORY_MAX = 2 * 2**30
+"""Bytes of private memory for each process here."""
+
+
+_SETTINGS = {
+    "core.commitGraph": "false",  # an agent could have written one that hides its commits
+    "core.fsync": "loose-object",
+    "core.fsyncMethod": "batch",
+    "core.packedGitWindowSize": "32m",
+    "core.packedGitLimit": "512m",
+    "pack.windowMemory": "256m",
+    "pack.threads": "1",
+}
+
+
+class PlainGit(Git):
+    """git as it is in here: nothing is looked up, and the end of the first process ends every other."""
+
+    def __init__(self, state: Path, personal: str) -> None:
+        self._state = state
+        self._held = ()
+        (state / "locks").mkdir()
+        self._leash = ()
+        self._prepare(_SETTINGS)
+        self.personal = personal
+        self._personal = self._write_personal()
+
+    def _open(self, command: list[str], env: dict[str, str], *, piped: bool, handles: tuple[int, ...]) -> Opened:
+        stdin = subprocess.PIPE if piped else subprocess.DEVNULL
+        full = {**os.environ, **env}
+        process = subprocess.Popen(
+            command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=full, start_new_session=True, pass_fds=handles
+        )
+        return process, None
+
+
+def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Make everything reachable from the refs of the attempt's own repository; see `rescue.secure_here`."""
+    done = rescue.secure_here(env, asked["message"].encode(), onto_branch=asked["onto_branch"], always=asked["always"])
+    found = _refs(env)
+    return {"secured": asdict(done), "refs": found, **_standing(env, asked["known"].get(env.branch_ref), found.get(env.branch_ref))}
+
+
+def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the work branch stands now, while its agent may be at work."""
+    answer = env.repo.git.run(env.repo.store, "rev-parse", "--verify", "-q", f"{env.branch_ref}^{{commit}}", accept=(0, 1, 128))
+    found = {env.branch_ref: answer.text} if answer.code == 0 else {}
+    return {"refs": found, **_standing(env, asked["known"].get(env.branch_ref), found.get(env.branch_ref))}
+
+
+def look(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What the worktree holds that would go with it; see `inspection.look`."""
+    lower, *extras = asked["origin"] or [""]
+    with open_env(env) as seen:
+        return asdict(inspection.look(seen, inspection.Origin(Path(lower), frozenset(extras)) if lower else None))
+
+
+VERBS: Mapping[str, Callable[[Environment, Mapping[str, Any]], dict[str, Any]]] = {"secure": secure, "publish": publish, "look": look}
+
+
+def _standing(env: Environment, ours: str | None, theirs: str | None) -> dict[str, bool]:
+    """Whether the branch was ever at `ours`, where it is outside; and whether it only went on from there."""
+    if ours is None or theirs is None or ours == theirs:
+        return {"was_there": ours == theirs, "is_forward": True}
+    answer = env.repo.git.run(env.repo.store, "merge-base", "--is-ancestor", ours, theirs, accept=(0, 1, 128))
+    return {"was_there": answer.code == 0 or ours == env.base or ours in set(tips.remembered(env, [])), "is_forward": answer.code == 0}
+
+
+def _refs(env: Environment) -> dict[str, str]:
+    ours = (env.branch_ref, env.rescue_ref, env.tips_ref)
+    answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(refname) %(objectname)", *ours)
+    return {name: oid for name, _, oid in (line.partition(" ") for line in answer.text.splitlines()) if name in ours}
+
+
+def _adopt(env: Environment, known: Mapping[str, str]) -> None:
+    """Let the rescue refs of the attempt's own repository stand where those of the person's do: so what is made here continues them."""
+    moves = "".join(f"update {ref} {oid}\n" for ref, oid in known.items() if not ref.startswith(f"{refs.HEADS}/"))
+    if moves:
+        env.repo.git.run(env.repo.store, "update-ref", "--no-deref", "--stdin", stdin=moves.encode())
+
+
+def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Write a pack of what the refs reach and the person's objects do not hold; nothing when there is no such ref."""
+    new = [oid for ref, oid in found.items() if known.get(ref) != oid and oid != env.base]
+    if not new:
+        return
+    asked = "\n".join([*new, *(f"^{oid}" for oid in {env.base, *known.values()}), ""])
+    argv = ("pack-objects", "--revs", "--thin", "--local", "--stdout", "--delta-base-offset", "-q")
+    full = {**os.environ, **ENVIRONMENT, **env.repo.git.environment(env.repo.store)}
+    subprocess.run(["git", *argv], input=asked.encode(), stdout=sys.stdout.fileno(), env=full, check=False)  # a pack cut short says enough
+
+
+def _environment(asked: Mapping[str, Any], scratch: Path) -> Environment:
+    common = Path(asked["common"])
+    git = PlainGit(scratch, asked["personal"])
+    repo = Repository(git, Path(asked["root"]), common, common, asked["project"], asked["base"], None)
+    path, admin = Path(asked["path"]), common / "worktrees" / asked["admin"]
+    return Environment(repo, asked["task"], asked["epoch"], path, admin, asked["branch"], asked["base"], alone=Alone(asked["packed"]))
+
+
+def _answer(shape: Mapping[str, Any]) -> None:
+    text = json.dumps(shape).encode()
+    sys.stdout.buffer.write(b"%010d" % len(text) + text)
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    """Do what is asked, and say what came of it."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX, MEMORY_MAX))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    asked = json.loads(sys.stdin.buffer.readline())
+    with tempfile.TemporaryDirectory(prefix="nightcrew-") as scratch:
+        try:
+            env = _environment(asked, Path(scratch))
+            _adopt(env, asked["known"])
+            done = VERBS[asked["verb"]](env, asked)
+        except NightcrewError as error:
+            _answer({"failed": error.to_wire()})
+        except (OSError, MemoryError, RecursionError, ValueError) as error:  # what an agent's files can cause; all else is a fault of ours
+            _answer({"failed": {"error": "ToolFailed", "what": "the work could not be secured", "why": f"{type(error).__name__}: {error}"}})
+        else:
+            _answer({"done": done})
+            _hand_over(env, done.get("refs", {}), asked["known"])
+
+
+def serve(handle: int) -> None:
+    """Fork a helper for each datagram: the words of its sandbox's orders, with its three handles. Answers with a pidfd of it."""
+    line = socket.socket(fileno=handle)
+    gc.freeze()
+    while True:
+        words, handles, _, _ = socket.recv_fds(line, 2**18, 3)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not words:
+            return
+        child = os.fork()
+        if not child:
+            _become(words, handles)
+        pidfd = os.pidfd_open(child)  # it is not reaped before the next round
+        socket.send_fds(line, [b"started"], [pidfd])
+        for mine in (*handles, pidfd):
+            os.close(mine)
+
+
+def _become(words: bytes, handles: Sequence[int]) -> NoReturn:
+    """Enter the sandbox and be the helper; never returns to the caller's frames."""
+    try:
+        for number, handle in enumerate(handles):
+            os.dup2(handle, number)
+        os.closerange(3, 2**16)
+        namespaces.enter(orders.parse([os.fsdecode(word) for word in words.split(b"\0")])[0])
+        main()
+        os._exit(0)
+    except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the server's loop
+        os.write(2, f"{type(error).__name__}: {error}\n".encode("utf-8", "replace")[:4000])
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[2])) if sys.argv[1:2] == ["serve"] else main()
