@@ -76,6 +76,22 @@ class Answer:
         return os.fsdecode(self.out.removesuffix(b"\n"))
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a git may use that reads what a stranger wrote, in bytes. The kernel holds it; a lower limit that is set already stays."""
+
+    memory: int
+    """Of each process: what it allocates. Files that it maps to read them do not count."""
+    file: int
+    """Of each file that it writes."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What to put before git. The shell's own `ulimit`, since every system has a shell."""
+        script = '{ ulimit -c 0; ulimit -d "$0"; ulimit -f "$1"; } 2>/dev/null; shift; exec "$@"'
+        return ("sh", "-c", script, str(self.memory // 1024), str(self.file // 512))
+
+
 class Git:
     """The door. One object per process; every method may be called from several threads at once.
 
@@ -109,20 +125,21 @@ class Git:
         self,
         place: Place,
         *argv: str,
-        stdin: bytes = b"",
+        stdin: bytes | int = b"",
         env: Mapping[str, str] | None = None,
         accept: tuple[int, ...] = (0,),
         deadline_s: float = QUICK_S,
+        bounds: Bounds | None = None,
     ) -> Answer:
-        """Run one verb at `place`. Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for
-        some seconds) or DiskFull."""
+        """Run one verb at `place`. `stdin` may be the descriptor of an open file, not 0; git reads on from its offset, and moves that.
+        Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for some seconds) or DiskFull."""
         where = {"GIT_DIR": str(place.git_dir)}
         if place.work_tree is not None:
             where["GIT_WORK_TREE"] = str(place.work_tree)
         pairs = {**HARDENED, **self._settings(place)[1]}
         full = {**self._personal, **as_environment(pairs), **where, **(env or {})}
         directory = place.work_tree or place.common_dir
-        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside)
+        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside, bounds)
         if answer.code not in accept:
             raise failure(argv[0], str(directory), answer)
         return answer
@@ -162,14 +179,22 @@ class Git:
         return self._state
 
     def _start(
-        self, directory: Path, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, deadline_s: float, inside: Inside | None = None
+        self,
+        directory: Path,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        stdin: bytes | int,
+        deadline_s: float,
+        inside: Inside | None = None,
+        bounds: Bounds | None = None,
     ) -> Answer:
         # `-C`, not GitPython's working directory: that one falls back to our own when the directory is gone.
         door, handles = (inside.command, inside.handles) if inside is not None else ((), ())
-        command = [*door, *self._leash, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
+        bounded = bounds.command if bounds is not None else ()
+        command = [*door, *self._leash, *bounded, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
         handle = self._starter.execute(
             command,
-            istream=subprocess.PIPE if stdin else None,
+            istream=stdin if isinstance(stdin, int) else subprocess.PIPE if stdin else None,
             as_process=True,
             env={**ENVIRONMENT, **env},
             start_new_session=True,
@@ -179,7 +204,7 @@ class Git:
         if process is None:  # GitPython types it optional; it is set until the handle is collected
             raise ToolFailed(f"git {argv[0]} did not start", on=str(directory))
         try:
-            out, err = waiting.communicate(process, stdin, deadline_s)
+            out, err = waiting.communicate(process, b"" if isinstance(stdin, int) else stdin, deadline_s)
         except waiting.Stopped as late:
             raise ToolHung(
                 f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
