@@ -85,7 +85,8 @@ def take(repo: Repository, pack: int, updates: Sequence[Update], known: Sequence
     `updates`: each `new` is a commit. `known`: commits that the repository has with their whole history, such as the base.
     `deadline_s` is for all of it, waiting for the sender included.
     Raises Refused (the pack is broken, hostile or too large, or a tip is no commit), ToolFailed (a hole in what a tip reaches, or a ref
-    stands elsewhere), ToolHung, DiskFull or HostError: then no ref moved, and no object stays unless a ref moved away within the last milliseconds.
+    stands elsewhere), ToolHung, DiskFull or HostError: then no ref moved, and no object stays unless a ref moved away within the last
+    milliseconds.
     """
     _check_names(repo, updates, known)
     with _explained(repo), quarantine.quarantine(repo.common_dir / "objects") as place:
