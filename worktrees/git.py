@@ -41,6 +41,7 @@ CHECKOUT_S = 1800.0
 `waiting`."""
 LOCK_S = 300.0
 _HARDLY_ANY = 2**20
+_SAID_MAX = 2**16
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 
@@ -78,7 +79,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a git may use that reads what a stranger wrote, in bytes. The kernel holds it; a lower limit that is set already stays."""
+    """What a git may use that reads what a stranger wrote, in bytes. The kernel holds it; a lower limit that is set already stays.
+    Of what it says on stderr, the last 64 KiB are kept."""
 
     memory: int
     """Of each process: what it allocates. Files that it maps to read them do not count."""
@@ -203,13 +205,14 @@ class Git:
         process = handle.proc
         if process is None:  # GitPython types it optional; it is set until the handle is collected
             raise ToolFailed(f"git {argv[0]} did not start", on=str(directory))
+        tail = waiting.Tail(process, _SAID_MAX) if bounds is not None else None
         try:
             out, err = waiting.communicate(process, b"" if isinstance(stdin, int) else stdin, deadline_s)
         except waiting.Stopped as late:
             raise ToolHung(
                 f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
             ) from late
-        return Answer(process.returncode, out, err.decode("utf-8", "replace"))
+        return Answer(process.returncode, out, (err if tail is None else tail.end()).decode("utf-8", "replace"))
 
     def _settings(self, place: Place) -> tuple[frozenset[str], dict[str, str]]:
         """Names that are set, and what makes them harmless.

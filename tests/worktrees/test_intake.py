@@ -19,6 +19,7 @@ from tests.worktrees import packs
 from tests.worktrees.conftest import World
 from tests.worktrees.packs import BLOB, COMMIT, REF_DELTA, TREE, Thing, blob, commit, pack_of, packed, sent, tree, varint
 from worktrees import intake
+from worktrees.git import Bounds
 from worktrees.intake import take
 from worktrees.refs import Update
 from worktrees.repository import Repository, discover
@@ -407,6 +408,19 @@ def test_many_findings_that_are_tolerated_say_nothing(box: Sandbox) -> None:
         strict = "--strict=" + ",".join(f"{name}=ignore" for name in intake.TOLERATED)
         quiet = box.repo.git.run(box.repo.store, "index-pack", "--stdin", strict, stdin=pack)
     assert quiet.err == ""
+
+
+def test_of_a_million_complaints_the_last_are_kept(box: Sandbox) -> None:
+    """One file is enough for as many as its author likes."""
+    lines = b"".join(b'[submodule "%d"]\nurl = -%d\n' % (number, number) for number in range(20_000))
+    things, tip = one_file(lines, ".gitmodules")
+    with sent(pack_of(things)) as pack:
+        argv = ("index-pack", "--stdin", "--strict")
+        answer = box.repo.git.run(box.repo.store, *argv, stdin=pack, accept=(128,), bounds=Bounds(2**30, 2**30))
+    assert 2**15 < len(answer.err) <= 2**16
+    assert answer.err.endswith("fatal: fsck error in pack objects\n")
+    box.world.sh(box.repo.root, "gc", "-q", "--prune=now")
+    box.refuses(pack_of(things), tip, "gitmodulesUrl")
 
 
 # A sender that does not send
