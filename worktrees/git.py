@@ -41,6 +41,7 @@ CHECKOUT_S = 1800.0
 `waiting`."""
 LOCK_S = 300.0
 _HARDLY_ANY = 2**20
+_SAID_MAX = 2**16
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 
@@ -78,6 +79,23 @@ class Answer:
 
 Opened = tuple[subprocess.Popen[bytes], object]
 """A process, and what must be kept until it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a git may use that reads what a stranger wrote, in bytes. The kernel holds it; a lower limit that is set already stays.
+    Of what it says on stderr, the last 64 KiB are kept."""
+
+    memory: int
+    """Of each process: what it allocates. Files that it maps to read them do not count."""
+    file: int
+    """Of each file that it writes."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What to put before git. The shell's own `ulimit`, since every system has a shell."""
+        script = '{ ulimit -c 0; ulimit -d "$0"; ulimit -f "$1"; } 2>/dev/null; shift; exec "$@"'
+        return ("sh", "-c", script, str(self.memory // 1024), str(self.file // 512))
 
 
 class Git:
@@ -118,16 +136,17 @@ class Git:
         self,
         place: Place,
         *argv: str,
-        stdin: bytes = b"",
+        stdin: bytes | int = b"",
         env: Mapping[str, str] | None = None,
         accept: tuple[int, ...] = (0,),
         deadline_s: float = QUICK_S,
+        bounds: Bounds | None = None,
     ) -> Answer:
-        """Run one verb at `place`. Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for
-        some seconds) or DiskFull."""
+        """Run one verb at `place`. `stdin` may be the descriptor of an open file, not 0; git reads on from its offset, and moves that.
+        Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for some seconds) or DiskFull."""
         full = {**self.environment(place), **(env or {})}
         directory = place.work_tree or place.common_dir
-        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside)
+        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside, bounds)
         if answer.code not in accept:
             raise failure(argv[0], str(directory), answer)
         return answer
@@ -174,23 +193,32 @@ class Git:
         return self._state
 
     def _start(
-        self, directory: Path, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, deadline_s: float, inside: Inside | None = None
+        self,
+        directory: Path,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        stdin: bytes | int,
+        deadline_s: float,
+        inside: Inside | None = None,
+        bounds: Bounds | None = None,
     ) -> Answer:
         # `-C`, not GitPython's working directory: that one falls back to our own when the directory is gone.
         door, handles = (inside.command, inside.handles) if inside is not None else ((), ())
-        command = [*door, *self._leash, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
-        process, _alive = self._open(command, {**ENVIRONMENT, **env}, piped=bool(stdin), handles=(*self._held, *handles))
+        bounded = bounds.command if bounds is not None else ()
+        command = [*door, *self._leash, *bounded, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
+        pipe = stdin if isinstance(stdin, int) else subprocess.PIPE if stdin else None
+        process, _alive = self._open(command, {**ENVIRONMENT, **env}, pipe, (*self._held, *handles))
+        tail = waiting.Tail(process, _SAID_MAX) if bounds is not None else None
         try:
-            out, err = waiting.communicate(process, stdin, deadline_s)
+            out, err = waiting.communicate(process, b"" if isinstance(stdin, int) else stdin, deadline_s)
         except waiting.Stopped as late:
             raise ToolHung(
                 f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
             ) from late
-        return Answer(process.returncode, out, err.decode("utf-8", "replace"))
+        return Answer(process.returncode, out, (err if tail is None else tail.end()).decode("utf-8", "replace"))
 
-    def _open(self, command: list[str], env: dict[str, str], *, piped: bool, handles: tuple[int, ...]) -> Opened:
+    def _open(self, command: list[str], env: dict[str, str], stdin: int | None, handles: tuple[int, ...]) -> Opened:
         """Start it, as the leader of a session. `securing_helper` does so without GitPython, whose import takes longer than its work."""
-        stdin = subprocess.PIPE if piped else None
         handle = self._starter.execute(command, istream=stdin, as_process=True, env=env, start_new_session=True, pass_fds=handles)
         if handle.proc is None:  # GitPython types it optional; it is set until the handle is collected
             raise ToolFailed("git did not start", on=" ".join(command))

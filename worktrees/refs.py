@@ -14,6 +14,8 @@ import contextlib
 import os
 import re
 import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import ToolHung, one_line
@@ -29,17 +31,54 @@ _ENTRIES_MAX = 100_000
 """Looked at in one go. Whoever has more made them to be in the way; git's deadline ends what that costs."""
 
 
-def move(repo: Repository, ref: str, to: str, expected: str, why: str) -> None:
-    """Compare and swap: `expected` "" means the ref must not exist, `to` "" means delete it. `ref` is a full name.
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One ref's move, as compare and swap."""
 
+    ref: str
+    """Full name."""
+    new: str
+    """"" deletes it."""
+    old: str
+    """What it must stand at; "" means that it must not exist."""
+
+
+def move(repo: Repository, ref: str, to: str, expected: str, why: str) -> None:
+    """`move_all` of one ref."""
+    move_all(repo, [Update(ref, to, expected)], why)
+
+
+def move_all(repo: Repository, updates: Sequence[Update], why: str) -> None:
+    """Move every ref or none, in one transaction of git's. `why` is for their logs; refs that go have none.
+
+    A git that is killed in the middle may have moved some of several: whoever tries again reads them first.
     Raises ToolFailed, HostError, DiskFull.
     """
-    clear(repo, ref)
-    if to:
-        repo.git.run(repo.store, "update-ref", "--no-deref", "-m", why, ref, to, expected)
-        return
-    forget_asides(repo, ref)
-    repo.git.run(repo.store, "update-ref", "--no-deref", "-d", ref, expected)
+    for update in updates:
+        clear(repo, update.ref)
+        if not update.new:
+            forget_asides(repo, update.ref)
+    _transact(repo, [_command(repo, update) for update in updates], why)
+
+
+def compare_all(repo: Repository, updates: Sequence[Update]) -> None:
+    """Raises ToolFailed unless each ref stands at its `old` now."""
+    _transact(repo, [f"verify {update.ref}\0{update.old or _zero(repo)}\0" for update in updates])
+
+
+def _command(repo: Repository, update: Update) -> str:
+    old = update.old or _zero(repo)
+    return f"update {update.ref}\0{update.new}\0{old}\0" if update.new else f"delete {update.ref}\0{old}\0"
+
+
+def _zero(repo: Repository) -> str:
+    """git's word for no object. An empty word would compare with nothing."""
+    return "0" * len(repo.head)
+
+
+def _transact(repo: Repository, commands: Sequence[str], why: str = "") -> None:
+    said = ("-m", why) if why else ()
+    repo.git.run(repo.store, "update-ref", "--no-deref", *said, "--stdin", "-z", stdin=os.fsencode("".join(commands)))
 
 
 def clear(repo: Repository, ref: str) -> list[str]:

@@ -32,12 +32,13 @@ from worktrees.environments import Environment, has_successor, shown
 from worktrees.git import wrap_os_errors
 from worktrees.helper_process import Helper
 from worktrees.inspection import Look, Reason, Why
-from worktrees.intake import Update
+from worktrees.refs import Update
 from worktrees.rescue import Secured
 
 SECURE_S = 900.0
 """Seconds for the helper's answer: it stores leftover files for at most `rescue.STORE_S`, beside looking at them."""
 PUBLISH_S = 60.0
+_WHY = "nightcrew: work of an attempt"
 _ANSWER_MAX = 4 * 2**20
 _NOTES_MAX, _TEXT_MAX = 200, 2000
 _KINDS = ("DiskFull", "HostError", "NotFound", "Refused", "Tampered", "ToolFailed", "ToolHung")
@@ -79,7 +80,7 @@ def publish(env: Environment) -> str | None:
             return ours if tip == ours else None
         if said["is_forward"] is not True:
             found[env.tips_ref] = rescue.keep_also(env, ours, found.get(env.tips_ref))
-        intake.take(env.repo, pack, _updates(found, theirs), _known(env, found), "nightcrew: committed", deadline_s=PUBLISH_S)
+        _take(env, pack, found, theirs, PUBLISH_S)
     _follow(env, tip)
     return tip
 
@@ -94,8 +95,7 @@ def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool
         failpoint("securing.answered")
         if found.get(env.branch_ref) is None or has_successor(env) or not said["was_there"]:
             theirs.pop(env.branch_ref, None)
-        updates = _updates(found, theirs)
-        intake.take(env.repo, pack, updates, _known(env, found), "nightcrew: work of an attempt", deadline_s=SECURE_S)
+        _take(env, pack, found, theirs, SECURE_S)
     failpoint("securing.taken")
     stands = theirs.get(env.branch_ref)
     if stands is not None:
@@ -105,18 +105,19 @@ def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool
     return replace(secured, notes=(*secured.notes, f"{env.branch} was moved or removed outside: the attempt's work is on {env.rescue_ref}"))
 
 
-def _updates(found: Mapping[str, str], theirs: Mapping[str, str]) -> list[Update]:
-    return [Update(ref, oid, found.get(ref, "")) for ref, oid in theirs.items() if found.get(ref) != oid]
+def _take(env: Environment, pack: int, found: Mapping[str, str], theirs: Mapping[str, str], deadline_s: float) -> None:
+    """Let our refs stand where theirs do, with what the pack holds."""
+    updates = [Update(ref, oid, found.get(ref, "")) for ref, oid in theirs.items() if found.get(ref) != oid]
+    known = [env.base, *_ours(env, found).values()]
+    if all(update.new in known for update in updates):
+        refs.move_all(env.repo, updates, _WHY)
+    else:
+        intake.take(env.repo, pack, updates, known, _WHY, deadline_s=deadline_s)
 
 
 def _ours(env: Environment, found: Mapping[str, str]) -> dict[str, str]:
     """The task's refs that nobody but us and the person moves."""
     return {ref: oid for ref, oid in found.items() if ref == env.branch_ref or not ref.startswith(f"{refs.HEADS}/")}
-
-
-def _known(env: Environment, found: Mapping[str, str]) -> list[str]:
-    """Commits that the person's repository has with all that they reach."""
-    return [env.base, *_ours(env, found).values()]
 
 
 def _follow(env: Environment, tip: str) -> None:

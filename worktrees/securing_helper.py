@@ -62,11 +62,16 @@ class PlainGit(Git):
         self.personal = personal
         self._personal = self._write_personal()
 
-    def _open(self, command: list[str], env: dict[str, str], *, piped: bool, handles: tuple[int, ...]) -> Opened:
-        stdin = subprocess.PIPE if piped else subprocess.DEVNULL
+    def _open(self, command: list[str], env: dict[str, str], stdin: int | None, handles: tuple[int, ...]) -> Opened:
         full = {**os.environ, **env}
         process = subprocess.Popen(
-            command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=full, start_new_session=True, pass_fds=handles
+            command,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=full,
+            start_new_session=True,
+            pass_fds=handles,
         )
         return process, None
 

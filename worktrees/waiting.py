@@ -10,7 +10,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
+from typing import IO
 
 from supervisor.host import procfs
 
@@ -24,6 +26,29 @@ _ASLEEP = b"S"
 
 class Stopped(Exception):
     """The process did not end and was stopped; the text says why."""
+
+
+class Tail(threading.Thread):
+    """Takes over what a process writes to its stderr, and keeps the end of it: a stranger's objects can make git say gigabytes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], size: int) -> None:
+        super().__init__(daemon=True)
+        self._pipe: IO[bytes] | None = process.stderr
+        process.stderr = None
+        self._size = size
+        self._kept = b""
+        self.start()
+
+    def run(self) -> None:
+        if self._pipe is not None:
+            with self._pipe as pipe:
+                while data := os.read(pipe.fileno(), self._size):
+                    self._kept = (self._kept + data)[-self._size :]
+
+    def end(self) -> bytes:
+        """When the process has ended. Up to `size` bytes."""
+        self.join()
+        return self._kept
 
 
 def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: float) -> tuple[bytes, bytes]:

@@ -34,6 +34,11 @@ FAILPOINTS = (
     "snapshot.prepared",
     "snapshot.frozen",
     "snapshot.removed",
+    "intake.received",
+    "intake.unpacked",
+    "intake.connected",
+    "intake.migrated",
+    "intake.moved",
 )
 """Every name there is: of an attempt's life in its order, then the others."""
 

@@ -12,8 +12,8 @@ import pytest
 
 from supervisor.core.errors import Refused
 from worktrees.environments import Environment, release
-from worktrees.merge import Merged, take
 from worktrees.inspection import Why
+from worktrees.merge import Merged, take
 from worktrees.removal import Keep, forget, inspect, remove, sweep
 from worktrees.rescue import Secured
 from worktrees.securing import secure

@@ -12,7 +12,6 @@ from dataclasses import replace
 import pytest
 
 from supervisor.core.sandbox import Tier
-from supervisor.host.sandbox import places
 from tests.host.sandbox.kit import PYTHON, Box, children, living
 from tests.support import git, signal_if_there, wait_until
 

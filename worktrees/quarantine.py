@@ -1,0 +1,149 @@
+"""A directory in which foreign objects wait until they are judged, and how they get into the object store then.
+
+Laid out as git's own (`tmp_objdir`): objects are unpacked into it by a git that has it for its object directory and the store for an
+alternate. Nobody else sees them there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+_PREFIX = "tmp_objdir-nightcrew-"  # `git prune` removes what begins with tmp_
+_KEEP = "nightcrew "
+_FANOUT = re.compile(r"[0-9a-f]{2}")
+_LOOSE = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
+_PACK_PARTS = (".keep", ".pack", ".rev", ".idx")  # a reader looks for .idx: it comes last
+
+
+@contextlib.contextmanager
+def quarantine(objects: Path) -> Iterator[Path]:
+    """A directory that is locked as long as this process needs it, and gone afterwards."""
+    _sweep(objects)
+    place, handle = _locked_directory(objects)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(handle)
+
+
+def _locked_directory(objects: Path) -> tuple[Path, int]:
+    while True:  # another's sweep may come before the lock
+        place = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=objects))
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if place.exists():
+                return place, handle
+            os.close(handle)
+
+
+def _sweep(objects: Path) -> None:
+    """Remove what killed processes of ours left: quarantines, and marks on packs."""
+    for place in objects.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # gone, or at work
+            handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place, ignore_errors=True)
+            finally:
+                os.close(handle)
+    for keep in (objects / "pack").glob("*.keep"):
+        with contextlib.suppress(OSError):
+            if not (objects / (_keeper(keep) or ".")).exists():
+                keep.unlink()
+
+
+def environment(place: Path, objects: Path) -> Mapping[str, str]:
+    """What makes a git write into the quarantine and read the store beside it. Quoted: a colon in the path would part it."""
+    quoted = str(objects).replace("\\", "\\\\").replace('"', '\\"')
+    return {"GIT_OBJECT_DIRECTORY": str(place), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'}
+
+
+def keep_option(place: Path) -> str:
+    """For `index-pack`: no repack of a person's takes the pack away, until `let_go`."""
+    return f"--keep={_KEEP}{place.name}"
+
+
+def _keeper(keep: Path) -> str:
+    """The name of the quarantine that a pack is kept for; "" when the mark is not ours."""
+    with keep.open("rb") as file:
+        text = os.fsdecode(file.read(256)).strip()
+    return text.removeprefix(_KEEP) if text.startswith(_KEEP + _PREFIX) else ""
+
+
+def let_go(place: Path, objects: Path) -> None:
+    """Let git repack what came: it has a ref now, or none."""
+    for keep in (place / "pack").glob("*.keep"):
+        with contextlib.suppress(OSError):
+            if _keeper(objects / "pack" / keep.name) == place.name:
+                (objects / "pack" / keep.name).unlink()
+
+
+def migrate(place: Path, objects: Path) -> None:
+    """Give every file of the quarantine its name in the store. What is there already stays: the same name is the same object."""
+    touched = set()
+    for shard in sorted(place.iterdir()):
+        if _FANOUT.fullmatch(shard.name):
+            names = [file for file in shard.iterdir() if _LOOSE.fullmatch(file.name)]
+        else:
+            parts = [file for file in shard.iterdir() if file.name.startswith("pack-") and file.suffix in _PACK_PARTS]
+            names = sorted(parts, key=lambda file: _PACK_PARTS.index(file.suffix))
+        if names and _give_directory(objects, shard.name):
+            touched.add(objects)
+        for file in names:
+            _give(file, objects / shard.name / file.name)
+        if names:
+            touched.add(objects / shard.name)
+    for directory in sorted(touched):
+        _sync(directory)
+
+
+def _give_directory(objects: Path, name: str) -> bool:
+    """Whether it was made; with the mode of the store, which `core.sharedRepository` may have chosen."""
+    try:
+        (objects / name).mkdir()
+    except FileExistsError:
+        return False
+    (objects / name).chmod(objects.stat().st_mode & 0o7777)
+    return True
+
+
+def _give(file: Path, target: Path) -> None:
+    if file.suffix in {".idx", ".rev"}:
+        _sync(file)  # not part of `core.fsync=committed`, but a pack whose index is empty after a power cut is none
+    try:
+        target.hardlink_to(file)
+    except FileExistsError:
+        return
+    except OSError:  # another file system, or one without links
+        _copy_to(file, target)
+
+
+def _copy_to(file: Path, target: Path) -> None:
+    handle, name = tempfile.mkstemp(prefix="tmp_obj_", dir=target.parent)
+    try:
+        with file.open("rb") as data, os.fdopen(handle, "wb") as out:
+            shutil.copyfileobj(data, out)
+            os.fchmod(out.fileno(), file.stat().st_mode & 0o7777)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
