@@ -31,6 +31,8 @@ PLACES = Places(
     program=("/usr/lib/python3", "/tmp/checkout"),
 )
 
+OWN_REPOSITORY = ((PLACES.common_dir, PLACES.private_dir),)
+
 
 def built(tier: Tier = Tier.FILES, network: bool | tuple[str, ...] = True, port: int = 7777, places: Places = PLACES) -> Policy:
     return policy_for(places, tier, network, port, lambda _: True)
@@ -145,19 +147,27 @@ def fate(policy: Policy, path: str) -> Act:
         ("/home/u/.claude/s", Act.MASK),
         ("/run/docker.sock", Act.HIDE),
         ("/run/systemd/resolve/stub-resolv.conf", Act.READ),
-        ("/home/u/repo/.git/config", Act.READ),
-        ("/home/u/repo/.git/objects/ab/cd", Act.WRITE),
-        ("/home/u/repo/.git/objects/pack/p.pack", Act.READ),
-        ("/home/u/repo/.git/refs/heads/main", Act.READ),
-        ("/home/u/repo/.git/refs/heads/nightcrew/run/a/work", Act.WRITE),
-        ("/home/u/repo/.git/refs/heads/nightcrew/run/b/work", Act.READ),
+        ("/home/u/repo/.git/config", Act.WRITE),
+        ("/home/u/repo/.git/objects/pack/p.pack", Act.WRITE),
+        ("/home/u/repo/.git/shared-objects/pack/p.pack", Act.READ),
+        ("/home/u/repo/.git/hooks/pre-commit", Act.READ),
+        ("/home/u/repo/.git/info/exclude", Act.READ),
+        ("/home/u/repo/.git/refs/heads/main", Act.WRITE),
         ("/home/u/repo/.git/worktrees/a.1/HEAD", Act.WRITE),
         ("/home/u/repo/.git/worktrees/a.1/commondir", Act.READ),
-        ("/home/u/repo/.git/worktrees/b.1/HEAD", Act.READ),
+        ("/home/u/repo/README", Act.READ),
     ],
 )
 def test_what_becomes_of_a_path(path: str, act: Act) -> None:
     assert fate(built(), path) is act
+
+
+def test_nothing_of_the_persons_repository_is_writable() -> None:
+    for mount in mounts(built()):
+        if mount.act is Act.WRITE:
+            assert not mount.source.startswith("/home/u/repo") and not "/home/u/repo/.git".startswith(f"{mount.source}/"), mount
+    assert Mount(Act.WRITE, PLACES.common_dir, PLACES.private_dir) in mounts(built())
+    assert Mount(Act.READ, f"{PLACES.common_dir}/shared-objects", f"{PLACES.common_dir}/objects") in mounts(built())
 
 
 def test_only_root_is_kept_from_the_files_that_steer_the_kernel() -> None:
@@ -179,7 +189,7 @@ def test_caches_of_its_own_stand_where_the_shared_ones_are() -> None:
     for path in caches:
         assert steps[path] == Mount(Act.WRITE, path, f"{PLACES.attempt}/tmp/.caches{path}")
         assert path not in own.writable
-    assert built().private == ()
+    assert built().private == OWN_REPOSITORY
     inside = replace(PLACES, shared_caches=False, foreign_sockets=("/home/u/.cache/s",), program=("/home/u/.cache/venv",))
     steps = {mount.path: mount for mount in mounts(built(places=inside))}
     assert "/home/u/.cache/s" not in steps, "it is not there any more"
@@ -191,7 +201,7 @@ def test_caches_of_its_own_stand_where_the_shared_ones_are() -> None:
 def test_a_cache_opens_nothing_that_is_closed(place: str, shared: bool) -> None:
     policy = built(places=replace(PLACES, caches=(place,), shared_caches=shared))
     assert place not in policy.writable
-    assert policy.private == ()
+    assert policy.private == OWN_REPOSITORY
 
 
 def test_nothing_is_signed() -> None:
