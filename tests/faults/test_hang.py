@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
+from supervisor.host import lock_holders, processes
+from tests.faults.test_planted import hanging_git
 from tests.support import House, plan_of, shell_task, wait_until
 
 
@@ -28,6 +31,47 @@ def test_a_hung_tmux_stops_neither_the_answers_nor_the_crew_afterwards(house: Ho
     hang.unlink()
     house.wait_final()
     assert house.state("later") == "done"
+
+
+@pytest.mark.parametrize("setpriv", [True, False], ids=["with setpriv", "without setpriv"])
+@pytest.mark.parametrize("how", ["waits", "stopped"])
+def test_a_killed_supervisors_hung_git_keeps_no_other_one_out(house: House, tmp_path: Path, how: str, setpriv: bool) -> None:
+    env, hung = hanging_git(tmp_path), tmp_path / "hung"
+    if not setpriv:
+        without_setpriv(tmp_path / "bin")
+    daemon = house.start_daemon(env=env)
+    house.ok("add", "--id", "agent", "echo leftover > left")
+    wait_until(hung.exists, "a git of ours to wait")
+    pid = int(hung.read_text())
+    if how == "stopped":
+        os.kill(pid, signal.SIGSTOP)
+    daemon.kill()
+    daemon.wait()
+    house.start_daemon()
+    assert processes.identity(pid) is None, "two supervisors' gits never meet"
+    house.wait_final()
+    assert house.state("agent") == "done"
+
+
+def without_setpriv(folder: Path) -> None:
+    """A setpriv that knows no option of the real one, as busybox's."""
+    fake = folder / "setpriv"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+
+
+def test_only_named_children_of_a_killed_supervisor_hold_its_lock(house: House, tmp_path: Path) -> None:
+    """Agents, their runners, the tmux server, the gateway and warm processes outlive it without its lock; a hung git holds it."""
+    env, hung = hanging_git(tmp_path), tmp_path / "hung"
+    without_setpriv(tmp_path / "bin")
+    daemon = house.start_daemon(env=env)
+    house.ok("add", "--id", "living", "sleep 600")
+    house.ok("add", "--id", "agent", "echo leftover > left")
+    wait_until(hung.exists, "a git of ours to wait")
+    wait_until(lambda: house.state("living") == "running", "the other agent")
+    daemon.kill()
+    daemon.wait()
+    assert [holder.who.pid for holder in lock_holders.holders(house.home.root)] == [int(hung.read_text())]
 
 
 def client_of(pid: int) -> int:
