@@ -73,7 +73,9 @@ def _take(fd: int, path: Path) -> None:
             raise _busy(pid, f"it holds {path}")
         if waited > HANDOVER_S:
             left = ", ".join(f"{who.pid} ({processes.command(who.pid)})" for who in _heirs(path, pid))
-            raise _busy(pid, f"it is gone, but what it started still holds {path} and does not end: {left or 'this system does not say what'}")
+            raise _busy(
+                pid, f"it is gone, but what it started still holds {path} and does not end: {left or 'this system does not say what'}"
+            )
         if waited > ASK_S:
             _end(_heirs(path, pid), asked, kill=waited > END_S)
             pause = _SEARCH_S

@@ -102,9 +102,13 @@ def test_a_supervisor_that_has_not_yet_written_its_pid_is_left_alone(tmp_path: P
 def killed_holder(path: Path, argv: list[str]) -> Iterator[Identity]:
     """A child, running `argv`, of a holder of the lock that was killed; it inherited the lock."""
     script = "import subprocess, sys; from pathlib import Path; from supervisor.daemon.lock import DaemonLock\n"
-    script += "held = DaemonLock(Path(sys.argv[1])); child = subprocess.Popen(sys.argv[2:], pass_fds=(held.handle,), stdout=subprocess.PIPE)\n"
+    script += (
+        "held = DaemonLock(Path(sys.argv[1])); child = subprocess.Popen(sys.argv[2:], pass_fds=(held.handle,), stdout=subprocess.PIPE)\n"
+    )
     script += "child.stdout.readline(); print(child.pid, flush=True); child.wait()"
-    holder = subprocess.Popen([sys.executable, "-c", script, str(path), *argv], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(path), *argv], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert holder.stdout is not None
     child = processes.identity(int(holder.stdout.readline()))
     assert child is not None
