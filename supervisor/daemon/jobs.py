@@ -157,7 +157,8 @@ class Jobs:
         except DiskFull:
             raise  # space comes back; until then the attempt waits here with its work in its worktree
         except NightcrewError as error:
-            return await self.not_secured(task, epoch, error.line(), end=end, cause=cause)
+            await self.not_secured(task, epoch, error.line(), end=end, cause=cause)
+            return
         self._ledger.note(task, epoch, **kept)
         for note in json.loads(kept["result"])["notes"]:
             self.say(f"{attempt_name(task, epoch)}: {note}")

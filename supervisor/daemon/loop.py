@@ -44,8 +44,8 @@ from supervisor.core.states import AttemptState, End
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.sight import Seen
-from supervisor.daemon.tries import Aside, Job, Key, leave, until_done
 from supervisor.daemon.suspending import Suspending
+from supervisor.daemon.tries import Aside, Job, Key, leave, until_done
 from supervisor.daemon.watching import Watching
 from supervisor.daemon.word import Word
 from supervisor.host.clock import Clock

@@ -2,12 +2,13 @@
 
 | Job | What can go wrong and pass | After five tries |
 | --- | --- | --- |
-| launch | tmux, the kernel: the attempt is lost and runs again, six times at most; a git that hangs: one try more, then `failed` | ended, `failed` |
+| launch | a tool: the attempt is lost, and runs again six times at most; a git hangs: one try more, then `failed` | ended, `failed` |
 | begin, stop and the judging of an end | | ended, `failed` |
 | ending an attempt for that | | tried for ever: nothing that may live is called gone |
 | collect | git: three tries more, one more when it hangs, then `failed` | `failed`, its work where it lies |
 | release | tmux | tried for ever: it has no slot, no thread and no lock meanwhile |
 | suspend, resume, adopt | | left as it is, and said; its end is seen again |
+| clean | | not tried again: the person who asked is told |
 
 A full disk and a ledger that cannot be written are waited for by every job: space comes back, and nothing can be committed without. Between
 two tries a job has no thread. The pauses double from a second to a minute.
