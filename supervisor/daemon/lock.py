@@ -12,9 +12,9 @@ from supervisor.core.errors import Refused
 from supervisor.core.records import Identity
 from supervisor.host import files, foreign, lock_holders, processes, procfs
 
-ASK_S = 1.0
+ASK_S = 0.2
 """How long a new supervisor leaves the processes that a killed one handed its lock before it asks them to end, by TERM."""
-END_S = 3.0
+END_S = 2.2
 """From then on they are ended by KILL."""
 HANDOVER_S = 8.0
 """When it gives up: what still lives then sits in the kernel, as one that waits for a dead disk does."""

@@ -75,18 +75,16 @@ def test_only_a_git_inherits_the_supervisors_lock_and_nobody_another_handle(hous
     daemon = house.start_daemon(env=env)
     wait_until(lambda: house.gateway() is not None, "the gateway")
     house.ok("add", "--id", "living", "--snapshot", "warm", "sleep 600")
-    house.ok("add", "--id", "agent", "echo leftover > left")
-    wait_until(hung.exists, "a git of ours to wait")
-    wait_until(lambda: house.state("living") == "running", "the other agent")
+    wait_until(lambda: house.state("living") == "running", "an agent")
     gateway, tmux, client = house.gateway(), house.tmux_pid(), client_of(daemon.pid)
     assert gateway is not None and tmux is not None
-    lasting = (
-        {seen.pid for seen in procfs.descendants(tmux)} | {seen.pid for seen in procfs.descendants(daemon.pid)} | {*house.tagged(), tmux}
-    )
-    lasting |= {gateway.identity.pid, *(who.pid for who in processes.all_running("-m", "agents.zygote"))}
+    lasting = {*house.tagged(), *(seen.pid for seen in procfs.descendants(tmux)), tmux, gateway.identity.pid}
+    lasting |= {who.pid for who in processes.all_running("-m", "agents.zygote")}
     fine = {"/dev/null"} | handles(client)  # its pipes: tmux hands them to the server, which reads and writes there for it
-    inherited = {pid: left for pid in lasting - {client, int(hung.read_text())} if (left := handles(pid) & handles(daemon.pid) - fine)}
+    inherited = {pid: left for pid in lasting if (left := handles(pid) & handles(daemon.pid) - fine)}
     assert not inherited, {processes.command(pid): left for pid, left in inherited.items()}
+    house.ok("add", "--id", "agent", "echo leftover > left")
+    wait_until(hung.exists, "a git of ours to wait")
     daemon.kill()
     daemon.wait()
     assert [holder.who.pid for holder in lock_holders.holders(house.home.root)] == [int(hung.read_text())]
@@ -96,9 +94,10 @@ def test_only_a_git_inherits_the_supervisors_lock_and_nobody_another_handle(hous
 def handles(pid: int) -> set[str]:
     """What a process has open: paths, and the numbers of pipes and sockets."""
     found = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found.add(str(link.readlink()))
+    with contextlib.suppress(OSError):  # it ended
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # it closed that one
+                found.add(str(link.readlink()))
     return {text for text in found if not text.startswith("anon_inode:")}
 
 
