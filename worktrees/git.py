@@ -19,10 +19,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolHung, ToolMissing
 from worktrees import waiting
@@ -40,6 +40,10 @@ CHECKOUT_S = 1800.0
 """Deadline of a verb that writes every file of a commit where nobody but us has written yet. Any verb that does nothing ends sooner, see
 `waiting`."""
 LOCK_S = 300.0
+"""How long the lock of a repository is waited for. Who holds it runs verbs with deadlines of their own, and each that does nothing is
+stopped after seconds."""
+_SAY_S = 5.0
+"""After so long a person is told who is waited for."""
 _HARDLY_ANY = 2**20
 _SAID_MAX = 2**16
 _FULL = ("No space left on device", "Disk quota exceeded")
@@ -98,14 +102,25 @@ class Bounds:
         return ("sh", "-c", script, str(self.memory // 1024), str(self.file // 512))
 
 
+class _Lock:
+    """One repository's, within this process."""
+
+    __slots__ = ("free", "thread")
+
+    def __init__(self) -> None:
+        self.free = threading.Lock()
+        self.thread = 0
+        """Who holds it, or held it last."""
+
+
 class Git:
     """The door. One object per process; every method may be called from several threads at once.
 
     Creating it removes every `GIT_*` variable from this process's `os.environ`, for good: GitPython starts git from a copy of it.
     `state` is a directory of ours (0700); locks and the filtered personal configuration are kept there.
     `held` are handles that every git process keeps open: a lock among them is not free before the last git of a killed supervisor
-    has ended, so that its successor never meets one at work. Each is asked to end when the thread that started it is gone, so that one
-    which hangs does not keep a successor out (with `setpriv`, package util-linux).
+    has ended, so that its successor never meets one at work. Each is asked to end when the thread that started it is gone (with `setpriv`,
+    package util-linux); what hangs all the same, the successor ends by that lock.
     Raises ToolMissing when git is absent or older than 2.38, ToolFailed when the person's own git configuration is broken.
     """
 
@@ -128,9 +143,12 @@ class Git:
         self._personal = self._write_personal()
 
     def _prepare(self, settings: Mapping[str, str]) -> None:
+        self.say: Callable[[str], None] = lambda _: None
+        """Told what a person should know; called from any thread."""
+        self._runs: dict[int, str] = {}
         self._settings_more = settings
         self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
-        self._locks: dict[Path, threading.Lock] = {}
+        self._locks: dict[Path, _Lock] = {}
 
     def run(
         self,
@@ -173,20 +191,30 @@ class Git:
 
     @contextlib.contextmanager
     def lock(self, common_dir: Path) -> Iterator[None]:
-        """Hold the one lock of a repository, against threads and other processes. Raises TimedOut; it never goes on without."""
+        """Hold the one lock of a repository, against threads and other processes. After some seconds `say` is told who holds it. Raises
+        TimedOut, which names that too; it never goes on without."""
         deadline = time.monotonic() + LOCK_S
         with contextlib.ExitStack() as stack:
-            mine = self._locks.setdefault(common_dir, threading.Lock())
-            if not mine.acquire(timeout=LOCK_S):
-                raise _lock_timeout(common_dir)
-            stack.callback(mine.release)
+            mine = self._locks.setdefault(common_dir, _Lock())
+            if not mine.free.acquire(timeout=min(_SAY_S, LOCK_S)):
+                self.say(f"the repository {common_dir} is locked: {self._holder(mine.thread)}")
+                if not mine.free.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                    raise _lock_timeout(common_dir, self._holder(mine.thread))
+            stack.callback(mine.free.release)
+            mine.thread = threading.get_ident()
             name = hashlib.sha256(os.fsencode(common_dir)).hexdigest()[:12]
-            file = stack.enter_context((self._state / "locks" / f"git-{name}").open("a"))
+            file = stack.enter_context((self._state / "locks" / f"git-{name}").open("a+"))
             while not _flock(file.fileno()):
                 if time.monotonic() > deadline:
-                    raise _lock_timeout(common_dir)
+                    raise _lock_timeout(common_dir, f"by another nightcrew, pid {_written_pid(file)}")
                 time.sleep(0.005)  # only another process is waited for here
+            with contextlib.suppress(OSError):  # a full disk: who waits will not be told the pid
+                file.truncate(0)
+                os.write(file.fileno(), f"{os.getpid()}\n".encode())
             yield
+
+    def _holder(self, thread: int) -> str:
+        return f"by a thread that runs {self._runs.get(thread, 'no git at this moment')}"
 
     def scratch(self) -> Path:
         """A directory of ours for temporary files."""
@@ -209,12 +237,15 @@ class Git:
         pipe = stdin if isinstance(stdin, int) else subprocess.PIPE if stdin else None
         process, _alive = self._open(command, {**ENVIRONMENT, **env}, pipe, (*self._held, *handles))
         tail = waiting.Tail(process, _SAID_MAX) if bounds is not None else None
+        self._runs[threading.get_ident()] = f"git {argv[0]} on {directory} (pid {process.pid})"
         try:
             out, err = waiting.communicate(process, b"" if isinstance(stdin, int) else stdin, deadline_s)
         except waiting.Stopped as late:
             raise ToolHung(
                 f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
             ) from late
+        finally:
+            del self._runs[threading.get_ident()]
         return Answer(process.returncode, out, (err if tail is None else tail.end()).decode("utf-8", "replace"))
 
     def _open(self, command: list[str], env: dict[str, str], stdin: int | None, handles: tuple[int, ...]) -> Opened:
@@ -359,5 +390,12 @@ def _flock(handle: int) -> bool:
     return True
 
 
-def _lock_timeout(common_dir: Path) -> TimedOut:
-    return TimedOut("the repository stayed locked", on=str(common_dir), why=f"another nightcrew held it for {LOCK_S:g} s", hint="retry")
+def _written_pid(file: TextIO) -> str:
+    """What its holder wrote into a lock's file."""
+    file.seek(0)
+    text = file.read(20).strip()
+    return text if text.isdigit() else "unknown"
+
+
+def _lock_timeout(common_dir: Path, holder: str) -> TimedOut:
+    return TimedOut("the repository stayed locked", on=str(common_dir), why=f"held for {LOCK_S:g} s {holder}", hint="retry")

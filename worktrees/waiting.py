@@ -1,7 +1,8 @@
 """Waiting for a git process: as long as it works, and no longer.
 
 A git that met a pipe sleeps and does nothing. That is seen from outside: its threads sleep, its processor time and its input and output
-stand still. A git that reads a million files moves; one that waits for a disk is in another state of sleep.
+stand still. So do those of one that somebody stopped, and of one that is dead while a child of it keeps its pipes open. A git that reads a
+million files moves; one that waits for a disk is in another state of sleep.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ STILL_LOOKS = 8
 """A git that did nothing between so many looks, 4 s, is stopped; git itself waits for a lock of another git at most 1 s. Looks are counted
 and not the time, so that none is stopped because we stood still."""
 _TERM_S = 2.0
-_ASLEEP = b"S"
+_IDLE = (b"S", b"T", b"t", b"Z")
+"""States of /proc/PID/stat in which nothing is done: asleep, stopped, traced, dead."""
 
 
 class Stopped(Exception):
@@ -77,7 +79,7 @@ def _doing(pid: int) -> object:
     for one in [pid, *(child.pid for child in procfs.descendants(pid))]:
         for thread in _threads(one):
             fields = procfs.slurp(f"/proc/{one}/task/{thread}/stat").rpartition(b")")[2].split()
-            if fields[:1] != [_ASLEEP]:
+            if not fields or fields[0] not in _IDLE:
                 return None
             found.append((one, thread, fields[11:13]))
         found.append((one, "io", [procfs.slurp(f"/proc/{one}/io")]))
@@ -97,6 +99,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGCONT)  # one that is stopped hears nothing else
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=_TERM_S)
             return

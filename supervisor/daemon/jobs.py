@@ -82,7 +82,7 @@ class Jobs:
         row = self._ledger.launch_row(task)
         asking_tmux = False
         try:
-            source = await self._prepared(task, epoch, row)
+            source = await self._prepared_or_again(task, epoch, row)
             known: dict[str, str | int | None] = {**facts(source.made), "port": source.port}
             try:
                 ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, self._ledger.needs(task))
@@ -100,12 +100,20 @@ class Jobs:
             self.doubtful = self.doubtful or (asking_tmux and not isinstance(error, Refused))
             # What we were told failed may still have happened: nothing of it may live when the attempt is called gone.
             await self.within(self.stoppers, self._ending.stop, task, epoch)
-            # A refusal is about this task and will be the same next time; anything else is the machine's doing and is re-run.
-            end = End.FAILED if isinstance(error, Refused) else End.LOST
+            # A refusal is about this task and will be the same next time, and so is a git that hung twice: it held the repository's lock
+            # meanwhile. Anything else is the machine's doing and is re-run.
+            end = End.FAILED if isinstance(error, Refused | ToolHung) else End.LOST
             self._tell(TreeGone(task, epoch, end, f"could not start: {error.line()}"))
             return
         if pane is not None:
             self._ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
+
+    async def _prepared_or_again(self, task: str, epoch: int, row: LaunchRow) -> Source:
+        try:
+            return await self._prepared(task, epoch, row)
+        except ToolHung as error:
+            self.say(f"{attempt_name(task, epoch)}: {error.line()}; tried once more")
+            return await self._prepared(task, epoch, row)
 
     async def _prepared(self, task: str, epoch: int, row: LaunchRow) -> Source:
         """Its environment. The snapshot is noted first, so that nobody removes it meanwhile. Raises Refused for one that is damaged."""
@@ -149,17 +157,23 @@ class Jobs:
         except DiskFull:
             raise  # space comes back; until then the attempt waits here with its work in its worktree
         except NightcrewError as error:
-            # The work stays where it is; saying so is better than holding the task, and its slot, for ever.
-            self.say(f"{attempt_name(task, epoch)}: {error.line()}")
-            kept = {}
-            cause = f"{cause}; not secured: {error.line()}" if cause else f"not secured: {error.line()}"
-            end = End.FAILED if end is End.DONE else end
-        if kept:
-            self._ledger.note(task, epoch, **kept)
-            for note in json.loads(kept["result"])["notes"]:
-                self.say(f"{attempt_name(task, epoch)}: {note}")
+            await self.not_secured(task, epoch, error.line(), end=end, cause=cause)
+            return
+        self._ledger.note(task, epoch, **kept)
+        for note in json.loads(kept["result"])["notes"]:
+            self.say(f"{attempt_name(task, epoch)}: {note}")
         failpoint("finish.noted")
         self._tell(Secured(task, epoch, end, cause))
+
+    async def not_secured(self, task: str, epoch: int, why: str, *, end: End, cause: str) -> None:
+        """Set it aside: its work stays where it is. Saying so is better than holding the task, and its slot, for ever."""
+        row = self._ledger.attempt(task, epoch)
+        why = f"not secured: {why}"
+        if row is not None and row.worktree:
+            why += f"; its work lies in {row.worktree}, branch {row.branch}"
+        self.say(f"{attempt_name(task, epoch)}: {why}")
+        failpoint("finish.noted")
+        self._tell(Secured(task, epoch, End.FAILED if end is End.DONE else end, f"{cause}; {why}" if cause else why))
 
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         """Collect; a git that failed gets more chances, since what it failed on (a lock, a fork) is mostly gone a moment later. One that
@@ -192,6 +206,11 @@ class Jobs:
             self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
             self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
         return why
+
+    async def give_up(self, task: str, epoch: int, why: str) -> None:
+        """Set an attempt aside that can neither begin nor be judged. Whatever lives of it is ended first."""
+        await self.within(self.stoppers, self._ending.stop, task, epoch)
+        self._tell(TreeGone(task, epoch, End.FAILED, f"given up: {why}"))
 
     async def gone(self, task: str, epoch: int, *, swept: bool) -> None:
         """No life is left. Unless the runner said that it swept its tree itself, do it for it; then say how the attempt ended."""

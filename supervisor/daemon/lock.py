@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import time
 from pathlib import Path
 
 from supervisor.core.errors import Refused
-from supervisor.host import files, foreign, procfs
+from supervisor.core.records import Identity
+from supervisor.host import files, foreign, lock_holders, processes, procfs
 
-HANDOVER_S = 60.0
-"""How long a new supervisor waits for the git processes of one that was killed: they are asked to end when it does."""
+ASK_S = 0.2
+"""How long a new supervisor leaves the processes that a killed one handed its lock before it asks them to end, by TERM."""
+END_S = 2.2
+"""From then on they are ended by KILL."""
+HANDOVER_S = 8.0
+"""When it gives up: what still lives then sits in the kernel, as one that waits for a dead disk does."""
 _LOOK_S = 0.02
+_SEARCH_S = 0.2
 
 
 class DaemonLock:
     """Hold it for as long as this object is open. When the holder dies it is free as soon as the last process that inherited `handle`
-    has ended too: those are git processes at work in the same worktrees."""
+    has ended too: those are children of ours at work in the same worktrees, such as git. The next holder ends them within seconds.
+
+    Who inherited it is known by the lock itself: the kernel says for each handle of a process whether it holds a lock, and nobody but its
+    taker and who was handed the taker's own handle holds this one. So nothing else is ever signalled, and nobody while the taker lives.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises Refused, naming the holder's pid and the lock's path, when another supervisor runs, or its git processes do not end."""
+        """Raises Refused when another supervisor runs, or a child of a killed one does not end: it names the pid and the lock's path."""
         # The directory is locked, not the file: whoever deletes a "stale" lock file, or a cleaner of /tmp, must not let a second one in.
         self.handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        deadline = time.monotonic() + HANDOVER_S
-        while not _taken(self.handle):
-            pid, ticks = _written(path)
-            if _lives(pid, ticks) or time.monotonic() > deadline:
-                os.close(self.handle)
-                raise _busy(pid, path, lives=_lives(pid, ticks))
-            time.sleep(_LOOK_S)
+        try:
+            _take(self.handle, path)
+        except BaseException:
+            os.close(self.handle)
+            raise
         me = procfs.look(os.getpid())
         files.atomic_write(path, f"{os.getpid()} {me.ticks if me else 0}\n".encode())
 
@@ -54,6 +63,44 @@ def holder(path: Path) -> int | None:
     return None
 
 
+def _take(fd: int, path: Path) -> None:
+    began, asked = time.monotonic(), set[Identity]()
+    pause = _LOOK_S
+    while not _taken(fd):
+        pid, ticks = _written(path)
+        waited = time.monotonic() - began
+        if _lives(pid, ticks):
+            raise _busy(pid, f"it holds {path}")
+        if waited > HANDOVER_S:
+            left = ", ".join(f"{who.pid} ({processes.command(who.pid)})" for who in _heirs(path, pid))
+            raise _busy(
+                pid, f"it is gone, but what it started still holds {path} and does not end: {left or 'this system does not say what'}"
+            )
+        if waited > ASK_S:
+            _end(_heirs(path, pid), asked, kill=waited > END_S)
+            pause = _SEARCH_S
+        time.sleep(pause)
+
+
+def _heirs(path: Path, pid: int) -> list[Identity]:
+    """Who inherited the lock of the dead supervisor `pid`. Empty while its taker lives: a supervisor that has not yet written its pid."""
+    found = lock_holders.holders(path.parent)
+    if not all(holder.inherited and holder.taker in (0, pid) for holder in found):
+        return []
+    return [holder.who for holder in found]
+
+
+def _end(heirs: list[Identity], asked: set[Identity], *, kill: bool) -> None:
+    """Ask each once, so that a git removes its own lock files, also one that somebody stopped; or end it."""
+    for who in heirs:
+        if kill:
+            processes.send(who, signal.SIGKILL)
+        elif who not in asked:
+            asked.add(who)
+            processes.send(who, signal.SIGTERM)
+            processes.send(who, signal.SIGCONT)
+
+
 def _taken(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,12 +120,6 @@ def _lives(pid: int, ticks: int) -> bool:
     return seen is not None and not seen.dead and seen.ticks == ticks
 
 
-def _busy(pid: int, path: Path, *, lives: bool) -> Refused:
-    why = f"it holds {path}" if lives else f"it is gone, but a git process of it still holds {path}"
-    return Refused(
-        "a supervisor is already running",
-        on=f"pid {pid or 'unknown'}",
-        why=why,
-        kept="it and its agents",
-        hint="nightcrew status, or nightcrew down",
-    )
+def _busy(pid: int, why: str) -> Refused:
+    hint = "nightcrew status, or nightcrew down"
+    return Refused("a supervisor is already running", on=f"pid {pid or 'unknown'}", why=why, kept="it and its agents", hint=hint)

@@ -15,7 +15,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from supervisor.core.crew import (
@@ -38,7 +38,6 @@ from supervisor.core.crew import (
 )
 from supervisor.core.decide import decide
 from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused
-from supervisor.core.records import attempt_name
 from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
@@ -46,6 +45,7 @@ from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.sight import Seen
 from supervisor.daemon.suspending import Suspending
+from supervisor.daemon.tries import Aside, Job, Key, leave, until_done
 from supervisor.daemon.watching import Watching
 from supervisor.daemon.word import Word
 from supervisor.host.clock import Clock
@@ -59,9 +59,6 @@ SETTLE_S = 0.02
 EAGER_S = 0.5
 """After a hint, look again and again for this long: a runner hints just before it exits, so the first look may still see it alive."""
 DRAIN_S = 30.0
-
-Key = tuple[str, int]
-Job = Callable[[str, int], Awaitable[None]]
 
 
 class Loop:
@@ -208,68 +205,59 @@ class Loop:
         match command:
             case Start(task, epoch, _):
                 failpoint("launch.committed")
-                self._start_job((task, epoch), self.jobs.launch)
+                self._start_job((task, epoch), self.jobs.launch, self.jobs.give_up)
             case Begin(task, epoch):
                 failpoint("begin.committed")
-                self._start_job((task, epoch), self.jobs.begin)
+                self._start_job((task, epoch), self.jobs.begin, self.jobs.give_up)
             case Stop(task, epoch, why):
                 failpoint("stop.committed")
                 if self._is_stopping(task):
-                    self._start_job((task, epoch), functools.partial(self.jobs.stop, why=why))
+                    self._start_job((task, epoch), functools.partial(self.jobs.stop, why=why), self.jobs.give_up)
             case Suspend(task, epoch):
                 failpoint("suspend.committed")
-                self._start_job((task, epoch), self.suspending.suspend)
+                self._start_job((task, epoch), self.suspending.suspend, leave)
             case Resume(task, epoch):
                 failpoint("resume.committed")
-                self._start_job((task, epoch), self.suspending.resume)
+                self._start_job((task, epoch), self.suspending.resume, leave)
             case Collect(task, epoch, end, cause):
                 failpoint("finish.collect-committed")
-                self._start_job((task, epoch), functools.partial(self.jobs.collect, end=end, cause=cause))
+                self._collect((task, epoch), end, cause)
             case Finish(task, epoch):
                 failpoint("finish.committed")
-                self._start_job((task, epoch), self.jobs.release)
+                self._start_job((task, epoch), self.jobs.release, None)
             case MarkRunning() | SetState() | Revive():
                 pass
             case _:
                 assert_never(command)
+
+    def _collect(self, key: Key, end: End, cause: str) -> None:
+        collect = functools.partial(self.jobs.collect, end=end, cause=cause)
+        self._start_job(key, collect, functools.partial(self.jobs.not_secured, end=end, cause=cause))
 
     def _is_stopping(self, task: str) -> bool:
         """Not so when the attempt was ending already as the stop was asked: then its own end goes on."""
         found = self.crew.tasks.get(task)
         return found is not None and found.attempt is not None and found.attempt.state is AttemptState.STOPPING
 
-    def _start_job(self, key: Key, job: Job) -> None:
-        """Run a job for an attempt, after the one that it may still have."""
+    def _start_job(self, key: Key, job: Job, aside: Aside | None) -> None:
+        """Run a job for an attempt, after the one that it may still have. What `aside` is for: see `tries`."""
         before = self._under_way.get(key)
-        self._under_way[key] = asyncio.get_running_loop().create_task(self._until_done(key, job, before))
+        self._under_way[key] = asyncio.get_running_loop().create_task(self._until_done(key, job, aside, before))
 
     async def settled(self, key: Key) -> None:
         """Until no job of an attempt is under way."""
         while (job := self._under_way.get(key)) is not None:
             await asyncio.wait([job])
 
-    async def _until_done(self, key: Key, job: Job, before: asyncio.Task[None] | None) -> None:
-        """Jobs may be repeated, so one that failed is tried again: a full disk or a hung tmux must not leave an attempt half-way."""
+    async def _until_done(self, key: Key, job: Job, aside: Aside | None, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
         try:
-            while not await self._tried(key, job) and not self.stopping:
-                await asyncio.sleep(TICK_S)
+            await until_done(key, job, aside, self.alert, lambda: self.stopping)
         finally:
             if self._under_way.get(key) is asyncio.current_task():
                 del self._under_way[key]
             self.wake()
-
-    async def _tried(self, key: Key, job: Job) -> bool:
-        try:
-            await job(*key)
-        except NightcrewError as error:
-            self.alert(f"{attempt_name(*key)}: {error.line()}")
-        except Exception as error:  # noqa: BLE001 - a fault in one attempt's job must not end the others; it is shown and tried again
-            self.alert(f"{attempt_name(*key)}: {type(error).__name__}: {error}")
-        else:
-            return True
-        return False
 
     # Observe ---------------------------------------------------------------------------------------------------------------------------
 
@@ -319,7 +307,7 @@ class Loop:
                 if what is Seen.LIVE and task.attempt.state is AttemptState.LAUNCHING:
                     self._pending.append(Started(*key))
             case Seen.ENDED | Seen.GONE:
-                self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED))
+                self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
             case _:
                 assert_never(what)
 
@@ -348,20 +336,20 @@ class Loop:
     def _resume(self, key: Key, row: AttemptRow, what: Seen | None) -> None:
         match row.state:
             case AttemptState.ENDED:
-                self._start_job(key, self.jobs.release)
+                self._start_job(key, self.jobs.release, None)
             case AttemptState.COLLECTING:
-                self._start_job(key, functools.partial(self.jobs.collect, end=End(row.judged or End.LOST), cause=row.end_cause))
+                self._collect(key, End(row.judged or End.LOST), row.end_cause)
             case AttemptState.STOPPING:
-                self._start_job(key, functools.partial(self.jobs.stop, why=row.stop_why))
+                self._start_job(key, functools.partial(self.jobs.stop, why=row.stop_why), self.jobs.give_up)
             case AttemptState.LAUNCHING if what is None:
-                self._start_job(key, self.jobs.launch)
+                self._start_job(key, self.jobs.launch, self.jobs.give_up)
             case _ if what in (None, Seen.ENDED, Seen.GONE):
-                self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED))
+                self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
             case _ if row.server_pid is None:
-                self._start_job(key, self.jobs.adopt)
+                self._start_job(key, self.jobs.adopt, leave)
         if row.state is AttemptState.RUNNING and row.suspended and what is Seen.LIVE:
             resuming = "resuming" in json.loads(row.suspended)
-            self._start_job(key, self.suspending.resume if resuming else self.suspending.suspend)
+            self._start_job(key, self.suspending.resume if resuming else self.suspending.suspend, leave)
 
     def events(self, events: Iterable[Event]) -> None:
         """Offer events at the next step."""

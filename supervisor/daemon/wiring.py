@@ -72,7 +72,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             ending = Ending(access, settings, EndingDoors(sight, made, tmux, bounds), clock)
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
             loop = Loop(Doors(ledger, sight, launching, ending, snapshots, bounds, home), settings, desk, clock)
-            snapshots.say = zygotes.say = bounds.say = loop.alert
+            snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
             snapshots.without_keys = access.without_keys
             snapshots.recover()
             for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):

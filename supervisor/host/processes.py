@@ -45,6 +45,11 @@ def send(who: Identity, number: signal.Signals) -> bool:
     return who.boot_id == boot_id() and procfs.send(_seen(who), number)
 
 
+def command(pid: int) -> str:
+    """The command line of a process as text for people, at most 100 characters; empty when it is gone."""
+    return procfs.slurp(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")[:100]
+
+
 def runs_with(pid: int, argument: str) -> bool:
     """Whether the last argument of a process's command line is `argument`. A fork that shows a shorter one than it was given has NULs after
     it."""

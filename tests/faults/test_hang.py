@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.support import House, plan_of, shell_task, wait_until
+from supervisor.host import lock_holders, processes, procfs
+from tests.daemon.snapshot_kit import commit
+from tests.faults.test_planted import hanging_git
+from tests.gateway.kit import upstream
+from tests.support import House, git, plan_of, shell_task, wait_until
 
 
 def test_a_hung_tmux_stops_neither_the_answers_nor_the_crew_afterwards(house: House, tmp_path: Path) -> None:
@@ -28,6 +34,82 @@ def test_a_hung_tmux_stops_neither_the_answers_nor_the_crew_afterwards(house: Ho
     hang.unlink()
     house.wait_final()
     assert house.state("later") == "done"
+
+
+@pytest.mark.parametrize("setpriv", [True, False], ids=["with setpriv", "without setpriv"])
+@pytest.mark.parametrize("how", ["waits", "stopped"])
+def test_a_killed_supervisors_hung_git_keeps_no_other_one_out(house: House, tmp_path: Path, how: str, setpriv: bool) -> None:
+    env, hung = hanging_git(tmp_path), tmp_path / "hung"
+    if not setpriv:
+        without_setpriv(tmp_path / "bin")
+    daemon = house.start_daemon(env=env)
+    house.ok("add", "--id", "agent", "echo leftover > left")
+    wait_until(hung.exists, "a git of ours to wait")
+    pid = int(hung.read_text())
+    if how == "stopped":
+        os.kill(pid, signal.SIGSTOP)
+    daemon.kill()
+    daemon.wait()
+    house.start_daemon()
+    assert processes.identity(pid) is None, "two supervisors' gits never meet"
+    house.wait_final()
+    assert house.state("agent") == "done"
+
+
+def without_setpriv(folder: Path) -> None:
+    """A setpriv that knows no option of the real one, as busybox's."""
+    fake = folder / "setpriv"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+
+
+PRELOADED = '[snapshot.warm]\nkind = "memory"\npreload = ["colorsys"]\n'
+
+
+def test_only_a_git_inherits_the_supervisors_lock_and_nobody_another_handle(house: House, tmp_path: Path) -> None:
+    """Agents, their runners, the tmux server, the gateway and warm processes outlive the supervisor without a handle of it."""
+    env, hung = hanging_git(tmp_path), tmp_path / "hung"
+    without_setpriv(tmp_path / "bin")
+    house.config.write_text(house.config.read_text() + upstream(house.home, "http://127.0.0.1:9"))
+    commit(house, "nightcrew.toml", PRELOADED)
+    daemon = house.start_daemon(env=env)
+    wait_until(lambda: house.gateway() is not None, "the gateway")
+    house.ok("add", "--id", "living", "--snapshot", "warm", "sleep 600")
+    wait_until(lambda: house.state("living") == "running", "an agent")
+    gateway, tmux, client = house.gateway(), house.tmux_pid(), client_of(daemon.pid)
+    assert gateway is not None and tmux is not None
+    lasting = {*house.tagged(), *(seen.pid for seen in procfs.descendants(tmux)), tmux, gateway.identity.pid}
+    lasting |= {who.pid for who in processes.all_running("-m", "agents.zygote")}
+    fine = {"/dev/null"} | handles(client)  # its pipes: tmux hands them to the server, which reads and writes there for it
+    inherited = {pid: left for pid in lasting if (left := handles(pid) & handles(daemon.pid) - fine)}
+    assert not inherited, {processes.command(pid): left for pid, left in inherited.items()}
+    house.ok("add", "--id", "agent", "echo leftover > left")
+    wait_until(hung.exists, "a git of ours to wait")
+    daemon.kill()
+    daemon.wait()
+    assert [holder.who.pid for holder in lock_holders.holders(house.home.root)] == [int(hung.read_text())]
+    wait_until(lambda: processes.identity(client) is None, "the control client to end with its pipe")
+
+
+def handles(pid: int) -> set[str]:
+    """What a process has open: paths, and the numbers of pipes and sockets."""
+    found = set()
+    with contextlib.suppress(OSError):  # it ended
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # it closed that one
+                found.add(str(link.readlink()))
+    return {text for text in found if not text.startswith("anon_inode:")}
+
+
+def test_tasks_of_one_repository_go_on_beside_one_whose_launch_hangs(house: House, tmp_path: Path) -> None:
+    """Its git hangs twice while it holds the repository's lock."""
+    house.start_daemon(env=hanging_git(tmp_path, '" worktree add "*"/agent.1 "'))
+    git(house.repo, "config", "core.sharedRepository", "group")  # so that git itself registers worktrees
+    tasks = [shell_task("agent", "true"), *(shell_task(f"t{n}", "true") for n in range(20))]
+    house.ok("run", "-d", house.plan(plan_of(tasks)))
+    house.wait_final()
+    assert {view.name: view.state for view in house.tasks()} == {"agent": "failed"} | {f"t{n}": "done" for n in range(20)}
+    assert "was stopped" in house.task("agent").reason and house.task("agent").epoch == 1
 
 
 def client_of(pid: int) -> int:

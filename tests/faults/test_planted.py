@@ -160,11 +160,12 @@ def test_a_git_that_waits_keeps_no_supervisor_out(crew: Crew, tmp_path: Path, ho
     )
 
 
-def hanging_git(tmp_path: Path) -> dict[str, str]:
-    """An environment whose git does nothing, for ever, when it is asked for the status of the task `agent`."""
+def hanging_git(tmp_path: Path, pattern: str = '"/agent.1 status "') -> dict[str, str]:
+    """An environment whose git does nothing, for ever, when the shell's `pattern` is in its command line: by default when it is asked for
+    the status of the task `agent`."""
     real, wrapper = shutil.which("git"), tmp_path / "bin" / "git"
     wrapper.parent.mkdir()
     hang = f"echo $$ > {tmp_path}/hung.new; mv {tmp_path}/hung.new {tmp_path}/hung; exec sleep 600"
-    wrapper.write_text(f'#!/bin/sh\ncase "$*" in *"/agent.1 status "*) {hang};; esac\nexec {real} "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\ncase "$*" in *{pattern}*) {hang};; esac\nexec {real} "$@"\n')
     wrapper.chmod(0o755)
     return {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import ToolFailed, ToolHung, ToolMissing
+from supervisor.core.errors import TimedOut, ToolFailed, ToolHung, ToolMissing
 from supervisor.host import procfs
 from worktrees import hardening, waiting
 from worktrees.git import Git, last_words, parse_version
@@ -55,6 +56,53 @@ def test_a_git_that_waits_for_a_pipe_is_stopped_and_leaves_no_lock(world: World)
     with pytest.raises(ToolHung, match="it did nothing for"):
         repo.git.run(repo.store, "update-ref", "--stdin", stdin=b"update refs/heads/third HEAD\nupdate refs/heads/other HEAD\n")
     assert list(repo.common_dir.rglob("*.lock")) == []
+
+
+@pytest.mark.parametrize("script", ["kill -STOP $$", "sleep 600 & echo $! > left; exit 0"], ids=["stopped", "dead"])
+def test_a_git_that_is_stopped_or_leaves_a_child_with_its_pipes_is_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    repo = world.repo()
+    monkeypatch.setattr(waiting, "STILL_LOOKS", 2)
+    _fake_git(world.tmp / "still", f"cd {world.tmp}; {script}")
+    monkeypatch.setenv("PATH", f"{world.tmp / 'still'}:{os.environ['PATH']}")
+    with pytest.raises(ToolHung, match="it did nothing for"):
+        repo.git.run(repo.store, "status", deadline_s=20.0)
+    if (world.tmp / "left").exists():
+        assert not _runs(int((world.tmp / "left").read_text()))
+
+
+def test_who_waits_for_a_repository_is_told_who_holds_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], bool]], None]
+) -> None:
+    repo = world.repo()
+    said: list[str] = []
+    repo.git.say = said.append
+    monkeypatch.setattr("worktrees.git.LOCK_S", 0.2)
+    gate, at_it = world.tmp / "gate", world.tmp / "at-it"
+    os.mkfifo(gate)
+    _fake_git(world.tmp / "slow", f"touch {at_it}; read line < {gate}")
+    monkeypatch.setenv("PATH", f"{world.tmp / 'slow'}:{os.environ['PATH']}")
+
+    def hold() -> None:
+        with repo.git.lock(repo.common_dir):
+            repo.git.run(repo.store, "status", accept=(0, 1))
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    until(at_it.exists)
+    with pytest.raises(TimedOut, match=r"git status on .* \(pid \d+\)"), repo.git.lock(repo.common_dir):
+        pass
+    assert "git status on" in said[0]
+    gate.write_text("go\n")
+    holder.join()
+    with repo.git.lock(repo.common_dir):
+        other = "import sys; from pathlib import Path; from worktrees import git; git.LOCK_S = 0.1\n"
+        other += "with git.Git(Path(sys.argv[1])).lock(Path(sys.argv[2])): pass"
+        monkeypatch.undo()
+        argv = [sys.executable, "-c", other, str(repo.git.scratch()), str(repo.common_dir)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert f"by another nightcrew, pid {os.getpid()}" in done.stderr
 
 
 def test_a_git_that_works_for_long_is_not_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

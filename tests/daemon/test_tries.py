@@ -1,0 +1,134 @@
+"""A job that fails again and again: it is tried a bounded number of times, its task is set aside with the reason, and others go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.host import processes
+from tests.support import House, signal_if_there, wait_until
+
+FAULTY = """
+import sys
+from pathlib import Path
+from supervisor.core.errors import DiskFull, ToolFailed, ToolHung
+from supervisor.daemon import ending, launching, tries, wiring
+from supervisor.host.paths import Home
+
+tries.FIRST_S = tries.STEP_S = 0.01
+home, config, room, name, error, times = sys.argv[1:]
+owner, method = {"collect": (ending.Ending, "collect"), "release": (ending.Ending, "release"), "judge": (ending.Ending, "judged"),
+                 "prepare": (launching.Launching, "prepare"), "begin": (launching.Launching, "begin")}[name]
+whole = getattr(owner, method)
+left = int(times)
+
+def faulty(self, *args):
+    global left
+    if not any("bad" in str(getattr(arg, "task", arg)) for arg in args) or left == 0:
+        return whole(self, *args)
+    left -= 1
+    with open(room, "a") as tried:
+        tried.write("tried\\n")
+    raise {"fault": KeyError("a fault of ours"), "tool": ToolFailed("no answer", on="tmux"), "full": DiskFull("no space"),
+           "hung": ToolHung("git add was stopped")}[error]
+
+setattr(owner, method, faulty)
+wiring.serve(Home(Path(home)), Path(config))
+"""
+
+
+class Faulty:
+    """A supervisor, in a process of its own, one of whose steps fails for the task `bad`."""
+
+    def __init__(self, house: House, tmp_path: Path) -> None:
+        self.house = house
+        self._room = tmp_path / "tried"
+        self._log = tmp_path / "said"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, step: str, error: str, times: int = -1) -> None:
+        argv = [sys.executable, "-c", FAULTY, *map(str, (self.house.home.root, self.house.config, self._room, step, error, times))]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(argv, env=self.house.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(lambda: self.house.ready() or self.end_early(), "the supervisor")
+
+    def end_early(self) -> bool:
+        assert self._process is None or self._process.poll() is None, self.said
+        return False
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def tried(self) -> int:
+        return len(self._room.read_text().splitlines()) if self._room.exists() else 0
+
+    def end(self) -> None:
+        if self._process is not None:
+            signal_if_there(self._process.pid)
+            self._process.wait()
+
+
+@pytest.fixture
+def faulty(house: House, tmp_path: Path) -> Iterator[Faulty]:
+    house.config.write_text('slots = 1\ngrace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
+    one = Faulty(house, tmp_path)
+    yield one
+    one.end()
+
+
+@pytest.mark.parametrize("step", ["collect", "judge", "prepare"])
+def test_a_step_that_cannot_succeed_sets_its_task_aside_and_frees_its_slot(faulty: Faulty, step: str) -> None:
+    house = faulty.house
+    faulty.start(step, "fault")
+    house.ok("add", "--id", "bad", "echo leftover > left")
+    house.ok("add", "-f", "--id", "next", "true")  # needs the only slot
+    house.wait_final()
+    bad = house.task("bad")
+    assert bad.state == "failed" and "a fault of ours" in bad.reason, (bad, faulty.said)
+    assert faulty.tried == 5
+    if step == "collect":
+        assert bad.worktree is not None and bad.worktree in bad.reason and "branch nightcrew/" in bad.reason, bad.reason
+        assert Path(bad.worktree, "left").read_text() == "leftover\n"
+    assert house.state("next") == "done"
+
+
+def test_nothing_of_a_task_that_is_set_aside_lives(faulty: Faulty) -> None:
+    """Its beginning fails for ever while its runner waits."""
+    house = faulty.house
+    house.config.write_text('slots = 2\ngrace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
+    faulty.start("begin", "fault")
+    plan = "".join(f'[[tasks]]\nid = "{name}"\ncommand = "true"\ntogether = "both"\n' for name in ("bad", "good"))
+    house.run("run", house.plan(plan))
+    bad = house.task("bad")
+    assert bad.state == "failed" and "a fault of ours" in bad.reason, (bad, faulty.said)
+    assert house.state("good") == "done"
+    wait_until(lambda: not house.sessions(), "their sessions to be closed")
+    assert not [pid for pid in house.tagged() if processes.runs(pid, str(house.home.attempt(bad.id, 1)))]
+
+
+def test_a_launch_whose_git_hangs_twice_is_not_repeated(faulty: Faulty) -> None:
+    """Each hang holds the repository's lock for some seconds; a loss would be tried six times more."""
+    faulty.start("prepare", "hung")
+    faulty.house.run("add", "-f", "--id", "bad", "true")
+    assert (faulty.house.state("bad"), faulty.tried) == ("failed", 2), faulty.said
+    assert "git add was stopped" in faulty.house.task("bad").reason
+
+
+def test_a_launch_whose_git_hung_once_goes_on(faulty: Faulty) -> None:
+    faulty.start("prepare", "hung", 1)
+    faulty.house.ok("add", "-f", "--id", "bad", "true")
+    assert (faulty.house.task("bad").epoch, faulty.tried) == (1, 1)
+
+
+@pytest.mark.parametrize(("step", "error"), [("collect", "full"), ("release", "tool")])
+def test_what_comes_back_is_waited_for_longer_than_any_number_of_tries(faulty: Faulty, step: str, error: str) -> None:
+    faulty.start(step, error, 8)
+    faulty.house.ok("add", "-f", "--id", "bad", "true")
+    wait_until(lambda: faulty.tried == 8 and not faulty.house.sessions(), "the last try, which succeeds")
+    assert faulty.house.state("bad") == "done"
