@@ -98,7 +98,7 @@ class Bounds:
     @property
     def command(self) -> tuple[str, ...]:
         """What to put before git. The shell's own `ulimit`, since every system has a shell."""
-        script = '{ ulimit -c 0; ulimit -d "$0"; ulimit -f "$1"; } 2>/dev/null; shift; exec "$@"'
+        script = '{ ulimit -c 0; ulimit -s 8192; ulimit -d "$0"; ulimit -f "$1"; } 2>/dev/null; shift; exec "$@"'
         return ("sh", "-c", script, str(self.memory // 1024), str(self.file // 512))
 
 

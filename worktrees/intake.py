@@ -46,7 +46,7 @@ MEMORY_MAX = 2**30
 """Of each git that reads a stranger's objects. Files from 16 MiB on (`core.bigFileThreshold`) are not held in memory unless they come as a
 delta; one of 300 MiB still fits then."""
 RESERVE = 256 * 2**20
-"""Of the disk that a pack must leave free."""
+"""Of the disk that a pack must leave free. One that is as small as those that become loose objects is taken as long as it fits."""
 LOOSE_BELOW = 100
 """Objects. Fewer become loose objects, as git's own `transfer.unpackLimit` has it: thousands of small packs would slow every git."""
 LOOSE_BYTES_MAX = 4 * 2**20
@@ -75,6 +75,7 @@ All else is refused, above all names that a checkout could turn against a person
 
 _CHUNK = 2**20
 _WHY_MAX = 500
+_HARDLY_ANY = 2**20
 _ANY = tuple(range(-64, 256))  # signals are negative
 
 
@@ -136,7 +137,7 @@ class _Intake:
                 self._unpack(file, size, _count(file))
 
     def _copy(self, pack: int, file: IO[bytes]) -> int:
-        room = (free_bytes(self.place) - RESERVE) // 2  # git writes as much again
+        room = max((free_bytes(self.place) - RESERVE) // 2, LOOSE_BYTES_MAX)  # git writes as much again
         size, poll = 0, select.poll()
         poll.register(pack, select.POLLIN)
         while True:
@@ -164,11 +165,11 @@ class _Intake:
         keep = quarantine.keep_option(self.place)
         answer = self.git("index-pack", "--stdin", "--fix-thin", "--threads=1", strict, keep, stdin=file.fileno(), accept=_ANY)
         if answer.code != 0:
-            raise self._judged(answer)
+            raise self._judged(answer, size)
 
-    def _judged(self, answer: Answer) -> NightcrewError:
+    def _judged(self, answer: Answer, size: int) -> NightcrewError:
         """Not by git's words alone, for a stranger's are among them: whoever reads that a disk is full stops other work."""
-        if free_bytes(self.place) < RESERVE:
+        if free_bytes(self.place) < size + _HARDLY_ANY:
             return self._no_room()
         found = [line for line in answer.err.splitlines() if line.startswith("error: object ")]
         words = " ".join([*found[-1:], last_words(answer.err)])[:_WHY_MAX]

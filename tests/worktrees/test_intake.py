@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -383,6 +384,24 @@ def test_a_blob_that_inflates_without_end_is_stopped_at_the_deadline(box: Sandbo
     box.refuses(pack_of([bomb, *things]), tip, "no answer in", ToolHung, deadline_s=1.0)
 
 
+def nested(depth: int) -> tuple[bytes, str]:
+    trees = [tree((FILE, "file", blob(b"x\n")))]
+    for _ in range(depth):
+        trees.append(tree(("40000", "d", trees[-1])))
+    return pack_of([blob(b"x\n"), *trees, commit(trees[-1])]), commit(trees[-1]).oid
+
+
+def test_directories_deeper_than_git_can_walk_are_refused(box: Sandbox) -> None:
+    data, tip = nested(120_000)
+    box.refuses(data, tip, "rev-list", ToolFailed)
+
+
+def test_directories_as_deep_as_a_real_tree_are_taken(box: Sandbox) -> None:
+    data, tip = nested(1000)
+    box.take_to(tip, data)
+    assert box.at() == tip
+
+
 def test_more_objects_than_anybody_makes_are_not_even_read(box: Sandbox) -> None:
     things, tip = one_file()
     box.refuses(pack_of(things, intake.OBJECTS_MAX + 1), tip, "more than 1000000 objects", Refused)
@@ -396,8 +415,34 @@ def test_a_pack_that_is_too_large_is_refused(box: Sandbox, monkeypatch: pytest.M
 
 def test_a_pack_that_leaves_no_room_is_refused(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "RESERVE", 2**60)
+    monkeypatch.setattr(intake, "LOOSE_BYTES_MAX", 100)
     things, tip = one_file()
     box.refuses(pack_of(things), tip, "no room", DiskFull)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.parametrize("size", [700_000, 1_500_000])
+def test_a_disk_that_is_full_is_called_so_and_nothing_stays(box: Sandbox, size: int) -> None:
+    """While it is unpacked, or while it is received."""
+    store, small_disk = box.repo.common_dir / "objects", box.world.tmp / "disk"
+    small_disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small_disk)], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs")
+    try:
+        shutil.copytree(store, small_disk / "objects")
+        store.rename(box.world.tmp / "elsewhere")
+        store.symlink_to(small_disk / "objects")
+        things, tip = one_file(os.urandom(size))
+        box.refuses(pack_of(things), tip, kind=DiskFull)
+    finally:
+        subprocess.run(["umount", "-l", str(small_disk)], check=True)
+
+
+def test_a_stranger_cannot_call_a_disk_full(box: Sandbox) -> None:
+    """Whoever reads that one is full stops other work."""
+    things, tip = one_file(b'[submodule "x"]\n\turl = -No space left on device\n', ".gitmodules")
+    box.refuses(pack_of(things), tip, "gitmodulesUrl", Refused)
 
 
 def test_many_findings_that_are_tolerated_say_nothing(box: Sandbox) -> None:
