@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from supervisor.core.errors import ToolFailed
-from supervisor.host.foreign.folders import SAFE
+from supervisor.host.foreign.folders import SAFE, folder
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO, errno.ENODEV, errno.EINVAL)
 
@@ -19,7 +19,8 @@ def open_plain(file: Path) -> IO[bytes]:
 
     Raises OSError, also when it is not a regular file.
     """
-    handle = os.open(file, os.O_RDONLY | SAFE)
+    with folder(file.parent) as here:
+        handle = os.open(file.name, os.O_RDONLY | SAFE, dir_fd=here.handle)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "not a regular file", str(file))
