@@ -16,8 +16,8 @@ from typing import Any
 OURS = ("/supervisor/", "/agents/", "/worktrees/")
 EVENTS = frozenset(
     {
-        "open", "os.chdir", "os.chmod", "os.chown", "os.exec", "os.link", "os.listdir", "os.mkdir", "os.posix_spawn", "os.remove", "os.rename",
-        "os.rmdir", "os.scandir", "os.setxattr", "os.symlink", "os.truncate", "os.utime", "shutil.rmtree",
+        "open", "os.chdir", "os.chmod", "os.chown", "os.exec", "os.link", "os.listdir", "os.mkdir", "os.posix_spawn", "os.remove",
+        "os.rename", "os.rmdir", "os.scandir", "os.setxattr", "os.symlink", "os.truncate", "os.utime", "shutil.rmtree",
     }
 )  # fmt: skip
 _DESCRIPTORS = "/proc/self/fd/"

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,7 +148,7 @@ def began(house: House, task: str, epoch: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Crew:
     works = probing.probe()
     if not works.tiers >= {Tier.FILES, Tier.OFFLINE}:
         pytest.skip(f"no sandbox works here: {works.why_not}")
