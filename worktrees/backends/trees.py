@@ -1,4 +1,4 @@
-"""Walking a tree that is ours: removing it, and taking its fingerprint."""
+"""Walking a tree that is ours, and taking its fingerprint."""
 
 from __future__ import annotations
 

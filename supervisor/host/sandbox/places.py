@@ -75,7 +75,8 @@ def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_
     try:
         prepare_branch(places.common_dir, places.branch)
         for _, own in made.private:
-            Path(own).mkdir(parents=True, exist_ok=True)
+            with folder(Path(made.tmp), own.removeprefix(f"{made.tmp}/"), make=True):
+                pass
     except OSError as error:
         raise HostError("cannot prepare a sandbox", on=places.branch, why=f"{error.filename}: {error.strerror}") from error
     return made
