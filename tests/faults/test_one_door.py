@@ -147,17 +147,6 @@ def began(house: House, task: str, epoch: int) -> float:
     return float(json.loads((house.home.attempt(task, epoch) / "started.json").read_text())["at"])
 
 
-@pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Crew:
-    works = probing.probe()
-    if not works.tiers >= {Tier.FILES, Tier.OFFLINE}:
-        pytest.skip(f"no sandbox works here: {works.why_not}")
-    top = tmp_path_factory.mktemp("door")
-    made = Crew(House(top, make_repository(top / "repo")), may_trace(top))
-    made.run()
-    return made
-
-
 def may_trace(top: Path) -> bool:
     if shutil.which("strace") is None:
         return False
@@ -174,9 +163,30 @@ def judge(found: list[Seen], needed: set[str]) -> None:
     assert not idle, f"nothing needs these entries of NOT_YET any more, take them out: {idle}"
 
 
-def test_by_the_kernel(crew: Crew) -> None:
+@pytest.mark.timeout(300)
+def test_nothing_outside_a_sandbox_takes_what_an_agent_can_write_by_its_path(tmp_path: Path) -> None:
+    works = probing.probe()
+    if not works.tiers >= {Tier.FILES, Tier.OFFLINE}:
+        pytest.skip(f"no sandbox works here: {works.why_not}")
+    crew = Crew(House(tmp_path, make_repository(tmp_path / "repo")), may_trace(tmp_path))
+    crew.run()
+    judge(seen_by_python(crew), {"{git}"} & {*NOT_YET})
     if not crew.traced:
         pytest.skip("NO PROCESS MAY BE TRACED HERE (strace, ptrace): only the audit hook has looked")
+    judge(seen_by_the_kernel(crew), {*NOT_YET})
+
+
+def seen_by_python(crew: Crew) -> list[Seen]:
+    found = []
+    for file in crew.top.glob("*.notes"):
+        for note in map(json.loads, file.read_text().splitlines()):
+            for path in note["paths"]:
+                if (place := crew.place_of(path)) is not None and note["at"] > crew.began[place[0]]:
+                    found.append(Seen(" < ".join(reversed(note["frames"])), note["event"], *place[1:]))
+    return found
+
+
+def seen_by_the_kernel(crew: Crew) -> list[Seen]:
     trace = tracing.Trace(crew.top / "supervisor.trace", crew.house.repo)
     marks = {attempt: trace.began(crew.house.home.attempt(*attempt)) for attempt in crew.attempts}
     assert len(marks) == 6
@@ -189,17 +199,7 @@ def test_by_the_kernel(crew: Crew) -> None:
         for touch in tracing.Trace(file, crew.house.repo).touches:
             if (place := crew.place_of(touch.path)) is not None:
                 found.append(Seen(touch.program, touch.call, *place[1:]))
-    judge(found, {*NOT_YET})
-
-
-def test_by_python(crew: Crew) -> None:
-    found = []
-    for file in crew.top.glob("*.notes"):
-        for note in map(json.loads, file.read_text().splitlines()):
-            for path in note["paths"]:
-                if (place := crew.place_of(path)) is not None and note["at"] > crew.began[place[0]]:
-                    found.append(Seen(" < ".join(reversed(note["frames"])), note["event"], *place[1:]))
-    judge(found, {"{git}"} & {*NOT_YET})
+    return found
 
 
 SCRIPT = """
