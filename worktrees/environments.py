@@ -256,7 +256,7 @@ def take_away(env: Environment, *, force: bool) -> None:
                 env.path.rmdir()
     elif env.private is not None and env.path.is_dir():
         with wrap_os_errors(env.path):
-            trees.remove(env.path, but=".git")
+            trees.remove(env.path, keep=(".git",))
     flags = ("--force",) if force or layered or env.private is not None else ()
     refs.over_all(env.repo, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
     with wrap_os_errors(beside(env.path)):

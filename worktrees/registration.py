@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
 from supervisor.host import placement
-from supervisor.host.foreign import open_plain
-from worktrees.backends import trees
+from supervisor.host.foreign import open_plain, remove_tree
 from worktrees.git import wrap_os_errors
 from worktrees.repository import Repository
 
@@ -72,16 +70,12 @@ def find(repo: Repository, path: Path, making: bytes) -> Path | None:
 def clear(path: Path, admin: Path) -> None:
     """Remove a half-made worktree, its administration last. Only for one that was never handed out: nobody but us ever wrote in it."""
     if read_link(admin / "gitdir") and path.is_dir() and not path.is_symlink():
-        trees.remove(path)
+        remove_tree(path)
     with contextlib.suppress(OSError):
         path.rmdir()  # git makes the directory a moment before it records it
     (admin / "gitdir").unlink(missing_ok=True)  # from now on the reason alone says whose it is, so that goes last
-    for entry in admin.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != "locked":
-            entry.unlink()
-    shutil.rmtree(admin)
+    remove_tree(admin, keep=("locked",))
+    remove_tree(admin)
 
 
 def lock_reason(admin: Path) -> bytes:

@@ -29,7 +29,7 @@ from typing import Any
 
 from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused
 from supervisor.host import placement
-from supervisor.host.foreign import open_plain
+from supervisor.host.foreign import folder, open_plain, remove_tree
 from worktrees import registration
 from worktrees.backends import trees
 from worktrees.backends.layers import beside, recorded
@@ -40,7 +40,7 @@ from worktrees.repository import Repository
 _SCHEMA = 1
 _SHOWN = 10
 _TEXT_MAX = 2**18
-_IGNORE_ALL = "*\n"
+_IGNORE_ALL = b"*\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], No
             return _build(repo, base, place, prepare, copy)
         except BaseException:
             _clear(repo, place)
-            trees.remove(place)
+            remove_tree(place)
             raise
 
 
@@ -131,7 +131,7 @@ def clear(repo: Repository, place: Path) -> None:
         if not (place / "template.json").exists():
             _clear(repo, place)
             with wrap_os_errors(place):
-                trees.remove(place)
+                remove_tree(place)
 
 
 def load(place: Path) -> Template:
@@ -174,7 +174,7 @@ def remove(template: Template) -> None:
         _refuse_used(template)
         with wrap_os_errors(template.place):
             (template.place / "template.json").unlink(missing_ok=True)  # from now on it is half-made
-            trees.remove(template.place)
+            remove_tree(template.place)
 
 
 def refuse_used(template: Template) -> None:
@@ -217,8 +217,8 @@ def _build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], N
     notes = _settle(repo, tree, base)
     extras = tuple(sorted(_others(repo, tree, b"!! ")))
     for name in extras:  # an environment may stand on a commit whose .gitignore does not know the directory
-        if name.endswith("/") and not (files / name.rstrip("/")).is_symlink() and not os.path.lexists(files / name / ".gitignore"):
-            (files / name / ".gitignore").write_text(_IGNORE_ALL)
+        if name.endswith("/") and not (files / name.rstrip("/")).is_symlink():
+            _ignore_all(files, name, anew=False)
     repo.git.run(tree, "update-index", "--index-version", "3")  # the form that `index.fitted` knows, whatever is configured
     with wrap_os_errors(place):
         shutil.copyfile(admin / "index", place / "index")
@@ -275,8 +275,15 @@ def _settle(repo: Repository, tree: Place, base: str) -> tuple[str, ...]:
         )
     for name in new:
         notes.append(f"set-up made {name}: git ignores it in environments, by a .gitignore inside")
-        (files / name / ".gitignore").write_text(_IGNORE_ALL)
+        _ignore_all(files, name, anew=True)
     return tuple(notes)
+
+
+def _ignore_all(files: Path, name: str, *, anew: bool) -> None:
+    """Have git ignore the directory `name`, by a file inside: in place of what has its name there, or only where nothing has. What a link
+    leads to is not written."""
+    with wrap_os_errors(files / name), folder(files, name.rstrip("/")) as here:
+        here.replace(".gitignore", _IGNORE_ALL) if anew else here.create(".gitignore", _IGNORE_ALL)
 
 
 def _others(repo: Repository, tree: Place, mark: bytes) -> list[str]:
@@ -314,9 +321,9 @@ def _clear(repo: Repository, place: Path) -> None:
     with repo.git.lock(repo.common_dir), wrap_os_errors(place):
         admin = registration.find(repo, place / "files", _making(place))
         if admin is not None and registration.lock_reason(admin) == _making(place):
-            shutil.rmtree(admin)
+            remove_tree(admin)
         for name in ("files", "in-use"):
-            trees.remove(place / name)
+            remove_tree(place / name)
         for name in ("index", "protected"):
             (place / name).unlink(missing_ok=True)
 
@@ -324,7 +331,7 @@ def _clear(repo: Repository, place: Path) -> None:
 def _unregister(repo: Repository, files: Path, admin: Path) -> None:
     with repo.git.lock(repo.common_dir):
         (files / ".git").unlink()
-        shutil.rmtree(admin)
+        remove_tree(admin)
 
 
 def _users(place: Path) -> list[Path]:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from agents.analysts.commands import Command, run
 from supervisor.core.analysis.nouns import Shard
-from supervisor.core.errors import NotFound, Refused
-from supervisor.host.foreign import read_bounded
+from supervisor.host.foreign import folder
 
 MAX_BYTES = 1_000_000
 """Larger files are data rather than code, and are not parsed: dense ones take 400 bytes of memory a byte. The largest file of Django has
@@ -90,10 +89,13 @@ def shard(sources: Iterable[Source], part: Shard) -> list[Source]:
 
 def content(root: Path, source: Source) -> bytes | None:
     """What is in it; None when it is no plain file of ours within the checkout, or not any more."""
+    above, _, name = os.fsdecode(source.name).rpartition("/")
     try:
-        return read_bounded(root / os.fsdecode(source.name), MAX_BYTES, beneath=root)
-    except (NotFound, Refused):
+        with folder(root, above) as here:
+            data = here.read(name, MAX_BYTES + 1)
+    except OSError:
         return None
+    return data if data is None or len(data) <= MAX_BYTES else None
 
 
 def lines(data: bytes) -> int:

@@ -28,11 +28,11 @@ from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import disk, files, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
+from supervisor.host.foreign import remove_tree
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.snapshots import Built
 from worktrees import backends, templates
-from worktrees.backends import trees
 from worktrees.backends.base import Backend
 from worktrees.backends.overlay import Overlay, UserOverlay
 from worktrees.environments import Warm
@@ -170,7 +170,7 @@ class SnapshotDesk:
             nonlocal ready
             bench = Bench(tree, self._log(row), place / "tmp", self.without_keys(order.env), self._tag(row))
             setup.run(bench, (("set-up", order.spec.setup), ("a check", order.spec.verify)), self._leaving)
-            trees.remove(bench.tmp)
+            remove_tree(bench.tmp)
             ready = time.monotonic()
             failpoint("snapshot.prepared")
 

@@ -33,6 +33,7 @@ from worktrees.backends.layers import beside
 from worktrees.backends.mounts import mounts
 from worktrees.environments import Environment, environment_path
 from worktrees.git import Git
+from worktrees.registration import read_link
 from worktrees.removal import forget
 from worktrees.repository import discover
 
@@ -254,10 +255,7 @@ def _is_gone(row: Row) -> bool:
         return False
     if os.path.lexists(row.worktree) or os.path.lexists(beside(Path(row.worktree))):
         return False
-    try:
-        return (Path(row.admin_dir) / "gitdir").read_bytes() == os.fsencode(row.worktree) + b"/.git\n"
-    except OSError:
-        return False
+    return read_link(Path(row.admin_dir) / "gitdir") == os.fsencode(row.worktree) + b"/.git\n"
 
 
 def _forget(place: Place, gone: list[Row]) -> str:

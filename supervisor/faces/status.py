@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 import unicodedata
@@ -14,6 +13,7 @@ from typing import Any
 from supervisor.core import ports
 from supervisor.core.errors import one_line
 from supervisor.core.states import TaskState
+from supervisor.host.foreign import open_plain
 from supervisor.ledger.queries import TaskView
 
 SIGNS = {
@@ -134,9 +134,9 @@ def last_line(path: Path) -> str:
 @lru_cache(maxsize=1024)  # a screen shows the same logs every second, and most of them did not grow
 def _last_line(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - `changed` is a part of the key
     try:
-        with open(path, "rb", opener=_plainly) as file:
+        with open_plain(path) as file:  # it may have been replaced since it was looked at
             file.seek(max(0, size - 2048))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            lines = file.read(2048).decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
     return next((text.strip() for text in reversed(lines) if text.strip()), "")
@@ -165,11 +165,6 @@ def history(entry: Mapping[str, Any]) -> str:
             said = event if entry["epoch"] is None else f"{attempt}: {event}"
     facts = "".join(f"; {value if key in ('cause', 'why', 'reason') else f'{key} {value}'}" for key, value in data.items() if value)
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(entry['at']))}  {one_line(said + facts)}"
-
-
-def _plainly(path: str, flags: int) -> int:
-    """It may have been replaced since it was looked at."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def clock(at: float) -> str:

@@ -182,6 +182,19 @@ def test_a_worktree_removed_by_hand_is_forgotten_and_a_persons_own_is_not(house:
     assert checks.worktrees(at(house)).state is State.OK
 
 
+@pytest.mark.timeout(120)
+def test_a_pipe_in_place_of_gits_record_is_not_waited_for(house: House) -> None:
+    house.start_daemon()
+    house.ok("add", "-f", "--id", "work", "echo new > file")
+    task = house.task("work")
+    assert task.worktree is not None
+    record = house.repo / ".git" / "worktrees" / Path(task.worktree).name / "gitdir"
+    record.unlink()
+    os.mkfifo(record)
+    shutil.rmtree(task.worktree)
+    assert checks.worktrees(at(house)).state is State.OK, "no record, nothing to forget"
+
+
 def test_a_worktree_that_clean_removed_was_not_removed_by_hand(house: House) -> None:
     """git gives the name of its record to the next worktree of the same name, which is another task's."""
     house.start_daemon()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import resource
@@ -15,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
-from supervisor.host import files, foreign
+from supervisor.core.errors import Refused, ToolFailed
+from supervisor.host import files
 
 
 def mode(path: Path) -> int:
@@ -130,72 +129,6 @@ for letter in iter(lambda: None, 0):
                     pass
             writer.send_signal(signal.SIGKILL)
         assert path.read_bytes() in (b"a" * 100_000, b"b" * 100_000)
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A tree that an agent can write, with a secret outside."""
-    (tmp_path / "secret").write_text("canary")
-    (tmp_path / "tree" / "notes").mkdir(parents=True)
-    (tmp_path / "tree" / "notes" / "fact.md").write_bytes(b"a fact")
-    return tmp_path / "tree"
-
-
-def test_a_plain_file_is_read(tree: Path) -> None:
-    path = tree / "notes" / "fact.md"
-    assert foreign.read_bounded(path, 6) == b"a fact"
-    assert foreign.read_bounded(path, 100, beneath=tree) == b"a fact"
-
-
-def traps(tree: Path) -> dict[str, Path]:
-    """X07."""
-    (tree / "link").symlink_to("../secret")
-    (tree.parent / "other").write_text("canary")
-    os.link(tree.parent / "other", tree / "hard")  # not of the same secret: its two names alone would refuse every other trap
-    os.mkfifo(tree / "fifo")
-    (tree / "up").symlink_to("..")
-    with (tree / "huge").open("wb") as file:
-        file.truncate(200 * 2**30)
-    names = {name: tree / name for name in ("link", "hard", "fifo", "huge", "notes")}
-    device = {"device": Path("/dev/zero")}
-    return {
-        **names,
-        **device,
-        "parent": tree / "up" / "secret",
-        "dots": tree / "notes" / ".." / ".." / "secret",
-        "outside": tree.parent / "secret",
-    }
-
-
-def test_no_trap_hangs_or_leaks(tree: Path) -> None:
-    for name, path in traps(tree).items():
-        with pytest.raises(Refused) as caught:
-            foreign.read_bounded(path, 1000, beneath=tree)
-        assert caught.value.why, name
-        assert "canary" not in str(caught.value)
-
-
-def test_without_a_root_the_last_component_is_still_checked(tree: Path) -> None:
-    paths = traps(tree)
-    for name in ("link", "hard", "fifo", "huge", "notes", "device"):
-        with pytest.raises(Refused):
-            foreign.read_bounded(paths[name], 1000)
-
-
-def test_a_file_that_is_too_large_or_missing(tree: Path) -> None:
-    with pytest.raises(Refused, match="larger than 5 bytes"):
-        foreign.read_bounded(tree / "notes" / "fact.md", 5, beneath=tree)
-    for beneath in (None, tree):
-        with pytest.raises(NotFound):
-            foreign.read_bounded(tree / "none", 5, beneath=beneath)
-
-
-def test_no_handle_is_left_open(tree: Path) -> None:
-    before = sorted(os.listdir("/proc/self/fd"))
-    for path in (*traps(tree).values(), tree / "none", tree / "notes" / "fact.md"):
-        with contextlib.suppress(NightcrewError):
-            foreign.read_bounded(path, 1000, beneath=tree)
-    assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 def test_free_bytes_are_what_an_ordinary_user_has_left(tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from supervisor.host import foreign
-from supervisor.host.foreign import folder
+from supervisor.host.foreign import folder, folders
 
 pytestmark = pytest.mark.timeout(60)  # open(2) of a pipe does not return
 Trap = Callable[[Path, Path], None]
@@ -19,7 +21,7 @@ Trap = Callable[[Path, Path], None]
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the kernel's one call, and without it."""
     if request.param == "step by step":
-        monkeypatch.setattr(foreign, "_openat2", lambda: None)
+        monkeypatch.setattr(folders, "_openat2", lambda: None)
     return
 
 
@@ -120,3 +122,78 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError), folder(tmp_path, "a/nothing/c"):
             pass
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree that an agent can write, with a secret outside."""
+    (tmp_path / "secret").write_text("canary")
+    (tmp_path / "tree" / "notes").mkdir(parents=True)
+    (tmp_path / "tree" / "notes" / "fact.md").write_bytes(b"a fact")
+    return tmp_path / "tree"
+
+
+def read(tree: Path, name: str) -> bytes | None:
+    """A file below `tree`; None when the way to it, or it, is none of ours."""
+    above, _, last = name.rpartition("/")
+    try:
+        with folder(tree, above) as here:
+            return here.read(last, 1000)
+    except OSError:
+        return None
+
+
+def test_no_trap_hangs_or_leaks(tree: Path) -> None:
+    """X07."""
+    (tree / "link").symlink_to("../secret")
+    (tree.parent / "other").write_text("canary")
+    os.link(tree.parent / "other", tree / "hard")  # not of the same secret: its two names alone would refuse every other trap
+    os.mkfifo(tree / "fifo")
+    (tree / "up").symlink_to("..")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(tree / "socket"))
+    before = sorted(os.listdir("/proc/self/fd"))
+    assert read(tree, "notes/fact.md") == b"a fact"
+    for name in ("link", "hard", "fifo", "notes", "socket", "up/secret", "notes/../../secret", "../secret", "none", "none/none"):
+        assert read(tree, name) is None, name
+    with folder(Path("/dev")) as devices:
+        assert devices.read("zero", 10) is None
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_read_is_bounded_however_large_it_is(tree: Path) -> None:
+    with (tree / "huge").open("wb") as file:
+        file.truncate(200 * 2**30)
+    assert read(tree, "huge") == b"\0" * 1000
+    assert foreign.read_plain(tree / "huge", 10) == foreign.read_plain(tree / "huge", 10, tail=True) == b"\0" * 10
+
+
+def test_what_grows_while_it_is_read_ends_all_the_same(tree: Path) -> None:
+    over = threading.Event()
+
+    def grow() -> None:
+        with (tree / "log").open("ab", buffering=0) as file:
+            while not over.is_set():
+                file.write(b"x" * 2**16)
+                if file.tell() > 2**26:
+                    file.truncate(0)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert len(read(tree, "log") or b"") <= 1000
+            assert len(foreign.read_plain(tree / "log", 2**17, tail=True) or b"") <= 2**17
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("trap", [link, dangling, pipe, directory])
+def test_a_path_in_our_own_directory_leads_to_plain_files_only(tmp_path: Path, trap: Trap) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("theirs")
+    trap(tmp_path / "stdout.log", victim)
+    assert foreign.read_plain(tmp_path / "stdout.log", 100) is None
+    with pytest.raises(OSError, match=r"stdout\.log"):
+        foreign.open_plain(tmp_path / "stdout.log")

@@ -115,7 +115,7 @@ def test_what_was_never_there_need_not_be_deleted(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_modes_and_links_do_not_stop_the_deletion_and_depth_does_it_cleanly(tmp_path: Path) -> None:
+def test_neither_modes_nor_links_nor_depth_stop_the_deletion(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("x")
     top = tmp_path / "top"
     (top / "closed" / "inner").mkdir(parents=True)
@@ -130,9 +130,8 @@ def test_modes_and_links_do_not_stop_the_deletion_and_depth_does_it_cleanly(tmp_
         here, above = os.open("deep", os.O_RDONLY, dir_fd=here), here
         os.close(above)
     os.close(here)
-    with pytest.raises(OSError, match=r"too deeply|Too many open files"):
-        trees.remove(tmp_path / "deep")
-    subprocess.run(["rm", "-r", tmp_path / "deep"], check=True)
+    trees.remove(tmp_path / "deep")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_who_stands_in_the_mount_keeps_it_and_lazy_is_the_last_resort(rooted: Workshop, nobody_alive: Alive) -> None:

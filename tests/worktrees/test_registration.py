@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from supervisor.host.foreign import remove_tree
 from worktrees import registration
 from worktrees.registration import Registration
 from worktrees.repository import discover
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from tests.worktrees.conftest import World
@@ -78,15 +79,14 @@ def test_a_removal_that_is_cut_off_is_never_taken_for_a_worktree_that_was_finish
     repo = discover(world.git, world.make())
     path = world.tmp / "tree"
     admin = registration.add(repo, Registration(path, b"being made", repo.head))
-    removed = shutil.rmtree
 
-    def killed(place: Path) -> None:
-        if place == admin:
+    def killed(place: Path, keep: Collection[str] = ()) -> None:
+        if place == admin and not keep:
             (admin / "locked").unlink()
             raise KeyboardInterrupt
-        removed(place)
+        remove_tree(place, keep=keep)
 
-    monkeypatch.setattr(shutil, "rmtree", killed)
+    monkeypatch.setattr(registration, "remove_tree", killed)
     with pytest.raises(KeyboardInterrupt):
         registration.clear(path, admin)
     assert registration.find(repo, path, b"being made") is None

@@ -135,6 +135,21 @@ def test_what_set_up_changed_in_the_commits_files_is_put_back_and_said(world: Wo
     assert (made.files / "build" / "deep" / "out.o").exists()
 
 
+def test_a_link_in_place_of_a_gitignore_is_not_written_through(world: World, repo: Repository) -> None:
+    theirs = world.tmp / "theirs"
+    theirs.write_text("theirs\n")
+
+    def prepare(tree: Path) -> None:
+        for name in ("made", ".venv"):
+            (tree / name).mkdir()
+            (tree / name / "file").touch()
+            (tree / name / ".gitignore").symlink_to(theirs)
+
+    made = build(repo, repo.head, world.tmp / "template", prepare)
+    assert theirs.read_text() == "theirs\n"
+    assert (made.files / "made" / ".gitignore").read_text() == "*\n" and made.extras == (".venv/", "made/.gitignore", "made/file")
+
+
 def test_new_files_that_agents_would_commit_are_refused(world: World, repo: Repository) -> None:
     with pytest.raises(Refused, match="does not ignore generated"):
         build(repo, repo.head, world.tmp / "template", lambda tree: (tree / "generated.txt").touch())

@@ -1,15 +1,15 @@
-"""Walking a tree that is ours: removing it, and taking its fingerprint."""
+"""Walking a tree that is ours, and taking its fingerprint."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from supervisor.host.foreign import remove_tree
 
 _WRITE = 0o222
 
@@ -65,43 +65,4 @@ def write_protect(top: Path) -> None:
             (top / name).chmod(stat.S_IMODE(seen.st_mode) & ~_WRITE)
 
 
-def remove(top: Path, *, but: str = "") -> None:
-    """Delete the tree at `top`, whatever modes its directories have; a link is deleted, never followed. What is absent, or vanishes
-    meanwhile, is fine.
-
-    Nothing is deleted on another file system: OSError when one is mounted at `top` or inside, and what was not reached stays.
-    """
-    if but:
-        for entry in list(os.scandir(top)):
-            if entry.name != but:
-                remove(Path(entry.path))
-        return
-    try:
-        parent = os.open(top.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    try:
-        _remove(parent, top.name, os.fstat(parent).st_dev)
-    except RecursionError as error:
-        raise OSError(errno.ENAMETOOLONG, "its directories are nested too deeply", str(top)) from error
-    finally:
-        os.close(parent)
-
-
-def _remove(parent: int, name: str, device: int) -> None:
-    with contextlib.suppress(FileNotFoundError):  # somebody else removed it meanwhile
-        seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if not stat.S_ISDIR(seen.st_mode):
-            os.unlink(name, dir_fd=parent)
-            return
-        if seen.st_dev != device:
-            raise OSError(errno.EXDEV, "another file system is mounted there", name)
-        if stat.S_IMODE(seen.st_mode) & 0o700 != 0o700:  # overlayfs keeps its work directory at mode 0
-            os.chmod(name, 0o700, dir_fd=parent)
-        here = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        try:
-            for inner in os.listdir(here):  # noqa: PTH208 - a handle has no path
-                _remove(here, inner, device)
-        finally:
-            os.close(here)
-        os.rmdir(name, dir_fd=parent)
+remove = remove_tree

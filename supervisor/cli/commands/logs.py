@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,11 +13,13 @@ import click
 from supervisor.cli import common
 from supervisor.cli.names import any_name
 from supervisor.core.errors import NotFound
+from supervisor.host import foreign
 from supervisor.host.paths import home
 from supervisor.ledger import queries
 
 LOOK_S = 0.1
 CHUNK = 65536
+SCREEN_MAX = 2**22
 
 
 @click.command()
@@ -52,8 +55,8 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_json: 
         if ended:
             break
         time.sleep(LOOK_S)
-    if not shown and not as_json and (directory / "screen.txt").exists():
-        click.echo((directory / "screen.txt").read_text(encoding="utf-8", errors="replace"), nl=False)
+    if not shown and not as_json:
+        click.echo(_text(foreign.read_plain(directory / "screen.txt", SCREEN_MAX) or b""), nl=False)
 
 
 def _show(tail: _Tail, as_json: bool) -> int:
@@ -94,10 +97,11 @@ class _Tail:
     def read(self, limit: int = -1) -> bytes:
         """The next bytes, at most `limit`; none when there are none yet."""
         try:
-            with self._path.open("rb") as file:
+            with foreign.open_plain(self._path) as file:
+                left = max(0, os.fstat(file.fileno()).st_size - self._at)
                 file.seek(self._at)
-                data = file.read(limit)
-        except FileNotFoundError:
+                data = file.read(left if limit < 0 else min(limit, left))
+        except OSError:  # there is none yet, or an agent without a sandbox put something else there
             return b""
         self._at += len(data)
         return data

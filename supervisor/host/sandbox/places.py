@@ -14,6 +14,7 @@ from pathlib import Path
 from supervisor.core import sandbox
 from supervisor.core.errors import HostError
 from supervisor.core.sandbox import Places, Policy, Tier
+from supervisor.host.foreign import folder
 from supervisor.host.paths import Home
 from supervisor.host.sandbox.executors import program
 
@@ -68,8 +69,9 @@ def policy(places: Places, tier: Tier, network: bool | tuple[str, ...], gateway_
     """The policy of one attempt, with the directories that its own caches need. Raises HostError when they cannot be made."""
     made = sandbox.policy_for(places, tier, network, gateway_port, os.path.exists)
     try:
-        for _, own in made.private:
-            Path(own).mkdir(parents=True, exist_ok=True)
+        for own in (own for _, own in made.private if own.startswith(f"{made.tmp}/")):
+            with folder(Path(made.tmp), own.removeprefix(f"{made.tmp}/"), make=True):
+                pass
     except OSError as error:
         raise HostError("cannot prepare a sandbox", on=places.worktree, why=f"{error.filename}: {error.strerror}") from error
     return made

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.errors import HostError
 from supervisor.core.sandbox import Tier
 from supervisor.host.sandbox import places
 from supervisor.host.sandbox.executors import Executor
@@ -62,6 +63,19 @@ def test_what_an_agent_linked_from_a_cache_is_not_opened_to_the_next(tmp_path: P
     beside = {"PNPM_HOME": f"{tmp_path}/.claude"}
     assert places.caches(tmp_path, beside, [str((tmp_path / ".claude").resolve())]) == ()
     assert places.caches(tmp_path, beside) == (str(keys.resolve()),), "which is what it would have opened"
+
+
+def test_a_link_on_the_way_to_an_agents_own_cache_is_not_followed(crew: House) -> None:
+    """As an earlier try of the same attempt could have left it."""
+    (crew.user / ".npm").mkdir()
+    (crew.attempt / "tmp" / ".caches").symlink_to(crew.elsewhere)
+    before = sorted(crew.elsewhere.rglob("*"))
+    git = (crew.repo / ".git", crew.repo / ".git" / "worktrees" / "mine.1", "nightcrew/run/mine/work")
+    seen = places.survey(crew.home, crew.attempt, crew.worktree, git, crew.user)
+    seen = replace(seen, caches=places.caches(crew.user, {}), shared_caches=False)
+    with pytest.raises(HostError, match="cannot prepare a sandbox"):
+        places.policy(seen, Tier.FILES, True, 0)
+    assert sorted(crew.elsewhere.rglob("*")) == before
 
 
 @pytest.mark.parametrize("tier", [Tier.FILES, Tier.OFFLINE], ids=str)

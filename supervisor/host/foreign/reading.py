@@ -1,0 +1,43 @@
+"""A file in a directory that is ours alone, when only the file itself is in doubt. See the package."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+from supervisor.core.errors import ToolFailed
+from supervisor.host.foreign.folders import SAFE, folder
+
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO, errno.ENODEV, errno.EINVAL)
+
+
+def open_plain(file: Path) -> IO[bytes]:
+    """Open for reading, never through a symbolic link at `file` and never waiting on a pipe.
+
+    Raises OSError, also when it is not a regular file.
+    """
+    with folder(file.parent) as here:
+        handle = os.open(file.name, os.O_RDONLY | SAFE, dir_fd=here.handle)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(file))
+    return os.fdopen(handle, "rb")
+
+
+def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
+    """The first (or with `tail` the last) `limit` bytes, however the file grows meanwhile; None when no regular file is there.
+
+    Raises ToolFailed when the machine could not look: that is no evidence.
+    """
+    try:
+        with open_plain(path) as file:
+            if tail:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read(limit)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
