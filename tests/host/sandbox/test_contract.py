@@ -18,37 +18,57 @@ from tests.support import git, signal_if_there, wait_until
 ASK = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(32).decode())"
 
 
-def test_a_commit_arrives_in_the_repository(box: Box) -> None:
-    done = box.run("sh", "-ec", "echo work > new; git add new; git commit -qm work; git status --short; git rev-parse HEAD")
+def test_inside_is_an_ordinary_worktree_and_a_commit_stays_there(box: Box) -> None:
+    before = git(box.house.repo, "for-each-ref")
+    script = (
+        "git status --short; echo work > new; git add new; git commit -qm work; git status --short; git fsck --strict; git rev-parse HEAD"
+    )
+    done = box.run("sh", "-ec", f"{script}; git rev-parse HEAD")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == git(box.house.repo, "rev-parse", "nightcrew/run/mine/work")
-    assert git(box.house.repo, "show", "nightcrew/run/mine/work:new") == "work"
+    assert git(box.house.private, "--git-dir=.", "rev-parse", "nightcrew/run/mine/work") == done.stdout.strip()
+    assert git(box.house.repo, "for-each-ref") == before
     assert git(box.house.repo, "fsck", "--strict") == ""
 
 
 @pytest.mark.parametrize(
-    "words", [["stash"], ["branch", "mine"], ["tag", "mine"], ["worktree", "prune"], ["config", "user.name", "x"]], ids="-".join
-)
-def test_what_reaches_beyond_its_branch_fails(box: Box, words: list[str]) -> None:
+    "words",
+    [
+        ["stash"], ["branch", "mine"], ["tag", "mine"], ["worktree", "prune"], ["config", "user.name", "x"], ["gc", "-q"],
+        ["pack-refs", "--all"], ["fetch", "-q", ".", "main:other"], ["worktree", "add", "-q", "--detach", "/tmp/second"],
+        ["notes", "add", "-m", "x"],
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)  # fmt: skip
+def test_what_git_does_beyond_the_branch_works_and_stays_inside(box: Box, words: list[str]) -> None:
     refs, config = git(box.house.repo, "for-each-ref"), (box.house.repo / ".git" / "config").read_text()
-    done = box.run("sh", "-c", 'echo changed >> README; exec git "$@"', "sh", *words)
-    assert done.returncode != 0 or words[0] == "worktree"  # prune finds nothing to do, or may not
+    done = box.run(
+        "sh",
+        "-c",
+        'git reset -q --hard; rm -rf /tmp/second; git branch -qD mine other; git tag -d mine; echo changed >> README; git "$@"',
+        "sh",
+        *words,
+    )
+    assert done.returncode == 0 or (words[0] == "notes" and "existing notes" in done.stderr), done.stderr
     assert (git(box.house.repo, "for-each-ref"), (box.house.repo / ".git" / "config").read_text()) == (refs, config)
     assert git(box.house.neighbour, "status", "--short") == ""
 
 
-def test_refs_packed_outside_do_not_take_the_branch_away(box: Box) -> None:
+def test_the_persons_git_goes_on_beside_it(box: Box) -> None:
+    """Packing refs, collecting garbage, renaming the agent's branch: its own repository stays whole."""
     go = box.house.worktree / "go"
     go.unlink(missing_ok=True)
     commit = "git commit -q --allow-empty -m"
-    script = f"{commit} early; echo up; while [ ! -e go ]; do sleep 0.02; done; {commit} late; git rev-parse HEAD"
+    script = f"{commit} early; echo up; while [ ! -e go ]; do sleep 0.02; done; {commit} late; git fsck --strict; git rev-parse HEAD~2"
     with box.start("sh", "-ec", script) as agent:
         assert agent.stdout is not None
         agent.stdout.readline()
         git(box.house.repo, "pack-refs", "--all", "--prune")
+        git(box.house.repo, "gc", "-q", "--prune=now")
+        git(box.house.repo, "worktree", "prune")
         go.touch()
-        tip = agent.stdout.read().decode().strip()
-    assert tip == git(box.house.repo, "rev-parse", "nightcrew/run/mine/work") != ""
+        base = agent.stdout.read().decode().strip()
+    assert base != ""
+    assert git(box.house.repo, "rev-parse", "nightcrew/run/mine/work") != ""
 
 
 def test_the_places_of_its_own(box: Box) -> None:
