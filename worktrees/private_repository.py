@@ -27,6 +27,7 @@ from worktrees.repository import Repository
 
 _DIGEST = "packed-refs.sha256"
 _SMALL_MAX = 2**20
+_OID_MAX = 128
 _DROPPED = ("include.", "includeif.", "core.worktree", "extensions.refstorage")
 """Keys of the configuration that do not hold here: includes are written out, and the refs are files."""
 _DIRECTORIES = (
@@ -64,6 +65,21 @@ def packed_at_start(worktree: Path) -> str:
     """SHA-256 (hex) of the `packed-refs` that the repository of the attempt at `worktree` began with: by it is known that no agent wrote it
     anew. Raises OSError."""
     return (beside(worktree) / _DIGEST).read_text()
+
+
+def branch_now(worktree: Path, branch: str) -> tuple[object, ...]:
+    """What changes when the agent of the attempt at `worktree` moves `branch`: what its file says, and the stamp of `packed-refs`. No
+    process; to be compared only. Raises nothing."""
+    above, _, name = f"refs/heads/{branch}".rpartition("/")
+    try:
+        with folder(place(worktree), above) as here:
+            text = here.read(name, _OID_MAX, linked=True)
+    except OSError:
+        text = None
+    with contextlib.suppress(OSError), folder(place(worktree)) as here:
+        packed = here.look("packed-refs")
+        return text, packed and (packed.st_ino, packed.st_size, packed.st_mtime_ns, packed.st_ctime_ns)
+    return text, None
 
 
 def _write_refs(repo: Repository, top: Path, branch: str, oid: str, also: Iterable[str]) -> None:

@@ -27,6 +27,7 @@ VERBS = {
     "add": "Run one command as a task.",
     "status": "Show what every agent does.",
     "attach": "Look into an agent's pane, live.",
+    "shell": "Open a shell where an agent works.",
     "logs": "Show what an agent printed.",
     "wait": "Wait until tasks have ended.",
     "kill": "End tasks and everything that they started.",

@@ -21,7 +21,7 @@ from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.states import End
 from supervisor.daemon import limits
 from supervisor.daemon.ending import Cleaning, Ending
-from supervisor.daemon.environments import facts
+from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.launching import Launching, Source
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.port_blocks import PortBlocks
@@ -42,6 +42,7 @@ class Doors:
 
     ledger: Ledger
     sight: Sight
+    environments: Environments
     launching: Launching
     ending: Ending
     snapshots: SnapshotDesk

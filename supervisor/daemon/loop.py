@@ -42,6 +42,7 @@ from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
 from supervisor.daemon.jobs import Doors, Jobs
+from supervisor.daemon.publishing import Publishing
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.sight import Seen
 from supervisor.daemon.suspending import Suspending
@@ -92,6 +93,7 @@ class Loop:
         self.jobs = Jobs(doors, clock, lambda event: self._pending.append(event), self.alert)
         self.suspending = Suspending(doors, self.jobs, clock)
         self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]))
+        self.publishing = Publishing(doors, self.jobs, clock)
 
     # The loop ------------------------------------------------------------------------------------------------------------------------
 
@@ -294,7 +296,9 @@ class Loop:
             self.jobs.doubtful = True
             return
         self.jobs.doubtful = False
-        self.watching.step(key for key, what in seen.items() if what is Seen.LIVE)
+        live = [key for key, what in seen.items() if what is Seen.LIVE]
+        self.watching.step(live)
+        self.publishing.step(live)
         for key, what in seen.items():
             self._interpret(key, what)
 

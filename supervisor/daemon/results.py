@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core import records
-from supervisor.core.errors import NotFound, Refused
+from supervisor.core.errors import HostError, NotFound, Refused
 from supervisor.core.states import TaskState
+from supervisor.daemon.environments import Environments
 from supervisor.host import files
 from supervisor.host.paths import home
-from supervisor.ledger import queries
+from supervisor.ledger import queries, rows
 from supervisor.ledger.queries import TaskView
-from worktrees import merge
+from worktrees import merge, securing
 from worktrees.git import Git
 from worktrees.repository import Repository, discover, resolve
 
@@ -33,9 +35,11 @@ class Taken:
 def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
     """What the task's branch has over its base, as git prints it; once the branch was cleaned away, what the rescue ref kept of it.
 
-    Raises NotFound when there is no branch yet.
+    Of one that runs in a sandbox: what its agent has committed by now. Raises NotFound when there is no branch yet.
     """
     repository = _repository(Path(queries.run(db, view.run).root))
+    if view.state is TaskState.RUNNING:
+        _publish(db, view)
     tip = _tip(repository, view)
     return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
 
@@ -79,6 +83,14 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
         how = "fast-forward" if done.fast_forward else "a merge commit"
         sentence = f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})"
     return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence)
+
+
+def _publish(db: sqlite3.Connection, view: TaskView) -> None:
+    row = rows.attempt(db, view.id, view.epoch)
+    made = Environments(Git(home().root / "git")).of(row, rows.launch(db, view.id)) if row is not None else None
+    if made is not None and made.private is not None:
+        with contextlib.suppress(HostError):  # it ended a moment ago, or the supervisor is doing the same: what is there is shown
+            securing.publish(made)
 
 
 def _tip(repository: Repository, view: TaskView) -> str:

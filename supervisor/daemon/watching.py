@@ -21,6 +21,7 @@ from supervisor.daemon.limits import lent
 from supervisor.host.clock import Clock
 from supervisor.host.disk import Watch
 from supervisor.ledger.rows import AttemptRow
+from worktrees import private_repository
 from worktrees.backends.layers import Layers
 
 Key = tuple[str, int]
@@ -68,9 +69,10 @@ class Watching:
         return _Watched(asked, Watch(self._paths(key, row), asked.disk_max) if asked.disk_max else None)
 
     def _paths(self, key: Key, row: AttemptRow) -> list[Path]:
-        """Its own files: of a layered worktree its own layer, and its records with the logs and the temporary files."""
+        """Its own files: of a layered worktree its own layer, its own repository, and its records with the logs and the temporary files."""
         own = (row.layers and Layers(**json.loads(row.layers)).upper) or row.worktree
-        return [self._doors.home.attempt(*key), *([Path(own)] if own else [])]
+        repository = [private_repository.place(Path(row.worktree))] if row.worktree and row.tier else []
+        return [self._doors.home.attempt(*key), *([Path(own)] if own else []), *repository]
 
     async def _tell_of(self, watched: dict[Key, _Watched]) -> None:
         try:

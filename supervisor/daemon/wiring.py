@@ -71,7 +71,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             launching = Launching(access, settings, made, sight, tmux, Warmth(snapshots, zygotes, isolation, bounds))
             ending = Ending(access, settings, EndingDoors(sight, made, tmux, bounds), clock)
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
-            loop = Loop(Doors(ledger, sight, launching, ending, snapshots, bounds, home), settings, desk, clock)
+            loop = Loop(Doors(ledger, sight, made, launching, ending, snapshots, bounds, home), settings, desk, clock)
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
             snapshots.without_keys = access.without_keys
             snapshots.recover()

@@ -216,7 +216,7 @@ class Ledger:
 
     def attempt(self, task: str, epoch: int) -> AttemptRow | None:
         """One attempt, released or not."""
-        return next(iter(rows.attempts(self._db, "WHERE a.task = ? AND a.epoch = ?", task, epoch)), None)
+        return rows.attempt(self._db, task, epoch)
 
     def worktrees(self) -> list[AttemptRow]:
         """Every attempt whose worktree was made and not yet removed, oldest first."""

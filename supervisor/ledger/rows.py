@@ -67,6 +67,11 @@ def attempts(db: sqlite3.Connection, which: str, *values: object) -> list[Attemp
     return [AttemptRow(**{**dict(row), "state": AttemptState(row["state"])}) for row in found]
 
 
+def attempt(db: sqlite3.Connection, task: str, epoch: int) -> AttemptRow | None:
+    """One attempt, released or not."""
+    return next(iter(attempts(db, "WHERE a.task = ? AND a.epoch = ?", task, epoch)), None)
+
+
 def launch(db: sqlite3.Connection, task: str) -> LaunchRow:
     """What to launch. Raises KeyError when there is no such task."""
     row = db.execute(

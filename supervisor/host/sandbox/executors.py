@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from supervisor.core.errors import Refused
 from supervisor.core.sandbox import Act, Policy
 from supervisor.host.sandbox.orders import Orders, parse
 
-_MAIN = str(Path(__file__).resolve().parent / "main.py")
+_STEP = (sys.executable, "-I", "-S", str(Path(__file__).resolve().parent / "main.py"))
 _ROOT = Path(__file__).resolve().parents[3]
 _PACKAGES = ("supervisor", "agents", "worktrees", "memory")
 _BWRAP_ACTS = {Act.READ: "--ro-bind", Act.WRITE: "--bind", Act.DEVICE: "--dev-bind"}
@@ -49,20 +49,24 @@ def words(policy: Policy) -> tuple[str, ...]:
     return (*found, *_doors(policy))
 
 
+def enter(orders: Sequence[str]) -> tuple[str, ...]:
+    """The prefix that runs a command in the sandbox of these `words`, as `argv` does for namespaces."""
+    return (*_STEP, "enter", *orders, "--")
+
+
 def argv(policy: Policy, executor: Executor) -> tuple[str, ...]:
     """The prefix that runs a command in the sandbox of `policy`, with the same terminal, environment and working directory.
 
     The command ends as it would without: 128+n for a signal n, 126 with a sentence when there is no sandbox. Raises Refused for what
     this executor cannot do.
     """
-    step = (sys.executable, "-I", "-S", _MAIN)
     match executor:
         case Executor.NAMESPACES:
-            return (*step, "enter", *words(policy), "--")
+            return enter(words(policy))
         case Executor.BUBBLEWRAP if policy.overlay is not None:
             raise Refused("bubblewrap cannot mount the files of this worktree", on=policy.overlay[0], hint="nightcrew doctor")
         case Executor.BUBBLEWRAP:
-            return (*step, "outside", *_doors(policy), "--", *_bwrap(policy), *_inside(policy, step))
+            return (*_STEP, "outside", *_doors(policy), "--", *_bwrap(policy), *_inside(policy))
 
 
 def _doors(policy: Policy) -> Iterator[str]:
@@ -92,6 +96,6 @@ def _bwrap(policy: Policy) -> Iterator[str]:
     yield "--"
 
 
-def _inside(policy: Policy, step: tuple[str, ...]) -> tuple[str, ...]:
+def _inside(policy: Policy) -> tuple[str, ...]:
     ports = [door for door in (policy.gateway_port if policy.gateway_socket else 0, policy.proxy_port) if door]
-    return (*step, "inside", "@post" if ports else "-", *map(str, ports), "--")
+    return (*_STEP, "inside", "@post" if ports else "-", *map(str, ports), "--")

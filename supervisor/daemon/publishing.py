@@ -1,0 +1,76 @@
+"""Commits of living confined agents arrive in the person's repository: its branch follows that of each agent's own repository.
+
+What is looked at every two seconds is whether the files that hold the agent's branch changed; only then is a helper started. Whatever fails
+is no loss: the end of the attempt secures all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from supervisor.core.errors import HostError, NightcrewError
+from supervisor.core.records import attempt_name
+from supervisor.core.sandbox import Tier
+from supervisor.daemon.jobs import Doors, Jobs
+from supervisor.host.clock import Clock
+from worktrees import private_repository, securing
+from worktrees.environments import Environment
+
+Key = tuple[str, int]
+EVERY_S = 2.0
+
+
+@dataclass(slots=True)
+class _Followed:
+    made: Environment
+    seen: tuple[object, ...] = ()
+    """What held the branch when it was looked at last."""
+
+
+class Publishing:
+    """The publisher of one supervisor. `step` belongs to the loop's thread."""
+
+    def __init__(self, doors: Doors, jobs: Jobs, clock: Clock) -> None:
+        self._ledger = doors.ledger
+        self._environments = doors.environments
+        self._jobs = jobs
+        self._clock = clock
+        self._followed: dict[Key, _Followed | None] = {}
+        self._round: asyncio.Task[None] | None = None
+        self._began = -EVERY_S
+
+    def step(self, live: Iterable[Key]) -> None:
+        """Publish what these attempts, the ones that run now, have committed, unless the round before is under way or was a moment ago."""
+        now = self._clock.monotonic()
+        if now - self._began < EVERY_S or (self._round is not None and not self._round.done()):
+            return
+        self._began = now
+        self._followed = {key: self._followed[key] if key in self._followed else self._new(key) for key in live}
+        followed = {key: one for key, one in self._followed.items() if one is not None}
+        if followed:
+            self._round = asyncio.get_running_loop().create_task(self._published(followed))
+
+    def _new(self, key: Key) -> _Followed | None:
+        row = self._ledger.attempt(*key)
+        if row is None or not row.tier or Tier(row.tier) is Tier.NONE:
+            return None
+        made = self._environments.of(row, self._ledger.launch_row(key[0]))
+        return _Followed(made) if made is not None and made.private is not None else None
+
+    async def _published(self, followed: dict[Key, _Followed]) -> None:
+        for key, one in followed.items():
+            try:
+                await self._jobs.within(self._jobs.stoppers, _publish, one)
+            except HostError:
+                pass  # mostly that it ended meanwhile: whoever collects it says what is wrong
+            except NightcrewError as error:
+                self._jobs.say(f"{attempt_name(*key)}: its commits could not be shown yet: {error.line()}")
+
+
+def _publish(one: _Followed) -> None:
+    before, one.seen = one.seen, private_repository.branch_now(one.made.path, one.made.branch)
+    at_start = not before and one.seen[0] == f"{one.made.base}\n".encode()
+    if one.seen != before and not at_start:
+        securing.publish(one.made)
