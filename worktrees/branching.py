@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from supervisor.core.errors import Refused, ToolFailed
@@ -84,6 +84,38 @@ def _is_packed(repo: Repository, ref: str) -> bool:
     above = ["/".join(parts[:length]) for length in range(3, len(parts))]
     names = "|".join([re.escape(ref) + "(?:/.*)?", *map(re.escape, above)])
     return re.search(rf"^[0-9a-f]+ (?:{names})$".encode(), listed, re.MULTILINE) is not None
+
+
+def take(repo: Repository, task: str, epoch: int, base: str, detach: Callable[[str, Path], None]) -> str:
+    """Let the work branch stand at `base`, free for a new worktree. Returns the oid it had before, or "" when it is new.
+
+    `detach(tip, holder)` takes it away from the worktree at `holder`, or refuses. Raises Refused when it holds other work, ToolFailed.
+    """
+    if write_new(repo, branch_name(task), base, f"nightcrew: {task}"):
+        return ""
+    try:
+        move(repo, task, base, "")
+    except ToolFailed as error:
+        found = find(repo, task)
+        if found is None:
+            raise in_the_way(repo, task, error) from error
+        tip, holder = found
+    else:
+        return ""
+    if holder is not None:
+        detach(tip, holder)
+    if tip == base:
+        return "" if epoch == 1 else tip
+    if epoch == 1 or not is_safe(repo, task, tip, base):
+        raise Refused(
+            "the branch of this task already holds other work",
+            on=branch_name(task),
+            why=f"it stands at {tip[:12]}, which no rescue ref of this task keeps",
+            kept="the branch",
+            hint=f"git branch -m {branch_name(task)} kept/{task}",
+        )
+    move(repo, task, base, tip)
+    return tip
 
 
 def find(repo: Repository, task: str) -> tuple[str, Path | None] | None:

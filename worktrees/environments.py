@@ -15,12 +15,13 @@ files of an environment, whatever they are made of and whether they are mounted 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from supervisor.core.errors import HostError, NotFound, Refused, Tampered, ToolFailed
+from supervisor.core.errors import HostError, NotFound, Refused, Tampered
 from supervisor.core.records import attempt_name, branch_name, rescue_ref, tips_ref
 from supervisor.host import placement
 from supervisor.host.foreign import folder
@@ -150,7 +151,7 @@ def create(
         _clear(env, admin)
         for place in (path, beside(path)):
             _refuse_occupied(place)
-        before = _take_branch(repo, task, epoch, base, root)
+        before = branching.take(repo, task, epoch, base, functools.partial(_detach_older, repo, task, epoch, root))
         with _undone_on_error(env, before):
             env = _add(env)
     with _undone_on_error(env, before, locked=False):
@@ -327,35 +328,6 @@ def _clear(env: Environment, admin: Path | None) -> None:
             backends.named(layers.backend).close(replace(env, layers=layers))
         trees.remove(beside(env.path))
         registration.clear(env.path, admin)
-
-
-def _take_branch(repo: Repository, task: str, epoch: int, base: str, root: Path) -> str:
-    """Let the work branch stand at `base`, free for a new worktree. Returns the oid it had before, or "" when it is new."""
-    if branching.write_new(repo, branch_name(task), base, f"nightcrew: {task}"):
-        return ""
-    try:
-        branching.move(repo, task, base, "")
-    except ToolFailed as error:
-        found = branching.find(repo, task)
-        if found is None:
-            raise branching.in_the_way(repo, task, error) from error
-        tip, holder = found
-    else:
-        return ""
-    if holder is not None:
-        _detach_older(repo, task, epoch, root, tip, holder)
-    if tip == base:
-        return "" if epoch == 1 else tip
-    if epoch == 1 or not branching.is_safe(repo, task, tip, base):
-        raise Refused(
-            "the branch of this task already holds other work",
-            on=branch_name(task),
-            why=f"it stands at {tip[:12]}, which no rescue ref of this task keeps",
-            kept="the branch",
-            hint=f"git branch -m {branch_name(task)} kept/{task}",
-        )
-    branching.move(repo, task, base, tip)
-    return tip
 
 
 def _detach_older(repo: Repository, task: str, epoch: int, root: Path, tip: str, holder: Path) -> None:

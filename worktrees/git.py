@@ -81,8 +81,7 @@ class Answer:
         return os.fsdecode(self.out.removesuffix(b"\n"))
 
 
-Opened = tuple[subprocess.Popen[bytes], object]
-"""A process, and what must be kept until it has ended."""
+Opened = tuple[subprocess.Popen[bytes], object]  # a process, and what must be kept until it has ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from supervisor.host.sandbox import executors
 from supervisor.host.sandbox.executors import Executor
 
 _HELPER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "securing_helper.py"))
+_ANSWER_S = 20.0
+"""The warm process forks within milliseconds, its first time after importing; one that takes longer is replaced."""
 _END_S = 10.0
 _WORDS_MAX = 2**17
 """Bytes of orders in one datagram; the kernel takes 200 kB."""
@@ -70,6 +72,7 @@ class Forks:
             self._process = subprocess.Popen(
                 argv, pass_fds=(number,), stdin=subprocess.DEVNULL, cwd="/", env=_variables(), start_new_session=True
             )
+        ours.settimeout(_ANSWER_S)
         self._line = ours
         return ours
 

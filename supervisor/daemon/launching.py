@@ -33,6 +33,9 @@ from supervisor.ledger.rows import LaunchRow
 from worktrees import environments
 from worktrees.environments import Environment
 
+SHOWN_BRANCHES = 1000
+"""Of the tasks that a confined one comes after: git is asked for each by its name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spawned:
@@ -95,7 +98,8 @@ class Launching:
         shared = not self._warmth.isolation.mounts_overlays(launch.spec, attended=attended)
         warm = self._warmth.snapshots.warm(lent, root, shared=shared) if lent is not None else None
         tier = self._warmth.isolation.tier(launch.spec, attended=attended)
-        confined = environments.Confined() if tier is not Tier.NONE else None
+        after = tuple(map(records.branch_name, launch.after[:SHOWN_BRANCHES]))
+        confined = environments.Confined(after) if tier is not Tier.NONE else None
         repository = self._environments.repository(launch)
         made = environments.create(repository, task, epoch, launch.base_oid, root, warm=warm, confined=confined)
         failpoint("launch.environment")

@@ -56,6 +56,8 @@ class LaunchRow:
     project: str
     env: Mapping[str, str]
     created: float
+    after: tuple[str, ...] = ()
+    """Ids of the tasks that it comes after."""
 
 
 _ATTEMPT = ", ".join(f"a.{name}" for name in AttemptRow.__dataclass_fields__)
@@ -81,4 +83,6 @@ def launch(db: sqlite3.Connection, task: str) -> LaunchRow:
     ).fetchone()
     if row is None:
         raise KeyError(task)
-    return LaunchRow(**{**dict(row), "spec": TaskSpec.from_json(row["spec"]), "env": json.loads(row["env"])})
+    needed = db.execute("SELECT needs FROM dependency WHERE task = ? ORDER BY needs", (task,))
+    after = tuple(str(needs) for (needs,) in needed)
+    return LaunchRow(**{**dict(row), "spec": TaskSpec.from_json(row["spec"]), "env": json.loads(row["env"]), "after": after})

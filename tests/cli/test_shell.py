@@ -73,3 +73,12 @@ def test_what_it_stashed_and_branched_is_kept_when_it_ends(working: House) -> No
     result = json.loads(working.ok("status", "--json", "agent"))["tasks"][0]["result"]
     kept = git(working.repo, "log", "--format=%s", "--all").splitlines()
     assert any(line.startswith("WIP on") for line in kept) and result["rescue"] is not None
+
+
+def test_an_agent_sees_the_branches_of_the_tasks_it_comes_after_and_no_other_of_ours(house: House) -> None:
+    first = shell_task("first", f"{IDENTITY}; echo 1 > one; git add -A; git commit -qm one", sandbox=1)
+    script = "git merge -q nightcrew/$NIGHTCREW_RUN/first/work && git branch --format='%(refname:short)' && test -e one"
+    after = shell_task("after", script, after=["first"], sandbox=1)
+    house.ok("run", house.plan(plan_of([first, shell_task("other", "true", sandbox=1), after])))
+    run = house.task("after").run
+    assert house.ok("logs", "after").split() == ["main", f"nightcrew/{run}/after/work", f"nightcrew/{run}/first/work"]
