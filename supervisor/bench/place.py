@@ -23,7 +23,7 @@ FILES = 500
 _WORDS = ("agent", "branch", "commit", "epoch", "fence", "hook", "journal", "kernel", "ledger", "merge", "pane", "queue", "runner", "tree")
 _KILL_S = 10.0
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_GIT_ENV = {
+GIT_ENV = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
     **{f"GIT_{who}_{what}": text for who in ("AUTHOR", "COMMITTER") for what, text in
@@ -40,7 +40,7 @@ def by_hand(argv: Sequence[str], cwd: Path) -> None:
             process = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=own | _GIT_ENV,
+                env=own | GIT_ENV,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor.bench.fork import analysts, environment, material, paying, spawns
+from supervisor.bench.fork import analysts, environment, material, paying, private_git, spawns
 from supervisor.bench.fork.material import Size
 from supervisor.bench.fork.side import Side
 from supervisor.bench.spawn import machine, private_place
@@ -22,6 +22,10 @@ class Options:
     dependencies: Size = field(default=Size(11_000, 286_000_000))
     turns: int = 5
     """Of environments: each makes ten of ours, two with linked dependencies and one with copied ones."""
+    attempts: int = 15
+    """With a repository of their own, and as many without."""
+    leftover: int = 50_000
+    """Files that one attempt leaves behind."""
     rounds: int = 15
     """Agents of each kind, one at a time."""
     crew: int = 50
@@ -37,7 +41,9 @@ class Options:
 
 SLOTS = 16
 """At least: more than the analysts' pieces, so that none waits for a slot."""
-QUICK = Options(Size(500, 7_000_000), Size(1100, 28_000_000), turns=1, rounds=3, crew=10, bursts=1, python_files=200, crews=1)
+QUICK = Options(
+    Size(500, 7_000_000), Size(1100, 28_000_000), turns=1, attempts=3, leftover=5000, rounds=3, crew=10, bursts=1, python_files=200, crews=1
+)
 
 
 def measure(options: Options, under: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
@@ -53,6 +59,10 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
         written = material.repository(source, options.seed, options.repository)
         say(f"environments: {options.turns} turns beside {options.dependencies.files:,} copied and linked files of dependencies")
         found = environment.measure(root / "env", source, options.seed, options.dependencies, options.turns)
+        say(
+            f"repositories of attempts: {options.attempts} with one of their own and {options.attempts} without, {options.leftover:,} files"
+        )
+        own = private_git.measure(root / "private", source, options.attempts, options.leftover)
         with Side(root / "home", max(options.crew, SLOTS)) as side:
             say(f"agents: {options.rounds} of each kind, then {options.crew} at once, {options.bursts} times")
             spawn, used = spawns.measure(side, source, options.rounds, options.crew, options.bursts)
@@ -63,6 +73,7 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
         say(f"removing {root}; its files are many")
     return {
         "environment": found,
+        "private_git": own,
         "spawn": spawn,
         "snapshot": snapshot,
         "analysts": crew,
