@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import disk
-from supervisor.host.foreign import remove_tree
+from supervisor.host.foreign import Descent, remove_tree
 from tests.support import small_disk
 
 pytestmark = pytest.mark.timeout(120)
@@ -201,3 +201,24 @@ def test_nothing_is_removed_on_another_file_system(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="another file system"):
             remove_tree(place)
         assert (place / "theirs").exists()
+
+
+def test_whoever_moves_a_directory_that_we_are_in_cuts_the_walk_short_and_leads_it_nowhere(deep: Path) -> None:
+    dig(deep, 50)
+    top = os.open(deep, os.O_RDONLY)
+    handles = len(os.listdir("/proc/self/fd"))
+    way = Descent(top)
+    way.todo.append("left to do")
+    for _ in range(50):
+        way.enter("d")
+        way.todo.append("left to do")
+    assert len(os.listdir("/proc/self/fd")) < handles + 40
+    (deep / "/".join("d" * 48)).rename(deep / "moved")
+    for _ in range(2):
+        assert way.leave() == "d" and way.is_whole
+    assert way.leave() == "" and not way.is_whole
+    assert os.fstat(way.here).st_ino == (deep / "/".join("d" * way.depth)).stat().st_ino and way.depth < 48
+    while way.depth:
+        assert way.todo == ["left to do"] and way.leave() == "d"
+    way.close()
+    os.close(top)
