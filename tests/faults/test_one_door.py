@@ -79,7 +79,7 @@ class Crew:
         daemon = subprocess.Popen(self.argv("supervisor", "up"), cwd=house.repo, env=self.env, start_new_session=True)
         try:
             wait_until(lambda: daemon.poll() is not None or house.ready(), "the supervisor to be ready")
-            snapshot_kit.create(house)
+            snapshot_kit.create(house, "deps", "--kind", "memory", "--preload", "colorsys")  # so that a zygote forks its runners
             tasks = [
                 shell_task("fails", FIRST_FAILS, sandbox=1, retries=1, disk_max="1GiB"),
                 shell_task("other", FIRST_FAILS, sandbox=2),
@@ -170,6 +170,9 @@ def test_nothing_outside_a_sandbox_takes_what_an_agent_can_write_by_its_path(tmp
         pytest.skip(f"no sandbox works here: {works.why_not}")
     crew = Crew(House(tmp_path, make_repository(tmp_path / "repo")), may_trace(tmp_path))
     crew.run()
+    orders = {task.rpartition("/")[2]: (crew.house.home.attempt(task, 1) / "launch.spec").read_bytes() for task, _ in crew.attempts}
+    assert b"\0policy=/" in orders["warm"] and b"\0wrap=enter\0" in orders["fails"], "both ways into namespaces of our own"
+    assert (b"\0wrap=--unshare-pid\0" in orders["other"]) == (Tier.OFFLINE in works.works[Executor.BUBBLEWRAP])
     judge(seen_by_python(crew), {"{git}"} & {*NOT_YET})
     if not crew.traced:
         pytest.skip("NO PROCESS MAY BE TRACED HERE (strace, ptrace): only the audit hook has looked")
