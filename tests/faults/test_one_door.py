@@ -32,13 +32,13 @@ FIRST_FAILS = AGENT + 'test "$NIGHTCREW_EPOCH" = 2 || exit 3'
 LIVES = AGENT + "touch ready; sleep 300"
 
 
-ALLOWED: dict[str, str] = {}
-"""What may stay: the beginning of a line of `Seen`, and why."""
-NOT_YET = {
-    "{git}": "the person's .git: an agent writes there until it has a repository of its own",
-    "git ": "securing, looking for `clean` and removing: git works in the worktree, outside, until it does so in a sandbox",
+ALLOWED = {
+    (
+        "git worktree",
+        ".git",
+    ): "`git worktree remove` of an emptied worktree: its link alone is left, and that is read-only in every sandbox",
 }
-"""What is to go: a program, or below which directory; and why it is still here. An entry that nothing needs any more fails the test."""
+"""A program, what it takes below the directory, and why it may. An entry that nothing needs any more fails the test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,6 @@ class Seen:
 
     def __str__(self) -> str:
         return f"{self.who}: {self.call} {self.root}: {self.below}"
-
-    def excuse(self) -> str:
-        """The entry of NOT_YET that it falls under."""
-        if self.root.startswith("repo/.git"):
-            return "{git}"
-        return next((entry for entry in NOT_YET if self.who.startswith(entry)), "")
 
 
 class Crew:
@@ -154,13 +148,12 @@ def may_trace(top: Path) -> bool:
     return done.returncode == 0
 
 
-def judge(found: list[Seen], needed: set[str]) -> None:
-    """`needed`: the entries of NOT_YET that must have been met."""
-    left = [seen for seen in found if not any(str(seen).startswith(entry) for entry in ALLOWED)]
-    wrong = collections.Counter(str(seen) for seen in left if not seen.excuse())
+def judge(found: list[Seen], needed: set[tuple[str, str]]) -> None:
+    """`needed`: the entries of ALLOWED that must have been met."""
+    wrong = collections.Counter(str(seen) for seen in found if (seen.who, seen.below) not in ALLOWED)
     assert not wrong, "\n".join(f"{count} x {seen}" for seen, count in wrong.most_common())
-    idle = needed - {seen.excuse() for seen in left}
-    assert not idle, f"nothing needs these entries of NOT_YET any more, take them out: {idle}"
+    idle = needed - {(seen.who, seen.below) for seen in found}
+    assert not idle, f"nothing needs these entries of ALLOWED any more, take them out: {idle}"
 
 
 @pytest.mark.timeout(300)
@@ -173,10 +166,10 @@ def test_nothing_outside_a_sandbox_takes_what_an_agent_can_write_by_its_path(tmp
     orders = {task.rpartition("/")[2]: (crew.house.home.attempt(task, 1) / "launch.spec").read_bytes() for task, _ in crew.attempts}
     assert b"\0policy=/" in orders["warm"] and b"\0wrap=enter\0" in orders["fails"], "both ways into namespaces of our own"
     assert (b"\0wrap=--unshare-pid\0" in orders["other"]) == (Tier.OFFLINE in works.works[Executor.BUBBLEWRAP])
-    judge(seen_by_python(crew), {"{git}"} & {*NOT_YET})
+    judge(seen_by_python(crew), set())
     if not crew.traced:
         pytest.skip("NO PROCESS MAY BE TRACED HERE (strace, ptrace): only the audit hook has looked")
-    judge(seen_by_the_kernel(crew), {*NOT_YET})
+    judge(seen_by_the_kernel(crew), {*ALLOWED})
 
 
 def seen_by_python(crew: Crew) -> list[Seen]:
