@@ -22,6 +22,8 @@ STILL_LOOKS = 8
 """A git that did nothing between so many looks, 4 s, is stopped; git itself waits for a lock of another git at most 1 s. Looks are counted
 and not the time, so that none is stopped because we stood still."""
 _TERM_S = 2.0
+_PIPE_HOLDS = 2**12
+"""Bytes: what every system's pipe takes at once when it is empty."""
 _IDLE = (b"S", b"T", b"t", b"Z")
 """States of /proc/PID/stat in which nothing is done: asleep, stopped, traced, dead."""
 
@@ -57,12 +59,12 @@ def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: floa
     """All that it says, once it has ended. Raises Stopped when `deadline_s` passed or it did nothing for long; it is ended then."""
     until = time.monotonic() + deadline_s
     seen, still = None, 0
-    given: bytes | None = stdin or None
+    _feed(process, stdin)
     while True:
         try:
-            return process.communicate(given, timeout=min(LOOK_S, deadline_s))
+            return process.communicate(timeout=min(LOOK_S, deadline_s))
         except subprocess.TimeoutExpired:
-            given = None  # it is remembered
+            pass
         before, seen = seen, _doing(process.pid)
         still = still + 1 if seen is not None and seen == before else 0
         if time.monotonic() >= until:
@@ -71,6 +73,22 @@ def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: floa
         if still >= STILL_LOOKS:
             _end(process)
             raise Stopped(f"it did nothing for {STILL_LOOKS * LOOK_S:g} s, as when it waits for a pipe")
+
+
+def _feed(process: subprocess.Popen[bytes], stdin: bytes) -> None:
+    """By a thread where a pipe does not hold it: `Popen.communicate` writes nothing more once it has timed out (CPython 3.11 to 3.13)."""
+    pipe, process.stdin = process.stdin, None
+    if pipe is None:
+        return
+
+    def write() -> None:
+        with contextlib.suppress(OSError), pipe:  # it ended without reading all
+            pipe.write(stdin)
+
+    if len(stdin) <= _PIPE_HOLDS:
+        write()
+    else:
+        threading.Thread(target=write, daemon=True, name="feed a git").start()
 
 
 def _doing(pid: int) -> object:

@@ -47,6 +47,15 @@ def test_a_git_that_hangs_is_ended_with_all_it_started(world: World, tmp_path: P
         assert not _runs(pid)
 
 
+def test_a_git_that_reads_its_input_late_gets_all_of_it(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later than the first look at it, and more than a pipe holds: Python's own `communicate` writes no more after a time-out."""
+    repo = world.repo()
+    _fake_git(tmp_path / "late", "sleep 2; wc -c")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'late'}:{os.environ['PATH']}")
+    repo.git.configured(repo.store)
+    assert repo.git.run(repo.store, "status", stdin=b"x" * 2**21).text.strip() == str(2**21)
+
+
 def test_a_git_that_waits_for_a_pipe_is_stopped_and_leaves_no_lock(world: World) -> None:
     """Long before its deadline; and what it had locked is free again."""
     repo = world.repo()
