@@ -41,8 +41,7 @@ MEMORY_MAX = 2 * 2**30
 
 _SETTINGS = {
     "core.commitGraph": "false",  # an agent could have written one that hides its commits
-    "core.fsync": "loose-object",
-    "core.fsyncMethod": "batch",
+    "core.fsync": "none",  # what counts is written once more outside; `traps` removes what a power cut left empty here
     "core.packedGitWindowSize": "32m",
     "core.packedGitLimit": "512m",
     "pack.windowMemory": "256m",

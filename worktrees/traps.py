@@ -49,7 +49,7 @@ def disarm(env: Environment) -> list[str]:
     with wrap_os_errors(env.path):
         found = refs.clear(env.repo, env.branch_ref)
         found += _search(env.admin_dir, _set_aside(env.admin_dir), _any, f"{env.admin_dir.name}/")
-        found += _search(objects, _remove(objects), _any, "objects/")
+        found += _search(objects, _remove(objects), _any if env.alone is None else _any_or_empty, "objects/")
         return found + _search(look, _set_aside(act), _opened_by_git, "")
 
 
@@ -128,6 +128,12 @@ def _any(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
         return ""
     seen = here.leads_to(entry.name)
     return _leading(here, entry.name, seen) if foreign.may_wait(seen) else ""
+
+
+def _any_or_empty(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
+    """Also an object that a power cut left empty: git would take it for the whole, and read nothing."""
+    seen = here.look(entry.name)
+    return "empty" if seen is not None and stat.S_ISREG(seen.st_mode) and not seen.st_size else _any(here, entry)
 
 
 def _opened_by_git(here: Folder, entry: os.DirEntry[str], at_top: bool) -> str:

@@ -1,0 +1,108 @@
+"""The helper in its sandbox, from outside: how it starts and ends, and what a power cut may have left for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from supervisor.core.errors import HostError, ToolFailed
+from supervisor.host import procfs
+from supervisor.host.sandbox import probing
+from supervisor.host.sandbox.executors import Executor
+from tests.worktrees.conftest import World
+from worktrees import helper_process, securing
+from worktrees.backends.layers import beside
+from worktrees.environments import Environment
+
+
+@pytest.fixture
+def confined(world: World) -> World:
+    """A world whose agents have a repository of their own."""
+    world.confined = True
+    if not probing.known().works[Executor.NAMESPACES]:
+        pytest.skip("no sandbox of our own works here")
+    return world
+
+
+@pytest.fixture
+def env(confined: World) -> Environment:
+    made = confined.env(confined.repo())
+    (made.path / "left").write_text("left\n")
+    return made
+
+
+def helpers() -> list[int]:
+    """What is left of all that this process started for securing."""
+    return [child.pid for child in procfs.descendants(os.getpid()) if b"securing_helper" in procfs.slurp(f"/proc/{child.pid}/cmdline")]
+
+
+def test_an_object_that_a_power_cut_left_empty_is_written_again(confined: World, env: Environment) -> None:
+    oid = confined.sh(env.path, "hash-object", "left")
+    own = confined.own(env, env.repo.common_dir / "objects" / oid[:2])
+    own.mkdir(exist_ok=True)
+    (own / oid[2:]).touch(mode=0o444)
+    done = securing.secure(env, "leftover work")
+    assert confined.blobs(env.repo, done.tip)["left"] == "left"
+
+
+def test_without_namespaces_of_our_own_bubblewrap_starts_it(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = probing.known()
+    if not known.works[Executor.BUBBLEWRAP]:
+        pytest.skip(f"no bubblewrap: {known.why_not}")
+    only = probing.Support({**known.works, Executor.NAMESPACES: frozenset()}, known.why_not, known.terminal)
+    monkeypatch.setattr(probing, "known", lambda: only)
+    assert securing.secure(env, "leftover work").files == 1
+
+
+def test_where_no_sandbox_works_any_more_nothing_is_touched(confined: World, env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    none = probing.Support(dict.fromkeys(Executor, frozenset()), {}, terminal=True)
+    monkeypatch.setattr(probing, "known", lambda: none)
+    with pytest.raises(HostError, match=r"cannot be built any more.*kept: its worktree"):
+        securing.secure(env, "leftover work")
+    assert confined.sh(env.repo.root, "rev-parse", env.branch) == env.base
+
+
+def test_many_at_once(confined: World) -> None:
+    repo = confined.repo()
+    made = [confined.env(repo, f"r1/t{number}") for number in range(8)]
+    for one in made:
+        (one.path / "left").write_text(f"{one.task}\n")
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda one: securing.secure(one, "leftover work"), made))
+    assert [confined.blobs(repo, each.tip)["left"] for each in done] == [one.task for one in made]
+
+
+def test_a_warm_process_that_somebody_ended_is_replaced(confined: World, env: Environment) -> None:
+    securing.secure(env, "leftover work")
+    process = helper_process._forks._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    (env.path / "more").write_text("more\n")
+    assert securing.secure(env, "leftover work").files == 2
+
+
+def test_one_that_stands_still_is_replaced(confined: World, env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helper_process, "_ANSWER_S", 2.0)
+    helper_process._forks._forget()
+    securing.secure(env, "leftover work")
+    process = helper_process._forks._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    (env.path / "more").write_text("more\n")
+    assert securing.secure(env, "leftover work").files == 2
+
+
+def test_a_helper_that_does_not_answer_is_ended_with_all_its_sandbox(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    securing.look(env)
+    before = set(helpers())
+    monkeypatch.setattr(securing, "SECURE_S", 0.0)
+    with pytest.raises(ToolFailed, match="did not answer in time"):
+        securing.secure(env, "leftover work")
+    assert set(helpers()) <= before
+    monkeypatch.undo()
+    assert securing.secure(env, "leftover work").files == 1
+    assert sorted(path.name for path in beside(env.path).iterdir()) == ["git", "packed-refs.sha256"]
