@@ -109,6 +109,8 @@ def _take(env: Environment, pack: int, found: Mapping[str, str], theirs: Mapping
     """Let our refs stand where theirs do, with what the pack holds."""
     updates = [Update(ref, oid, found.get(ref, "")) for ref, oid in theirs.items() if found.get(ref) != oid]
     known = [env.base, *_ours(env, found).values()]
+    if not updates:
+        return
     if all(update.new in known for update in updates):
         refs.move_all(env.repo, updates, _WHY)
     else:
@@ -256,5 +258,5 @@ def _look(said: Mapping[str, Any]) -> Look:
         )
         for reason in said["reasons"]
     )
-    head = said["head"] if _OID.fullmatch(str(said["head"])) else None
-    return Look(head, str(said["branch"]) if said["branch"] is not None else None, reasons, said["is_untouched"] is True)
+    head, tip = (said[name] if _OID.fullmatch(str(said[name])) else None for name in ("head", "tip"))
+    return Look(head, str(said["branch"]) if said["branch"] is not None else None, tip, reasons, said["is_untouched"] is True)

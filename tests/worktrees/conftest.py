@@ -37,8 +37,12 @@ class World:
 
     def sh(self, where: Path, *argv: str, ok: bool = True) -> str:
         """git, as the person's; in the worktree of a confined agent as that agent's, in its sandbox."""
-        done = subprocess.run([*self.sandbox(where), "git", *argv], cwd=where, capture_output=True, check=False)
-        assert done.returncode == 0 or not ok, f"git {argv}: {os.fsdecode(done.stderr)}"
+        return self.run(where, "git", *argv, ok=ok)
+
+    def run(self, where: Path, *argv: str, ok: bool = True) -> str:
+        """Any program, as `sh` runs git; what it wrote to stdout."""
+        done = subprocess.run([*self.sandbox(where), *argv], cwd=where, capture_output=True, check=False)
+        assert done.returncode == 0 or not ok, f"{argv}: {os.fsdecode(done.stderr)}"
         return os.fsdecode(done.stdout).removesuffix("\n")
 
     def commit(self, where: Path, name: str = "file.txt", text: str = "one\n") -> str:
@@ -78,6 +82,12 @@ class World:
     def own(self, env: Environment, path: Path) -> Path:
         """Where a file of git's lies that the agent of `env` writes."""
         return path if env.private is None else env.private / path.relative_to(env.repo.common_dir)
+
+    def published(self, env: Environment) -> Environment:
+        """What its agent committed so far has arrived on its branch, as it does every few seconds."""
+        if env.private is not None:
+            securing.publish(env)
+        return env
 
     def reachable(self, repo: Repository, oid: str) -> bool:
         return bool(self.sh(repo.root, "for-each-ref", "--contains", oid))
