@@ -89,6 +89,10 @@ class World:
             securing.publish(env)
         return env
 
+    def kept(self, env: Environment) -> set[str]:
+        """Every commit that a rescue ref of the task reaches, of any attempt."""
+        return set(self.sh(env.repo.root, "rev-list", f"--glob=refs/nightcrew/rescue/{env.task}").split())
+
     def reachable(self, repo: Repository, oid: str) -> bool:
         return bool(self.sh(repo.root, "for-each-ref", "--contains", oid))
 
@@ -127,6 +131,16 @@ def both(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     made.confined = request.param == "confined"
     if made.confined and not probing.known().works[Executor.NAMESPACES]:
         pytest.skip("no sandbox of our own works here")
+    return made
+
+
+@pytest.fixture
+def confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world whose agents have a sandbox."""
+    if not probing.known().works[Executor.NAMESPACES]:
+        pytest.skip("no sandbox of our own works here")
+    made = make_world(tmp_path, monkeypatch)
+    made.confined = True
     return made
 
 

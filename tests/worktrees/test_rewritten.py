@@ -166,11 +166,6 @@ def save(env: Environment) -> Secured:
     return secure(env, "leftover work", {"Nightcrew-Task": "r1/fix"}, always=True)
 
 
-def kept(world: World, env: Environment) -> set[str]:
-    """Every commit that a rescue ref of the task reaches, of any attempt."""
-    return set(world.sh(env.repo.root, "rev-list", f"--glob=refs/nightcrew/rescue/{env.task}").split())
-
-
 def forget_logs(world: World, env: Environment) -> None:
     """As weeks later: only refs keep a commit."""
     world.sh(env.repo.root, "reflog", "expire", "--expire=now", "--all")
@@ -190,7 +185,7 @@ def test_every_tip_is_on_a_rescue_ref_and_a_retry_starts(
     branch = world.sh(env.repo.root, "for-each-ref", "--format=%(objectname)", env.branch_ref)
     assert branch in ("", done.tip), "what it left as its result stays on its branch"
     assert done.rescue == world.sh(env.repo.root, "rev-parse", env.rescue_ref)
-    assert set(agent.tips) | {done.tip} <= kept(world, env)
+    assert set(agent.tips) | {done.tip} <= world.kept(env)
     assert done.unkept == 0
     assert save(env) == done
     release(env)
@@ -198,7 +193,7 @@ def test_every_tip_is_on_a_rescue_ref_and_a_retry_starts(
     assert world.sh(second.path, "rev-parse", "HEAD") == env.base
     remove(env, nobody_alive, discard=True)
     forget_logs(world, env)
-    assert set(agent.tips) | {done.tip} <= kept(world, env)
+    assert set(agent.tips) | {done.tip} <= world.kept(env)
     assert world.sh(env.repo.root, "fsck", "--no-dangling") == ""
 
 
@@ -237,8 +232,8 @@ def test_of_many_tips_the_newest_are_kept_and_the_rest_is_said_and_keeps_the_wor
 ) -> None:
     made = lines(world, env, 53)
     done = save(env)
-    assert set(made[3:]) <= kept(world, env)
-    assert not set(made[:3]) & kept(world, env)
+    assert set(made[3:]) <= world.kept(env)
+    assert not set(made[:3]) & world.kept(env)
     assert done.unkept == 3
     assert any("3 " in note and made[0][:12] in note for note in done.notes), done.notes
 
@@ -256,7 +251,7 @@ def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
         assert "commits on no ref" in caught.value.why and env.path.is_dir()
         monkeypatch.setattr("worktrees.removal._ROUNDS", 1)
     remove(env, nobody_alive)
-    assert not env.path.exists() and set(made) <= kept(world, env)
+    assert not env.path.exists() and set(made) <= world.kept(env)
 
 
 def test_clean_leaves_what_it_cannot_read_to_a_person(world: World, env: Environment, nobody_alive: Alive) -> None:
@@ -301,7 +296,7 @@ def test_a_directory_that_somebody_removed_takes_no_tip_along(world: World, env:
     env.path.rmdir()
     forget(env)
     forget_logs(world, env)
-    assert set(agent.tips) <= kept(world, env)
+    assert set(agent.tips) <= world.kept(env)
 
 
 @pytest.mark.parametrize("what", ["blob", "nowhere", "broken", "orphaned", "long", "link", "base"])
@@ -317,8 +312,8 @@ def test_what_a_log_says_is_believed_only_of_commits_that_are_there(world: World
     else:
         log.write_text(hostile(world, env, what) + before)
     done = save(env)
-    assert set(agent.tips) <= kept(world, env) or what == "link"
-    assert {done.tip} <= kept(world, env)
+    assert set(agent.tips) <= world.kept(env) or what == "link"
+    assert {done.tip} <= world.kept(env)
     world.sh(env.repo.root, "rev-list", "--all", "--count")
     world.env(env.repo, epoch=2)
 
@@ -367,7 +362,7 @@ def test_what_was_rewritten_and_merged_goes_with_its_branch(world: World, env: E
     release(env)
     assert take(env.repo, env.branch) == Merged(done.tip, fast_forward=True)
     remove(env, nobody_alive)
-    assert world.leftovers(env.repo) == [str(env.path.parent)] and set(agent.tips) <= kept(world, env)
+    assert world.leftovers(env.repo) == [str(env.path.parent)] and set(agent.tips) <= world.kept(env)
 
 
 def test_whatever_was_left_is_on_the_rescue_ref_so_that_a_good_end_can_be_tried_again_too(world: World, env: Environment) -> None:
@@ -389,7 +384,7 @@ def test_what_lies_beside_the_branch_breaks_nothing(world: World, env: Environme
     done = save(env)
     if text.startswith("ab"):
         assert any("which is gone" in note for note in done.notes)
-    assert set(agent.tips) <= kept(world, env)
+    assert set(agent.tips) <= world.kept(env)
     assert done.tip == agent.tips[-1]
     release(env)
     world.env(env.repo, epoch=2)
@@ -402,4 +397,4 @@ def test_another_branch_of_the_task_is_kept_with_it(world: World, env: Environme
     made = world.sh(env.path, "commit-tree", tree, "-p", env.base, "-m", "never checked out")
     world.sh(env.path, "branch", "nightcrew/r1/fix/other", made)
     save(env)
-    assert made in kept(world, env)
+    assert made in world.kept(env)
