@@ -163,7 +163,7 @@ def _sandbox(env: Environment, request: Mapping[str, Any], scratch: str) -> tupl
     origin = request.get("origin", ())[:1]
     policy = Policy(
         writable=(path,) if env.path.is_dir() else (),
-        readable=executors.program(),
+        readable=(*executors.program(), *private_repository.borrowed(env.repo)),
         hidden=(str(env.repo.git.scratch().parent),),
         tmp=scratch,
         private=((common, str(own)),),

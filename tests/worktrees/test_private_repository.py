@@ -69,7 +69,9 @@ WORK = {
     "an amended commit": "commit a; git rev-parse HEAD; git commit -q --amend -m better; git rev-parse HEAD",
     "a rebase": "commit a; commit b; git rev-parse HEAD; git switch -qc side HEAD~2; commit c; git rebase -q side work; git rev-parse HEAD",
     "gc": "commit a; git gc -q --prune=now; git rev-parse HEAD",
-    "packed refs": "git switch -qc mine; commit a; git pack-refs --all; git rev-parse HEAD; rm -rf $(git rev-parse --git-common-dir)/logs/*",
+    "packed refs": (
+        "git switch -qc mine; commit a; git pack-refs --all; git rev-parse HEAD; rm -rf $(git rev-parse --git-common-dir)/logs/*"
+    ),
     "notes": "git notes add -m said; git rev-parse refs/notes/commits",
     "a worktree": "git worktree add -q --detach inner; (cd inner; commit w; git rev-parse HEAD)",
     "a worktree with a log": "git worktree add -q inner -b inner; (cd inner; commit w; git rev-parse HEAD; git reset -q --hard HEAD~1)",
@@ -78,13 +80,17 @@ WORK = {
     "a merge of what was fetched": (
         'git remote add up "$1"; git fetch -q up; git merge -q --allow-unrelated-histories -m both up/main; git rev-parse HEAD'
     ),
-    "a bisect": "commit a; commit b; git bisect start -q HEAD HEAD~2; git bisect run true >/dev/null; git bisect reset -q; git rev-parse HEAD",
+    "a bisect": (
+        "commit a; commit b; git bisect start HEAD HEAD~2 >/dev/null; git bisect run true >/dev/null; git bisect reset 2>/dev/null; git rev-parse HEAD"
+    ),
     "configuration": "git config user.email agent@example.com; commit a; git log -1 --format=%H --author=agent@example.com",
     "configuration of its worktree": (
         "git config extensions.worktreeConfig true; git config --worktree user.email w@x; commit a; git log -1 --format=%H --author=w@x"
     ),
-    "a sparse checkout": "git sparse-checkout set --no-cone /f0.txt; commit new; git rev-parse HEAD; test ! -e f1.txt",
-    "a cherry-pick and a revert": "commit a; git revert --no-edit HEAD >/dev/null; git cherry-pick HEAD~1 >/dev/null; git rev-parse HEAD HEAD~1",
+    "a sparse checkout": "git sparse-checkout set --no-cone /f0.txt /new; commit new; git rev-parse HEAD; test ! -e f1.txt",
+    "a cherry-pick and a revert": (
+        "commit a; git revert --no-edit HEAD >/dev/null; git cherry-pick HEAD~1 >/dev/null; git rev-parse HEAD HEAD~1"
+    ),
     "fsck": "commit a; git fsck --no-dangling; git count-objects >/dev/null; git rev-parse HEAD",
     "repack": "commit a; git repack -qad; git prune; git rev-parse HEAD",
     "deleted its branch": "commit a; git rev-parse HEAD; git switch -q --detach; git branch -qD work",
@@ -101,6 +107,7 @@ def test_inside_it_is_an_ordinary_worktree_and_its_work_comes_out(world: World, 
 
 def test_what_was_only_fetched_is_not_kept_as_its_work(world: World, env: Environment) -> None:
     elsewhere = world.make("elsewhere")
+    world.commit(elsewhere, "theirs.txt")
     world.sh(elsewhere, "tag", "v1")
     world.sh(elsewhere, "tag", "-a", "-m", "said", "v2")
     theirs = world.sh(elsewhere, "rev-parse", "HEAD")
