@@ -81,7 +81,8 @@ WORK = {
         'git remote add up "$1"; git fetch -q up; git merge -q --allow-unrelated-histories -m both up/main; git rev-parse HEAD'
     ),
     "a bisect": (
-        "commit a; commit b; git bisect start HEAD HEAD~2 >/dev/null; git bisect run true >/dev/null; git bisect reset 2>/dev/null; git rev-parse HEAD"
+        "commit a; commit b; git bisect start HEAD HEAD~2 >/dev/null; git bisect run true >/dev/null; "
+        "git bisect reset 2>/dev/null; git rev-parse HEAD"
     ),
     "configuration": "git config user.email agent@example.com; commit a; git log -1 --format=%H --author=agent@example.com",
     "configuration of its worktree": (
