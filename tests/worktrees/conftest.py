@@ -98,8 +98,11 @@ class World:
 
     def blobs(self, repo: Repository, rev: str) -> dict[str, str]:
         """Path -> content (links: their target) of every file in a commit."""
-        names = self.sh(repo.root, "ls-tree", "-r", "-z", "--name-only", rev).split("\0")
-        return {name: self.sh(repo.root, "cat-file", "-p", f"{rev}:{name}") for name in names if name}
+        return {name: self.sh(repo.root, "cat-file", "-p", f"{rev}:{name}") for name in self.names(repo, rev)}
+
+    def names(self, repo: Repository, rev: str) -> list[str]:
+        """Of every file in a commit."""
+        return self.sh(repo.root, "ls-tree", "-r", "-z", "--name-only", rev).split("\0")[:-1]
 
     def leftovers(self, repo: Repository) -> list[str]:
         """What a failed or removed worktree must not leave: branches, administration, directories."""
