@@ -72,6 +72,8 @@ class Look:
     """Commit that HEAD stands on."""
     branch: str | None
     """Full name of the ref that HEAD is on."""
+    tip: str | None
+    """Commit of the work branch, where HEAD is not on it: in the repository that its agent worked in."""
     reasons: tuple[Reason, ...]
     """What would be gone with the files."""
     is_untouched: bool
@@ -100,7 +102,8 @@ def look(env: Environment, made_from: Origin | None) -> Look:
     }
     found = [Reason(why, paths=_shown(paths), count=len(paths)) for why, paths in groups.items() if paths]
     untouched = changes.head == env.base and not found and tips.all_kept(env)
-    return Look(changes.head, changes.branch, (*found, *(Reason(Why.UNKNOWN, warning) for warning in changes.warnings)), untouched)
+    tip = None if changes.branch == env.branch_ref else tips.refs_of(env).get(env.branch_ref)
+    return Look(changes.head, changes.branch, tip, (*found, *(Reason(Why.UNKNOWN, warning) for warning in changes.warnings)), untouched)
 
 
 def _is_from(made_from: Origin | None, top: Path, name: str) -> bool:

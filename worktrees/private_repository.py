@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from supervisor.core.sandbox import SHARED_OBJECTS
-from supervisor.host.foreign import folder
+from supervisor.host.foreign import folder, open_plain
 from worktrees import ref_snapshot
 from worktrees.backends.layers import beside
 from worktrees.git import wrap_os_errors
@@ -27,6 +27,7 @@ from worktrees.repository import Repository
 
 _DIGEST = "packed-refs.sha256"
 _SMALL_MAX = 2**20
+_BORROWED_MAX = 100
 _OID_MAX = 128
 _DROPPED = ("include.", "includeif.", "core.worktree", "extensions.refstorage")
 """Keys of the configuration that do not hold here: includes are written out, and the refs are files."""
@@ -59,6 +60,30 @@ def make(repo: Repository, worktree: Path, admin_dir: Path, branch: str, oid: st
         _write_refs(repo, top, branch, oid, also)
         _copy_administration(admin_dir, top / "worktrees" / admin_dir.name)
     return top
+
+
+def borrowed(repo: Repository) -> tuple[str, ...]:
+    """The object stores that the person's repository borrows from, in turn: they must be in sight where nothing else shows them, as in
+    `/tmp`."""
+    found: dict[str, None] = {}
+    todo = [str(repo.common_dir / "objects")]
+    while todo and len(found) < _BORROWED_MAX:
+        store = todo.pop()
+        for line in _lines(Path(store, "info", "alternates")):
+            other = os.path.normpath(Path(store) / line)  # as git does: `..` takes a word away, wherever links lead
+            if other not in found and Path(other).is_dir():
+                found[other] = None
+                todo.append(other)
+    return tuple(os.path.realpath(path) for path in found)
+
+
+def _lines(alternates: Path) -> list[str]:
+    try:
+        with open_plain(alternates) as file:
+            text = os.fsdecode(file.read(_SMALL_MAX))
+    except OSError:  # most have none, and from one that cannot be read git takes nothing either
+        return []
+    return [line for line in text.split("\n") if line and not line.startswith(("#", '"'))]  # git itself quotes none that it writes
 
 
 def packed_at_start(worktree: Path) -> str:

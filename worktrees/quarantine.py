@@ -24,9 +24,18 @@ _PACK_PARTS = (".keep", ".pack", ".rev", ".idx")  # a reader looks for .idx: it 
 
 @contextlib.contextmanager
 def quarantine(objects: Path) -> Iterator[Path]:
-    """A directory that is locked as long as this process needs it, and gone afterwards."""
-    _sweep(objects)
-    place, handle = _locked_directory(objects)
+    """A directory that is locked as long as this process needs it, and gone afterwards; what killed processes of ours left goes first."""
+    with locked_directory(objects, _PREFIX) as place:
+        _sweep_marks(objects)
+        yield place
+
+
+@contextlib.contextmanager
+def locked_directory(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new directory in `parent`, gone afterwards. Its lock says that its maker lives: those of killed makers go first."""
+    for left in parent.glob(f"{prefix}*"):
+        _sweep(left)
+    place, handle = _locked(parent, prefix)
     try:
         yield place
     finally:
@@ -34,9 +43,9 @@ def quarantine(objects: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def _locked_directory(objects: Path) -> tuple[Path, int]:
+def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
     while True:  # another's sweep may come before the lock
-        place = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=objects))
+        place = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -45,16 +54,18 @@ def _locked_directory(objects: Path) -> tuple[Path, int]:
             os.close(handle)
 
 
-def _sweep(objects: Path) -> None:
-    """Remove what killed processes of ours left: quarantines, and marks on packs."""
-    for place in objects.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # gone, or at work
-            handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(place, ignore_errors=True)
-            finally:
-                os.close(handle)
+def _sweep(left: Path) -> None:
+    with contextlib.suppress(OSError):  # gone, or at work
+        handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+def _sweep_marks(objects: Path) -> None:
+    """Remove what killed processes of ours left on packs."""
     for keep in (objects / "pack").glob("*.keep"):
         with contextlib.suppress(OSError):
             if not (objects / (_keeper(keep) or ".")).exists():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
-from worktrees import refs, registration, securing, tips
+from worktrees import refs, registration, securing
 from worktrees.backends.layers import beside
 from worktrees.environments import Environment, check_admin, has_successor, is_locked, open_env, take_away
 from worktrees.inspection import HARD, Look, Reason, Why
@@ -142,11 +142,11 @@ def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
 
 def _commit_reasons(env: Environment, seen: Look) -> list[Reason]:
     """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along."""
-    if env.private is not None and seen.head is not None and not _has(env, seen.head):
+    tip = None if has_successor(env) else seen.tip
+    stand = {commit for commit in (seen.head, tip) if commit}
+    if env.private is not None and not all(_has(env, commit) for commit in stand):
         return [Reason(Why.UNMERGED, "they were not taken out of its own repository yet")]
-    off = seen.branch != env.branch_ref and not has_successor(env)
-    tip = tips.refs_of(env).get(env.branch_ref) if off else None
-    count = max((unmerged(env.repo, commit) for commit in {seen.head, tip} if commit), default=0)
+    count = max((unmerged(env.repo, commit) for commit in stand), default=0)
     return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []
 
 

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import select
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,7 +24,7 @@ from supervisor.core.sandbox import Network, Policy, Tier
 from supervisor.host.failpoint import failpoint
 from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
-from worktrees import helper_process, inspection, intake, private_repository, refs, rescue, tips
+from worktrees import helper_process, inspection, intake, private_repository, quarantine, refs, rescue, tips
 from worktrees.backends.layers import beside
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environments import Environment, has_successor, shown
@@ -109,6 +108,8 @@ def _take(env: Environment, pack: int, found: Mapping[str, str], theirs: Mapping
     """Let our refs stand where theirs do, with what the pack holds."""
     updates = [Update(ref, oid, found.get(ref, "")) for ref, oid in theirs.items() if found.get(ref) != oid]
     known = [env.base, *_ours(env, found).values()]
+    if not updates:
+        return
     if all(update.new in known for update in updates):
         refs.move_all(env.repo, updates, _WHY)
     else:
@@ -137,8 +138,8 @@ def _asked(env: Environment, request: Mapping[str, Any], deadline_s: float) -> I
     """What a helper answers, and a handle from which its pack can be read within the `with`. Raises what the helper met, by its kind."""
     until = time.monotonic() + deadline_s
     body = json.dumps({**request, **_place(env)}).encode() + b"\n"
-    with wrap_os_errors(beside(env.path)), tempfile.TemporaryDirectory(dir=beside(env.path), prefix="securing.") as scratch:
-        policy, executor = _sandbox(env, request, scratch)
+    with wrap_os_errors(beside(env.path)), quarantine.locked_directory(beside(env.path), "securing.") as scratch:
+        policy, executor = _sandbox(env, request, str(scratch))
         with helper_process.start(policy, executor) as helper:
             with contextlib.suppress(BrokenPipeError):  # then it has something to say
                 _write(helper, body)
@@ -161,7 +162,7 @@ def _sandbox(env: Environment, request: Mapping[str, Any], scratch: str) -> tupl
     origin = request.get("origin", ())[:1]
     policy = Policy(
         writable=(path,) if env.path.is_dir() else (),
-        readable=executors.program(),
+        readable=(*executors.program(), *private_repository.borrowed(env.repo)),
         hidden=(str(env.repo.git.scratch().parent),),
         tmp=scratch,
         private=((common, str(own)),),
@@ -256,5 +257,5 @@ def _look(said: Mapping[str, Any]) -> Look:
         )
         for reason in said["reasons"]
     )
-    head = said["head"] if _OID.fullmatch(str(said["head"])) else None
-    return Look(head, str(said["branch"]) if said["branch"] is not None else None, reasons, said["is_untouched"] is True)
+    head, tip = (said[name] if _OID.fullmatch(str(said[name])) else None for name in ("head", "tip"))
+    return Look(head, str(said["branch"]) if said["branch"] is not None else None, tip, reasons, said["is_untouched"] is True)

@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from supervisor.core.errors import ToolFailed, ToolHung
@@ -95,34 +95,36 @@ def _others(env: Environment, settled: Container[str], reached: Sequence[str]) -
     own = own_refs.read(env.repo.common_dir, env.alone.packed if env.alone is not None else "")
     work = _commits(env, [oid for oid in own.names if oid not in settled])
     tags = _commits(env, [oid for oid in own.tags if oid not in settled])
-    fetched = [f"^{oid}" for oid in _commits(env, own.fetched)] if tags else []
-    return [*work, *_heads(env, tags, [*reached, *fetched])[0]]
+    fetched = [f"^{oid}" for oid in _commits(env, own.fetched)[0]] if tags[0] else []
+    heads, unread = _heads(env, tags[0], [*reached, *fetched])
+    return [*itertools.chain.from_iterable(work), *heads, *unread, *tags[1]]
 
 
-def _commits(env: Environment, names: Sequence[str]) -> list[str]:
-    """What of `names` leads to a commit that is not among the person's objects."""
-    names = names[:_SEEN_MAX]
-    if not names:
-        return []
+def _commits(env: Environment, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What of `names` leads to a commit that is not among the person's objects, and the names that git cannot read."""
     git, store, argv = env.repo.git, env.repo.store, ("cat-file", "--batch-check=%(objectname) %(objecttype)")
-    asked = "".join(f"{name}^{{commit}}\n" for name in names).encode()
-    rows = git.run(store, *argv, stdin=asked).text.splitlines()
-    found = list(dict.fromkeys(row.removesuffix(" commit") for row in rows if row.endswith(" commit")))
+
+    def ask(part: list[str]) -> Iterable[str]:
+        asked = "".join(f"{name}^{{commit}}\n" for name in part).encode()
+        rows = git.run(store, *argv, stdin=asked).text.splitlines()
+        return [row.removesuffix(" commit") for row in rows if row.endswith(" commit")]
+
+    found, unread = _by_halves(names[:_SEEN_MAX], ask)
     theirs = {"GIT_OBJECT_DIRECTORY": str(env.repo.common_dir / SHARED_OBJECTS)}
     rows = git.run(store, *argv, stdin="\n".join([*found, ""]).encode(), env=theirs).text.splitlines() if found else []
-    return [oid for oid, row in zip(found, rows, strict=True) if row.endswith(" missing")]
+    return [oid for oid, row in zip(found, rows, strict=True) if row.endswith(" missing")], unread
 
 
-def _heads(env: Environment, seen: list[str], settled: list[str]) -> tuple[list[str], list[str]]:
-    """Of `seen` those that nothing else of it reaches, in its order, and those that git cannot walk from; halves find these."""
-    heads: set[str] = set()
-    todo, unread = [seen] if seen else [], list[str]()
+def _by_halves(names: Sequence[str], ask: Callable[[list[str]], Iterable[str]]) -> tuple[list[str], list[str]]:
+    """What `ask` gives for all of `names`, each once, and the names for which git fails; halves find these. Raises ToolHung."""
+    found: dict[str, None] = {}
+    todo, unread = [list(names)] if names else [], list[str]()
     for _ in range(_TRIES):
         if not todo:
             break
         part = todo.pop()
         try:
-            heads |= _walked(env, part, settled)
+            found |= dict.fromkeys(ask(part))
         except ToolHung:
             raise
         except ToolFailed:
@@ -131,8 +133,14 @@ def _heads(env: Environment, seen: list[str], settled: list[str]) -> tuple[list[
                 todo += [part[middle:], part[:middle]]
             else:
                 unread += part
-    unread += itertools.chain.from_iterable(todo)
-    return [oid for oid in seen if oid in heads], unread
+    return list(found), [*unread, *itertools.chain.from_iterable(todo)]
+
+
+def _heads(env: Environment, seen: list[str], settled: list[str]) -> tuple[list[str], list[str]]:
+    """Of `seen` those that nothing else of it reaches, in its order, and those that git cannot walk from."""
+    heads, unread = _by_halves(seen, lambda part: _walked(env, part, settled))
+    known = set(heads)
+    return [oid for oid in seen if oid in known], unread
 
 
 def _walked(env: Environment, part: list[str], settled: list[str]) -> set[str]:

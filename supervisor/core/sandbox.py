@@ -206,7 +206,7 @@ class Places:
     foreign_sockets: tuple[str, ...] = ()
     """Every socket of the host that has a path now."""
     program: tuple[str, ...] = ()
-    """Directories of our own code and its interpreter, which the last step before the agent needs."""
+    """Directories of our own code and its interpreter, which the last step before the agent needs, and what else must be in sight."""
     devices: tuple[str, ...] = ()
     root: bool = False
     """Whether the agent is root."""

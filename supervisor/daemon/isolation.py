@@ -15,6 +15,7 @@ from supervisor.host import files, gpus
 from supervisor.host.paths import Home
 from supervisor.host.sandbox import executors, places, probing
 from supervisor.host.sandbox.executors import Executor
+from worktrees import private_repository
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environments import Environment
 
@@ -98,6 +99,7 @@ class Isolation:
         seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
         seen = replace(seen, devices=tuple(sorted({device for gpu in shown for device in gpu.devices})))
         seen = replace(seen, caches=places.caches(attempt.home, attempt.variables, seen.own_state), shared_caches=self._shared_caches)
+        seen = replace(seen, program=(*seen.program, *private_repository.borrowed(made.repo)))
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
         policy = places.policy(seen, tier, attempt.spec.network, gateway_port)

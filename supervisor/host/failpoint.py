@@ -34,11 +34,13 @@ FAILPOINTS = (
     "snapshot.prepared",
     "snapshot.frozen",
     "snapshot.removed",
+    "securing.answered",
     "intake.received",
     "intake.unpacked",
     "intake.connected",
     "intake.migrated",
     "intake.moved",
+    "securing.taken",
 )
 """Every name there is: of an attempt's life in its order, then the others."""
 

@@ -37,8 +37,12 @@ class World:
 
     def sh(self, where: Path, *argv: str, ok: bool = True) -> str:
         """git, as the person's; in the worktree of a confined agent as that agent's, in its sandbox."""
-        done = subprocess.run([*self.sandbox(where), "git", *argv], cwd=where, capture_output=True, check=False)
-        assert done.returncode == 0 or not ok, f"git {argv}: {os.fsdecode(done.stderr)}"
+        return self.run(where, "git", *argv, ok=ok)
+
+    def run(self, where: Path, *argv: str, ok: bool = True) -> str:
+        """Any program, as `sh` runs git; what it wrote to stdout."""
+        done = subprocess.run([*self.sandbox(where), *argv], cwd=where, capture_output=True, check=False)
+        assert done.returncode == 0 or not ok, f"{argv}: {os.fsdecode(done.stderr)}"
         return os.fsdecode(done.stdout).removesuffix("\n")
 
     def commit(self, where: Path, name: str = "file.txt", text: str = "one\n") -> str:
@@ -79,13 +83,26 @@ class World:
         """Where a file of git's lies that the agent of `env` writes."""
         return path if env.private is None else env.private / path.relative_to(env.repo.common_dir)
 
+    def published(self, env: Environment) -> Environment:
+        """What its agent committed so far has arrived on its branch, as it does every few seconds."""
+        if env.private is not None:
+            securing.publish(env)
+        return env
+
+    def kept(self, env: Environment) -> set[str]:
+        """Every commit that a rescue ref of the task reaches, of any attempt."""
+        return set(self.sh(env.repo.root, "rev-list", f"--glob=refs/nightcrew/rescue/{env.task}").split())
+
     def reachable(self, repo: Repository, oid: str) -> bool:
         return bool(self.sh(repo.root, "for-each-ref", "--contains", oid))
 
     def blobs(self, repo: Repository, rev: str) -> dict[str, str]:
         """Path -> content (links: their target) of every file in a commit."""
-        names = self.sh(repo.root, "ls-tree", "-r", "-z", "--name-only", rev).split("\0")
-        return {name: self.sh(repo.root, "cat-file", "-p", f"{rev}:{name}") for name in names if name}
+        return {name: self.sh(repo.root, "cat-file", "-p", f"{rev}:{name}") for name in self.names(repo, rev)}
+
+    def names(self, repo: Repository, rev: str) -> list[str]:
+        """Of every file in a commit."""
+        return self.sh(repo.root, "ls-tree", "-r", "-z", "--name-only", rev).split("\0")[:-1]
 
     def leftovers(self, repo: Repository) -> list[str]:
         """What a failed or removed worktree must not leave: branches, administration, directories."""
@@ -117,6 +134,16 @@ def both(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     made.confined = request.param == "confined"
     if made.confined and not probing.known().works[Executor.NAMESPACES]:
         pytest.skip("no sandbox of our own works here")
+    return made
+
+
+@pytest.fixture
+def confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world whose agents have a sandbox."""
+    if not probing.known().works[Executor.NAMESPACES]:
+        pytest.skip("no sandbox of our own works here")
+    made = make_world(tmp_path, monkeypatch)
+    made.confined = True
     return made
 
 

@@ -93,6 +93,7 @@ def test_files_are_listed_and_kept(world: World, env: Environment, nobody_alive:
 def test_unmerged_commits_are_kept_until_merged(world: World, env: Environment, nobody_alive: Alive) -> None:
     world.commit(env.path, "a.txt")
     tip = world.commit(env.path, "b.txt")
+    world.published(env)
     verdict = inspect(env, nobody_alive)
     assert isinstance(verdict, Keep)
     assert "2 of them" in str(verdict)
@@ -109,6 +110,7 @@ def test_squashed_and_cherry_picked_branches_count_as_merged(
 ) -> None:
     world.commit(env.path, "f0.txt", "a\n")
     world.commit(env.path, "f0.txt", "b\n")
+    world.published(env)
     main = env.repo.root
     world.commit(main, "meanwhile.txt")
     if how == "squash":
@@ -128,6 +130,7 @@ def test_a_squash_that_was_reverted_is_kept_only_by_the_rescue_ref_and_a_partial
 ) -> None:
     world.commit(env.path, "a.txt")
     world.commit(env.path, "b.txt")
+    world.published(env)
     world.sh(env.repo.root, "cherry-pick", f"{env.branch}~1")
     assert reasons(env, nobody_alive) == [Why.UNMERGED]
 
@@ -137,6 +140,7 @@ def test_work_that_arrived_in_other_pieces_is_merged(world: World, env: Environm
     world.commit(env.path, "f0.txt", "a\n")
     world.commit(env.path, "f1.txt", "b\n")
     world.commit(env.path, "f0.txt", "a, better\n")
+    world.published(env)
     for name in ("f0.txt", "f1.txt"):
         world.commit(env.repo.root, name, (env.path / name).read_text())
     assert reasons(env, nobody_alive) == []
@@ -145,14 +149,16 @@ def test_work_that_arrived_in_other_pieces_is_merged(world: World, env: Environm
 def test_a_merge_commit_with_changes_of_its_own_is_not_merged(world: World, env: Environment, nobody_alive: Alive) -> None:
     main = env.repo.root
     world.commit(env.path, "a.txt")
+    world.published(env)
     world.sh(main, "switch", "-q", "-c", "side")
-    world.commit(main, "c.txt")
+    side = world.commit(main, "c.txt")
     world.sh(main, "switch", "-q", "main")
     world.commit(main, "b.txt")
     world.sh(main, "cherry-pick", env.branch, "side")
-    world.sh(env.path, "merge", "-q", "--no-commit", "side")
+    world.sh(env.path, "merge", "-q", "--no-commit", side)
     (env.path / "f0.txt").write_text("only in the merge\n")
     world.sh(env.path, "commit", "-q", "-a", "-m", "merge and more")
+    world.published(env)
     assert reasons(env, nobody_alive) == [Why.UNMERGED]
 
 
@@ -195,8 +201,19 @@ def test_tampered_links_keep_it(world: World, env: Environment, nobody_alive: Al
     assert (env.path / "f0.txt").exists()
 
 
-def test_what_cannot_be_inspected_is_kept(env: Environment, nobody_alive: Alive) -> None:
-    (env.admin_dir / "index").write_bytes(b"garbage")
+def test_commits_that_nobody_took_out_of_its_own_repository_keep_it(world: World, env: Environment, nobody_alive: Alive) -> None:
+    """On the branch, whether HEAD is there or not."""
+    world.commit(env.path, "a.txt")
+    assert reasons(env, nobody_alive) == [Why.UNMERGED]
+    world.sh(env.path, "switch", "-q", "--detach", env.base)
+    assert reasons(env, nobody_alive) == [Why.UNMERGED]
+    with pytest.raises(Refused):
+        remove(env, nobody_alive)
+    assert env.path.is_dir()
+
+
+def test_what_cannot_be_inspected_is_kept(world: World, env: Environment, nobody_alive: Alive) -> None:
+    world.own(env, env.admin_dir / "index").write_bytes(b"garbage")
     assert reasons(env, nobody_alive) == [Why.UNKNOWN]
     with pytest.raises(Refused):
         remove(env, nobody_alive, discard=True)

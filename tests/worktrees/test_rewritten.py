@@ -50,6 +50,9 @@ class Agent:
         self.tips.append(self.world.commit(self.env.path, name, text))
         return self.tips[-1]
 
+    def own(self, path: Path) -> Path:
+        return self.world.own(self.env, path)
+
     def script(self, name: str, text: str) -> str:
         file = self.world.tmp / name
         file.write_text(f"#!/bin/sh\n{text}\n")
@@ -90,7 +93,7 @@ def rebase_that_stopped(agent: Agent) -> None:
         agent.commit("a.txt", text)
     editor = agent.script("editor", 'sed -i 2d "$1"')
     agent.git("-c", f"sequence.editor={editor}", "rebase", "-q", "-i", agent.env.base, ok=False)
-    assert (agent.env.admin_dir / "rebase-merge").is_dir()
+    assert agent.own(agent.env.admin_dir / "rebase-merge").is_dir()
 
 
 def rebase_that_holds_unsaved_work(agent: Agent) -> None:
@@ -99,7 +102,7 @@ def rebase_that_holds_unsaved_work(agent: Agent) -> None:
     agent.commit("a.txt")
     (agent.env.path / "f0.txt").write_text("not committed\n")
     agent.git("-c", f"sequence.editor={rebase_that}", "rebase", "-q", "-i", "--autostash", agent.env.base)
-    agent.tips.append((agent.env.admin_dir / "rebase-merge" / "autostash").read_text().strip())
+    agent.tips.append(agent.own(agent.env.admin_dir / "rebase-merge" / "autostash").read_text().strip())
 
 
 def branch_by_force(agent: Agent) -> None:
@@ -148,9 +151,8 @@ def refs_of_the_worktree(agent: Agent) -> None:
     agent.git("update-ref", "refs/worktree/mine", "HEAD")
     agent.git("update-ref", "refs/bisect/deep/bad", "HEAD")
     agent.git("reset", "-q", "--hard", "HEAD~1")
-    (agent.env.admin_dir / "logs" / "HEAD").unlink()
-    log = agent.env.repo.common_dir / "logs" / agent.env.branch_ref
-    log.unlink()
+    agent.own(agent.env.admin_dir / "logs" / "HEAD").unlink()
+    agent.own(agent.env.repo.common_dir / "logs" / agent.env.branch_ref).unlink()
     agent.git("update-ref", "-d", "ORIG_HEAD")
 
 
@@ -162,11 +164,6 @@ HISTORIES = [
 
 def save(env: Environment) -> Secured:
     return secure(env, "leftover work", {"Nightcrew-Task": "r1/fix"}, always=True)
-
-
-def kept(world: World, env: Environment) -> set[str]:
-    """Every commit that a rescue ref of the task reaches, of any attempt."""
-    return set(world.sh(env.repo.root, "rev-list", f"--glob=refs/nightcrew/rescue/{env.task}").split())
 
 
 def forget_logs(world: World, env: Environment) -> None:
@@ -188,7 +185,7 @@ def test_every_tip_is_on_a_rescue_ref_and_a_retry_starts(
     branch = world.sh(env.repo.root, "for-each-ref", "--format=%(objectname)", env.branch_ref)
     assert branch in ("", done.tip), "what it left as its result stays on its branch"
     assert done.rescue == world.sh(env.repo.root, "rev-parse", env.rescue_ref)
-    assert set(agent.tips) | {done.tip} <= kept(world, env)
+    assert set(agent.tips) | {done.tip} <= world.kept(env)
     assert done.unkept == 0
     assert save(env) == done
     release(env)
@@ -196,7 +193,7 @@ def test_every_tip_is_on_a_rescue_ref_and_a_retry_starts(
     assert world.sh(second.path, "rev-parse", "HEAD") == env.base
     remove(env, nobody_alive, discard=True)
     forget_logs(world, env)
-    assert set(agent.tips) | {done.tip} <= kept(world, env)
+    assert set(agent.tips) | {done.tip} <= world.kept(env)
     assert world.sh(env.repo.root, "fsck", "--no-dangling") == ""
 
 
@@ -222,8 +219,9 @@ def test_what_the_first_attempt_left_is_not_kept_twice(world: World, env: Enviro
 def lines(world: World, env: Environment, count: int) -> list[str]:
     """Commits beside each other that only a log names, written by whoever may write it."""
     tree = world.sh(env.path, "rev-parse", "HEAD^{tree}")
-    made = [world.sh(env.path, "commit-tree", tree, "-p", env.base, "-m", f"number {number}") for number in range(count)]
-    with (env.admin_dir / "logs" / "HEAD").open("a") as log:
+    script = f'for n in $(seq 0 {count - 1}); do git commit-tree {tree} -p {env.base} -m "number $n"; done'
+    made = world.run(env.path, "sh", "-c", script).split()
+    with world.own(env, env.admin_dir / "logs" / "HEAD").open("a") as log:
         for oid in made:
             log.write(f"{env.base} {oid} a <a@b> 1700000000 +0000\tcommit: x\n")
     return made
@@ -234,8 +232,8 @@ def test_of_many_tips_the_newest_are_kept_and_the_rest_is_said_and_keeps_the_wor
 ) -> None:
     made = lines(world, env, 53)
     done = save(env)
-    assert set(made[3:]) <= kept(world, env)
-    assert not set(made[:3]) & kept(world, env)
+    assert set(made[3:]) <= world.kept(env)
+    assert not set(made[:3]) & world.kept(env)
     assert done.unkept == 3
     assert any("3 " in note and made[0][:12] in note for note in done.notes), done.notes
 
@@ -243,10 +241,9 @@ def test_of_many_tips_the_newest_are_kept_and_the_rest_is_said_and_keeps_the_wor
 def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
     world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worktrees.tips.KEPT_MAX", 2)
     monkeypatch.setattr("worktrees.removal._ROUNDS", 2)
     release(env)
-    made = lines(world, env, 11)
+    made = lines(world, env, 275)
     assert not sweep(env, nobody_alive)
     for discard in (False, True):  # twice as many as it takes at once
         with pytest.raises(Refused, match="not removed") as caught:
@@ -254,12 +251,12 @@ def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
         assert "commits on no ref" in caught.value.why and env.path.is_dir()
         monkeypatch.setattr("worktrees.removal._ROUNDS", 1)
     remove(env, nobody_alive)
-    assert not env.path.exists() and set(made) <= kept(world, env)
+    assert not env.path.exists() and set(made) <= world.kept(env)
 
 
 def test_clean_leaves_what_it_cannot_read_to_a_person(world: World, env: Environment, nobody_alive: Alive) -> None:
     release(env)
-    with (env.admin_dir / "logs" / "HEAD").open("a") as log:
+    with world.own(env, env.admin_dir / "logs" / "HEAD").open("a") as log:
         log.write(hostile(world, env, "orphaned"))
     assert not sweep(env, nobody_alive)
     with pytest.raises(Refused, match="commits on no ref"):
@@ -299,14 +296,14 @@ def test_a_directory_that_somebody_removed_takes_no_tip_along(world: World, env:
     env.path.rmdir()
     forget(env)
     forget_logs(world, env)
-    assert set(agent.tips) <= kept(world, env)
+    assert set(agent.tips) <= world.kept(env)
 
 
 @pytest.mark.parametrize("what", ["blob", "nowhere", "broken", "orphaned", "long", "link", "base"])
 def test_what_a_log_says_is_believed_only_of_commits_that_are_there(world: World, env: Environment, what: str) -> None:
     agent = Agent(world, env)
     amend(agent)
-    log = env.admin_dir / "logs" / "HEAD"
+    log = world.own(env, env.admin_dir / "logs" / "HEAD")
     before = log.read_text()
     if what == "link":
         log.rename(world.tmp / "elsewhere")
@@ -315,8 +312,8 @@ def test_what_a_log_says_is_believed_only_of_commits_that_are_there(world: World
     else:
         log.write_text(hostile(world, env, what) + before)
     done = save(env)
-    assert set(agent.tips) <= kept(world, env) or what == "link"
-    assert {done.tip} <= kept(world, env)
+    assert set(agent.tips) <= world.kept(env) or what == "link"
+    assert {done.tip} <= world.kept(env)
     world.sh(env.repo.root, "rev-list", "--all", "--count")
     world.env(env.repo, epoch=2)
 
@@ -333,13 +330,13 @@ def hostile(world: World, env: Environment, what: str) -> str:
             oids = [env.base, zero, "f" * 40]
         case "broken":
             oids = [world.sh(env.path, "commit-tree", env.base + "^{tree}", "-m", "soon gone")]
-            file = env.repo.common_dir / "objects" / oids[0][:2] / oids[0][2:]
+            file = world.own(env, env.repo.common_dir / "objects") / oids[0][:2] / oids[0][2:]
             file.chmod(0o600)
             file.write_bytes(b"no object")
         case "orphaned":
             parent = world.sh(env.path, "commit-tree", env.base + "^{tree}", "-m", "soon gone")
             oids = [world.sh(env.path, "commit-tree", env.base + "^{tree}", "-p", parent, "-m", "its parent is gone")]
-            (env.repo.common_dir / "objects" / parent[:2] / parent[2:]).unlink()
+            (world.own(env, env.repo.common_dir / "objects") / parent[:2] / parent[2:]).unlink()
         case _:
             return f"{zero} {env.base} {'x' * 5 * 2**20}\n" + f"{zero} {env.base} {who}"
     return "".join(f"{zero} {oid} {who}" for oid in oids)
@@ -365,7 +362,7 @@ def test_what_was_rewritten_and_merged_goes_with_its_branch(world: World, env: E
     release(env)
     assert take(env.repo, env.branch) == Merged(done.tip, fast_forward=True)
     remove(env, nobody_alive)
-    assert world.leftovers(env.repo) == [str(env.path.parent)] and set(agent.tips) <= kept(world, env)
+    assert world.leftovers(env.repo) == [str(env.path.parent)] and set(agent.tips) <= world.kept(env)
 
 
 def test_whatever_was_left_is_on_the_rescue_ref_so_that_a_good_end_can_be_tried_again_too(world: World, env: Environment) -> None:
@@ -379,15 +376,15 @@ def test_whatever_was_left_is_on_the_rescue_ref_so_that_a_good_end_can_be_tried_
 def test_what_lies_beside_the_branch_breaks_nothing(world: World, env: Environment, nobody_alive: Alive, text: str) -> None:
     agent = Agent(world, env)
     amend(agent)
-    other = env.repo.common_dir / "refs" / "heads" / "nightcrew" / "r1" / "fix" / "other"
+    other = world.own(env, env.repo.common_dir / "refs" / "heads" / "nightcrew" / "r1" / "fix" / "other")
     other.write_text(f"{text}\n")
-    own = env.admin_dir / "refs" / "worktree"
+    own = world.own(env, env.admin_dir / "refs" / "worktree")
     own.mkdir(parents=True)
     (own / "mine").write_text(f"{text}\n")
     done = save(env)
     if text.startswith("ab"):
         assert any("which is gone" in note for note in done.notes)
-    assert set(agent.tips) <= kept(world, env)
+    assert set(agent.tips) <= world.kept(env)
     assert done.tip == agent.tips[-1]
     release(env)
     world.env(env.repo, epoch=2)
@@ -400,4 +397,4 @@ def test_another_branch_of_the_task_is_kept_with_it(world: World, env: Environme
     made = world.sh(env.path, "commit-tree", tree, "-p", env.base, "-m", "never checked out")
     world.sh(env.path, "branch", "nightcrew/r1/fix/other", made)
     save(env)
-    assert made in kept(world, env)
+    assert made in world.kept(env)
