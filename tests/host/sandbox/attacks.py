@@ -1,4 +1,5 @@
-"""What a hostile agent tries: one table. Each row is the body of a Python program that runs inside; it succeeds when it comes to its end.
+"""What a hostile agent tries: one table. Each row is the body of a Python program that runs inside. It succeeds when it comes to its end,
+or, where the row says so, when it changed anything outside.
 
 `H` holds the paths of the house. `denied_from` is the first tier that must stop it; below that tier the very same program must succeed,
 which is what shows that it attacks at all. `as_root` marks what an ordinary user cannot do even without a sandbox.
@@ -23,10 +24,12 @@ class Attack:
     """Without a sandbox only root succeeds."""
     by_tmp: bool = False
     """Only the private /tmp stops it. Everything else must be stopped also where /tmp is the host's."""
+    outside: bool = False
+    """It succeeds when a file outside changed, whatever it met inside: there it may have changed what is its own."""
 
 
 PRELUDE = """
-import ctypes, os, signal, socket, struct, sys
+import ctypes, os, signal, socket, struct, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
 def check(result):
     if result < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -38,6 +41,14 @@ def write(path, text="forged", mode="a"):
 def ask(family, address):
     with socket.socket(family, socket.SOCK_STREAM) as peer:
         peer.settimeout(5); peer.connect(address); assert peer.recv(16)
+def git(*words, where=H['worktree']):
+    subprocess.run(['git', '-C', where, *words], check=True, capture_output=True)
+def swap(one, two):
+    number = {'x86_64': 316}.get(os.uname().machine, 276)
+    check(libc.syscall(number, -100, one.encode(), -100, two.encode(), 2))
+def objects(name, top=H['common']):
+    shared = top + '/shared-objects'
+    return (shared if os.path.isdir(shared) else top + '/objects') + '/' + name
 NEWNS, NEWUSER, DETACH, REMOUNT, BIND = 0x20000, 0x10000000, 2, 32, 4096
 def become_owner_of_mounts():
     uid, gid = os.getuid(), os.getgid()
@@ -63,19 +74,119 @@ FILES = [
     Attack("read another program's files in /tmp", "read(H['elsewhere'] + '/private')", by_tmp=True),
 ]
 
+GIT_VERBS = [
+    Attack("delete a branch of the person's", "git('branch', '-D', 'theirs')", outside=True),
+    Attack("configure a program for the person's git", "git('config', 'core.fsmonitor', '/bin/false')", outside=True),
+    Attack(
+        "configure the person's checkout", "write(H['common'] + '/config.worktree', '[core]\\nfsmonitor = /bin/false\\n')", outside=True
+    ),
+    Attack("commit in the person's checkout", "git('commit', '-q', '--allow-empty', '-m', 'forged', where=H['repo'])", outside=True),
+    Attack(
+        "push to the person's repository",
+        "git('push', '-q', '--force', H['repo'], 'HEAD:refs/heads/theirs', 'HEAD:refs/heads/pushed')",
+        outside=True,
+    ),
+    Attack(
+        "replace a commit of the person's",
+        "git('commit', '-q', '--allow-empty', '-m', 'forged'); git('replace', 'main', 'HEAD')",
+        outside=True,
+    ),
+    Attack("delete unpacked objects by git gc", "git('prune', '--expire=now')", outside=True),
+    Attack("add a note to a commit of the person's", "git('notes', 'add', '-m', 'forged', 'main')", outside=True),
+    Attack("add a tag", "git('tag', 'forged')", outside=True),
+    Attack("stash in the person's repository", "write('README'); git('stash')", outside=True),
+    Attack("remove a neighbour's worktree by git", "git('worktree', 'remove', '--force', H['neighbour'])", outside=True),
+    Attack("add a submodule's repository", "git('init', '-q', '--bare', H['common'] + '/modules/evil')", outside=True),
+]
+
 GIT = [
-    Attack("move a foreign ref", "write(H['common'] + '/refs/heads/main', H['other_oid'] + '\\n', 'w')"),
-    Attack("move a neighbour's branch", "write(H['common'] + '/refs/heads/nightcrew/run/other/work', H['other_oid'] + '\\n', 'w')"),
-    Attack("add a packed ref", "write(H['common'] + '/packed-refs')"),
-    Attack("write .git/config", "write(H['common'] + '/config', '\\n[core]\\nfsmonitor = /bin/false\\n')"),
+    Attack("move a foreign ref", "write(H['common'] + '/refs/heads/main', H['other_oid'] + '\\n', 'w')", outside=True),
+    Attack(
+        "move a neighbour's branch",
+        "write(H['common'] + '/refs/heads/nightcrew/run/other/work', H['other_oid'] + '\\n', 'w')",
+        outside=True,
+    ),
+    Attack("add a packed ref", "write(H['common'] + '/packed-refs')", outside=True),
+    Attack("lock the packed refs", "write(H['common'] + '/packed-refs.lock', mode='x')", outside=True),
+    Attack("write .git/config", "write(H['common'] + '/config', '\\n[core]\\nfsmonitor = /bin/false\\n')", outside=True),
+    Attack("write it through /proc", "write('/proc/self/root' + H['common'] + '/config')", outside=True),
+    Attack("write it through another process", "write('/proc/%d/root' % os.getppid() + H['common'] + '/config')", outside=True),
+    Attack("write it by a handle of the checkout", "write('/proc/self/fd/%d/.git/config' % os.open(H['repo'], os.O_PATH))", outside=True),
+    Attack(
+        "put a file of its own over it",
+        "write(H['common'] + '/mine'); os.replace(H['common'] + '/mine', H['common'] + '/config')",
+        outside=True,
+    ),
+    Attack(
+        "put a pipe in place of its branch",
+        "os.remove(H['ref']) if os.path.exists(H['ref']) else os.makedirs(os.path.dirname(H['ref']), exist_ok=True); os.mkfifo(H['ref'])",
+        outside=True,
+    ),
+    Attack(
+        "make its branch a name of another one",
+        "write(H['ref'] + '2', 'ref: refs/heads/main\\n'); os.replace(H['ref'] + '2', H['ref'])",
+        outside=True,
+    ),
+    Attack(
+        "make its reflog a link",
+        "log = H['ref'].replace('/refs/', '/logs/refs/') + '2'; os.makedirs(os.path.dirname(log), exist_ok=True); os.symlink(H['home'] + '/.profile', log)",
+        outside=True,
+    ),
+    Attack("make the person's repository a part of another", "write(H['common'] + '/commondir', '/tmp\\n')", outside=True),
+    Attack("move the person's repository away", "os.rename(H['common'], H['common'] + '.x'); os.rename(H['common'] + '.x', H['common'])"),
+    Attack(
+        "swap the person's repository for its own",
+        "os.mkdir(H['worktree'] + '/evil'); swap(H['worktree'] + '/evil', H['common'])",
+        outside=True,
+    ),
+    Attack("write the checkout by way of the repository", "write(H['common'] + '/../README', mode='r+')"),
     Attack("add a hook to the repository", "write(H['common'] + '/hooks/pre-commit', mode='w')"),
+    Attack("add a hook through /proc", "write('/proc/self/root' + H['common'] + '/hooks/pre-push', mode='w')"),
+    Attack("rename a hook into the repository", "write('hook'); os.rename('hook', H['common'] + '/hooks/pre-push')"),
+    Attack("rename a hook out of it", "os.rename(H['common'] + '/hooks/theirs', H['worktree'] + '/hook')"),
+    Attack(
+        "put a directory in place of all hooks",
+        "os.mkdir(H['common'] + '/evil'); swap(H['common'] + '/evil', H['common'] + '/hooks')",
+        outside=True,
+    ),
+    Attack("change what is ignored everywhere", "write(H['common'] + '/info/exclude', '*\\n')"),
+    Attack("change everybody's attributes", "write(H['common'] + '/info/attributes', '* filter=evil\\n')"),
     Attack("point its commondir elsewhere", "write(H['admin'] + '/commondir', '/tmp\\n', 'w')"),
     Attack("replace its commondir", "write(H['admin'] + '/c'); os.rename(H['admin'] + '/c', H['admin'] + '/commondir')"),
-    Attack("replace its whole administration", "os.rename(H['admin'], H['admin'] + '.old')"),
+    Attack("replace its whole administration", "os.rename(H['admin'], H['admin'] + '.old')", outside=True),
     Attack("replace the .git file of its worktree", "os.unlink(H['worktree'] + '/.git')"),
-    Attack("lead git to foreign objects", "write(H['common'] + '/objects/info/alternates', '/tmp\\n')"),
-    Attack("delete a pack", "os.unlink(H['pack'])"),
+    Attack("lead git to foreign objects", "write(H['common'] + '/objects/info/alternates', '/tmp\\n')", outside=True),
+    Attack("lead the person's git to foreign objects", "write(objects('info/alternates'), '/tmp\\n')"),
+    Attack("delete a pack", "os.unlink(objects('pack/' + H['pack']))"),
+    Attack("delete an unpacked object", "os.unlink(objects(H['loose']))"),
+    Attack("change an unpacked object", "os.chmod(objects(H['loose']), 0o666); write(objects(H['loose']))"),
+    Attack("change it through /proc", "os.chmod(objects(H['loose'], '/proc/self/root' + H['common']), 0o666)"),
+    Attack("put a pipe in place of an object", "os.unlink(objects(H['loose'])); os.mkfifo(objects(H['loose']))"),
+    Attack("add an object to the person's", "write(objects(H['loose'] + '0'), mode='x')"),
+    Attack("link an object by a second name", "os.link(objects(H['loose']), H['worktree'] + '/twin')"),
+    Attack("link its own file among the objects", "write('mine'); os.link('mine', objects(H['loose'] + '1'))"),
+    Attack("swap an object for its own file", "write('mine2'); swap(H['worktree'] + '/mine2', objects(H['loose']))"),
+    Attack("write a commit-graph", "os.makedirs(objects('info'), exist_ok=True); write(objects('info/commit-graph'))"),
     Attack("move a neighbour's HEAD", "write(H['common'] + '/worktrees/other.1/HEAD', 'ref: refs/heads/main\\n', 'w')"),
+    Attack("read a neighbour's own repository", "read(H['their_git'] + '/config')"),
+    Attack("write a neighbour's own repository", "write(H['their_git'] + '/HEAD')"),
+    Attack("look beside its worktree", "os.listdir(H['beside'])"),
+    Attack("reach its repository from there", "write(H['beside'] + '/git/packed-refs')"),
+    Attack("read what the helper has that secures work", "read(H['beside'] + '/securing.1/scratch')"),
+    Attack(
+        "unmount what hides the person's repository",
+        "libc.umount2(H['common'].encode(), DETACH); write(H['common'] + '/config')",
+        outside=True,
+    ),
+    Attack(
+        "the same as owner of new namespaces, for the repository",
+        "become_owner_of_mounts(); libc.umount2(H['common'].encode(), DETACH); write(H['common'] + '/config')",
+        outside=True,
+    ),
+    Attack(
+        "look below the mounts as owner of new namespaces",
+        "become_owner_of_mounts(); os.mkdir('below'); libc.mount(H['repo'].encode(), b'below', None, BIND, None); libc.mount(None, b'below', None, REMOUNT | BIND, None); write('below/.git/config')",
+    ),
 ]
 
 SOCKETS = [
@@ -118,6 +229,7 @@ ESCAPES = [
     Attack(
         "make it writable as owner of new namespaces",
         "become_owner_of_mounts(); libc.mount(None, H['common'].encode(), None, REMOUNT | BIND, None); write(H['common'] + '/config', '\\n')",
+        outside=True,
     ),
     Attack("see the state through /proc", "assert any(os.path.exists(f'/proc/{p}/root' + H['state'] + '/secret') for p in ('1', 'self', str(os.getppid())))"),
     Attack("enter the host's namespaces", "check(libc.setns(os.open('/proc/%d/ns/mnt' % H['victim'], os.O_RDONLY), 0))", as_root=True),
@@ -129,29 +241,27 @@ ESCAPES = [
     Attack("become another user", "os.setgroups([]); os.setuid(1)", as_root=True),
 ]  # fmt: skip
 
-ATTACKS = (*FILES, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
+ATTACKS = (*FILES, *GIT_VERBS, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
 
 DRIVER = """
 import ctypes, json, os, signal, socket, struct, sys
 H = json.loads(sys.argv[1])
 attacks = json.load(open(H['attacks']))
-results = {}
-for name, code in attacks.items():
+for line in sys.stdin:
     tell, told = os.pipe()
     pid = os.fork()
     if pid == 0:
         signal.alarm(20)
         try:
-            exec(code, {'H': H})
+            exec(attacks[json.loads(line)], {'H': H})
         except BaseException as error:
             os.write(told, repr(error)[:300].encode())
             os._exit(1)
         os._exit(0)
     os.close(told)
     why = os.read(tell, 4096).decode()
+    os.close(tell)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    results[name] = '' if code == 0 else why or f'ended with {code}'
-with open(H['attempt'] + '/out/results.json', 'w') as file:
-    json.dump(results, file)
+    print(json.dumps('' if code == 0 else why or f'ended with {code}'), flush=True)
 """
-"""Runs every attack in a process of its own; what is written for each is why it failed, or nothing when it did not."""
+"""Runs each attack that it is told, in a process of its own, and says why it failed, or nothing when it did not."""

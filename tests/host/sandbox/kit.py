@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from supervisor.host.sandbox.executors import Executor, argv
 from tests.host.sandbox.attacks import ATTACKS, DRIVER, PRELUDE
 from tests.support import GIT_IDENTITY, git, make_repository
 from worktrees import private_repository
+from worktrees.backends.layers import beside
 from worktrees.git import Git
 from worktrees.repository import discover
 
@@ -58,6 +60,8 @@ class House:
     home: Home = field(init=False)
     canary: str = field(default_factory=lambda: f"canary-{uuid.uuid4().hex}")
     doors: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    changed: list[str] = field(default_factory=list)
+    """What was not as before after `attack`."""
 
     def __post_init__(self) -> None:
         self.home = Home(self.root / "state")
@@ -67,13 +71,22 @@ class House:
         self.attempt = self.home.attempt("run/mine", 1)
         self.worktree = self._worktree("mine")
         self.neighbour = self._worktree("other")
-        git(self.repo, "gc", "-q")
-        repository, common = discover(Git(self.home.root / "git"), self.repo), self.repo / ".git"
-        self.private = private_repository.make(
-            repository, self.worktree, common / "worktrees" / "mine.1", "nightcrew/run/mine/work", repository.head
-        )
+        self._repository()
         self._files()
         self._doors()
+
+    def _repository(self) -> None:
+        """One pack, one object that no pack holds, and a repository of its own for either attempt."""
+        git(self.repo, "branch", "theirs")
+        git(self.repo, "gc", "-q")
+        (self.repo / ".git" / "hooks" / "theirs").touch()
+        (self.root / "loose").write_text("an object that no pack holds")
+        loose = git(self.repo, "hash-object", "-w", str(self.root / "loose"))
+        self.loose = f"{loose[:2]}/{loose[2:]}"
+        repository = discover(Git(self.home.root / "git"), self.repo)
+        for name, worktree in (("other", self.neighbour), ("mine", self.worktree)):
+            admin = self.repo / ".git" / "worktrees" / f"{name}.1"
+            self.private = private_repository.make(repository, worktree, admin, f"nightcrew/run/{name}/work", repository.head)
 
     def _worktree(self, name: str) -> Path:
         path = self.home.worktrees / "project" / "run" / f"{name}.1"
@@ -82,6 +95,8 @@ class House:
         return path
 
     def _files(self) -> None:
+        (beside(self.worktree) / "securing.1").mkdir()
+        (beside(self.worktree) / "securing.1" / "scratch").touch()
         for name in ("out", "tmp"):
             (self.attempt / name).mkdir(parents=True)
         for name in ("prompt.md", "launch.spec", "exit.json", "started.json"):
@@ -157,23 +172,67 @@ class House:
         )
 
     def attack(self, executor: Executor | None, policy: Policy) -> dict[str, str]:
-        """Every attack in one sandbox: why it failed, "" when it did not."""
-        common = self.repo / ".git"
+        """Every attack in one sandbox: why it failed, "" when it did not. Without one, each finds the repository as it was at first."""
         table = self.attempt / "out" / "attacks.json"
         table.write_text(json.dumps({attack.name: PRELUDE + attack.body for attack in ATTACKS}))
+        argv = [*self.prefix(executor, policy), *PYTHON, "-c", DRIVER, json.dumps(self._told(table))]
+        results, at_first = {}, self.outside()
+        kept = shutil.copytree(self.repo, self.root.with_name(f"{self.root.name}.kept"), symlinks=True)
+        with subprocess.Popen(
+            argv, cwd=self.worktree, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as inside:
+            assert inside.stdin is not None
+            assert inside.stdout is not None
+            for attack in ATTACKS:
+                before = self.outside() if attack.outside else {}
+                print(json.dumps(attack.name), file=inside.stdin, flush=True)
+                why = str(json.loads(inside.stdout.readline()))
+                is_changed = attack.outside and self.outside() != before
+                results[attack.name] = "" if is_changed else why or ("nothing outside changed" if attack.outside else "")
+                if executor is None:
+                    self._restore(kept)
+        self.changed = changed(at_first, self.outside())
+        return results
+
+    def _told(self, table: Path) -> dict[str, object]:
+        """What an attacker knows of the house."""
+        common = self.repo / ".git"
         known = {
             "state": self.home.root, "run_dir": self.home.run_dir, "attempt": self.attempt, "worktree": self.worktree,
-            "neighbour": self.neighbour,
+            "neighbour": self.neighbour, "their_git": private_repository.place(self.neighbour), "beside": beside(self.worktree),
             "home": self.user, "repo": self.repo, "common": common, "admin": common / "worktrees" / "mine.1", "elsewhere": self.elsewhere,
-            "pack": next((common / "objects" / "pack").glob("*.pack")), "attacks": table, "cgroup": next(filter(os.path.exists, _GROUPS)),
+            "ref": common / "refs/heads/nightcrew/run/mine/work", "attacks": table, "cgroup": next(filter(os.path.exists, _GROUPS)),
         }  # fmt: skip
+        names = {"pack": next((common / "objects" / "pack").glob("*.pack")).name, "loose": self.loose, "abstract": self.abstract}
         numbers = {"port": self.port, "udp": self.udp, "victim": self.victim}
-        told = {**{name: str(path) for name, path in known.items()}, **numbers, "abstract": self.abstract, "canary": self.canary}
-        told["other_oid"] = git(self.repo, "rev-parse", "HEAD")
-        done = self.run(self.prefix(executor, policy), *PYTHON, "-c", DRIVER, json.dumps(told), timeout_s=120)
-        assert done.returncode == 0, done.stdout + done.stderr
-        results: dict[str, str] = json.loads((self.attempt / "out" / "results.json").read_text())
-        return results
+        oid = git(self.repo, "rev-parse", "HEAD")
+        return {**{name: str(path) for name, path in known.items()}, **names, **numbers, "canary": self.canary, "other_oid": oid}
+
+    def outside(self) -> dict[str, tuple[int, int, bytes]]:
+        """Every file that is none of the attempt's own: kind and rights, names, content."""
+        own = {self.worktree, self.private, self.attempt / "out", self.attempt / "tmp"}
+        return dict(_files(self.root, own))
+
+    def _restore(self, kept: Path) -> None:
+        shutil.rmtree(self.repo)
+        shutil.copytree(kept, self.repo, symlinks=True)
+        (self.worktree / ".git").write_text(f"gitdir: {self.repo}/.git/worktrees/mine.1\n")
+
+
+def _files(top: Path, leave_out: Container[Path]) -> Iterator[tuple[str, tuple[int, int, bytes]]]:
+    for path in top.iterdir():
+        if path in leave_out:
+            continue
+        seen = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        yield str(path), (seen.st_mode, seen.st_nlink if path.is_file() else 0, content)
+        if path.is_dir() and not path.is_symlink():
+            yield from _files(path, leave_out)
+
+
+def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Names that came, went, or are no longer the same."""
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
 @dataclass(frozen=True)

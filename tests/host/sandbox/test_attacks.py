@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 import pytest
 
@@ -15,23 +16,35 @@ from tests.host.sandbox.kit import TIERS, house, need, without_private_tmp
 PLACES = [(Tier.NONE, None), *((tier, executor) for tier in TIERS for executor in Executor)]
 
 
+class Place(NamedTuple):
+    """Where the attacks ran, and what came of them: with the policy as it is, and with the host's /tmp."""
+
+    tier: Tier
+    column: str
+    as_it_is: dict[str, str]
+    with_tmp: dict[str, str]
+    changed: list[str]
+    """Files outside."""
+
+
 @pytest.fixture(scope="module", params=PLACES, ids=lambda place: f"tier{int(place[0])}-{place[1] or 'none'}")
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tier, str, dict[str, str], dict[str, str]]:
-    """Tier, column of the table, and what came of the attacks: with the policy as it is, and with the host's /tmp."""
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
     tier, executor = request.param
     if executor is not None:
         need(executor, tier)
-    found = []
+    found = dict[bool, dict[str, str]]()
+    touched = list[str]()
     for private in (True, False):
         with house(tmp_path_factory.mktemp("h")) as made:
             policy = made.policy(tier or Tier.FILES)
-            found.append(made.attack(executor, policy if private else without_private_tmp(policy)))
-    return tier, f"tier {int(tier)}, {executor}" if executor else "tier 0", found[0], found[1]
+            found[private] = made.attack(executor, policy if private else without_private_tmp(policy))
+            touched += made.changed
+    return Place(tier, f"tier {int(tier)}, {executor}" if executor else "tier 0", found[True], found[False], touched)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "-"))
-def test_an_attack(attack: Attack, place: tuple[Tier, str, dict[str, str], dict[str, str]]) -> None:
-    tier, column, as_it_is, with_tmp = place
+def test_an_attack(attack: Attack, place: Place) -> None:
+    tier, column, as_it_is, with_tmp, _ = place
     whys = [as_it_is[attack.name]] if attack.by_tmp else [as_it_is[attack.name], with_tmp[attack.name]]
     OUTCOMES[attack.name, column] = "denied" if all(whys) else "**succeeds**"
     if tier >= attack.denied_from:
@@ -40,3 +53,9 @@ def test_an_attack(attack: Attack, place: tuple[Tier, str, dict[str, str], dict[
         pytest.skip("without a sandbox only root could")
     else:
         assert whys == [""] * len(whys), "it must succeed here, or it proves nothing where it is denied"
+
+
+def test_all_of_them_together_changed_no_file_outside(place: Place) -> None:
+    if place.tier is Tier.NONE:
+        pytest.skip("there the attacks succeed")
+    assert place.changed == []
