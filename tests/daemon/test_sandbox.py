@@ -54,7 +54,7 @@ tries = {
     "own orders": lambda: read(own + "/launch.spec"),
     "forge": lambda: write(own + "/exit.json.forged"),
     "checkout": lambda: write(P["repo"] + "/forged"),
-    "git config": lambda: write(P["repo"] + "/.git/config"),
+    "hook": lambda: write(P["repo"] + "/.git/hooks/post-commit"),
     "daemon.sock": lambda: connect(P["run"] + "/daemon.sock"),
     "tmux.sock": lambda: connect(P["run"] + "/tmux.sock"),
     "host's loopback": lambda: reach(P["port"]),
@@ -75,7 +75,7 @@ for name, attempt in tries.items():
 print(json.dumps({"could": could, "warm": "colorsys" in sys.modules}))
 '''
 KEPT_BY_FILES = {
-    "ledger", "secret", "key", "neighbour", "own orders", "forge", "git config", "daemon.sock", "tmux.sock",
+    "ledger", "secret", "key", "neighbour", "own orders", "forge", "hook", "daemon.sock", "tmux.sock",
 }  # fmt: skip
 KEPT_BY_OFFLINE = KEPT_BY_FILES | {"host's loopback"}
 WORK = {"commit", "out", "tmp", "quota", "our packages", "gateway"}
