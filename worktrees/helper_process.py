@@ -34,12 +34,13 @@ _WORDS_MAX = 2**17
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A helper at work: handles of this process, and how to end it."""
+    """A helper at work, by handles of this process."""
 
     stdin: int
     stdout: int
     stderr: int
-    pidfd: int
+    pid: int
+    """Of its outermost process, which is not reaped before the end."""
 
 
 class Forks:
@@ -50,8 +51,8 @@ class Forks:
         self._line: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def fork(self, words: Sequence[str], handles: Sequence[int]) -> int | None:
-        """Start a helper with these three handles in the sandbox of these orders; a pidfd of it. None when there is no warm process."""
+    def fork(self, words: Sequence[str], handles: Sequence[int]) -> tuple[int, int] | None:
+        """Start a helper with these three handles in the sandbox of these orders; its pid and a pidfd; None without a warm process."""
         data = b"\0".join(map(os.fsencode, words))
         if len(data) > _WORDS_MAX:
             return None
@@ -60,8 +61,8 @@ class Forks:
                 with contextlib.suppress(OSError):
                     line = self._line or self._start()
                     line.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handles))])
-                    if (pidfd := _received(line)) is not None:
-                        return pidfd
+                    if (started := _received(line)) is not None:
+                        return started
                 self._forget()
         return None
 
@@ -96,35 +97,36 @@ def start(policy: Policy, executor: Executor) -> Iterator[Helper]:
             child_in, stdin = _pipe(theirs, stack)
             stdout, child_out = _pipe(stack, theirs)
             stderr, child_err = _pipe(stack, theirs)
-            pidfd = _started(policy, executor, (child_in, child_out, child_err), stack)
-        stack.callback(_end, pidfd)
-        yield Helper(stdin, stdout, stderr, pidfd)
+            pid = _started(policy, executor, (child_in, child_out, child_err), stack)
+        yield Helper(stdin, stdout, stderr, pid)
 
 
 def _started(policy: Policy, executor: Executor, handles: tuple[int, int, int], stack: contextlib.ExitStack) -> int:
-    """A pidfd of it, which `stack` closes."""
-    pidfd = _forks.fork(executors.words(policy), handles) if executor is Executor.NAMESPACES else None
-    if pidfd is None:
-        stdin, stdout, stderr = handles
-        argv = [*executors.argv(policy, executor), *_HELPER]
-        process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", env=_variables(), start_new_session=True)
-        stack.callback(process.wait)
-        pidfd = os.pidfd_open(process.pid)
-    stack.callback(os.close, pidfd)
-    return pidfd
+    """Its pid; `stack` ends it. Its end is that of everything in its sandbox; a moment later there is none of it."""
+    started = _forks.fork(executors.words(policy), handles) if executor is Executor.NAMESPACES else None
+    if started is not None:
+        pid, pidfd = started
+        stack.callback(os.close, pidfd)
+        stack.callback(_end, pidfd)
+        return pid
+    stdin, stdout, stderr = handles
+    argv = [*executors.argv(policy, executor), *_HELPER]
+    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", env=_variables(), start_new_session=True)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process.pid
 
 
 def _end(pidfd: int) -> None:
-    """Its end is that of everything in its sandbox; a moment later there is none of it."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     select.select([pidfd], [], [], _END_S)
 
 
-def _received(line: socket.socket) -> int | None:
-    """The pidfd that the warm process answers with; None when it has ended."""
-    _, handles, _, _ = socket.recv_fds(line, 16, 1)
-    return handles[0] if handles else None
+def _received(line: socket.socket) -> tuple[int, int] | None:
+    """The pid, and the pidfd, that the warm process answers with; None when it has ended."""
+    pid, handles, _, _ = socket.recv_fds(line, 16, 1)
+    return (int(pid), handles[0]) if handles else None
 
 
 def _pipe(reading: contextlib.ExitStack, writing: contextlib.ExitStack) -> tuple[int, int]:

@@ -44,6 +44,19 @@ def read(common: Path, packed_at_start: str) -> OwnRefs:
     return OwnRefs(tuple(found[""]), tuple(found[_TAGS]), tuple(found[_FETCHED]))
 
 
+def unlock(common: Path) -> None:
+    """Remove the lock files that a killed git left in the repository at `common`. Only when nobody works there: its agent has ended."""
+    for name, here, file in itertools.chain(*(_files(common, area) for area in ("refs", "worktrees"))):
+        if name.endswith(".lock"):
+            with contextlib.suppress(OSError):
+                here.remove(file)
+    with folder(common) as here:
+        for file in here.names():
+            if file.endswith(".lock"):
+                with contextlib.suppress(OSError):
+                    here.remove(file)
+
+
 def _loose(common: Path) -> Iterator[tuple[str, str]]:
     """Refs, then the entries of logs, the newest of each first, then the HEADs of worktrees that the agent added."""
     files = itertools.chain(_files(common, "refs"), _files(common, "logs"), _files(common, "worktrees"))

@@ -24,7 +24,7 @@ from supervisor.core.sandbox import Network, Policy, Tier
 from supervisor.host.failpoint import failpoint
 from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
-from worktrees import helper_process, inspection, intake, private_repository, quarantine, refs, rescue, tips
+from worktrees import helper_process, inspection, intake, private_repository, quarantine, refs, rescue, tips, waiting
 from worktrees.backends.layers import beside
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environments import Environment, has_successor, shown
@@ -34,8 +34,9 @@ from worktrees.inspection import Look, Reason, Why
 from worktrees.refs import Update
 from worktrees.rescue import Secured
 
-SECURE_S = 900.0
-"""Seconds for the helper's answer: it stores leftover files for at most `rescue.STORE_S`, beside looking at them."""
+SECURE_S = 420.0
+"""Seconds for the helper's answer, and for its pack: it stores leftover files for at most `rescue.STORE_S`, beside looking at them. One
+that does nothing is ended sooner, as a git is (`waiting`)."""
 PUBLISH_S = 60.0
 _WHY = "nightcrew: work of an attempt"
 _ANSWER_MAX = 4 * 2**20
@@ -209,10 +210,14 @@ def _write(helper: Helper, body: bytes) -> None:
 
 
 def _read(helper: Helper, length: int, until: float) -> bytes:
-    found = bytearray()
+    found, watch = bytearray(), waiting.Stillness(helper.pid)
     while len(found) < length:
-        if not select.select([helper.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
-            raise ToolHung("securing the work of an attempt was stopped", why="its helper did not answer in time", kept="its files")
+        if not select.select([helper.stdout], [], [], waiting.LOOK_S)[0]:
+            late, is_still = time.monotonic() > until, watch.look()
+            if late or is_still:
+                why = "its helper did not answer in time" if late else waiting.STILL
+                raise ToolHung("securing the work of an attempt was stopped", why=why, kept="its files")
+            continue
         part = os.read(helper.stdout, length - len(found))
         if not part:
             break

@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
 from supervisor.core.errors import NightcrewError
 from supervisor.host.sandbox import namespaces, orders
-from worktrees import inspection, refs, rescue, tips
+from worktrees import inspection, own_refs, refs, rescue, tips
 from worktrees.environments import Alone, Environment, open_env
 from worktrees.git import Git, Opened
 from worktrees.hardening import ENVIRONMENT
@@ -77,6 +77,7 @@ class PlainGit(Git):
 
 def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Make everything reachable from the refs of the attempt's own repository; see `rescue.secure_here`."""
+    own_refs.unlock(env.repo.common_dir)
     done = rescue.secure_here(env, asked["message"].encode(), onto_branch=asked["onto_branch"], always=asked["always"])
     found = _refs(env)
     return {"secured": asdict(done), "refs": found, **_standing(env, asked["known"].get(env.branch_ref), found.get(env.branch_ref))}
@@ -165,7 +166,7 @@ def main() -> None:
 
 
 def serve(handle: int) -> None:
-    """Fork a helper for each datagram: the words of its sandbox's orders, with its three handles. Answers with a pidfd of it."""
+    """Fork a helper for each datagram: the words of its sandbox's orders, with its three handles. Answers with its pid and a pidfd."""
     line = socket.socket(fileno=handle)
     gc.freeze()
     while True:
@@ -179,7 +180,7 @@ def serve(handle: int) -> None:
         if not child:
             _become(words, handles)
         pidfd = os.pidfd_open(child)  # it is not reaped before the next round
-        socket.send_fds(line, [b"started"], [pidfd])
+        socket.send_fds(line, [b"%d" % child], [pidfd])
         for mine in (*handles, pidfd):
             os.close(mine)
 

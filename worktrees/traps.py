@@ -133,7 +133,8 @@ def _any(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
 def _any_or_empty(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
     """Also an object that a power cut left empty: git would take it for the whole, and read nothing."""
     seen = here.look(entry.name)
-    return "empty" if seen is not None and stat.S_ISREG(seen.st_mode) and not seen.st_size else _any(here, entry)
+    is_object = not entry.name.startswith("tmp_")  # git's own drafts are nobody's
+    return "empty" if is_object and seen is not None and stat.S_ISREG(seen.st_mode) and not seen.st_size else _any(here, entry)
 
 
 def _opened_by_git(here: Folder, entry: os.DirEntry[str], at_top: bool) -> str:

@@ -21,6 +21,7 @@ LOOK_S = 0.5
 STILL_LOOKS = 8
 """A git that did nothing between so many looks, 4 s, is stopped; git itself waits for a lock of another git at most 1 s. Looks are counted
 and not the time, so that none is stopped because we stood still."""
+STILL = f"it did nothing for {STILL_LOOKS * LOOK_S:g} s, as when it waits for a pipe"
 _TERM_S = 2.0
 _PIPE_HOLDS = 2**12
 """Bytes: what every system's pipe takes at once when it is empty."""
@@ -58,21 +59,35 @@ class Tail(threading.Thread):
 def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: float) -> tuple[bytes, bytes]:
     """All that it says, once it has ended. Raises Stopped when `deadline_s` passed or it did nothing for long; it is ended then."""
     until = time.monotonic() + deadline_s
-    seen, still = None, 0
+    watch = Stillness(process.pid)
     _feed(process, stdin)
     while True:
         try:
             return process.communicate(timeout=min(LOOK_S, deadline_s))
         except subprocess.TimeoutExpired:
             pass
-        before, seen = seen, _doing(process.pid)
-        still = still + 1 if seen is not None and seen == before else 0
+        is_still = watch.look()
         if time.monotonic() >= until:
             _end(process)
             raise Stopped(f"no answer in {deadline_s:g} s")
-        if still >= STILL_LOOKS:
+        if is_still:
             _end(process)
-            raise Stopped(f"it did nothing for {STILL_LOOKS * LOOK_S:g} s, as when it waits for a pipe")
+            raise Stopped(STILL)
+
+
+class Stillness:
+    """Looks at a process and all below it, every LOOK_S seconds."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._seen: object = None
+        self._still = 0
+
+    def look(self) -> bool:
+        """Whether none of them has done anything for STILL_LOOKS looks in a row."""
+        before, self._seen = self._seen, _doing(self._pid)
+        self._still = self._still + 1 if self._seen is not None and self._seen == before else 0
+        return self._still >= STILL_LOOKS
 
 
 def _feed(process: subprocess.Popen[bytes], stdin: bytes) -> None:

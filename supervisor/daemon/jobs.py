@@ -67,6 +67,8 @@ class Jobs:
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
         # Launches are bound by git and the disk: more than a few at once only wait for one another. Stops mostly sleep.
         self.launchers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="launch")
+        # What an agent left can take minutes to secure: that keeps no launch waiting.
+        self.collectors = ThreadPoolExecutor(max_workers=8, thread_name_prefix="collect")
         self.stoppers = ThreadPoolExecutor(max_workers=32, thread_name_prefix="stop")
 
     async def within(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
@@ -181,18 +183,18 @@ class Jobs:
         hung gets a single one: it held a thread for all its time."""
         for pause in SECURE_PAUSES_S:
             try:
-                return dict(await self.within(self.launchers, self._ending.collect, row, launch, end, cause))
+                return dict(await self.within(self.collectors, self._ending.collect, row, launch, end, cause))
             except ToolHung:
                 break
             except ToolFailed:
                 await asyncio.sleep(pause)
-        return dict(await self.within(self.launchers, self._ending.collect, row, launch, end, cause))
+        return dict(await self.within(self.collectors, self._ending.collect, row, launch, end, cause))
 
     async def release(self, task: str, epoch: int) -> None:
-        await self.within(self.launchers, self._ending.release, task, epoch)
+        await self.within(self.collectors, self._ending.release, task, epoch)
         failpoint("finish.session-killed")
         row = self._ledger.attempt(task, epoch)
-        if row is not None and await self.within(self.launchers, self._ending.sweep, row, self._ledger.launch_row(task)):
+        if row is not None and await self.within(self.collectors, self._ending.sweep, row, self._ledger.launch_row(task)):
             self._ledger.note(task, epoch, removed=self._clock.wall(), branch=None)
         self._ledger.release(task, epoch)
         self._ports.give_back((task, epoch))
@@ -202,7 +204,7 @@ class Jobs:
         if row.end is None:
             return "its task has not ended"
         launch = self._ledger.launch_row(row.task)
-        why = str(await self.within(self.launchers, self._ending.clean, row, launch, how))
+        why = str(await self.within(self.collectors, self._ending.clean, row, launch, how))
         if how.remove and not why:
             self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
             self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})

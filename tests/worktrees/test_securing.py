@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ from supervisor.core.errors import HostError, ToolFailed
 from supervisor.host import procfs
 from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor
+from tests.support import wait_until
 from tests.worktrees.conftest import World
 from worktrees import helper_process, securing
 from worktrees.backends.layers import beside
@@ -100,9 +102,35 @@ def test_a_helper_that_does_not_answer_is_ended_with_all_its_sandbox(env: Enviro
     securing.look(env)
     before = set(helpers())
     monkeypatch.setattr(securing, "SECURE_S", 0.0)
+    monkeypatch.setattr(select, "select", lambda *_: ([], [], []))
     with pytest.raises(ToolFailed, match="did not answer in time"):
         securing.secure(env, "leftover work")
     assert set(helpers()) <= before
     monkeypatch.undo()
     assert securing.secure(env, "leftover work").files == 1
     assert sorted(path.name for path in beside(env.path).iterdir()) == ["git", "packed-refs.sha256"]
+
+
+@pytest.mark.parametrize("name", ["refs/heads/nightcrew/r1/fix/work.lock", "packed-refs.lock", "config.lock", "worktrees/fix.1/index.lock"])
+def test_a_lock_that_a_killed_git_left_is_nobodys(confined: World, env: Environment, name: str) -> None:
+    confined.own(env, env.repo.common_dir / name).touch()
+    done = securing.secure(env, "leftover work")
+    assert done.commits == 1 and confined.sh(env.repo.root, "rev-parse", env.branch) == done.tip
+    assert confined.sh(env.path, "status", "--short") == ""
+
+
+def test_a_helper_that_stands_still_is_ended_after_seconds(confined: World, env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that opened a pipe where nobody looked for one."""
+    write = securing._write
+
+    def stopped(helper: helper_process.Helper, body: bytes) -> None:
+        wait_until(lambda: procfs.descendants(helper.pid), "its first process inside")
+        for child in procfs.descendants(helper.pid):
+            os.kill(child.pid, signal.SIGSTOP)
+        write(helper, body)
+
+    with monkeypatch.context() as once:
+        once.setattr(securing, "_write", stopped)
+        with pytest.raises(ToolFailed, match="did nothing for 4 s"):
+            securing.secure(env, "leftover work")
+    assert securing.secure(env, "leftover work").files == 1

@@ -104,11 +104,6 @@ def test_killed_ourselves(world: World, until: Until, label: str, files: int) ->
     attempt.ends_well()
 
 
-def pid_of(pidfd: int) -> int:
-    lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("Pid:")).split()[1])
-
-
 def children(pid: int) -> list[int]:
     return [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
 
@@ -116,7 +111,7 @@ def children(pid: int) -> list[int]:
 def victims(helper: Helper, which: str) -> list[int]:
     """The process of that name, when it lives at this moment."""
     with contextlib.suppress(OSError):
-        outer = pid_of(helper.pidfd)
+        outer = helper.pid
         inner = children(outer)
         if which == "fork server":
             return [helper_process._forks._process.pid] if helper_process._forks._process is not None else []
