@@ -13,8 +13,10 @@ Whoever sends may be the agent. So nothing of theirs is named, moved or kept bef
 A process of ours that is killed leaves its quarantine, which the next `take` in this repository removes, and so does `git prune`; after
 step 5 also objects that nothing names, which are git's to prune.
 
-A pack that stays one is protected from a person's `git repack` by a `.keep` until its ref has moved, as git does it. Loose objects are not,
-as in any push: a `git prune --expire=now` that has read the refs before step 6, and deletes after step 5, takes them away.
+A pack that stays one is protected from a person's `git repack` by a `.keep` until its ref has moved, as git does it. Loose objects are not:
+a `git gc --prune=now` that has read the refs before step 6, and deletes after step 5, takes them away. So while one runs every pack stays
+one; and when one came meanwhile, its end is waited for and what is missing gets its second name again. A bare `git prune --expire=now`
+says to nobody that it runs: what it takes in that moment is missing, as in any push, until the attempt is secured again.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ LOOSE_BELOW = 100
 """Objects. Fewer become loose objects, as git's own `transfer.unpackLimit` has it: thousands of small packs would slow every git."""
 LOOSE_BYTES_MAX = 4 * 2**20
 """Of the pack that becomes loose objects, and of each of them. Deltas can make much of little: more than this stays a pack."""
+COLLECTION_S = 2.0
+"""Seconds to wait for a `git gc` that began within the milliseconds between. One that takes longer looks at the refs again before it
+deletes."""
 
 TOLERATED = (
     "zeroPaddedFilemode",
@@ -74,6 +79,7 @@ them too; the others are no errors to git. Ignored and not warned about: a warni
 All else is refused, above all names that a checkout could turn against a person (`.git` in any spelling, `..`, hostile submodules)."""
 
 _CHUNK = 2**20
+_POLL_S = 0.02
 _WHY_MAX = 500
 _HARDLY_ANY = 2**20
 _ANY = tuple(range(-64, 256))  # signals are negative
@@ -102,6 +108,7 @@ def take(repo: Repository, pack: int, updates: Sequence[Update], known: Sequence
             failpoint("intake.migrated")
             refs.move_all(repo, updates, why)
             failpoint("intake.moved")
+            intake.outlast_collection()
         finally:
             quarantine.let_go(place, intake.objects)
 
@@ -159,7 +166,8 @@ class _Intake:
         if count < 0 or count > OBJECTS_MAX:
             raise _refused(self.repo, "it is no pack" if count < 0 else f"the pack has more than {OBJECTS_MAX} objects")
         strict = "--strict=" + ",".join(f"{name}=ignore" for name in TOLERATED)
-        if count < LOOSE_BELOW and size <= LOOSE_BYTES_MAX and self._unpack_loose(file, size, strict):
+        few = count < LOOSE_BELOW and size <= LOOSE_BYTES_MAX and not quarantine.is_collecting(self.repo.common_dir)
+        if few and self._unpack_loose(file, size, strict):
             return
         os.lseek(file.fileno(), 0, os.SEEK_SET)
         keep = quarantine.keep_option(self.place)
@@ -183,6 +191,14 @@ class _Intake:
         os.lseek(file.fileno(), 0, os.SEEK_SET)
         answer = self.git("unpack-objects", "-q", strict, stdin=file.fileno(), file_max=LOOSE_BYTES_MAX, accept=_ANY)
         return answer.code == 0 and not answer.out and os.lseek(file.fileno(), 0, os.SEEK_CUR) == size
+
+    def outlast_collection(self) -> None:
+        """Give back what a `git gc` took that had looked at the refs before they moved."""
+        until = time.monotonic() + COLLECTION_S
+        while quarantine.is_collecting(self.repo.common_dir) and time.monotonic() < until:
+            time.sleep(_POLL_S)
+        if not quarantine.is_migrated(self.place, self.objects):
+            quarantine.migrate(self.place, self.objects)
 
     def check_connected(self, updates: Sequence[Update], known: Sequence[str]) -> None:
         tips = sorted({update.new for update in updates})

@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from supervisor.host.foreign import open_plain
+
 _PREFIX = "tmp_objdir-nightcrew-"  # `git prune` removes what begins with tmp_
 _KEEP = "nightcrew "
 _FANOUT = re.compile(r"[0-9a-f]{2}")
@@ -102,11 +104,7 @@ def migrate(place: Path, objects: Path) -> None:
     """Give every file of the quarantine its name in the store. What is there already stays: the same name is the same object."""
     touched = set()
     for shard in sorted(place.iterdir()):
-        if _FANOUT.fullmatch(shard.name):
-            names = [file for file in shard.iterdir() if _LOOSE.fullmatch(file.name)]
-        else:
-            parts = [file for file in shard.iterdir() if file.name.startswith("pack-") and file.suffix in _PACK_PARTS]
-            names = sorted(parts, key=lambda file: _PACK_PARTS.index(file.suffix))
+        names = _files(shard)
         if names and _give_directory(objects, shard.name):
             touched.add(objects)
         for file in names:
@@ -115,6 +113,32 @@ def migrate(place: Path, objects: Path) -> None:
             touched.add(objects / shard.name)
     for directory in sorted(touched):
         _sync(directory)
+
+
+def is_migrated(place: Path, objects: Path) -> bool:
+    """Whether the store has every file of the quarantine. What was packed since counts as missing."""
+    return all((objects / shard.name / file.name).exists() for shard in place.iterdir() for file in _files(shard))
+
+
+def _files(shard: Path) -> list[Path]:
+    """In the order in which the store may get them."""
+    if _FANOUT.fullmatch(shard.name):
+        return [file for file in shard.iterdir() if _LOOSE.fullmatch(file.name)]
+    parts = [file for file in shard.iterdir() if file.name.startswith("pack-") and file.suffix in _PACK_PARTS]
+    return sorted(parts, key=lambda file: _PACK_PARTS.index(file.suffix))
+
+
+def is_collecting(common_dir: Path) -> bool:
+    """Whether a `git gc` runs in the repository: it says so in a file for as long as it does."""
+    try:
+        with open_plain(common_dir / "gc.pid") as file:
+            pid = int(file.read(100).split()[0])
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # somebody else's
+    except (OSError, ValueError, IndexError, OverflowError):
+        return False
+    return True
 
 
 def _give_directory(objects: Path, name: str) -> bool:

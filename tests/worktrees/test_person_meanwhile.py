@@ -1,0 +1,113 @@
+"""A person commits, renames branches, packs and collects garbage without end, while attempts are secured side by side."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supervisor.core.errors import NightcrewError
+from worktrees.environments import Environment, release
+from worktrees.removal import remove
+from worktrees.securing import publish, secure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.worktrees.conftest import World
+
+    Alive = Callable[[Path], Sequence[int]]
+
+ATTEMPTS, ROUNDS, TRIES = 10, 3, 50
+
+
+class Person:
+    """Works in the repository as long as the `with` lasts."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.root, self.random = root, random.Random(seed)
+        self.done: list[str] = []
+        self.failed: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+
+    def git(self, *argv: str) -> None:
+        done = subprocess.run(["git", *argv], cwd=self.root, capture_output=True, text=True, check=False)
+        self.done.append(argv[0])
+        if done.returncode:
+            self.failed.append(f"{argv}: {done.stderr}")
+
+    def _work(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            (self.root / "mine.txt").write_text(f"{number}\n")
+            self.git("add", "mine.txt")
+            self.git("commit", "-q", "-m", f"mine {number}")
+            self.git("branch", f"b{number}")
+            self.git("branch", "-m", f"b{number}", f"c/{number % 5}/{number}")
+            self.git(*self.random.choice((["worktree", "prune"], ["pack-refs", "--all"], ["gc", "-q", "--prune=now"], ["repack", "-qad"])))
+
+    def __enter__(self) -> Person:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def again(act: Callable[[], object]) -> None:
+    """As the supervisor does: what failed is tried again. A gc that prunes what is young takes unnamed objects away at any moment."""
+    for _ in range(TRIES):
+        try:
+            act()
+        except NightcrewError as error:
+            met = error
+        else:
+            return
+    raise met
+
+
+def live(world: World, env: Environment) -> list[str]:
+    """An attempt that commits, amends, stashes, is published and secured; its commits."""
+    made = []
+    for number in range(ROUNDS):
+        made.append(world.commit(env.path, f"{number}.txt", env.task))
+        again(lambda: publish(env))
+        world.sh(env.path, "commit", "-q", "--amend", "-m", "better")
+        made.append(world.sh(env.path, "rev-parse", "HEAD"))
+    (env.path / "f0.txt").write_text(f"stashed by {env.task}\n")
+    world.sh(env.path, "stash", "-q")
+    made.append(world.sh(env.path, "rev-parse", "stash"))
+    (env.path / "left.bin").write_bytes(os.urandom(5000))
+    again(lambda: secure(env, "leftover work", always=True))
+    return made
+
+
+def test_nothing_of_either_is_lost(confined: World, nobody_alive: Alive) -> None:
+    world, seed = confined, time.time_ns()
+    print(f"seed {seed}")
+    repo = world.repo()
+    with Person(repo.root, seed) as person:
+        attempts = [world.env(repo, task=f"r1/t{number}") for number in range(ATTEMPTS)]
+        with ThreadPoolExecutor(ATTEMPTS) as pool:
+            made = list(pool.map(lambda env: live(world, env), attempts))
+    assert {"gc", "repack", "worktree"} <= set(person.done)
+    assert not person.failed
+    assert world.sh(repo.root, "fsck", "--no-dangling") == ""
+    for env, oids in zip(attempts, made, strict=True):
+        assert set(oids) <= world.kept(env)
+        assert "left.bin" in world.names(repo, env.branch)
+        release(env)
+        remove(env, nobody_alive, discard=True)
+    world.sh(repo.root, "gc", "-q", "--prune=now")
+    for env, oids in zip(attempts, made, strict=True):
+        assert set(oids) <= world.kept(env)
+    assert world.sh(repo.root, "status", "--porcelain") == ""
+    assert world.sh(repo.root, "rev-list", "--count", "main") == str(person.done.count("commit") + 1)
