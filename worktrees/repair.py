@@ -1,0 +1,78 @@
+"""An attempt's own repository is made fit for our git before its work is collected: in its sandbox, when its agent has ended.
+
+What would make git wait is set aside (`traps`). What git needs before it takes a directory for a repository is written anew where it cannot
+be used: the agent could write anything there. Each is a line for the result.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from supervisor.core.errors import ToolFailed
+from supervisor.core.sandbox import SHARED_OBJECTS
+from supervisor.host.foreign import Folder, folder
+from worktrees import traps
+from worktrees.environments import Environment
+from worktrees.git import wrap_os_errors
+
+ALTERNATES = f"../{SHARED_OBJECTS}\n".encode()
+_SMALL_MAX = 4096
+_HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
+
+
+def repair(env: Environment) -> list[str]:
+    """Raises ToolFailed, ToolHung, HostError, DiskFull."""
+    top = env.repo.common_dir
+    with wrap_os_errors(top):
+        notes = traps.disarm_repository(env)
+        with folder(top) as here:
+            notes += [*_directory(here, "objects"), *_directory(here, "refs")]
+            notes += _aside(here, "commondir", "it led to another repository") if here.look("commondir") else []
+            notes += _file(here, "HEAD", f"ref: {env.branch_ref}\n".encode(), _HEAD)
+        with folder(top, "objects") as objects:
+            notes += _directory(objects, "info")
+        with folder(top, "objects/info") as info:
+            notes += _file(info, "alternates", ALTERNATES, re.compile(re.escape(ALTERNATES)))
+    return notes + _configuration(env)
+
+
+def _directory(here: Folder, name: str) -> list[str]:
+    seen = here.look(name)
+    if seen is not None and stat.S_ISDIR(seen.st_mode):
+        return []
+    notes = _aside(here, name, "it was no directory") if seen is not None else []
+    os.mkdir(name, dir_fd=here.handle)
+    return notes
+
+
+def _file(here: Folder, name: str, text: bytes, usable: re.Pattern[bytes]) -> list[str]:
+    if usable.fullmatch(here.read(name, _SMALL_MAX, linked=True) or b""):
+        return []
+    notes = _aside(here, name, "it could not be used") if here.look(name) is not None else [f".git/{name} was gone"]
+    here.replace(name, text)
+    return notes
+
+
+def _aside(here: Folder, name: str, why: str) -> list[str]:
+    return [f".git/{name}: {why}: it is now {here.set_aside(name)}"]
+
+
+def _configuration(env: Environment) -> list[str]:
+    """The agent's, or one that says only what kind of repository it is."""
+    try:
+        env.repo.git.run(env.repo.store, "rev-parse", "--git-dir")
+    except ToolFailed:
+        with wrap_os_errors(env.repo.common_dir), folder(env.repo.common_dir) as here:
+            notes = _aside(here, "config", "git could not use it") if here.look("config") is not None else [".git/config was gone"]
+            here.replace("config", plain_configuration(len(env.base)))
+        return notes
+    return []
+
+
+def plain_configuration(oid_size: int) -> bytes:
+    """Of a repository whose objects have names of so many hex digits."""
+    if oid_size == 40:
+        return b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
+    return b"[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectformat = sha256\n"
