@@ -6,9 +6,11 @@ be used: the agent could write anything there. Each is a line for the result.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
+from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
 from supervisor.core.sandbox import SHARED_OBJECTS
@@ -19,6 +21,7 @@ from worktrees.git import wrap_os_errors
 
 ALTERNATES = f"../{SHARED_OBJECTS}\n".encode()
 _SMALL_MAX = 4096
+_INCLUDES = ("include.", "includeif.")
 _HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
 
 
@@ -60,15 +63,25 @@ def _aside(here: Folder, name: str, why: str) -> list[str]:
 
 
 def _configuration(env: Environment) -> list[str]:
-    """The agent's, or one that says only what kind of repository it is."""
+    """The agent's, or one that says only what kind of repository it is. One that pulls in files counts as unusable: what git reads then
+    depends on who reads."""
     try:
         env.repo.git.run(env.repo.store, "rev-parse", "--git-dir")
+        fit = not any(name.startswith(_INCLUDES) for name in env.repo.git.configured(env.place))
     except ToolFailed:
-        with wrap_os_errors(env.repo.common_dir), folder(env.repo.common_dir) as here:
-            notes = _aside(here, "config", "git could not use it") if here.look("config") is not None else [".git/config was gone"]
-            here.replace("config", plain_configuration(len(env.base)))
-        return notes
-    return []
+        fit = False
+    if fit:
+        return []
+    return [*_anew(env.admin_dir, "config.worktree", None), *_anew(env.repo.common_dir, "config", plain_configuration(len(env.base)))]
+
+
+def _anew(top: Path, name: str, text: bytes | None) -> list[str]:
+    notes = list[str]()
+    with wrap_os_errors(top), contextlib.suppress(FileNotFoundError, NotADirectoryError), folder(top) as here:
+        notes += _aside(here, name, "git could not use it") if here.look(name) is not None else []
+        if text is not None:
+            here.replace(name, text)
+    return notes
 
 
 def plain_configuration(oid_size: int) -> bytes:
