@@ -38,6 +38,8 @@ from worktrees.repository import Repository
 
 MEMORY_MAX = 2 * 2**30
 """Bytes of private memory for each process here."""
+ADDRESS_MAX = 8 * 2**30
+"""Bytes of address space for each: git maps whole files, and an agent can make one as long as it likes."""
 _SHALLOW_MAX = 2**20
 
 _SETTINGS = {
@@ -175,6 +177,7 @@ def _answer(shape: Mapping[str, Any]) -> None:
 def main() -> None:
     """Do what is asked, and say what came of it."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX, MEMORY_MAX))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_MAX, ADDRESS_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     asked = json.loads(sys.stdin.buffer.readline())
     with tempfile.TemporaryDirectory(prefix="nightcrew-") as scratch:

@@ -30,6 +30,7 @@ OPENED = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".mailmap"})
 """What git opens in any directory. In lower case: some file systems do not tell the two apart."""
 _LARGE = 100 * 2**20
 """git itself ignores attributes in a larger file, and would hold all of a larger `.gitignore` in memory."""
+_HUGE = 2**30
 _LOOKED_MAX = 5_000_000
 _PATH_MAX = 4096
 """What lies deeper git cannot open: it names a file from the top of the worktree."""
@@ -61,7 +62,7 @@ def disarm_repository(env: Environment) -> list[str]:
     before git is run there for the first time."""
     top = env.repo.common_dir
     with wrap_os_errors(top):
-        return _search(top, _set_aside(top), _any, ".git/", leave_out=_OF_THE_PERSON)
+        return _search(top, _set_aside(top), _in_a_repository, ".git/", leave_out=_OF_THE_PERSON)
 
 
 def _own_files(env: Environment) -> tuple[Path, Path]:
@@ -139,6 +140,14 @@ def _any(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
         return ""
     seen = here.leads_to(entry.name)
     return _leading(here, entry.name, seen) if foreign.may_wait(seen) else ""
+
+
+def _in_a_repository(here: Folder, entry: os.DirEntry[str], at_top: bool) -> str:
+    """git maps its files into memory as a whole, and reads some to their end. Packs it reads in parts."""
+    if (why := _any(here, entry, at_top)) or entry.name.endswith(".pack"):
+        return why
+    seen = here.leads_to(entry.name)
+    return f"of {seen.st_size} bytes" if seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_size > _HUGE else ""
 
 
 def _opened_by_git(here: Folder, entry: os.DirEntry[str], at_top: bool) -> str:
