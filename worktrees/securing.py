@@ -13,15 +13,19 @@ import json
 import os
 import re
 import select
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from supervisor.core import sandbox
 from supervisor.core.errors import HostError, ToolFailed, ToolHung, from_wire, one_line
 from supervisor.core.sandbox import Network, Policy, Tier
 from supervisor.host.failpoint import failpoint
+from supervisor.host.foreign import folder
 from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
 from worktrees import helper_process, inspection, intake, private_repository, quarantine, refs, rescue, tips, waiting
@@ -167,11 +171,25 @@ def _sandbox(env: Environment, request: Mapping[str, Any], scratch: str) -> tupl
         hidden=(str(env.repo.git.scratch().parent),),
         tmp=scratch,
         private=((common, str(own)),),
-        shown=(*sandbox.repository_shown(common, str(own), env.admin_dir.name, path, os.path.exists), *((name, name) for name in origin)),
+        shown=(
+            *sandbox.repository_shown(common, str(own), env.admin_dir.name, path, partial(_can_be_shown, own)),
+            *((name, name) for name in origin),
+        ),
         overlay=(path, env.layers.options(user=True)) if layered and env.layers is not None else None,
         network=network,
     )
     return policy, executor
+
+
+def _can_be_shown(own: Path | None, path: str) -> bool:
+    """Whether it is there; in the attempt's own repository only where no link of its agent's leads there."""
+    if own is None or not Path(path).is_relative_to(own):
+        return os.path.exists(path)  # noqa: PTH110 - the policy speaks text
+    below, _, name = str(Path(path).relative_to(own)).rpartition("/")
+    with contextlib.suppress(OSError), folder(own, below) as here:
+        seen = here.look(name)
+        return seen is not None and stat.S_ISREG(seen.st_mode)
+    return False
 
 
 def _executor(*, layered: bool) -> tuple[Executor, Network]:

@@ -28,8 +28,9 @@ if __name__ == "__main__":
     sys.path.append(__file__.rsplit("/", 2)[0])  # -I leaves it out; at the end, so that nothing here can shadow the standard library
 
 from supervisor.core.errors import NightcrewError
+from supervisor.host.foreign import folder
 from supervisor.host.sandbox import namespaces, orders
-from worktrees import inspection, own_refs, refs, rescue, tips
+from worktrees import inspection, refs, repair, rescue, tips
 from worktrees.environments import Alone, Environment, open_env
 from worktrees.git import Git, Opened
 from worktrees.hardening import ENVIRONMENT
@@ -37,11 +38,15 @@ from worktrees.repository import Repository
 
 MEMORY_MAX = 2 * 2**30
 """Bytes of private memory for each process here."""
-
+ADDRESS_MAX = 8 * 2**30
+"""Bytes of address space for each: git maps whole files, and an agent can make one as long as it likes."""
+_SHALLOW_MAX = 2**20
 
 _SETTINGS = {
-    "core.commitGraph": "false",  # an agent could have written one that hides its commits
-    "core.fsync": "none",  # what counts is written once more outside; `traps` removes what a power cut left empty here
+    "core.commitGraph": "false",  # an agent could have written one that hides its commits, and so with the next two
+    "core.multiPackIndex": "false",
+    "pack.useBitmaps": "false",
+    "core.fsync": "none",  # what counts is written once more outside; `repair` removes what a power cut left empty here
     "core.packedGitWindowSize": "32m",
     "core.packedGitLimit": "512m",
     "pack.windowMemory": "256m",
@@ -77,10 +82,15 @@ class PlainGit(Git):
 
 def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Make everything reachable from the refs of the attempt's own repository; see `rescue.secure_here`."""
-    own_refs.unlock(env.repo.common_dir)
+    notes = repair.repair(env)
+    _adopt(env, asked["known"])
     done = rescue.secure_here(env, asked["message"].encode(), onto_branch=asked["onto_branch"], always=asked["always"])
     found = _refs(env)
-    return {"secured": asdict(done), "refs": found, **_standing(env, asked["known"].get(env.branch_ref), found.get(env.branch_ref))}
+    return {
+        "secured": {**asdict(done), "notes": [*notes, *done.notes]},
+        "refs": found,
+        **_standing(env, asked["known"].get(env.branch_ref), found.get(env.branch_ref)),
+    }
 
 
 def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,6 +102,7 @@ def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def look(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What the worktree holds that would go with it; see `inspection.look`."""
+    repair.repair(env)
     lower, *extras = asked["origin"] or [""]
     with open_env(env) as seen:
         return asdict(inspection.look(seen, inspection.Origin(Path(lower), frozenset(extras)) if lower else None))
@@ -121,15 +132,31 @@ def _adopt(env: Environment, known: Mapping[str, str]) -> None:
         env.repo.git.run(env.repo.store, "update-ref", "--no-deref", "--stdin", stdin=moves.encode())
 
 
-def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Write a pack of what the refs reach and the person's objects do not hold; nothing when there is no such ref."""
+def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, str], scratch: Path) -> None:
+    """Write a pack of what the refs reach and the person's objects do not hold; nothing when there is no such ref.
+
+    git reads refs to order a pack; so it is shown a repository without any, where nothing can make it wait.
+    """
     new = [oid for ref, oid in found.items() if known.get(ref) != oid and oid != env.base]
     if not new:
         return
     asked = "\n".join([*new, *(f"^{oid}" for oid in {env.base, *known.values()}), ""])
     argv = ("pack-objects", "--revs", "--thin", "--local", "--stdout", "--delta-base-offset", "-q")
-    full = {**os.environ, **ENVIRONMENT, **env.repo.git.environment(env.repo.store)}
+    where = {"GIT_DIR": str(_bare(env, scratch)), "GIT_OBJECT_DIRECTORY": str(env.repo.common_dir / "objects")}
+    full = {**os.environ, **ENVIRONMENT, **env.repo.git.environment(env.repo.store), **where}
     subprocess.run(["git", *argv], input=asked.encode(), stdout=sys.stdout.fileno(), env=full, check=False)  # a pack cut short says enough
+
+
+def _bare(env: Environment, scratch: Path) -> Path:
+    """A repository with no refs; where history was cut off, it ends there as well."""
+    top = scratch / "bare"
+    (top / "refs").mkdir(parents=True)
+    (top / "HEAD").write_text("ref: refs/heads/none\n")
+    (top / "config").write_bytes(repair.plain_configuration(len(env.base)))
+    with folder(env.repo.common_dir) as here:
+        if (cut := here.read("shallow", _SHALLOW_MAX, linked=True)) is not None:
+            (top / "shallow").write_bytes(cut)
+    return top
 
 
 def _environment(asked: Mapping[str, Any], scratch: Path) -> Environment:
@@ -149,12 +176,12 @@ def _answer(shape: Mapping[str, Any]) -> None:
 def main() -> None:
     """Do what is asked, and say what came of it."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_MAX, MEMORY_MAX))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_MAX, ADDRESS_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     asked = json.loads(sys.stdin.buffer.readline())
     with tempfile.TemporaryDirectory(prefix="nightcrew-") as scratch:
         try:
             env = _environment(asked, Path(scratch))
-            _adopt(env, asked["known"])
             done = VERBS[asked["verb"]](env, asked)
         except NightcrewError as error:
             _answer({"failed": error.to_wire()})
@@ -162,7 +189,7 @@ def main() -> None:
             _answer({"failed": {"error": "ToolFailed", "what": "the work could not be secured", "why": f"{type(error).__name__}: {error}"}})
         else:
             _answer({"done": done})
-            _hand_over(env, done.get("refs", {}), asked["known"])
+            _hand_over(env, done.get("refs", {}), asked["known"], Path(scratch))
 
 
 def serve(handle: int) -> None:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 from supervisor.core.errors import ToolFailed, one_line
+from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
 from worktrees import backends, refs
@@ -29,10 +31,13 @@ OPENED = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".mailmap"})
 """What git opens in any directory. In lower case: some file systems do not tell the two apart."""
 _LARGE = 100 * 2**20
 """git itself ignores attributes in a larger file, and would hold all of a larger `.gitignore` in memory."""
+_HUGE = 2**30
 _LOOKED_MAX = 5_000_000
 _PATH_MAX = 4096
 """What lies deeper git cannot open: it names a file from the top of the worktree."""
 _LINK_MAX = 8192
+_OF_THE_PERSON = frozenset({SHARED_OBJECTS, "hooks", "info"})
+_LOOSE = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
 SHOWN = 20
 """Lines for each place."""
 
@@ -48,9 +53,18 @@ def disarm(env: Environment) -> list[str]:
     objects = env.repo.common_dir / "objects"
     with wrap_os_errors(env.path):
         found = refs.clear(env.repo, env.branch_ref)
-        found += _search(env.admin_dir, _set_aside(env.admin_dir), _any, f"{env.admin_dir.name}/")
-        found += _search(objects, _remove(objects), _any if env.alone is None else _any_or_empty, "objects/")
+        if env.alone is None:
+            found += _search(env.admin_dir, _set_aside(env.admin_dir), _any, f"{env.admin_dir.name}/")
+            found += _search(objects, _remove(objects), _any, "objects/")
         return found + _search(look, _set_aside(act), _opened_by_git, "")
+
+
+def disarm_repository(env: Environment) -> list[str]:
+    """As `disarm`, of all that an attempt's own repository holds but what stands there of the person's. Call it in the attempt's sandbox
+    before git is run there for the first time."""
+    top = env.repo.common_dir
+    with wrap_os_errors(top):
+        return _search(top, _set_aside(top), _in_a_repository, ".git/", leave_out=_OF_THE_PERSON)
 
 
 def _own_files(env: Environment) -> tuple[Path, Path]:
@@ -88,10 +102,10 @@ def _remove(top: Path) -> _Hand:
     return act
 
 
-def _search(look: Path, act: _Hand, judge: _Judge, where: str) -> list[str]:
+def _search(look: Path, act: _Hand, judge: _Judge, where: str, leave_out: Container[str] = ()) -> list[str]:
     found: list[str] = []
     more = 0
-    for below, name, why in _unfit(look, judge):
+    for below, name, why in _unfit(look, judge, leave_out):
         done = act(below, name)
         if len(found) < SHOWN:
             found.append(one_line(f"{where}{_joined(below, name)} was {why}: {done}"))
@@ -100,7 +114,7 @@ def _search(look: Path, act: _Hand, judge: _Judge, where: str) -> list[str]:
     return [*found, f"{where or 'in the worktree '}and {more} more like these"] if more else found
 
 
-def _unfit(top: Path, judge: _Judge) -> Iterator[tuple[str, str, str]]:
+def _unfit(top: Path, judge: _Judge, leave_out: Container[str]) -> Iterator[tuple[str, str, str]]:
     """Each entry that must be set aside: its directory below `top`, its name, and why."""
     todo, looked = [("", judge)], 0
     while todo:
@@ -114,7 +128,7 @@ def _unfit(top: Path, judge: _Judge) -> Iterator[tuple[str, str, str]]:
                 if not entry.is_dir(follow_symlinks=False):
                     if why := judge(here, entry, not below):
                         yield below, entry.name, why
-                elif len(os.fsencode(path := _joined(below, entry.name))) < _PATH_MAX:
+                elif len(os.fsencode(path := _joined(below, entry.name))) < _PATH_MAX and path not in leave_out:
                     todo.append((path, _any if below and entry.name == ".git" else judge))
 
 
@@ -130,11 +144,15 @@ def _any(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
     return _leading(here, entry.name, seen) if foreign.may_wait(seen) else ""
 
 
-def _any_or_empty(here: Folder, entry: os.DirEntry[str], _at_top: bool = False) -> str:
-    """Also an object that a power cut left empty: git would take it for the whole, and read nothing."""
-    seen = here.look(entry.name)
-    is_object = not entry.name.startswith("tmp_")  # git's own drafts are nobody's
-    return "empty" if is_object and seen is not None and stat.S_ISREG(seen.st_mode) and not seen.st_size else _any(here, entry)
+def _in_a_repository(here: Folder, entry: os.DirEntry[str], at_top: bool) -> str:
+    """git maps its files into memory as a whole, and reads some to their end. Packs it reads in parts. An object that a power cut left
+    empty it would take for one that it has."""
+    if (why := _any(here, entry, at_top)) or entry.name.endswith(".pack"):
+        return why
+    seen = here.leads_to(entry.name)
+    if seen is not None and stat.S_ISREG(seen.st_mode) and not seen.st_size and _LOOSE.fullmatch(entry.name):
+        return "empty"
+    return f"of {seen.st_size} bytes" if seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_size > _HUGE else ""
 
 
 def _opened_by_git(here: Folder, entry: os.DirEntry[str], at_top: bool) -> str:

@@ -166,7 +166,10 @@ GIT = [
     Attack("link an object by a second name", "os.link(objects(H['loose']), H['worktree'] + '/twin')"),
     Attack("link its own file among the objects", "write('mine'); os.link('mine', objects(H['loose'] + '1'))"),
     Attack("swap an object for its own file", "write('mine2'); swap(H['worktree'] + '/mine2', objects(H['loose']))"),
-    Attack("write a commit-graph", "os.makedirs(objects('info'), exist_ok=True); write(objects('info/commit-graph'))"),
+    Attack(
+        "write a commit-graph",
+        "os.makedirs(objects('info'), exist_ok=True); write(objects('info/c')); os.replace(objects('info/c'), objects('info/commit-graph'))",
+    ),
     Attack("move a neighbour's HEAD", "write(H['common'] + '/worktrees/other.1/HEAD', 'ref: refs/heads/main\\n', 'w')"),
     Attack("read a neighbour's own repository", "read(H['their_git'] + '/config')"),
     Attack("write a neighbour's own repository", "write(H['their_git'] + '/HEAD')"),
