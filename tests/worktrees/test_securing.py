@@ -105,8 +105,8 @@ def test_a_helper_that_does_not_answer_is_ended_with_all_its_sandbox(env: Enviro
     monkeypatch.setattr(select, "select", lambda *_: ([], [], []))
     with pytest.raises(ToolFailed, match="did not answer in time"):
         securing.secure(env, "leftover work")
-    assert set(helpers()) <= before
     monkeypatch.undo()
+    wait_until(lambda: set(helpers()) <= before, "its processes to end")
     assert securing.secure(env, "leftover work").files == 1
     assert sorted(path.name for path in beside(env.path).iterdir()) == ["git", "packed-refs.sha256"]
 
