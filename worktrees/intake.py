@@ -197,8 +197,9 @@ class _Intake:
         until = time.monotonic() + COLLECTION_S
         while quarantine.is_collecting(self.repo.common_dir) and time.monotonic() < until:
             time.sleep(_POLL_S)
-        if not quarantine.is_migrated(self.place, self.objects):
-            quarantine.migrate(self.place, self.objects)
+        with contextlib.suppress(FileNotFoundError):  # it took the quarantine too: the next `secure` brings what is missing
+            if not quarantine.is_migrated(self.place, self.objects):
+                quarantine.migrate(self.place, self.objects)
 
     def check_connected(self, updates: Sequence[Update], known: Sequence[str]) -> None:
         tips = sorted({update.new for update in updates})

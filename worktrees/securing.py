@@ -32,7 +32,7 @@ from worktrees import helper_process, inspection, intake, private_repository, qu
 from worktrees.backends.layers import beside
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environments import Environment, has_successor, shown
-from worktrees.git import wrap_os_errors
+from worktrees.git import BULK_S, wrap_os_errors
 from worktrees.helper_process import Helper
 from worktrees.inspection import Look, Reason, Why
 from worktrees.refs import Update
@@ -77,14 +77,15 @@ def publish(env: Environment) -> str | None:
     ours = found.get(env.branch_ref)
     if ours is None or has_successor(env):
         return None
-    with _asked(env, {"verb": "publish", "known": _ours(env, found)}, PUBLISH_S) as (said, pack):
+    known = _ours(env, found)
+    with _asked(env, {"verb": "publish", "known": known, "stands": ours}, PUBLISH_S) as (said, pack):
         theirs = _refs(said, env)
         tip = theirs.get(env.branch_ref, ours)
         if tip == ours or said["was_there"] is not True:
             return ours if tip == ours else None
         if said["is_forward"] is not True:
             found[env.tips_ref] = rescue.keep_also(env, ours, found.get(env.tips_ref))
-        _take(env, pack, found, theirs, PUBLISH_S)
+        _take(env, pack, found, theirs, known, PUBLISH_S)
     _follow(env, tip)
     return tip
 
@@ -93,32 +94,59 @@ def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool
     if env.private is None:
         return rescue.secure_here(env, message, onto_branch=onto_branch, always=always)
     found = tips.refs_of(env)
-    request = {"verb": "secure", "message": message.decode(), "onto_branch": onto_branch, "always": always, "known": _ours(env, found)}
+    known, stands = _whole(env, _ours(env, found)), found.get(env.branch_ref)
+    request = {
+        "verb": "secure",
+        "message": message.decode(),
+        "onto_branch": onto_branch,
+        "always": always,
+        "known": known,
+        "stands": stands,
+    }
     with shown(env), _asked(env, request, SECURE_S) as (said, pack):
         secured, theirs = _secured(said), _refs(said, env)
         failpoint("securing.answered")
-        if found.get(env.branch_ref) is None or has_successor(env) or not said["was_there"]:
+        if stands is None or has_successor(env) or not said["was_there"]:
             theirs.pop(env.branch_ref, None)
-        _take(env, pack, found, theirs, SECURE_S)
+        _take(env, pack, found, theirs, known, SECURE_S)
     failpoint("securing.taken")
-    stands = theirs.get(env.branch_ref)
-    if stands is not None:
-        if stands != env.base:
-            _follow(env, stands)
+    tip = theirs.get(env.branch_ref)
+    if tip is not None:
+        if tip != env.base:
+            _follow(env, tip)
         return secured
     return replace(secured, notes=(*secured.notes, f"{env.branch} was moved or removed outside: the attempt's work is on {env.rescue_ref}"))
 
 
-def _take(env: Environment, pack: int, found: Mapping[str, str], theirs: Mapping[str, str], deadline_s: float) -> None:
-    """Let our refs stand where theirs do, with what the pack holds."""
-    updates = [Update(ref, oid, found.get(ref, "")) for ref, oid in theirs.items() if found.get(ref) != oid]
-    known = [env.base, *_ours(env, found).values()]
+def _take(
+    env: Environment, pack: int, found: Mapping[str, str], theirs: Mapping[str, str], known: Mapping[str, str], deadline_s: float
+) -> None:
+    """Let our refs stand where theirs do, with what the pack holds beside what `known` refs reach."""
+    had = {env.base, *known.values()}
+    updates = [Update(ref, oid, found.get(ref, "")) for ref, oid in theirs.items() if found.get(ref) != oid or oid not in had]
     if not updates:
         return
-    if all(update.new in known for update in updates):
+    if all(update.new in had for update in updates):
         refs.move_all(env.repo, updates, _WHY)
     else:
-        intake.take(env.repo, pack, updates, known, _WHY, deadline_s=deadline_s)
+        intake.take(env.repo, pack, updates, sorted(had), _WHY, deadline_s=deadline_s)
+
+
+def _whole(env: Environment, ours: Mapping[str, str]) -> dict[str, str]:
+    """Those of `ours` whose whole history is there. A prune that had looked at the refs before they moved may have taken some of it."""
+    whole = {ref: oid for ref, oid in ours.items() if oid == env.base}
+    todo = [dict(ours)] if len(whole) < len(ours) else []
+    while todo:
+        part = todo.pop()
+        asked = "\n".join([*part.values(), f"^{env.base}", ""]).encode()
+        try:
+            env.repo.git.run(env.repo.store, "rev-list", "--objects", "--quiet", "--stdin", stdin=asked, deadline_s=BULK_S)
+            whole |= part
+        except ToolHung:
+            raise
+        except ToolFailed:
+            todo += [{ref: oid} for ref, oid in part.items()] if len(part) > 1 else []
+    return whole
 
 
 def _ours(env: Environment, found: Mapping[str, str]) -> dict[str, str]:

@@ -89,7 +89,7 @@ def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "secured": {**asdict(done), "notes": [*notes, *done.notes]},
         "refs": found,
-        **_standing(env, asked["known"].get(env.branch_ref), found.get(env.branch_ref)),
+        **_standing(env, asked["stands"], found.get(env.branch_ref)),
     }
 
 
@@ -97,7 +97,7 @@ def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Where the work branch stands now, while its agent may be at work."""
     answer = env.repo.git.run(env.repo.store, "rev-parse", "--verify", "-q", f"{env.branch_ref}^{{commit}}", accept=(0, 1, 128))
     found = {env.branch_ref: answer.text} if answer.code == 0 else {}
-    return {"refs": found, **_standing(env, asked["known"].get(env.branch_ref), found.get(env.branch_ref))}
+    return {"refs": found, **_standing(env, asked["stands"], found.get(env.branch_ref))}
 
 
 def look(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:

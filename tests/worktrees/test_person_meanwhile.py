@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from supervisor.core.errors import NightcrewError
 from worktrees.environments import Environment, release
 from worktrees.removal import remove
@@ -111,3 +113,23 @@ def test_nothing_of_either_is_lost(confined: World, nobody_alive: Alive) -> None
         assert set(oids) <= world.kept(env)
     assert world.sh(repo.root, "status", "--porcelain") == ""
     assert world.sh(repo.root, "rev-list", "--count", "main") == str(person.done.count("commit") + 1)
+
+
+@pytest.mark.parametrize("what", ["everything", "a tree", "a file", "the tip"])
+def test_what_a_prune_took_comes_back_when_the_attempt_is_secured_again(confined: World, nobody_alive: Alive, what: str) -> None:
+    """It had looked at the refs before they moved, and says to nobody that it runs."""
+    world = confined
+    env = world.env(world.repo())
+    made = [world.commit(env.path, "deep/a.txt"), world.commit(env.path, "deep/b.txt", "two\n")]
+    (env.path / "left.txt").write_text("left\n")
+    done = secure(env, "leftover work", always=True)
+    asked = {"a tree": f"{done.tip}:deep", "a file": f"{done.tip}:deep/b.txt", "the tip": done.tip}
+    gone = [world.sh(env.repo.root, "rev-parse", asked[what])] if what in asked else []
+    for oid in gone or [row.split()[0] for row in world.sh(env.repo.root, "rev-list", "--objects", done.tip, f"^{env.base}").splitlines()]:
+        (env.repo.common_dir / "objects" / oid[:2] / oid[2:]).unlink()
+    assert subprocess.run(["git", "fsck"], cwd=env.repo.root, capture_output=True, check=False).returncode != 0
+    assert secure(env, "leftover work", always=True) == done
+    assert world.sh(env.repo.root, "fsck", "--no-dangling") == ""
+    assert set(made) <= world.kept(env) and "left.txt" in world.names(env.repo, env.branch)
+    release(env)
+    remove(env, nobody_alive, discard=True)
