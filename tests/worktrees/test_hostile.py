@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import NightcrewError, Refused
-from worktrees.environments import create, open_env, release
+from worktrees.environments import Environment, create, open_env, release
 from worktrees.git import Git
 from worktrees.guard import config_guard
 from worktrees.merge import ByHand, diff, preview, take
 from worktrees.removal import forget, inspect, remove
 from worktrees.repository import Repository, discover, resolve
-from worktrees.securing import secure, snapshot
+from worktrees.securing import publish, secure, snapshot
 
 if TYPE_CHECKING:
     from .conftest import World
@@ -246,4 +246,60 @@ def test_the_traps_do_work_under_plain_git(world: World, trap: Trap, verb: str, 
         "worktree": ["worktree", "add", os.fspath(world.tmp / "w")], "nested": ["add", "-A"],
     }  # fmt: skip
     world.sh(path, *argv[verb], ok=False)
+    assert trap.sang()
+
+
+def _in_its_own_config(world: World, env: Environment, trap: Trap) -> None:
+    with world.own(env, env.repo.common_dir / "config").open("a") as file:
+        file.write(trap.text)
+
+
+def _in_its_own_worktree_config(world: World, env: Environment, trap: Trap) -> None:
+    with world.own(env, env.repo.common_dir / "config").open("a") as file:
+        file.write("[core]\n\trepositoryFormatVersion = 1\n[extensions]\n\tworktreeConfig = true\n")
+    world.own(env, env.admin_dir / "config.worktree").write_text(trap.text)
+
+
+def _in_an_include(world: World, env: Environment, trap: Trap) -> None:
+    with world.own(env, env.repo.common_dir / "config").open("a") as file:
+        file.write(f'[includeIf "onbranch:nightcrew/"]\n\tpath = {trap.file}\n')
+
+
+def _in_hooks_beside(world: World, env: Environment, trap: Trap) -> None:
+    """Its `hooks` are the person's, read-only; the configuration can name others."""
+    shutil.copytree(trap.hooks, env.path / "hooks")
+    with world.own(env, env.repo.common_dir / "config").open("a") as file:
+        file.write(f"[core]\n\thooksPath = {env.path / 'hooks'}\n")
+
+
+OWN_ROUTES = [_in_its_own_config, _in_its_own_worktree_config, _in_an_include, _in_hooks_beside]
+
+
+@pytest.mark.parametrize("route", OWN_ROUTES, ids=lambda route: route.__name__.strip("_"))
+def test_nothing_that_a_confined_agent_configured_runs_where_its_work_is_looked_at(
+    confined: World, nobody_alive: Alive, route: Callable[[World, Environment, Trap], None]
+) -> None:
+    """There, in its sandbox, it could still choose what is handed over. Its own git runs it, which proves the traps."""
+    world = confined
+    path = world.make()
+    base = world.commit(path, ".gitattributes", ATTRIBUTES)
+    trap = Trap(world.tmp)
+    env = world.env(discover(world.git, path), base=base)
+    trap.canary = env.path / "CANARY"  # the only place where anything in the sandbox can write
+    for script in (trap.touch, *trap.hooks.iterdir()):
+        script.write_text(f"#!/bin/sh\ntouch {trap.canary}\ncat\n")
+    route(world, env, trap)
+    (env.path / "f0.txt").write_text("changed\n")
+    publish(env)
+    inspect(env, nobody_alive)
+    assert not trap.sang()
+    snapshot(env, "as it was")
+    done = secure(env, "left", always=True)
+    assert done.tip != base and not trap.sang()
+    release(env)
+    with pytest.raises(Refused):
+        remove(env, nobody_alive)
+    assert not trap.sang()
+    (env.path / "f1.txt").write_text("changed\n")
+    world.sh(env.path, "commit", "-qam", "by the agent itself", ok=False)
     assert trap.sang()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.worktrees.conftest import World
-from worktrees.environments import Environment, create, release
+from worktrees.environments import Environment, release
 from worktrees.removal import remove
 from worktrees.rescue import Secured
 from worktrees.securing import secure
@@ -41,11 +41,11 @@ class Home:
 
     @property
     def ref(self) -> Path:
-        return self.repo.common_dir / self.env.branch_ref
+        return self.world.own(self.env, self.repo.common_dir / self.env.branch_ref)
 
     @property
     def log(self) -> Path:
-        return self.repo.common_dir / "logs" / self.env.branch_ref
+        return self.world.own(self.env, self.repo.common_dir / "logs" / self.env.branch_ref)
 
     def theirs(self) -> tuple[str, ...]:
         """All that no agent and no verb of ours may change here."""
@@ -69,12 +69,12 @@ class Home:
         return done
 
     def retry(self, epoch: int) -> Environment:
-        return create(self.repo, self.env.task, epoch, self.env.base, self.world.root)
+        return self.world.env(self.repo, self.env.task, epoch, self.env.base)
 
 
 @pytest.fixture
-def home(world: World) -> Home:
-    return Home(world)
+def home(both: World) -> Home:
+    return Home(both)
 
 
 def link(home: Home, path: Path) -> None:
@@ -157,8 +157,9 @@ def test_many_pipes_are_many_renames_and_few_words(home: Home, nobody_alive: Ali
     for number in range(200):
         (home.env.path / f"d{number}").mkdir()
         os.mkfifo(home.env.path / f"d{number}" / ".gitignore")
-    (home.repo.common_dir / "objects" / "ab").mkdir(exist_ok=True)
-    os.mkfifo(home.repo.common_dir / "objects" / "ab" / ("c" * 38))
+    shard = home.world.own(home.env, home.repo.common_dir / "objects") / "ab"
+    shard.mkdir(exist_ok=True)
+    os.mkfifo(shard / ("c" * 38))
     done = home.secure(home.env)
     assert 20 < len(done.notes) < 30 and any("and 180 more" in note for note in done.notes), done.notes
     assert home.world.sh(home.repo.root, "fsck") == ""
@@ -169,7 +170,9 @@ def test_many_pipes_are_many_renames_and_few_words(home: Home, nobody_alive: Ali
 def test_a_neighbour_that_still_runs_costs_nobody_else(home: Home, nobody_alive: Alive, what: str) -> None:
     """git reads all refs to say what a commit is reachable from, and the HEAD of every worktree to say who has a branch checked out."""
     neighbour = home.world.env(home.repo, task="r1/neighbour")
-    head, ref = neighbour.admin_dir / "HEAD", home.repo.common_dir / neighbour.branch_ref
+    head, ref = (
+        home.world.own(neighbour, home.repo.common_dir / name) for name in (f"worktrees/{neighbour.path.name}/HEAD", neighbour.branch_ref)
+    )
     os.mkfifo(neighbour.path / "pipe")
     match what:
         case "link for HEAD":
@@ -214,7 +217,8 @@ def live_on(home: Home, nobody_alive: Alive) -> None:
     for env in (home.env, again):
         remove(env, nobody_alive, discard=True)
     assert home.unharmed()
-    assert not home.ref.parent.exists() or not list(home.ref.parent.iterdir()), "nothing of it is left in the person's refs"
+    beside = (home.repo.common_dir / home.env.branch_ref).parent
+    assert not beside.exists() or not list(beside.iterdir()), "nothing of it is left in the person's refs"
     other = home.world.env(home.repo, task="r1/next")
     assert (other.path / "f0.txt").exists() and home.unharmed()
 
@@ -237,7 +241,7 @@ def test_git_waits_for_no_pipe(home: Home, nobody_alive: Alive, place: str, name
     (home.env.path / "deep" / "down" / "kept.txt").write_text("kept\n")
     home.world.sh(home.env.path, "init", "-q", "inner")
     home.world.commit(home.env.path / "inner", "inner.txt")
-    path = {"tree": home.env.path, "admin": home.env.admin_dir, "refs": home.ref.parent}[place] / name
+    path = {"tree": home.env.path, "admin": home.world.own(home.env, home.env.admin_dir), "refs": home.ref.parent}[place] / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if as_link:
         os.mkfifo(home.env.path / "a pipe of mine")
