@@ -196,13 +196,13 @@ def shown(env: Environment) -> Iterator[Environment]:
         yield env
         return
     backend = backends.named(env.layers.backend)
-    if env.private is not None and isinstance(backend, UserOverlay):
-        yield env
-        return
     if env.layers.upper and not Path(env.layers.upper).is_dir():
         raise NotFound(
             "the files of the worktree are missing", on=env.layers.upper, why="somebody removed them", kept=f"branch {env.branch}"
         )
+    if env.private is not None and isinstance(backend, UserOverlay):
+        yield env
+        return
     with backend.open(env) as inside:
         yield replace(env, inside=inside)
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from supervisor.host.sandbox import executors
 from tests.worktrees.conftest import World
-from worktrees import templates
+from worktrees import securing, templates
 from worktrees.backends import kernel
 from worktrees.backends.base import Backend
 from worktrees.backends.mounts import mounts
-from worktrees.environments import Environment, Warm, create
+from worktrees.environments import Confined, Environment, Warm, create
 from worktrees.inside import entered
 from worktrees.repository import Repository, discover
 from worktrees.templates import Template
@@ -51,7 +52,8 @@ class Workshop:
     backend: Backend
 
     def env(self, task: str = "r1/fix", epoch: int = 1, base: str = "") -> Environment:
-        return create(self.repo, task, epoch, base or self.repo.head, self.world.root, warm=Warm(self.template, self.backend))
+        warm, confined = Warm(self.template, self.backend), Confined() if self.world.confined else None
+        return create(self.repo, task, epoch, base or self.repo.head, self.world.root, warm=warm, confined=confined)
 
     def lower(self) -> str:
         return contents(self.template.files)
@@ -79,10 +81,11 @@ class Agent:
     """Someone at work in an environment."""
 
     env: Environment
+    sandbox: tuple[str, ...] = ()
 
     def run(self, *argv: str, code: int = 0) -> str:
         """Run a program in the worktree; it must end with `code`. Its output, both kinds."""
-        door = self.env.inside.command if self.env.inside else ()
+        door = self.env.inside.command if self.env.inside else self.sandbox
         handles = self.env.inside.handles if self.env.inside else ()
         command = [*door, "sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(self.env.path), *argv]
         done = subprocess.run(command, pass_fds=handles, capture_output=True, text=True, check=False)
@@ -99,7 +102,10 @@ class Agent:
 @contextlib.contextmanager
 def at_work(env: Environment) -> Iterator[Agent]:
     """An agent in `env`; where the backend mounts nothing for everybody, it mounts the layers itself, as its sandbox would."""
-    if env.layers is not None and env.layers.backend == "overlay-userns":
+    if env.private is not None:
+        policy, executor = securing._sandbox(env, {"verb": "secure"}, "")
+        yield Agent(env, executors.argv(replace(policy, hidden=()), executor))
+    elif env.layers is not None and env.layers.backend == "overlay-userns":
         with entered(env.path, env.layers.options(user=True), readonly=False) as inside:
             yield Agent(replace(env, inside=inside))
     else:
