@@ -18,7 +18,7 @@ from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor
 from tests.support import small_disk
 from tests.worktrees.conftest import make_world
-from tests.worktrees.workshop import Agent, Workshop, at_work, contents, make_workshop
+from tests.worktrees.workshop import Workshop, at_work, contents, make_workshop
 from worktrees import inspection, merge, removal, rescue, securing, templates
 from worktrees.backends import BACKENDS, best, named, survey
 from worktrees.backends.layers import beside
@@ -166,9 +166,10 @@ def test_when_every_mount_is_gone_rescue_and_removal_go_on(shop: Workshop, nobod
     assert (done.files, done.plus, done.minus) == (2, 1, 2)
     release(env)
     shop.unmount_everything()
-    with at_work(env) if env.private is not None else open_env(env) as seen:  # what a confined agent wrote is opened in a sandbox only
-        if isinstance(seen, Agent):
-            assert seen.run("cat", "README") == "two\n" and seen.git("status", "--porcelain") == ""
+    with open_env(env) as seen:
+        if env.private is not None:  # what a confined agent wrote is opened in a sandbox only
+            with at_work(env) as agent:
+                assert agent.run("cat", "README") == "two\n" and agent.git("status", "--porcelain") == ""
         else:
             assert (seen.place.top / "README").read_text() == "two\n"
             assert shop.repo.git.run(seen.place, "status", "--porcelain").out == b""

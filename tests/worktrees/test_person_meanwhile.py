@@ -81,9 +81,9 @@ def live(world: World, env: Environment) -> list[str]:
     made = []
     for number in range(ROUNDS):
         made.append(world.commit(env.path, f"{number}.txt", env.task))
-        again(lambda: publish(env))
         world.sh(env.path, "commit", "-q", "--amend", "-m", "better")
         made.append(world.sh(env.path, "rev-parse", "HEAD"))
+        again(lambda: publish(env))
     (env.path / "f0.txt").write_text(f"stashed by {env.task}\n")
     world.sh(env.path, "stash", "-q")
     made.append(world.sh(env.path, "rev-parse", "stash"))
