@@ -34,8 +34,6 @@ from worktrees.securing import publish, secure
 pytestmark = pytest.mark.timeout(200)
 
 Alive = Callable[[Path], Sequence[int]]
-SLOWEST_S = 60.0
-"""Only ends a test that is broken: git waits for a pipe for ever."""
 
 
 class Attempt:
@@ -193,8 +191,21 @@ def directory(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("kind", [pipe, bound_socket, endless, loop, standard_input, sparse, directory], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("name", PLACES)
+WHOLE = [
+    "common/HEAD", "common/config", "common/packed-refs", "common/shallow", "common/commondir", "common/objects/info/alternates",
+    f"common/{OBJECT}", "common/objects/pack/multi-pack-index", f"common/objects/pack/pack-{'a' * 40}.idx", "admin/HEAD", "admin/index",
+    "tree/.gitignore", *OWN,
+]  # fmt: skip
+"""What git reads as a whole."""
+FIRST = ["common/HEAD", "common/config", "common/packed-refs", "common/objects/info/alternates", "admin/index", "its ref"]
+CASES = [
+    *((name, pipe) for name in PLACES),
+    *((name, sparse) for name in WHOLE),
+    *((name, kind) for name in FIRST for kind in (bound_socket, endless, loop, standard_input, directory)),
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES, ids=lambda each: each if isinstance(each, str) else each.__name__)
 def test_what_is_no_file(attempt: Attempt, nobody_alive: Alive, name: str, kind: Callable[[Path], None]) -> None:
     path = place(attempt, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -424,11 +435,6 @@ def test_a_repository_that_was_turned_against_us(attempt: Attempt, nobody_alive:
 # What lies in the worktree ---------------------------------------------------------------------------------------------------------------
 
 
-def sparse_file(attempt: Attempt) -> None:
-    """Named so that it comes before all others."""
-    sparse(attempt.tree / "a sparse file")
-
-
 def ignored_sparse_file(attempt: Attempt) -> None:
     sparse(attempt.tree / "ignored.bin")
     (attempt.tree / ".gitignore").write_text("*.bin\n")
@@ -492,7 +498,7 @@ def a_hundred_thousand_deep(attempt: Attempt) -> None:
 def deep_in_its_repository(attempt: Attempt) -> None:
     (attempt.top / "refs" / "heads" / "deep").mkdir()
     here = os.open(attempt.top / "refs" / "heads" / "deep", os.O_RDONLY)
-    for _ in range(20_000):
+    for _ in range(3_000):
         os.mkdir("d", dir_fd=here)
         deeper = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
@@ -517,7 +523,7 @@ def a_hostile_commit(attempt: Attempt) -> None:
 TREES: dict[Plant, list[str]] = {
     **dict.fromkeys(
         [
-            sparse_file, ignored_sparse_file, loops_of_links, links_to_directories_of_the_person, odd_names, odd_names_that_wait,
+            ignored_sparse_file, loops_of_links, links_to_directories_of_the_person, odd_names, odd_names_that_wait,
             names_that_differ_in_case, five_thousand_deep, a_hundred_thousand_deep, deep_in_its_repository,
         ],
         KEPT,
