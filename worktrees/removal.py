@@ -70,15 +70,15 @@ def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secur
     Raises Refused for every reason to keep it; what a person may throw away (`discard=True`: files, unmerged commits) is
     reachable from the rescue ref even then. Ignored files are the exception: they are listed, and gone with `discard`.
     """
-    with env.repo.git.lock(env.repo.common_dir):
-        verdict = inspect(env, is_alive)
-        if isinstance(verdict, Keep) and verdict.hard:
-            raise _refused(env, verdict)
-        secured = _secured(env, f"nightcrew: {env.name} as it was before removal")
-        if isinstance(verdict, Keep) and not discard:
-            raise _refused(env, verdict, f"all but ignored files, also on {env.rescue_ref}")
-        if not discard:
-            _refuse_unkept(env, secured)
+    verdict = inspect(env, is_alive)
+    if isinstance(verdict, Keep) and verdict.hard:
+        raise _refused(env, verdict)
+    secured = _secured(env, f"nightcrew: {env.name} as it was before removal")
+    if isinstance(verdict, Keep) and not discard:
+        raise _refused(env, verdict, f"all but ignored files, also on {env.rescue_ref}")
+    if not discard:
+        _refuse_unkept(env, secured)
+    with env.repo.git.lock(env.repo.common_dir):  # only now: looking and securing take as long as an agent likes
         _refuse_newcomers(env, is_alive)
         take_away(env, force=isinstance(verdict, Keep))
         _delete_branch(env, secured.tip)
@@ -88,10 +88,11 @@ def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secur
 def sweep(env: Environment, is_alive: Alive) -> bool:
     """Remove worktree and work branch of an attempt that left nothing: no commit, no file, ignored ones included. False, with everything
     as it was, when there is any reason to keep it."""
+    verdict = inspect(env, is_alive)
+    if not isinstance(verdict, Removable) or verdict.head != env.base or not verdict.is_untouched:
+        return False
     with env.repo.git.lock(env.repo.common_dir):
-        verdict = inspect(env, is_alive)
-        if not isinstance(verdict, Removable) or verdict.head != env.base or not verdict.is_untouched:
-            return False
+        _refuse_newcomers(env, is_alive)
         take_away(env, force=False)
         _delete_branch(env, env.base)
     return True
@@ -108,17 +109,22 @@ def forget(env: Environment) -> Secured | None:
 
     Raises Refused when the directory exists or a person locked it, Tampered as `open_env`.
     """
+    if registration.find(env.repo, env.path, b"") is None:
+        return None
+    _refuse_present(env)
+    bare = replace(env, layers=None) if is_gone(env) else env  # what is in no layer any more cannot be brought in sight
+    secured = _secured(bare, f"nightcrew: {env.name} after its directory was removed")
+    _refuse_unkept(bare, secured)
     with env.repo.git.lock(env.repo.common_dir):
-        if registration.find(env.repo, env.path, b"") is None:
-            return None
-        check_admin(env)
-        if os.path.lexists(env.path) or is_locked(env):
-            raise Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
-        bare = replace(env, layers=None) if is_gone(env) else env  # what is in no layer any more cannot be brought in sight
-        secured = _secured(bare, f"nightcrew: {env.name} after its directory was removed")
-        _refuse_unkept(bare, secured)
+        _refuse_present(env)
         take_away(bare, force=False)
     return secured
+
+
+def _refuse_present(env: Environment) -> None:
+    check_admin(env)
+    if os.path.lexists(env.path) or is_locked(env):
+        raise Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
 
 
 def _verdict(env: Environment, is_alive: Alive) -> Keep | Removable:

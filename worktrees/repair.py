@@ -21,6 +21,7 @@ from worktrees.git import wrap_os_errors
 
 ALTERNATES = f"../{SHARED_OBJECTS}\n".encode()
 _SMALL_MAX = 4096
+_OF_THE_PERSON = frozenset({SHARED_OBJECTS, "hooks"})
 _INCLUDES = ("include.", "includeif.")
 _HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
 
@@ -29,6 +30,7 @@ def repair(env: Environment) -> list[str]:
     """Raises ToolFailed, ToolHung, HostError, DiskFull."""
     top = env.repo.common_dir
     with wrap_os_errors(top):
+        _open_up(top)
         own_refs.unlock(top)
         notes = traps.disarm_repository(env)
         with folder(top) as here:
@@ -40,6 +42,19 @@ def repair(env: Environment) -> list[str]:
         with folder(top, "objects/info") as info:
             notes += _file(info, "alternates", ALTERNATES, re.compile(re.escape(ALTERNATES)))
     return notes + _configuration(env)
+
+
+def _open_up(top: Path) -> None:
+    """Let the owner enter and change every directory of the repository: the person's stand read-only and are not touched."""
+    todo = [top]
+    while todo:
+        below = todo.pop()
+        with contextlib.suppress(OSError):  # gone, deeper than a path can name, or the person's
+            mode = stat.S_IMODE(below.lstat().st_mode)
+            if mode & stat.S_IRWXU != stat.S_IRWXU:
+                below.chmod(mode | stat.S_IRWXU)
+            with os.scandir(below) as entries:
+                todo += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name not in _OF_THE_PERSON]
 
 
 def _directory(here: Folder, name: str) -> list[str]:

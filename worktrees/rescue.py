@@ -37,6 +37,8 @@ IDENTITY = {
 }
 STORE_S = 300.0
 """Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it; sparse files of a terabyte would take for ever."""
+FILE_MAX = 4 * 2**30
+"""Bytes of a leftover file, holes among them. As much as comes out of a sandbox in one pack (`intake.BYTES_MAX`)."""
 _INDEX_MAX = 2**30
 
 
@@ -143,17 +145,13 @@ def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str])
     return _Kept(rescue, more.left_out)
 
 
-def keep_also(env: Environment, tip: str, old: str | None) -> str:
-    """Let the ref beside the rescue ref, which stands at `old`, reach `tip` too, a commit that the repository has. Returns where it stands.
-    Raises ToolFailed."""
+def joined_tips(env: Environment, tip: str, old: str | None) -> str:
+    """What the ref beside the rescue ref must stand at, which stands at `old`, to reach `tip` too. Raises ToolFailed."""
     if old is None:
-        refs.move(env.repo, env.tips_ref, tip, "", "nightcrew: amended or rebased")
         return tip
     git, message = env.repo.git, full_message("nightcrew: amended or rebased", {})
     tree = git.run(env.repo.store, "rev-parse", "--verify", f"{tip}^{{tree}}").text
-    new = git.run(env.repo.store, "commit-tree", tree, "-p", tip, "-p", old, "-F", "-", stdin=message, env=IDENTITY).text
-    refs.move(env.repo, env.tips_ref, new, old, "nightcrew: amended or rebased")
-    return new
+    return git.run(env.repo.store, "commit-tree", tree, "-p", tip, "-p", old, "-F", "-", stdin=message, env=IDENTITY).text
 
 
 def _keep_tips(env: Environment, commit: _Committer, found: Sequence[str], old: str | None) -> None:
@@ -230,6 +228,7 @@ class _Committer:
     def _add(self, paths: Sequence[bytes], place: Place, index: Path, notes: list[str]) -> None:
         """Put `paths` as they are on disk into `index`. When git refuses, halves find the file: it is noted, the rest is kept. What there
         is no time for is noted too, and lies where it was."""
+        paths = self._storable(paths, place, notes)
         if not paths:
             return
         if time.monotonic() > self._until:
@@ -245,6 +244,17 @@ class _Committer:
             middle = len(paths) // 2
             self._add(paths[:middle], place, index, notes)
             self._add(paths[middle:], place, index, notes)
+
+    def _storable(self, paths: Sequence[bytes], place: Place, notes: list[str]) -> list[bytes]:
+        """All but what is larger than any repository should hold: git would read even a sparse file to its end, before any other."""
+        found = []
+        for path in paths:
+            size = _size(place.top / os.fsdecode(path))
+            if size <= FILE_MAX:
+                found.append(path)
+            else:
+                notes.append(f"{_shown(path)} is of {size} bytes, more than {FILE_MAX}: it was not stored and lies where it was")
+        return found
 
     def _drop(self, paths: Sequence[bytes]) -> None:
         if paths:
@@ -339,6 +349,13 @@ def full_message(message: str, trailers: Mapping[str, str]) -> bytes:
     lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]
     text = "\n\n".join(part for part in (message.strip(), "\n".join(lines)) if part) + "\n"
     return text.replace("\0", "").encode("utf-8", "replace")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:  # gone, or closed to us: git says so too
+        return 0
 
 
 def _joined(paths: Iterable[bytes]) -> bytes:

@@ -41,7 +41,8 @@ from worktrees.rescue import Secured
 SECURE_S = 420.0
 """Seconds for the helper's answer, and for its pack: it stores leftover files for at most `rescue.STORE_S`, beside looking at them. One
 that does nothing is ended sooner, as a git is (`waiting`)."""
-PUBLISH_S = 60.0
+PUBLISH_S = 15.0
+"""Seconds for showing what a living agent committed; others wait for their turn meanwhile. What takes longer comes at the end."""
 _WHY = "nightcrew: work of an attempt"
 _ANSWER_MAX = 4 * 2**20
 _NOTES_MAX, _TEXT_MAX = 200, 2000
@@ -83,8 +84,6 @@ def publish(env: Environment) -> str | None:
         tip = theirs.get(env.branch_ref, ours)
         if tip == ours or said["was_there"] is not True:
             return ours if tip == ours else None
-        if said["is_forward"] is not True:
-            found[env.tips_ref] = rescue.keep_also(env, ours, found.get(env.tips_ref))
         _take(env, pack, found, theirs, known, PUBLISH_S)
     _follow(env, tip)
     return tip

@@ -97,7 +97,10 @@ def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Where the work branch stands now, while its agent may be at work."""
     answer = env.repo.git.run(env.repo.store, "rev-parse", "--verify", "-q", f"{env.branch_ref}^{{commit}}", accept=(0, 1, 128))
     found = {env.branch_ref: answer.text} if answer.code == 0 else {}
-    return {"refs": found, **_standing(env, asked["stands"], found.get(env.branch_ref))}
+    standing = _standing(env, asked["stands"], found.get(env.branch_ref))
+    if found and not standing["is_forward"]:
+        found[env.tips_ref] = rescue.joined_tips(env, asked["stands"], asked["known"].get(env.tips_ref))
+    return {"refs": found, **standing}
 
 
 def look(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from worktrees.environments import Environment
 
 Key = tuple[str, int]
 EVERY_S = 2.0
+PAUSE_S = 60.0
+"""Before another try with an attempt whose commits could not be shown: an agent can make each try slow."""
 
 
 @dataclass(slots=True)
@@ -27,6 +29,8 @@ class _Followed:
     made: Environment
     seen: tuple[object, ...] = ()
     """What held the branch when it was looked at last."""
+    not_before: float = 0.0
+    """On the monotonic clock: one that failed is left alone for a while."""
 
 
 class Publishing:
@@ -61,11 +65,14 @@ class Publishing:
 
     async def _published(self, followed: dict[Key, _Followed]) -> None:
         for key, one in followed.items():
+            if self._clock.monotonic() < one.not_before:
+                continue
             try:
                 await self._jobs.within(self._jobs.stoppers, _publish, one)
-            except HostError:
-                pass  # mostly that it ended meanwhile: whoever collects it says what is wrong
+            except HostError:  # mostly that it ended meanwhile: whoever collects it says what is wrong
+                one.not_before = self._clock.monotonic() + PAUSE_S
             except NightcrewError as error:
+                one.not_before = self._clock.monotonic() + PAUSE_S
                 self._jobs.say(f"{attempt_name(*key)}: its commits could not be shown yet: {error.line()}")
 
 
@@ -73,4 +80,6 @@ def _publish(one: _Followed) -> None:
     before, one.seen = one.seen, private_repository.branch_now(one.made.path, one.made.branch)
     at_start = not before and one.seen[0] == f"{one.made.base}\n".encode()
     if one.seen != before and not at_start:
+        now, one.seen = one.seen, ()  # so that it is tried again when it fails
         securing.publish(one.made)
+        one.seen = now
