@@ -41,7 +41,8 @@ def isolation(tmp_path: Path, devices: tuple[str, ...]) -> Isolation:
 def confined(isolation: Isolation, tmp_path: Path, **keys: object) -> tuple[Confined, Path]:
     home = Home(tmp_path / "home")
     repo = discover(Git(home.root / "git"), make_repository(tmp_path / "repo", {"file": "text"}))
-    made = environments.create(repo, "1121-aaaa/task", 1, repo.head, files.private_dir(home.worktrees / "p"))
+    root, confined = files.private_dir(home.worktrees / "p"), environments.Confined()
+    made = environments.create(repo, "1121-aaaa/task", 1, repo.head, root, confined=confined)
     directory = home.attempt("1121-aaaa/task", 1)
     for folder in ("out", "tmp"):
         files.private_dir(directory / folder)
