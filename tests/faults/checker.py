@@ -29,21 +29,26 @@ class Evidence:
         return cls(house, root / "starts", root / "commits", untouched(house.repo))
 
     def task(self, name: str, work: str = "", **keys: object) -> str:
-        """A task whose agent says that it started, commits, says what it committed, and does `work`."""
+        """A task whose agent says that it started, commits, says what it committed, and does `work`. One in a sandbox writes into `out`."""
         script = (
-            'echo "$NIGHTCREW_TASK $NIGHTCREW_EPOCH" >> "$STARTS"\n'
+            'echo "$NIGHTCREW_TASK $NIGHTCREW_EPOCH" >> "${STARTS:-$NIGHTCREW_OUT/starts}"\n'
             f"{work}\n"
             'echo "$NIGHTCREW_EPOCH" > "file-$NAME" && git add -A && git -c user.name=a -c user.email=a@b commit -q -m "$NAME" &&\n'
-            'git rev-parse HEAD >> "$COMMITS"\n'
+            'git rev-parse HEAD >> "${COMMITS:-$NIGHTCREW_OUT/commits}"\n'
             'echo leftover > "left-$NAME"\n'
         )
-        params = {"STARTS": str(self.starts), "COMMITS": str(self.commits), "NAME": name}
+        outside = {} if keys.get("sandbox") else {"STARTS": str(self.starts), "COMMITS": str(self.commits)}
+        params = {**outside, "NAME": name}
         return shell_task(name, script, params=params, **keys)
 
     def started(self) -> list[tuple[str, int]]:
         """(task, epoch) of every start, as the agents wrote them."""
-        lines = self.starts.read_text().splitlines() if self.starts.exists() else []
-        return [(task, int(epoch)) for task, epoch in (line.split() for line in lines)]
+        return [(task, int(epoch)) for task, epoch in (line.split() for line in self._said(self.starts))]
+
+    def _said(self, file: Path) -> list[str]:
+        """Lines of all agents, also of those in sandboxes."""
+        files = [file, *(self.house.home.root / "runs").glob(f"*/*/*/out/{file.name}")]
+        return [line for each in files if each.exists() for line in each.read_text().splitlines()]
 
     def check(self, acknowledged: int | None = None) -> None:
         """All invariants that this capability has, when every task has ended and a supervisor runs."""
@@ -91,7 +96,7 @@ class Evidence:
 
     def _check_refs(self) -> None:
         reachable = set(git(self.house.repo, "rev-list", "--all").split())
-        made = set(self.commits.read_text().split()) if self.commits.exists() else set()
+        made = set(self._said(self.commits))
         assert made <= reachable, f"{len(made - reachable)} commits are on no ref (invariant 4)"
         git(self.house.repo, "fsck", "--no-dangling", "--no-progress")
         for view in self.house.tasks():

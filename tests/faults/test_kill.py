@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from supervisor.core import records
+from supervisor.core.sandbox import Tier
 from supervisor.host.failpoint import FAILPOINTS
+from supervisor.host.sandbox import probing
 from tests.faults.checker import Evidence
-from tests.support import House, plan_of, signal_if_there, wait_until
+from tests.support import House, git, plan_of, signal_if_there, wait_until
 
 Weapon = Callable[[House, random.Random], bool]
 
@@ -31,6 +33,21 @@ def test_daemon_killed_at_each_step_of_launch_and_finish(house: House, label: st
     house.wait_final()
     evidence.check(acknowledged=3)
     assert {view.state for view in house.tasks()} == {"done"}
+
+
+@pytest.mark.parametrize("label", [name for name in FAILPOINTS if name.startswith(("securing.", "intake."))])
+def test_daemon_killed_while_work_comes_out_of_a_sandbox(house: House, label: str) -> None:
+    if Tier.FILES not in probing.known().tiers:
+        pytest.skip("no sandbox works here")
+    evidence = Evidence.begin(house)
+    daemon = house.start_daemon(die_at=label)
+    house.run("run", "-d", house.plan(plan_of([evidence.task(name, sandbox=1) for name in ("first", "second")])))
+    assert daemon.wait(60) == -signal.SIGKILL, f"the daemon never passed {label}\n{house.daemon_output()}"
+    house.start_daemon()
+    house.wait_final()
+    evidence.check(acknowledged=2)
+    assert {view.state for view in house.tasks()} == {"done"} and len(evidence.started()) == 2
+    assert git(house.repo, "fsck", "--connectivity-only") == ""
 
 
 @pytest.mark.parametrize("label", ["stop.committed", "stop.stopped"])
