@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from supervisor.core.errors import Refused, ToolFailed
-from supervisor.core.records import branch_name
+from supervisor.core.records import branch_name, tips_ref
 from supervisor.host import placement
 from supervisor.host.foreign import Folder, folder
 from worktrees import refs
 from worktrees.git import wrap_os_errors
+from worktrees.hardening import IDENTITY
 from worktrees.registration import is_unusual
 from worktrees.repository import Repository
 
@@ -107,6 +108,10 @@ def take(repo: Repository, task: str, epoch: int, base: str, detach: Callable[[s
     if tip == base:
         return "" if epoch == 1 else tip
     if epoch == 1 or not is_safe(repo, task, tip, base):
+        if epoch > 1 and holder is not None:  # an older attempt's own, which could not be secured
+            _keep(repo, tips_ref(task, epoch - 1), tip)
+            move(repo, task, base, tip)
+            return tip
         raise Refused(
             "the branch of this task already holds other work",
             on=branch_name(task),
@@ -116,6 +121,15 @@ def take(repo: Repository, task: str, epoch: int, base: str, detach: Callable[[s
         )
     move(repo, task, base, tip)
     return tip
+
+
+def _keep(repo: Repository, ref: str, tip: str) -> None:
+    """Let `ref` reach `tip`, which an attempt that could not be secured left on the branch."""
+    old = repo.git.run(repo.store, "for-each-ref", "--format=%(objectname)", ref).text
+    if old:
+        argv = ("commit-tree", f"{tip}^{{tree}}", "-p", tip, "-p", old, "-m", "nightcrew: left by an attempt that was not secured")
+        tip = repo.git.run(repo.store, *argv, env=IDENTITY).text
+    refs.move(repo, ref, tip, old, "nightcrew: the next attempt takes the branch")
 
 
 def find(repo: Repository, task: str) -> tuple[str, Path | None] | None:

@@ -57,6 +57,14 @@ HARDENED: Mapping[str, str] = {
     "worktree.useRelativePaths": "false",  # `open_env` compares the links with the absolute form
 }
 
+IDENTITY: Mapping[str, str] = {
+    "GIT_AUTHOR_NAME": "nightcrew",
+    "GIT_AUTHOR_EMAIL": "nightcrew@localhost",
+    "GIT_COMMITTER_NAME": "nightcrew",
+    "GIT_COMMITTER_EMAIL": "nightcrew@localhost",
+}
+"""Of commits that we make."""
+
 ENVIRONMENT: Mapping[str, str] = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_ATTR_NOSYSTEM": "1",

@@ -103,7 +103,7 @@ def let_go(place: Path, objects: Path) -> None:
 def migrate(place: Path, objects: Path) -> None:
     """Give every file of the quarantine its name in the store. What is there already stays: the same name is the same object."""
     touched = set()
-    for shard in sorted(place.iterdir()):
+    for shard in _shards(place):
         names = _files(shard)
         if names and _give_directory(objects, shard.name):
             touched.add(objects)
@@ -117,7 +117,12 @@ def migrate(place: Path, objects: Path) -> None:
 
 def is_migrated(place: Path, objects: Path) -> bool:
     """Whether the store has every file of the quarantine. What was packed since counts as missing."""
-    return all((objects / shard.name / file.name).exists() for shard in place.iterdir() for file in _files(shard))
+    return all((objects / shard.name / file.name).exists() for shard in _shards(place) for file in _files(shard))
+
+
+def _shards(place: Path) -> list[Path]:
+    """Its directories of objects; what a git that failed left beside them is no object."""
+    return sorted(shard for shard in place.iterdir() if shard.is_dir() and (shard.name == "pack" or _FANOUT.fullmatch(shard.name)))
 
 
 def _files(shard: Path) -> list[Path]:

@@ -14,11 +14,12 @@ import contextlib
 import os
 import re
 import stat
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import ToolHung, one_line
+from supervisor.core.errors import ToolFailed, ToolHung, one_line
 from supervisor.core.records import branch_name
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
@@ -26,6 +27,8 @@ from worktrees.git import QUICK_S, Answer, wrap_os_errors
 from worktrees.repository import Repository
 
 HEADS = "refs/heads"
+STALE_S = 5.0
+_OURS = branch_name("").partition("/")[0]
 _OID = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n?")
 _ENTRIES_MAX = 100_000
 """Looked at in one go. Whoever has more made them to be in the way; git's deadline ends what that costs."""
@@ -58,12 +61,12 @@ def move_all(repo: Repository, updates: Sequence[Update], why: str) -> None:
         clear(repo, update.ref)
         if not update.new:
             forget_asides(repo, update.ref)
-    _transact(repo, [_command(repo, update) for update in updates], why)
+    _transact(repo, updates, [_command(repo, update) for update in updates], why)
 
 
 def compare_all(repo: Repository, updates: Sequence[Update]) -> None:
     """Raises ToolFailed unless each ref stands at its `old` now."""
-    _transact(repo, [f"verify {update.ref}\0{update.old or _zero(repo)}\0" for update in updates])
+    _transact(repo, updates, [f"verify {update.ref}\0{update.old or _zero(repo)}\0" for update in updates])
 
 
 def _command(repo: Repository, update: Update) -> str:
@@ -76,7 +79,37 @@ def _zero(repo: Repository) -> str:
     return "0" * len(repo.head)
 
 
-def _transact(repo: Repository, commands: Sequence[str], why: str = "") -> None:
+def _unlocked(repo: Repository, ref: str) -> bool:
+    """Whether a lock stood on one of our own refs and stands there no more: a git that was killed leaves it for ever. Nobody but us moves
+    these refs, for milliseconds; so a lock that has stood for STALE_S is nobody's."""
+    above, _, name = ref.rpartition("/")
+    if not ref.startswith((f"{HEADS}/{_OURS}/", f"refs/{_OURS}/")):
+        return False
+    with contextlib.suppress(OSError), folder(repo.common_dir, above) as here:
+        lock = f"{name}.lock"
+        if (seen := here.look(lock)) is None:
+            return False
+        while seen is not None and (young := STALE_S - (time.time() - seen.st_mtime)) > 0:
+            time.sleep(min(young, STALE_S))  # for the lock's age
+            seen = here.look(lock)
+        here.remove(lock)
+        return True
+    return False
+
+
+def _transact(repo: Repository, updates: Sequence[Update], commands: Sequence[str], why: str = "") -> None:
+    try:
+        _update_ref(repo, commands, why)
+    except ToolHung:
+        raise
+    except ToolFailed:
+        unlocked = [update.ref for update in updates if _unlocked(repo, update.ref)]
+        if not unlocked:
+            raise
+        _update_ref(repo, commands, why)
+
+
+def _update_ref(repo: Repository, commands: Sequence[str], why: str) -> None:
     said = ("-m", why) if why else ()
     repo.git.run(repo.store, "update-ref", "--no-deref", *said, "--stdin", "-z", stdin=os.fsencode("".join(commands)))
 

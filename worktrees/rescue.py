@@ -22,24 +22,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError, ToolFailed
+from supervisor.core.errors import NightcrewError, ToolFailed, one_line
 from supervisor.host.foreign import folder, open_plain
 from worktrees import refs, registration, tips, traps
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, shown
 from worktrees.git import BULK_S, Git, Place, wrap_os_errors
+from worktrees.hardening import IDENTITY
 
-IDENTITY = {
-    "GIT_AUTHOR_NAME": "nightcrew",
-    "GIT_AUTHOR_EMAIL": "nightcrew@localhost",
-    "GIT_COMMITTER_NAME": "nightcrew",
-    "GIT_COMMITTER_EMAIL": "nightcrew@localhost",
-}
 STORE_S = 300.0
 """Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it; sparse files of a terabyte would take for ever."""
 FILE_MAX = 4 * 2**30
 """Bytes of a leftover file, holes among them. As much as comes out of a sandbox in one pack (`intake.BYTES_MAX`)."""
 _INDEX_MAX = 2**30
+_IGNORED = "Ignoring path "
+"""What `update-index` says, and ends well, of names such as `git~1` or `.GIT`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +233,7 @@ class _Committer:
             return
         argv = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         try:
-            self.git.run(place, *argv, stdin=_joined(paths), env={"GIT_INDEX_FILE": str(index)}, deadline_s=BULK_S)
+            said = self.git.run(place, *argv, stdin=_joined(paths), env={"GIT_INDEX_FILE": str(index)}, deadline_s=BULK_S).err
         except ToolFailed as error:
             if len(paths) == 1:
                 notes.append(f"{_shown(paths[0])} could not be stored: {error.why}")
@@ -244,6 +241,10 @@ class _Committer:
             middle = len(paths) // 2
             self._add(paths[:middle], place, index, notes)
             self._add(paths[middle:], place, index, notes)
+        else:
+            refused = [line.removeprefix(_IGNORED) for line in said.splitlines() if line.startswith(_IGNORED)]
+            notes += [f"{one_line(name)} was not stored: git takes no such name; it lies where it was" for name in refused[: traps.SHOWN]]
+            notes += [f"{len(refused) - traps.SHOWN} more like these"] if len(refused) > traps.SHOWN else []
 
     def _storable(self, paths: Sequence[bytes], place: Place, notes: list[str]) -> list[bytes]:
         """All but what is larger than any repository should hold: git would read even a sparse file to its end, before any other."""

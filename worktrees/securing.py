@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.core import sandbox
-from supervisor.core.errors import HostError, ToolFailed, ToolHung, from_wire, one_line
+from supervisor.core.errors import HostError, Refused, ToolFailed, ToolHung, from_wire, one_line
 from supervisor.core.sandbox import Network, Policy, Tier
 from supervisor.host.failpoint import failpoint
 from supervisor.host.foreign import folder
@@ -92,6 +92,33 @@ def publish(env: Environment) -> str | None:
 def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
     if env.private is None:
         return rescue.secure_here(env, message, onto_branch=onto_branch, always=always)
+    try:
+        return _secure_confined(env, message, onto_branch=onto_branch, always=always)
+    except Refused as error:
+        if not _take_commits(env):
+            raise
+        kept = f"its commits are on {env.branch}; its files lie where they were"
+        raise Refused(error.what, on=error.on, why=error.why, kept=kept, hint=error.hint) from error
+
+
+def _take_commits(env: Environment) -> bool:
+    """Once all that was left together was refused: at least what its agent committed. Whether that was taken."""
+    found = tips.refs_of(env)
+    known, stands = _whole(env, _ours(env, found)), found.get(env.branch_ref)
+    if stands is None or has_successor(env):
+        return False
+    try:
+        with shown(env), _asked(env, {"verb": "commits", "known": known, "stands": stands}, SECURE_S) as (said, pack):
+            theirs = _refs(said, env)
+            if env.branch_ref not in theirs or env.rescue_ref in found or not said["was_there"]:
+                return False
+            _take(env, pack, found, theirs, known, SECURE_S)
+    except (ToolFailed, Refused):
+        return False
+    return True
+
+
+def _secure_confined(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
     found = tips.refs_of(env)
     known, stands = _whole(env, _ours(env, found)), found.get(env.branch_ref)
     request = {

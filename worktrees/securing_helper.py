@@ -33,7 +33,7 @@ from supervisor.host.sandbox import namespaces, orders
 from worktrees import inspection, refs, repair, rescue, tips
 from worktrees.environments import Alone, Environment, open_env
 from worktrees.git import Git, Opened
-from worktrees.hardening import ENVIRONMENT
+from worktrees.hardening import ENVIRONMENT, IDENTITY
 from worktrees.repository import Repository
 
 MEMORY_MAX = 2 * 2**30
@@ -41,6 +41,8 @@ MEMORY_MAX = 2 * 2**30
 ADDRESS_MAX = 8 * 2**30
 """Bytes of address space for each: git maps whole files, and an agent can make one as long as it likes."""
 _SHALLOW_MAX = 2**20
+_OWN_MAX = 10
+"""Commits of ours in a row: one for each try."""
 
 _SETTINGS = {
     "core.commitGraph": "false",  # an agent could have written one that hides its commits, and so with the next two
@@ -48,6 +50,8 @@ _SETTINGS = {
     "pack.useBitmaps": "false",
     "core.fsync": "none",  # what counts is written once more outside; `repair` removes what a power cut left empty here
     "core.packedGitWindowSize": "32m",
+    "core.protectHFS": "true",  # what git refuses outside must not be stored here
+    "core.protectNTFS": "true",
     "core.packedGitLimit": "512m",
     "pack.windowMemory": "256m",
     "pack.threads": "1",
@@ -103,6 +107,19 @@ def publish(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"refs": found, **standing}
 
 
+def commits(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the work branch stands without the commits that we made of leftover files, which were refused."""
+    tip, argv = env.branch_ref, ("rev-parse", "--verify", "-q")
+    for _ in range(_OWN_MAX):
+        said = env.repo.git.run(env.repo.store, "log", "-1", "--format=%ce", "--no-show-signature", tip, accept=(0, 128))
+        if said.code != 0 or said.text != IDENTITY["GIT_COMMITTER_EMAIL"]:
+            break
+        tip += "^"
+    answer = env.repo.git.run(env.repo.store, *argv, f"{tip}^{{commit}}", accept=(0, 1, 128))
+    found = {env.branch_ref: answer.text, env.rescue_ref: answer.text} if answer.code == 0 else {}
+    return {"refs": found, **_standing(env, asked["stands"], found.get(env.branch_ref))}
+
+
 def look(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What the worktree holds that would go with it; see `inspection.look`."""
     repair.repair(env)
@@ -111,7 +128,9 @@ def look(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
         return asdict(inspection.look(seen, inspection.Origin(Path(lower), frozenset(extras)) if lower else None))
 
 
-VERBS: Mapping[str, Callable[[Environment, Mapping[str, Any]], dict[str, Any]]] = {"secure": secure, "publish": publish, "look": look}
+VERBS: Mapping[str, Callable[[Environment, Mapping[str, Any]], dict[str, Any]]] = {
+    "secure": secure, "publish": publish, "commits": commits, "look": look,
+}  # fmt: skip
 
 
 def _standing(env: Environment, ours: str | None, theirs: str | None) -> dict[str, bool]:

@@ -216,14 +216,16 @@ def test_a_branch_that_blocks_our_directory_is_named(world: World) -> None:
     assert caught.value.on == "nightcrew"
 
 
-def test_a_retry_takes_the_branch_over_once_the_rescue_ref_has_the_old_work(world: World) -> None:
+@pytest.mark.parametrize("secured", [True, False])
+def test_a_retry_takes_the_branch_over_and_the_old_work_is_on_a_ref(world: World, secured: bool) -> None:
+    """Also when the older attempt could not be secured."""
     repo = world.repo()
     first = world.env(repo)
     old = world.commit(first.path, "half.txt")
-    with pytest.raises(Refused, match="already holds other work"):
-        world.env(repo, epoch=2)
-    world.sh(repo.root, "update-ref", first.rescue_ref, old)
+    if secured:
+        world.sh(repo.root, "update-ref", first.rescue_ref, old)
     second = world.env(repo, epoch=2)
+    assert world.sh(repo.root, "rev-parse", first.rescue_ref if secured else first.tips_ref) == old
     assert world.sh(second.path, "rev-parse", "HEAD") == repo.head
     assert not (second.path / "half.txt").exists()
     assert world.sh(first.path, "rev-parse", "HEAD") == old

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from supervisor.core.errors import HostError, ToolFailed
+from supervisor.core.errors import HostError, Refused, ToolFailed
 from supervisor.host import procfs
 from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor
 from tests.support import wait_until
 from tests.worktrees.conftest import World
-from worktrees import helper_process, securing
+from worktrees import helper_process, refs, securing
 from worktrees.backends.layers import beside
 from worktrees.environments import Environment
 
@@ -134,3 +134,56 @@ def test_a_helper_that_stands_still_is_ended_after_seconds(confined: World, env:
         with pytest.raises(ToolFailed, match="did nothing for 4 s"):
             securing.secure(env, "leftover work")
     assert securing.secure(env, "leftover work").files == 1
+
+
+def test_when_a_leftover_file_is_refused_the_commits_come_out(confined: World, env: Environment) -> None:
+    tip = confined.commit(env.path, "good.txt")
+    (env.path / ".gitmodules").write_text('[submodule "a"]\n\tpath = a\n\turl = ./a\n\tupdate = !evil\n')
+    with pytest.raises(Refused, match=r"gitmodules.*kept: its commits are on nightcrew/r1/fix/work"):
+        securing.secure(env, "leftover work")
+    assert confined.sh(env.repo.root, "rev-parse", env.branch) == tip
+    confined.env(env.repo, epoch=2)  # a retry starts
+
+
+def test_a_name_that_git_refuses_is_said_and_the_rest_is_kept(confined: World, env: Environment) -> None:
+    (env.path / "git~1").write_text("x")
+    (env.path / "dir").mkdir()
+    (env.path / "dir" / ".GIT").write_text("x")
+    confined.sh(env.path, "config", "core.protectNTFS", "false")
+    done = securing.secure(env, "leftover work")
+    assert set(confined.blobs(env.repo, done.tip)) >= {"left"} and "git~1" not in confined.blobs(env.repo, done.tip)
+    assert sorted(note.split(" was ")[0] for note in done.notes) == ["dir/.GIT", "git~1"]
+
+
+@pytest.mark.parametrize("ref", ["refs/heads/nightcrew/r1/fix/work", "refs/nightcrew/rescue/r1/fix/1"])
+def test_a_lock_of_a_killed_git_of_ours_is_removed(confined: World, env: Environment, monkeypatch: pytest.MonkeyPatch, ref: str) -> None:
+    monkeypatch.setattr(refs, "STALE_S", 0.2)
+    lock = env.repo.common_dir / f"{ref}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    done = securing.secure(env, "leftover work")
+    assert confined.sh(env.repo.root, "rev-parse", ref) == done.tip and not lock.exists()
+
+
+def test_a_lock_of_the_persons_own_git_is_respected(confined: World, env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refs, "STALE_S", 0.2)
+    lock = env.repo.common_dir / "refs" / "heads" / "main.lock"
+    lock.touch()
+    with pytest.raises(ToolFailed, match="lock"):
+        refs.move(env.repo, "refs/heads/main", env.base, env.base, "test")
+    assert lock.exists()
+
+
+def test_a_file_of_more_than_a_gigabyte_keeps_nothing_else(confined: World, env: Environment) -> None:
+    with (env.path / "big").open("wb") as file:
+        file.truncate(1100 * 2**20)
+    assert securing.secure(env, "leftover work").files == 2
+
+
+def test_a_retry_starts_after_an_attempt_that_could_not_be_secured(confined: World, env: Environment) -> None:
+    """Its commit had arrived while it worked; what it left cannot be taken."""
+    tip = confined.commit(env.path, "good.txt")
+    securing.publish(env)
+    second = confined.env(env.repo, epoch=2)
+    assert confined.sh(env.repo.root, "rev-parse", second.branch) == env.base
+    assert tip == confined.sh(env.repo.root, "rev-parse", env.tips_ref)
