@@ -10,7 +10,7 @@ Whoever sends may be the agent. So nothing of theirs is named, moved or kept bef
 5. The files of the quarantine get their second names in the object store, in git's order (`tmp_objdir_migrate`).
 6. All refs move, in one transaction.
 
-A process of ours that is killed leaves its quarantine, which the next `take` in this repository removes, and so does `git prune`; after
+A process of ours that is killed leaves its quarantine, which the next `take` in this repository removes; after
 step 5 also objects that nothing names, which are git's to prune.
 
 A pack that stays one is protected from a person's `git repack` by a `.keep` until its ref has moved, as git does it. Loose objects are not:

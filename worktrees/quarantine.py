@@ -17,7 +17,7 @@ from pathlib import Path
 
 from supervisor.host.foreign import open_plain
 
-_PREFIX = "tmp_objdir-nightcrew-"  # `git prune` removes what begins with tmp_
+_PREFIX = "nightcrew-incoming-"  # not as git's own `tmp_objdir`: a person's `git gc --prune=now` takes whatever begins with tmp_
 _KEEP = "nightcrew "
 _FANOUT = re.compile(r"[0-9a-f]{2}")
 _LOOSE = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
