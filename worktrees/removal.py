@@ -116,7 +116,9 @@ def forget(env: Environment) -> Secured | None:
     secured = _secured(bare, f"nightcrew: {env.name} after its directory was removed")
     _refuse_unkept(bare, secured)
     with env.repo.git.lock(env.repo.common_dir):
-        _refuse_present(env)
+        check_admin(env)
+        if is_locked(env):
+            raise _still_there(env)
         take_away(bare, force=False)
     return secured
 
@@ -124,7 +126,11 @@ def forget(env: Environment) -> Secured | None:
 def _refuse_present(env: Environment) -> None:
     check_admin(env)
     if os.path.lexists(env.path) or is_locked(env):
-        raise Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
+        raise _still_there(env)
+
+
+def _still_there(env: Environment) -> Refused:
+    return Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
 
 
 def _verdict(env: Environment, is_alive: Alive) -> Keep | Removable:

@@ -243,7 +243,8 @@ class _Committer:
             self._add(paths[middle:], place, index, notes)
         else:
             refused = [line.removeprefix(_IGNORED) for line in said.splitlines() if line.startswith(_IGNORED)]
-            notes += [f"{one_line(name)} was not stored: git takes no such name; it lies where it was" for name in refused[: traps.SHOWN]]
+            shown = [name.encode("ascii", "backslashreplace").decode() for name in refused[: traps.SHOWN]]
+            notes += [f"{one_line(name)} was not stored: git takes no such name; it lies where it was" for name in shown]
             notes += [f"{len(refused) - traps.SHOWN} more like these"] if len(refused) > traps.SHOWN else []
 
     def _storable(self, paths: Sequence[bytes], place: Place, notes: list[str]) -> list[bytes]:

@@ -13,6 +13,7 @@ import pytest
 
 from supervisor.core.errors import TimedOut, ToolFailed, ToolHung, ToolMissing
 from supervisor.host import procfs
+from tests.support import wait_until
 from worktrees import hardening, waiting
 from worktrees.git import Git, last_words, parse_version
 from worktrees.securing import secure
@@ -78,7 +79,7 @@ def test_a_git_that_is_stopped_or_leaves_a_child_with_its_pipes_is_not_waited_fo
     with pytest.raises(ToolHung, match="it did nothing for"):
         repo.git.run(repo.store, "status", deadline_s=20.0)
     if (world.tmp / "left").exists():
-        assert not _runs(int((world.tmp / "left").read_text()))
+        wait_until(lambda: not _runs(int((world.tmp / "left").read_text())), "its child to end")
 
 
 def test_who_waits_for_a_repository_is_told_who_holds_it(
