@@ -1,6 +1,8 @@
 """git's own administration of one worktree: made in git's order, found again after a crash, and compared with what we wrote.
 
 git writes the `locked` file before anything else of a worktree, so a reason of ours in that file says whose half-made worktree this is.
+A `git worktree prune` of the person removes a directory that it finds without that file, also between git's own two steps; here the
+directory gets its name with the file in it.
 
 In an ordinary repository the files are written here instead of by `git worktree add`: a process less, which is most of the time that a
 warm environment takes. A repository with an unusual layout (another store of refs, per-worktree configuration, sparse checkout,
@@ -10,8 +12,10 @@ shared modes) is left to git. A test holds both forms equal.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from worktrees.repository import Repository
 
 COMMONDIR = b"../..\n"
 _LINK_MAX = 8192
+_PRUNES_MAX = 1000
 _PLAIN_EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone", "extensions.noop", "extensions.preciousobjects"})
 _LEFT_TO_GIT = frozenset({"core.sparsecheckout", "core.sharedrepository"})
 
@@ -107,8 +112,7 @@ def _by_git(repo: Repository, wanted: Registration) -> None:
 
 
 def _by_hand(repo: Repository, wanted: Registration) -> Path:
-    admin = _new_directory(repo.common_dir / "worktrees", wanted.path.name)
-    (admin / "locked").write_bytes(wanted.reason + b"\n")
+    admin = _locked_directory(repo.common_dir / "worktrees", wanted.path.name, wanted.reason)
     wanted.path.mkdir()
     (admin / "gitdir").write_bytes(os.fsencode(wanted.path) + b"/.git\n")
     (wanted.path / ".git").write_bytes(b"gitdir: " + os.fsencode(admin) + b"\n")
@@ -120,15 +124,32 @@ def _by_hand(repo: Repository, wanted: Registration) -> Path:
     return admin
 
 
-def _new_directory(parent: Path, name: str) -> Path:
-    """The first of `name`, `name1`, `name2` … that is free, as git chooses. An empty one is what a kill at this very place left."""
-    parent.mkdir(exist_ok=True)
-    placement.spread(parent)  # worktrees come and go
+def _locked_directory(parent: Path, name: str, reason: bytes) -> Path:
+    """git's directory for a worktree called `name`, with nothing in it but its lock: made by another name, since a prune takes what has no
+    lock yet. Whoever is killed here leaves what `find` finds."""
+    for _ in range(_PRUNES_MAX):
+        parent.mkdir(exist_ok=True)
+        placement.spread(parent)  # worktrees come and go
+        with contextlib.suppress(FileNotFoundError):
+            made = _first_free(parent, f"{name}.making", Path.mkdir)
+            (made / "locked").write_bytes(reason + b"\n")
+            admin = _first_free(parent, name, made.rename)
+            if (admin / "locked").exists():  # a prune knows it by the other name only, so from here on it stays
+                return admin
+    raise ToolFailed(
+        "a worktree cannot be registered", on=str(parent / name), why="somebody removes it again and again", hint="git worktree list"
+    )
+
+
+def _first_free(parent: Path, name: str, take: Callable[[Path], object]) -> Path:
+    """The first of `name`, `name1`, `name2` … that `take` gets, as git chooses. It gets an empty one, which a kill left, by a rename."""
     for number in range(1000):
-        admin = parent / (f"{name}{number}" if number else name)
-        with contextlib.suppress(OSError):
-            admin.rmdir()
-        with contextlib.suppress(FileExistsError):
-            admin.mkdir()
-            return admin
+        place = parent / (f"{name}{number}" if number else name)
+        try:
+            take(place)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+        else:
+            return place
     raise ToolFailed("no name is free for a worktree", on=str(parent / name), hint="git worktree prune")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +17,6 @@ from worktrees.repository import discover
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
     from tests.worktrees.conftest import World
 
@@ -91,3 +93,52 @@ def test_a_removal_that_is_cut_off_is_never_taken_for_a_worktree_that_was_finish
         registration.clear(path, admin)
     assert registration.find(repo, path, b"being made") is None
     assert registration.add(repo, Registration(path, b"being made", repo.head)) == admin
+
+
+def test_a_prune_meanwhile_takes_no_worktree_that_is_being_made(world: World) -> None:
+    repo = discover(world.git, world.make())
+    over = threading.Event()
+
+    def prune() -> None:
+        while not over.is_set():
+            subprocess.run(["git", "worktree", "prune", "--expire=now"], cwd=repo.root, check=True)
+
+    person = threading.Thread(target=prune)
+    person.start()
+    try:
+        made = [registration.add(repo, Registration(world.tmp / f"tree{n}", b"being made", repo.head)) for n in range(300)]
+    finally:
+        over.set()
+        person.join()
+    assert {registration.lock_reason(admin) for admin in made} == {b"being made"}
+    assert world.sh(repo.root, "worktree", "list").count("\n") == len(made)
+
+
+@pytest.mark.parametrize("after", ["mkdir", "rename"])
+def test_a_prune_between_two_steps_is_survived(world: World, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
+    """It saw the directory before the lock was in it, and removes everything now."""
+    repo, rename, pruned = discover(world.git, world.make()), Path.rename, list[Path]()
+
+    def late(self: Path, to: Path) -> Path:
+        if not pruned and self.parent == repo.common_dir / "worktrees":
+            pruned.append(self)
+            (self / "locked").unlink()
+            if after == "mkdir":
+                self.rmdir()
+                self.parent.rmdir()
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", late)
+    admin = registration.add(repo, Registration(world.tmp / "tree", b"being made", repo.head))
+    assert pruned and registration.lock_reason(admin) == b"being made" and admin.name == "tree"
+    assert sorted(place.name for place in admin.parent.iterdir()) == ["tree"]
+
+
+def test_what_a_kill_left_of_a_directory_is_found(world: World) -> None:
+    repo = discover(world.git, world.make())
+    left = repo.common_dir / "worktrees" / "tree.making"
+    left.mkdir(parents=True)
+    (left / "locked").write_bytes(b"being made\n")
+    assert registration.find(repo, world.tmp / "tree", b"being made") == left
+    registration.clear(world.tmp / "tree", left)
+    assert not left.exists()
