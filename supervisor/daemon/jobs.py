@@ -27,6 +27,7 @@ from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.port_blocks import PortBlocks
 from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
+from supervisor.daemon.turns import Turns
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
@@ -34,6 +35,9 @@ from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 
 SECURE_PAUSES_S = (0.2, 1.0, 3.0)
+COLLECTED_AT_ONCE = 8
+SLOW_S = 5.0
+"""Seconds for which one attempt's collecting may hold up another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,9 @@ class Jobs:
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
         # Launches are bound by git and the disk: more than a few at once only wait for one another. Stops mostly sleep.
         self.launchers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="launch")
-        # What an agent left can take minutes to secure: that keeps no launch waiting.
-        self.collectors = ThreadPoolExecutor(max_workers=8, thread_name_prefix="collect")
+        # What an agent left can take minutes to secure: that keeps no launch waiting, nor the work of others.
+        self.collectors = ThreadPoolExecutor(max_workers=64, thread_name_prefix="collect")
+        self._turns = Turns(COLLECTED_AT_ONCE, SLOW_S)
         self.stoppers = ThreadPoolExecutor(max_workers=32, thread_name_prefix="stop")
 
     async def within(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
@@ -80,6 +85,9 @@ class Jobs:
             raise kind(f"the system refused to {work.__name__}", on=str(error.filename or ""), why=error.strerror or str(error)) from error
         except ValueError as error:
             raise ToolFailed(f"could not {work.__name__}", why=str(error)) from error
+
+    async def _collecting(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await self._turns.run(self.within(self.collectors, work, *args))
 
     async def launch(self, task: str, epoch: int) -> None:
         row = self._ledger.launch_row(task)
@@ -183,18 +191,18 @@ class Jobs:
         hung gets a single one: it held a thread for all its time."""
         for pause in SECURE_PAUSES_S:
             try:
-                return dict(await self.within(self.collectors, self._ending.collect, row, launch, end, cause))
+                return dict(await self._collecting(self._ending.collect, row, launch, end, cause))
             except ToolHung:
                 break
             except ToolFailed:
                 await asyncio.sleep(pause)
-        return dict(await self.within(self.collectors, self._ending.collect, row, launch, end, cause))
+        return dict(await self._collecting(self._ending.collect, row, launch, end, cause))
 
     async def release(self, task: str, epoch: int) -> None:
-        await self.within(self.collectors, self._ending.release, task, epoch)
+        await self._collecting(self._ending.release, task, epoch)
         failpoint("finish.session-killed")
         row = self._ledger.attempt(task, epoch)
-        if row is not None and await self.within(self.collectors, self._ending.sweep, row, self._ledger.launch_row(task)):
+        if row is not None and await self._collecting(self._ending.sweep, row, self._ledger.launch_row(task)):
             self._ledger.note(task, epoch, removed=self._clock.wall(), branch=None)
         self._ledger.release(task, epoch)
         self._ports.give_back((task, epoch))
@@ -204,7 +212,7 @@ class Jobs:
         if row.end is None:
             return "its task has not ended"
         launch = self._ledger.launch_row(row.task)
-        why = str(await self.within(self.collectors, self._ending.clean, row, launch, how))
+        why = str(await self._collecting(self._ending.clean, row, launch, how))
         if how.remove and not why:
             self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
             self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
