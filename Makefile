@@ -6,8 +6,6 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 # Many tests wait for real processes, so a few more workers than cores do not get in one another's way.
 WORKERS ?= 3
-# What opens no file and starts no process is the same for every user, so root runs it once.
-PURE = --ignore tests/core --ignore tests/gateway/wire --ignore tests/bench/test_fairness.py
 LOCK_ARGS ?=
 BENCH_ARGS ?=
 
@@ -25,9 +23,9 @@ setup: ## prepare .venv and the tools; silent when nothing is to do
 demo: setup ## five analysts look at this repository at once, and a report opens
 	@.venv/bin/nightcrew analyze
 
-test: setup ## run every test; as root a second time as an ordinary user
-	.venv/bin/pytest -n $(WORKERS) --dist worksteal -m "not soak" $(PYTEST_ARGS)
-	tools/as-user.sh .venv/bin/pytest -n $(WORKERS) --dist worksteal -m "not soak" -p no:cacheprovider $(PURE) $(PYTEST_ARGS)
+test: setup ## run every test; root runs them as an ordinary user, and as itself what differs
+	@tools/setup.sh --tests
+	tools/test.sh -n $(WORKERS) $(PYTEST_ARGS)
 
 check: setup ## ruff, mypy, the import rules, and whether the documents are complete
 	.venv/bin/ruff check
@@ -46,8 +44,8 @@ bench-peers: setup ## the gateway beside LiteLLM's proxy, which is installed out
 clients: setup ## the real Claude Code and Codex, outside this checkout, for the contract tests
 	@tools/clients.sh
 
-soak: setup ## run the long forms of the fault tests
-	NIGHTCREW_TEST_COLD=1 .venv/bin/pytest -m soak --timeout 3600 $(PYTEST_ARGS)
+soak: setup ## run the long forms of the fault tests, and the property tests on other examples each time
+	NIGHTCREW_TEST_COLD=1 NIGHTCREW_TEST_RANDOM=1 .venv/bin/pytest -m "soak or hypothesis" --timeout 3600 $(PYTEST_ARGS)
 
 format: setup ## lay out the code as `make check` wants it
 	.venv/bin/ruff check --fix

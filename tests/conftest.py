@@ -7,7 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from tests import rounds
 from tests.support import House, make_repository
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--skipped-to", type=Path, help="an empty file, for the ids of what was skipped")
+    parser.addoption("--second-round", type=Path, metavar="FILE", help="run what is listed there, and what differs for root")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    rounds.reset_signals()
+    rounds.choose_examples()
+    if config.option.skipped_to is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(rounds.Skipped(config.option.skipped_to))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.second_round is not None:
+        rounds.keep_second_round(config, items, config.option.second_round)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 #
 # Silent and instant when nothing is to do. What is missing is installed (by apt-get, as root or with password-less sudo) or
 # else named in one line, with exit status 2. PYTHON=/path/to/python3 chooses another interpreter than the one on PATH.
+# With --tests it installs, where it may, what some tests look at besides; they are skipped without.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV # another project's modules must not get into ours
@@ -76,6 +77,21 @@ provide_tools() {
         die "needs tmux >= $tmux_min, git >= $git_min and python3-venv: install ${needed% } (Debian, Ubuntu: sudo apt-get install ${needed% }), then run make again"
 }
 
+# Debian's names of what some tests need and is not there, one a line.
+missing_for_tests() {
+    for need in bwrap:bubblewrap mkfs.xfs:xfsprogs fish:fish zsh:zsh strace:strace ip:iproute2; do
+        PATH="$PATH:/usr/sbin:/sbin" command -v "${need%%:*}" >/dev/null || echo "${need#*:}"
+    done
+}
+
+provide_for_tests() {
+    needed=$(missing_for_tests)
+    # shellcheck disable=SC2086 # one word a package
+    [ -z "$needed" ] || apt_install $needed || true
+    needed=$(missing_for_tests | tr '\n' ' ')
+    [ -z "$needed" ] || say "some tests are skipped without ${needed% }"
+}
+
 pip_install() { .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps "$@"; }
 
 fill_venv() {
@@ -85,6 +101,10 @@ fill_venv() {
         die "pip could not fill .venv, its reason is above: is a package index reachable? Then run make again"
 }
 
+if [ "${1:-}" = --tests ]; then
+    provide_for_tests
+    exit 0
+fi
 if venv_fits; then python=.venv/bin/python; else find_python; fi
 provide_tools
 if venv_fits && [ "$(tail -n 1 "$stamp")" = "$(contents)" ]; then exit 0; fi

@@ -30,7 +30,8 @@ _HOLD_TICK_S = 0.01  # between two looks for the file that lets a held command b
 _STILL_TICK_S = 0.05  # between two looks at whether a suspended agent whose time is nearly over goes on
 _YEAR_S = 365 * 86400.0
 _PANE_TICK_S = 0.02
-_PANE_LAST_S = 0.2
+_PANE_LAST_TRIES = 40
+"""In a row that the pane took nothing of what is left: 0.2 s, or longer where the runner itself hardly gets to run."""
 _REASONS: dict[int, str] = {signal.SIGTERM: "stopped", signal.SIGINT: "stopped", signal.SIGHUP: "hangup"}
 
 
@@ -200,9 +201,9 @@ class Attempt:
             for _ in range(_DRAIN_READS):
                 if not self._take_output(source):
                     break
-        until = time.monotonic() + _PANE_LAST_S
-        while self._pane.waiting and time.monotonic() < until:
-            self._pane.flush(time.monotonic())
+        in_vain = 0
+        while self._pane.waiting and in_vain < _PANE_LAST_TRIES:
+            in_vain = 0 if self._pane.flush(time.monotonic()) else in_vain + 1
             time.sleep(_PANE_TICK_S / 4)
 
     def _close_logs(self) -> None:

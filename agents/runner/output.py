@@ -116,26 +116,27 @@ class Pane:
             self._buffer += b"\x18\x1b[0m\n[nightcrew: %d bytes not shown here, see the logs]\n" % self._skipped
             self._skipped = 0
 
-    def flush(self, now: float) -> None:
-        """Pass on what the pace allows at `now` (monotonic seconds) and the terminal takes at once."""
+    def flush(self, now: float) -> bool:
+        """Pass on what the pace allows at `now` (monotonic seconds) and the terminal takes at once; whether that was anything."""
         if not self._buffer:
             self._note_skipped()
         self._credit = min(_BURST, self._credit + (now - self._at) * _PACE)
         self._at = now
         ready = self._buffer[: int(self._credit)]
         if not ready:
-            return
+            return False
         try:
             written = os.write(self._handle, ready)
         except BlockingIOError:
-            return
+            return False
         except OSError:  # EIO: the session is closed
             self._handle = -1
             self._buffer = b""
             self._skipped = 0
-            return
+            return False
         self._credit -= written
         self._buffer = self._buffer[written:]
+        return True
 
 
 def _reopen(terminal: int) -> int:

@@ -1,4 +1,4 @@
-"""Hypothesis without its deadline (a busy machine is not a failure), and a ledger of the test's own."""
+"""A ledger of the test's own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from supervisor.ledger.ledger import Ledger
 from tests.ledger.kit import Wall
-
-settings.register_profile("nightcrew", deadline=None, print_blob=True)
-settings.load_profile("nightcrew")
 
 
 @pytest.fixture

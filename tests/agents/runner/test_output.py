@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.runner.output import Log, Pane
@@ -19,7 +19,6 @@ from tests import support
 from tests.agents.runner.kit import Lab, until
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=30), st.integers(0, 1000))
 def test_a_log_is_a_beginning_a_marker_and_an_end(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], limit: int) -> None:
     path = tmp_path_factory.mktemp("log") / "stdout.log"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.runner import loop as runner_loop
@@ -45,7 +45,6 @@ SPECS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(SPECS)
 def test_the_runner_reads_what_the_daemon_writes(spec: LaunchSpec) -> None:
     read = Spec(records.write_spec(spec))
@@ -96,7 +95,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_its_json_is_json(value: object) -> None:
     text = to_json(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor.core.analysis import wire
@@ -34,6 +34,7 @@ def whole(facts: Facts) -> Facts:
     )
 
 
+@example(shard=Shard(1, 1), perspective=Perspective.STRUCTURE, numbers=(1, 2, 3), texts=["a" * MAX_FILE, "b" * MAX_FILE + "/c.py"])
 @given(shard=SHARD, perspective=st.sampled_from(Perspective), numbers=st.tuples(COUNT, COUNT, COUNT), texts=st.lists(TEXT, max_size=20))
 def test_what_is_written_is_read(shard: Shard, perspective: Perspective, numbers: tuple[int, int, int], texts: list[str]) -> None:
     found = tuple(finding(perspective, file=text, line=index, message=text) for index, text in enumerate(texts))
@@ -42,7 +43,7 @@ def test_what_is_written_is_read(shard: Shard, perspective: Perspective, numbers
     assert line.isascii() and "\n" not in line and len(line) <= MAX_LINE
     read = wire.read(json.loads(line))
     assert wire.write(read) == line
-    shown = [replace(one, file=wire.cut(one.file, MAX_FILE), message=wire.cut(one.message, MAX_TEXT)) for one in found]
+    shown = [replace(one, file=wire.tail(one.file, MAX_FILE), message=wire.cut(one.message, MAX_TEXT)) for one in found]
     assert read.findings == tuple(sorted(shown, key=order))
     assert replace(read, findings=(), hot={}) == replace(facts, findings=(), hot={})
     assert all(one.file.isprintable() and one.message.isprintable() for one in read.findings)

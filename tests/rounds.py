@@ -1,0 +1,78 @@
+"""How a test run is set up, whoever starts it: signals, property tests, and what root runs after an ordinary user.
+
+Root runs the suite as an ordinary user, whom most of what protects files binds, and then itself what that user had to skip and what is
+different for root (`make test`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+RANDOM = "NIGHTCREW_TEST_RANDOM"
+"""Set by `make soak`: property tests choose other examples each time. Otherwise a change fails for what it changed, or not at all."""
+DIFFERS_FOR_ROOT = (
+    "tests/agents/zygote/test_sandbox.py",
+    "tests/daemon/test_life.py",
+    "tests/daemon/test_limits.py",
+    "tests/daemon/test_sandbox.py",
+    "tests/daemon/test_snapshot_edges.py",
+    "tests/daemon/test_storage.py",
+    "tests/daemon/test_suspend.py",
+    "tests/doctor/",
+    "tests/faults/test_independent_agents.py",
+    "tests/faults/test_one_door.py",
+    "tests/faults/test_planted.py",
+    "tests/host/",
+    "tests/worktrees/test_backends.py",
+    "tests/worktrees/test_confined_attacks.py",
+    "tests/worktrees/test_overlay.py",
+    "tests/worktrees/test_private_repository.py",
+    "tests/worktrees/test_securing.py",
+    "tests/worktrees/test_templates.py",
+)
+"""Where sandboxes, limits, mounts or modes are at work: each has a branch for root, or holds for root by other means."""
+_INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+
+def choose_examples() -> None:
+    """No deadline: a busy machine is no failure."""
+    is_random = bool(os.environ.get(RANDOM))
+    settings.register_profile("nightcrew", deadline=None, print_blob=True, derandomize=not is_random)
+    settings.load_profile("nightcrew")
+
+
+def reset_signals() -> None:
+    """A shell's `&`, nohup and cron have their children ignore signals, and so would all that a test starts; what is caught is not
+    inherited."""
+    for number in _INHERITED:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+class Skipped:
+    """Writes the ids of the tests that were skipped, one a line, into a file that is there."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._ids: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped:
+            self._ids.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        with self._file.open("r+") as file:  # no O_CREAT: where everybody may write, the kernel refuses that for another user's file
+            file.write("\n".join(sorted(self._ids)) + "\n")
+
+
+def keep_second_round(config: pytest.Config, items: list[pytest.Item], skipped: Path) -> None:
+    """Keep what is different for root, and what is listed in the file `skipped`."""
+    ids = set(skipped.read_text().splitlines())
+    kept = [item for item in items if item.nodeid in ids or item.nodeid.startswith(DIFFERS_FOR_ROOT)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept

@@ -1,0 +1,63 @@
+"""The suite's own set-up: what is inherited does not change what is tested, and root's round runs what is left to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.rounds import DIFFERS_FOR_ROOT
+
+ROOT = Path(__file__).parent.parent
+IGNORING = """
+import signal, subprocess
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_IGN)
+from tests import rounds
+rounds.reset_signals()
+for name in ("HUP", "INT", "QUIT"):
+    signal.raise_signal(getattr(signal, f"SIG{name}"))
+    print(subprocess.run(["sh", "-c", f"ulimit -c 0; kill -{name} $$"]).returncode)
+"""
+SUITE = """
+import pytest
+
+def test_that_runs(): pass
+
+@pytest.mark.skip("not for this user")
+def test_that_is_skipped(): pass
+"""
+
+
+def test_what_a_test_starts_ignores_no_signal() -> None:
+    done = subprocess.run([sys.executable, "-c", IGNORING], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["-1", "-2", "-3"]
+
+
+def pytest_in(place: Path, *argv: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest", "--rootdir", str(place), "-q", *argv]
+    done = subprocess.run(
+        command, cwd=place, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_second_round_runs_what_the_first_skipped(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SUITE)
+    skipped = tmp_path / "skipped"
+    skipped.touch()
+    assert "1 passed, 1 skipped" in pytest_in(tmp_path, "--skipped-to", str(skipped))
+    assert skipped.read_text() == "test_it.py::test_that_is_skipped\n"
+    assert "1 skipped, 1 deselected" in pytest_in(tmp_path, "--second-round", str(skipped))
+
+
+def test_the_second_round_runs_what_differs_for_root(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "host").mkdir(parents=True)
+    (tmp_path / "tests" / "host" / "test_it.py").write_text("def test_that_differs(): pass\n")
+    nothing = tmp_path / "skipped"
+    nothing.write_text("\n")
+    assert "1 passed" in pytest_in(tmp_path, "--second-round", str(nothing))
+
+
+def test_every_place_that_differs_for_root_is_there() -> None:
+    assert [name for name in DIFFERS_FOR_ROOT if not (ROOT / name).exists()] == []

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Runs the tests. Root runs everything as an ordinary user, and then as itself what that user had to skip and what is different for root
+# (tests/rounds.py); or everything as itself, where root can become nobody.
+#
+#   tools/test.sh [PYTEST ARGUMENT…]
+set -eu
+CDPATH='' cd -- "$(dirname -- "$0")/.."
+set -- --dist worksteal -m "not soak" "$@"
+
+[ "$(id -u)" = 0 ] || exec .venv/bin/pytest "$@"
+
+skipped=$(mktemp /tmp/nightcrew-skipped.XXXXXX)
+trap 'rm -f "$skipped"' EXIT
+chmod 666 "$skipped"
+status=0
+tools/as-user.sh .venv/bin/pytest -p no:cacheprovider --skipped-to "$skipped" "$@" || status=$?
+[ ! -s "$skipped" ] || set -- --second-round "$skipped" "$@"
+.venv/bin/pytest "$@" || status=$?
+exit "$status"
