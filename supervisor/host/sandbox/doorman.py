@@ -7,12 +7,9 @@ because a relay is not up yet. The doorman is a child of the process that waits 
 It is forked first, and loads what it needs while the sandbox is being built.
 """
 
-# ruff: noqa: SIM105
-# (pathlib and contextlib cost several ms, see `main.py`)
-
 import os
 
-from supervisor.host.sandbox import innermost, kernel
+from supervisor.host.sandbox import innermost, kernel, relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
 _AT_ONCE = 256
 """Connections served at the same time; more wait. A client of a model holds one to a few."""
 _STACK = 512 * 1024
-_PIECE = 65536
 _HIGHEST = 1 << 20
 
 
@@ -111,29 +107,4 @@ def _to_gateway(client: "socket.socket", path: str) -> None:
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gateway:
         gateway.connect(path)
-        join(client, gateway)
-
-
-def join(one: "socket.socket", other: "socket.socket") -> None:
-    """Pass bytes both ways until both sides have ended. A thread each way: neither waits for the other to make room."""
-    import threading
-
-    back = threading.Thread(target=_pass_on, args=(other, one))
-    back.start()
-    _pass_on(one, other)
-    back.join()
-
-
-def _pass_on(source: "socket.socket", target: "socket.socket") -> None:
-    import socket
-
-    try:
-        while data := source.recv(_PIECE):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-    except OSError:
-        for side in (source, target):  # wakes the other direction, which may be waiting in recv
-            try:
-                side.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        relay.join(client, gateway)

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from supervisor.host.sandbox.doorman import join
+from supervisor.host.sandbox.relay import join
 
 _HEAD_MAX = 65536
 _HEAD_WAIT_S = 30.0
