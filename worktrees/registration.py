@@ -131,7 +131,7 @@ def _locked_directory(parent: Path, name: str, reason: bytes) -> Path:
         parent.mkdir(exist_ok=True)
         placement.spread(parent)  # worktrees come and go
         with contextlib.suppress(FileNotFoundError):
-            made = _first_free(parent, f"{name}.making", Path.mkdir)
+            made = _first_free(parent, f"{name}.making", _make_anew)
             (made / "locked").write_bytes(reason + b"\n")
             admin = _first_free(parent, name, made.rename)
             if (admin / "locked").exists():  # a prune knows it by the other name only, so from here on it stays
@@ -139,6 +139,12 @@ def _locked_directory(parent: Path, name: str, reason: bytes) -> Path:
     raise ToolFailed(
         "a worktree cannot be registered", on=str(parent / name), why="somebody removes it again and again", hint="git worktree list"
     )
+
+
+def _make_anew(place: Path) -> None:
+    with contextlib.suppress(OSError):
+        place.rmdir()  # empty, it is what a kill left at this very place; or another process's, which notices
+    place.mkdir()
 
 
 def _first_free(parent: Path, name: str, take: Callable[[Path], object]) -> Path:
