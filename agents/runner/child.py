@@ -168,8 +168,10 @@ def _limit(spec: "Spec") -> None:
     for name, value in [*spec.rlimits, ("CORE", 0)]:
         number = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(number)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # a limit that is already tighter stays
-        resource.setrlimit(number, (value, value))
+        most = value + (name == "CPU")  # XCPU says why it ends; KILL, for whoever goes on, would not
+        if hard != resource.RLIM_INFINITY:  # a limit that is already tighter stays
+            value, most = min(value, hard), min(most, hard)
+        resource.setrlimit(number, (value, most))
 
 
 def _confine(spec: "Spec") -> None:

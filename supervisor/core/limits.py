@@ -151,7 +151,6 @@ class Used:
 
 SIGXCPU: Final = 24
 SIGXFSZ: Final = 25
-_SIGKILL: Final = 9
 """The same numbers on Linux (x86, ARM, RISC-V) and macOS."""
 
 
@@ -165,7 +164,7 @@ def passed(limits: Limits, used: Used, signal: int | None = None, code: int | No
     number = code - 128 if code is not None and code > 128 else signal
     if limits.disk_max and used.disk > limits.disk_max:
         return f"disk_max: its files take {_size(used.disk)}, it may have {_size(limits.disk_max)}"
-    if limits.cpu_max and (used.cpu_s >= limits.cpu_max or _killed_for_time(number, used.cpu_s / limits.cpu_max)):
+    if limits.cpu_max and (used.cpu_s >= limits.cpu_max or number == SIGXCPU):
         return f"cpu_max: it used {max(used.cpu_s, limits.cpu_max):.0f} s of processor time, it may have {limits.cpu_max:.0f} s"
     if used.oom_kills:
         return f"out of memory: memory_max is {_size(limits.memory_max)}, and the kernel killed {used.oom_kills} of its processes"
@@ -174,12 +173,6 @@ def passed(limits: Limits, used: Used, signal: int | None = None, code: int | No
     if used.refused_forks:
         return f"processes_max: it may have {limits.processes_max} at once, and {used.refused_forks} more were refused"
     return ""
-
-
-def _killed_for_time(number: int | None, part: float) -> bool:
-    """Both limits of RLIMIT_CPU are the same, so the kernel sends KILL. It counts by sampling: against the exact count of `wait` it killed
-    at 89 to 100 % of a limit of 1 s."""
-    return number == SIGXCPU or (number == _SIGKILL and part > 0.8)
 
 
 def _size(number: int) -> str:

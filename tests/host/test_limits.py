@@ -41,9 +41,15 @@ def test_p13_memory_without_groups_is_held_for_each_process(lab: Lab) -> None:
 def test_processor_time_ends_who_used_it_up_and_the_reason_says_so(lab: Lab) -> None:
     asked = Limits(cpu_max=1.0)
     record = ended(lab, asked, "while True: pass")
-    assert record.signal in (signal.SIGXCPU, signal.SIGKILL)
+    assert record.signal == signal.SIGXCPU
     said = passed(asked, Used(cpu_s=record.cpu_s), record.signal, record.code)
     assert said == "cpu_max: it used 1 s of processor time, it may have 1 s"
+
+
+def test_who_goes_on_after_its_time_is_killed(lab: Lab) -> None:
+    record = ended(lab, Limits(cpu_max=1.0), "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass")
+    assert record.signal == signal.SIGKILL
+    assert passed(Limits(cpu_max=1.0), Used(cpu_s=record.cpu_s), record.signal).startswith("cpu_max: it used ")
 
 
 def test_a_file_that_grows_too_large_ends_its_writer_and_the_reason_says_so(lab: Lab) -> None:
