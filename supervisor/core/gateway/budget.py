@@ -15,6 +15,7 @@ a second, input included, C / 60 / 75 have to be under way at once, and that man
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.nouns import Agent
@@ -80,7 +81,7 @@ class Budget:
         """By how many tokens the requests in flight may pass in a minute what is expected of them."""
         self.in_flight = 0
         self.queued = 0
-        self.held: list[tuple[Rank, Flow]] = []
+        self.held: list[tuple[Rank[Any], Flow[Any]]] = []
         """Flows set aside until this budget allows more."""
         self.seen_at = 0.0
         self.meet(agent)

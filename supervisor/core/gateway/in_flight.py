@@ -65,7 +65,7 @@ class InFlight:
         self._input_doubt += ticket.doubt
         ticket.deviation = caution(ticket.guess)
         self._vary(ticket, 1)
-        if ticket.lane.key.api is not Api.ANTHROPIC:
+        if ticket.api is not Api.ANTHROPIC:
             self._promised += ticket.event.max_tokens or ticket.guess.output
 
     def expected_output(self, more: Guess | None = None) -> float:
@@ -113,7 +113,7 @@ class InFlight:
         if ticket.answered_at is not None:
             self._answered -= 1
             self._answered_sum -= ticket.answered_at
-        if ticket.lane.key.api is not Api.ANTHROPIC:
+        if ticket.api is not Api.ANTHROPIC:
             self._promised -= ticket.event.max_tokens or ticket.guess.output
 
     def served(self, ticket: Ticket, tokens_out: float, now: float) -> None:

@@ -18,15 +18,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.budget import Never, Wait
+from supervisor.core.gateway.budget import Budget, Never, Wait
 from supervisor.core.gateway.commands import TurnAway
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
+from supervisor.core.gateway.estimate import Guess
+from supervisor.core.gateway.events import Arrived
 from supervisor.core.gateway.nouns import LaneKey
 from supervisor.core.gateway.pool import Pool
 from supervisor.core.gateway.rank import Rank
+from supervisor.core.gateway.refusals import STEP_BACK_S
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 
@@ -56,6 +60,39 @@ class Door:
 
     pool: Pool
     upstream: str
+
+
+class RoutedTicket(Ticket):
+    """A ticket, and where it waits, who pays for it, and where it was sent."""
+
+    __slots__ = ("budget", "lane", "pool", "rank")
+
+    route: Route
+
+    def __init__(self, event: Arrived, route: Route, rank: ClassRank, budget: Budget, guess: Guess, now: float) -> None:
+        super().__init__(event, route.lane.key.api, route, budget.weight, guess, now)
+        self.lane = route.lane
+        self.rank = rank
+        self.budget = budget
+        self.pool: Pool
+        """Only while it is sent."""
+
+    def pause_s(self, wait_s: float, now: float) -> float:
+        """Seconds until it queues again after a refusal; `wait_s` is what its pool asks for. 0 when another pool may serve it at once."""
+        refusals, trouble = self.refusals, self.pool.trouble
+        if refusals is None:
+            return wait_s
+        if any(door.pool.trouble.calm and door.pool.key.account not in refusals.by for door in self.route.doors):
+            return 0.0
+        refusals.by = {self.pool.key.account}
+        if refusals.faults or (refusals.count > 1 and self.lane.waiting):  # whoever is alone is the probe itself
+            ready = trouble.ready_at(now)
+            opens = ready if ready < NEVER else now
+            wait_s = max(wait_s, opens - now + min(STEP_BACK_S, 2.0**refusals.count))
+        return wait_s
+
+
+ClassRank: TypeAlias = Rank[RoutedTicket]
 
 
 class Route:
@@ -96,21 +133,21 @@ class Price:
 class Away:
     """A request whose client is away, and until when its need is saved."""
 
-    ticket: Ticket
+    ticket: RoutedTicket
     until: float
 
 
 class Lane:
     """Mutable. `wake` is when the first request in the queue may go by time alone (infinite: when something happens)."""
 
-    def __init__(self, key: LaneKey, policy: Policy, hold: Callable[[Ticket, Wait | Never], None]) -> None:
+    def __init__(self, key: LaneKey, policy: Policy, hold: Callable[[RoutedTicket, Wait | Never], None]) -> None:
         """`hold` is told of a request that its agent's caps hold back, and takes it (or its flow) out of the queue."""
         self.key = key
         self._hold = hold
         self.pools: dict[str, Pool] = {}
-        self.ranks = (Rank(), Rank(), Rank())
+        self.ranks: tuple[ClassRank, ...] = (Rank(), Rank(), Rank())
         self.wake = NEVER
-        self._claims: dict[str, Ticket] = {}
+        self._claims: dict[str, RoutedTicket] = {}
         """Account -> who waited for it when it was last asked who goes next."""
         self._away: dict[str, Away] = {}
         self._headroom_until = self._met_at = -NEVER
@@ -130,7 +167,7 @@ class Lane:
         """A limit changed."""
         self.price = _price(self.pools.values())
 
-    def wait_s(self, rank: Rank, cost: float, now: float) -> float:
+    def wait_s(self, rank: ClassRank, cost: float, now: float) -> float:
         """Seconds until so much in front of it has gone, with all that the classes above have waiting, once the first may go at all."""
         above = sum(other.cost for other in self.ranks[: self.ranks.index(rank)])
         rate = self.price.rate
@@ -138,7 +175,7 @@ class Lane:
         start = min(starts, default=now)
         return (0.0 if start == NEVER else max(0.0, start - now)) + ((above + cost) / rate if rate else 0.0)
 
-    def come_back(self, ticket: Ticket, why: str, now: float, ahead: float | None = None) -> TurnAway:
+    def come_back(self, ticket: RoutedTicket, why: str, now: float, ahead: float | None = None) -> TurnAway:
         """429 for it. `ahead`: the cost of all that will go before it; None: by its tag."""
         if waited := self._waited_for(ticket):
             wait = min(pool.ready_at(ticket, self.leaves(ticket.rank, now), now) for pool in waited) - now
@@ -149,7 +186,7 @@ class Lane:
 
     # Clients that are away ----------------------------------------------------------------------------------------------------------
 
-    def save(self, ticket: Ticket, back_at: float, now: float) -> None:
+    def save(self, ticket: RoutedTicket, back_at: float, now: float) -> None:
         """Its client is away and should be back by then: save what it needs, if it was next, in the pool where it would fit first."""
         waited_s = now - ticket.arrived_at
         if waited_s >= CANCELLED_S and (waited := self._waited_for(ticket)):
@@ -160,14 +197,14 @@ class Lane:
                 self._away[pool.key.account] = Away(ticket, back_at + AWAY_S)
         self.wake = min(self.wake, now + LEAST_WAIT_S)
 
-    def returned(self, ticket: Ticket) -> None:
+    def returned(self, ticket: RoutedTicket) -> None:
         """Its client is back: it waits itself."""
         self._away = {account: away for account, away in self._away.items() if away.ticket is not ticket}
 
-    def _waited_for(self, ticket: Ticket) -> list[Pool]:
+    def _waited_for(self, ticket: RoutedTicket) -> list[Pool]:
         return [self.pools[account] for account, first in self._claims.items() if first is ticket]
 
-    def _saved_until(self, pool: Pool, ticket: Ticket, now: float) -> float | None:
+    def _saved_until(self, pool: Pool, ticket: RoutedTicket, now: float) -> float | None:
         """When it need no longer leave what is saved there (or so much will be there); None: it may take what it needs."""
         away = self._away.get(pool.key.account)
         if away is None or now >= away.until or self._place(ticket) <= self._place(away.ticket):
@@ -180,15 +217,15 @@ class Lane:
             when = max(when, dimension.fits_at(need, 0.0, owed._replace(with_it=owed.output + need), now) if need <= capacity else NEVER)
         return min(away.until, when) if when > now else None
 
-    def _place(self, ticket: Ticket) -> tuple[int, float, int]:
+    def _place(self, ticket: RoutedTicket) -> tuple[int, float, int]:
         return self.ranks.index(ticket.rank), ticket.start, ticket.order
 
     # Who goes next ------------------------------------------------------------------------------------------------------------------
 
-    def next(self, now: float) -> tuple[Ticket, Door] | None:
+    def next(self, now: float) -> tuple[RoutedTicket, Door] | None:
         """The request to send now. None: nobody may go, and `wake` is when to look again."""
         self.wake = NEVER
-        claimed = self._claims = dict[str, Ticket]()
+        claimed = self._claims = dict[str, RoutedTicket]()
         for rank, share in self._order(now):
             for ticket in self._firsts(rank, now):
                 door = self.choose(ticket, share, now, claimed)
@@ -208,11 +245,11 @@ class Lane:
         pool = self.pools.get(account)
         return pool is not None and pool.upstream.cached_counts
 
-    def leaves(self, rank: Rank, now: float) -> float:
+    def leaves(self, rank: ClassRank, now: float) -> float:
         """The part of the bucket that a class leaves to interactive agents, when there are any."""
         return 0.0 if rank is self.ranks[INTERACTIVE] or now >= self._headroom_until else self._headroom
 
-    def meet(self, task_class: TaskClass, now: float) -> Rank:
+    def meet(self, task_class: TaskClass, now: float) -> ClassRank:
         """A request of that class arrived: where it would wait."""
         self._met_at = now
         if task_class is _NORMAL:
@@ -222,25 +259,25 @@ class Lane:
         self._headroom_until = now + AROUND_S
         return self.ranks[INTERACTIVE]
 
-    def choose(self, ticket: Ticket, share: float, now: float, claimed: Container[str] = ()) -> Door | None:
+    def choose(self, ticket: RoutedTicket, share: float, now: float, claimed: Container[str] = ()) -> Door | None:
         """The door that it may take now: to where its prompt is cached, else to the pool with the most room."""
         doors = ticket.route.doors
         if len(doors) == 1:
             door = doors[0]
             return door if door.pool.key.account not in claimed and self._fits(door.pool, ticket, share, now) else None
         fitting = [door for door in doors if door.pool.key.account not in claimed and self._fits(door.pool, ticket, share, now)]
-        home, refused = ticket.guess.home, ticket.refusals.by if ticket.refusals else ()
+        home, refused = ticket.guess.home, ticket.refusals.by if ticket.refusals else set[str]()
 
         def merit(door: Door) -> tuple[bool, bool, float, int]:
             pool = door.pool
-            return pool not in refused, pool.key.account == home, pool.headroom(now), -pool.in_flight
+            return pool.key.account not in refused, pool.key.account == home, pool.headroom(now), -pool.in_flight
 
         return max(fitting, key=merit, default=None)
 
-    def _fits(self, pool: Pool, ticket: Ticket, share: float, now: float) -> bool:
+    def _fits(self, pool: Pool, ticket: RoutedTicket, share: float, now: float) -> bool:
         return pool.fits(ticket, share, now) and not (self._away and self._saved_until(pool, ticket, now))
 
-    def went(self, ticket: Ticket, now: float) -> None:
+    def went(self, ticket: RoutedTicket, now: float) -> None:
         """It was sent: move the clock, and credit the classes below that wait."""
         rank = ticket.rank
         if ticket.start > rank.virtual:  # a retry or a kept place has an old tag, and the clock does not go back
@@ -258,20 +295,20 @@ class Lane:
         elif self.waiting:
             self._owe(normal if rank is interactive else batch, ticket.cost * self._credit, now)
 
-    def _owe(self, rank: Rank, cost: float, now: float) -> None:
+    def _owe(self, rank: ClassRank, cost: float, now: float) -> None:
         """A class above it took what that is a share of. What it does not ask for is not saved up for later."""
         if now - rank.asked_at <= ASKS_S:
             waiting = self.ranks[self.ranks.index(rank) :]
             most = 2 * FLOOR_S * self.price.rate + max(below.mean for below in waiting) if any(below.count for below in waiting) else 0.0
             rank.owed = max(rank.owed, min(rank.owed + cost, max(most, FLOOR_S * self.price.rate)))
 
-    def _pay(self, rank: Rank, cost: float) -> None:
+    def _pay(self, rank: ClassRank, cost: float) -> None:
         """It took so much. Half of it shortens what it must wait for next time, until all that it is owed is paid."""
         if rank.owed and self.price.rate:
             rank.grace_s = max(0.0, rank.grace_s - cost / 2 / self.price.rate)
         rank.owed = max(0.0, rank.owed - cost)
 
-    def _order(self, now: float) -> list[tuple[Rank, float]]:
+    def _order(self, now: float) -> list[tuple[ClassRank, float]]:
         """Classes in the order of this moment, and the part of the bucket that each must leave."""
         interactive, normal, batch = self.ranks
         lower = [(rank, self.leaves(rank, now)) for rank in (normal, batch) if rank.count]
@@ -283,10 +320,10 @@ class Lane:
             return [(lower[0][0], 0.0), (interactive, 0.0), *lower[1:]]
         return [(interactive, 0.0), *lower]
 
-    def _is_due(self, creditor: Rank, rank: Rank) -> bool:
+    def _is_due(self, creditor: ClassRank, rank: ClassRank) -> bool:
         return creditor.owed >= rank.mean + creditor.grace_s * self.price.rate
 
-    def _firsts(self, rank: Rank, now: float) -> list[Ticket]:
+    def _firsts(self, rank: ClassRank, now: float) -> list[RoutedTicket]:
         """The first request of each route of a class, smallest tag first, past agents that their own caps hold back."""
         firsts = []
         for route in rank.routes():
@@ -300,7 +337,7 @@ class Lane:
             firsts.sort(key=lambda ticket: (ticket.start, ticket.order))
         return firsts
 
-    def _claim(self, ticket: Ticket, share: float, claimed: dict[str, Ticket], now: float) -> None:
+    def _claim(self, ticket: RoutedTicket, share: float, claimed: dict[str, RoutedTicket], now: float) -> None:
         for door in ticket.route.doors:
             pool = door.pool
             if pool.key.account not in claimed:

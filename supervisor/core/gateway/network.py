@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from supervisor.core.gateway.budget import Never, Wait
 from supervisor.core.gateway.commands import Alert, Command, TurnAway
-from supervisor.core.gateway.lane import Door, Lane, Route
+from supervisor.core.gateway.lane import Door, Lane, Route, RoutedTicket
 from supervisor.core.gateway.nouns import LaneKey, PoolKey
-from supervisor.core.gateway.pool import Desk, Pool
+from supervisor.core.gateway.pool import Pool
 from supervisor.core.gateway.settings import GatewaySettings, Upstream
-from supervisor.core.gateway.ticket import Ticket
+from supervisor.core.gateway.trouble import Desk
 
 LANES_MOST = 200
 """Model classes in all lanes, but for those that the user's settings name: whoever makes names up gets one lane for all of them."""
@@ -22,7 +22,9 @@ IDLE_S = 900.0
 class Network:
     """What requests can go through."""
 
-    def __init__(self, settings: GatewaySettings, say: list[Command], hold: Callable[[Ticket, Wait | Never], None], seed: float) -> None:
+    def __init__(
+        self, settings: GatewaySettings, say: list[Command], hold: Callable[[RoutedTicket, Wait | Never], None], seed: float
+    ) -> None:
         self.lanes: dict[LaneKey, Lane] = {}
         self._routes: dict[str, list[Route]] = {}
         """By model class."""
@@ -75,7 +77,7 @@ class Network:
         """All that were ever asked for."""
         return [pool for lane in self.lanes.values() for pool in lane.pools.values()]
 
-    def key_refused(self, ticket: Ticket, detail: str, now: float) -> None:
+    def key_refused(self, ticket: RoutedTicket, detail: str, now: float) -> None:
         """The key of its upstream was refused. That is believed when a request that was sent after the first refusal is refused as well,
         and nothing was served with the key between them: providers refuse good keys for moments, and for one request alone. (A request
         that they refuse while they serve others says nothing, see `refusals`.) Until then it is tried again, and others are sent."""
@@ -108,7 +110,7 @@ class Network:
         routes = self._routes.get(pool.key.lane.model_class, ())
         return bool(routes) and not any(door.pool is pool for route in routes for door in route.doors)
 
-    def hopeless(self, ticket: Ticket, now: float) -> TurnAway | None:
+    def hopeless(self, ticket: RoutedTicket, now: float) -> TurnAway | None:
         """Why no waiting helps it: nobody serves it, or all that could have reached their spend cap."""
         doors = ticket.route.doors
         if not doors:

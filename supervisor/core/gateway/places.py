@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from supervisor.core.gateway.rank import Rank
-from supervisor.core.gateway.ticket import Ticket
+from supervisor.core.gateway.lane import ClassRank, RoutedTicket
 from supervisor.core.gateway.timers import EARLY_S
 
 
@@ -14,8 +13,8 @@ from supervisor.core.gateway.timers import EARLY_S
 class Place:
     """One of them. Its cost stays charged to its agent until it comes back or `until`."""
 
-    ticket: Ticket
-    rank: Rank
+    ticket: RoutedTicket
+    rank: ClassRank
     until: float
 
 
@@ -33,7 +32,7 @@ class Places:
         """When the first one ends; infinite when none is kept."""
         return self._in_order[0][1].until if self._in_order else float("inf")
 
-    def keep(self, ticket: Ticket, now: float, back_in_s: float = 0.0) -> None:
+    def keep(self, ticket: RoutedTicket, now: float, back_in_s: float = 0.0) -> None:
         """Keep its place, and save what it needs until its client should be back; or give its cost back to its agent when it cannot be
         known again."""
         key = ticket.event.body_key
@@ -46,7 +45,7 @@ class Places:
         self._in_order.append((key, place))
         ticket.lane.save(ticket, now + min(back_in_s, self.kept_s), now)
 
-    def take(self, ticket: Ticket) -> bool:
+    def take(self, ticket: RoutedTicket) -> bool:
         """Give it the place that was kept for its body: the old tag, with what it costs more charged. False: none was."""
         place = self.kept.get(ticket.event.body_key)
         if place is None or place.rank is not ticket.rank:

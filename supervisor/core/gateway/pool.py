@@ -6,9 +6,9 @@ output at the end; `refused` gives everything back. `trouble.py` decides what re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension, Owed
@@ -20,20 +20,7 @@ from supervisor.core.gateway.proving import Proving
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Policy, Upstream
 from supervisor.core.gateway.ticket import Ticket
-from supervisor.core.gateway.trouble import MARGIN_FLOOR, Trouble
-
-if TYPE_CHECKING:
-    from supervisor.core.gateway.commands import Command
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """Where a pool's doings are told."""
-
-    say: list[Command]
-    limits_changed: Callable[[], None]
-    seed: float
-    """Of jitter, 0 to 1."""
+from supervisor.core.gateway.trouble import MARGIN_FLOOR, Desk, Trouble
 
 
 class Pool:
@@ -152,7 +139,6 @@ class Pool:
         self._serial += 1
         if not self._under_way:
             self._proving.begin(now)
-        ticket.pool = self
         ticket.serial = self._serial
         ticket.sent_at = now
         ticket.input, ticket.output = tokens_in, tokens_out

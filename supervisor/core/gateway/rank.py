@@ -10,23 +10,23 @@ request; entries that are out of date are thrown away when they come up.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from supervisor.core.gateway.ticket import QUEUED, Ticket
 
-if TYPE_CHECKING:
-    from supervisor.core.gateway.lane import Route
+T = TypeVar("T", bound=Ticket)
 
 
-class Flow:
+class Flow(Generic[T]):
     """An agent's waiting requests for one route, first tag first."""
 
     __slots__ = ("aside", "entry", "live", "route", "shown", "waiting", "weight")
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Hashable) -> None:
         self.route = route
-        self.waiting: list[tuple[float, int, int, Ticket]] = []
+        self.waiting: list[tuple[float, int, int, T]] = []
         self.live = 0
         self.weight = 0.0
         self.shown = -1
@@ -36,7 +36,7 @@ class Flow:
         self.aside = False
         """Its agent's own cap holds it back: it has no entry."""
 
-    def first(self) -> Ticket | None:
+    def first(self) -> T | None:
         """The request that is next, past those that are gone."""
         waiting = self.waiting
         while waiting and waiting[0][3].where != QUEUED:
@@ -44,7 +44,7 @@ class Flow:
         return waiting[0][3] if waiting else None
 
 
-class Rank:
+class Rank(Generic[T]):
     """All that wait in one class of one lane."""
 
     __slots__ = ("_entries", "_finish", "_flows", "_heads", "asked_at", "cost", "count", "grace_s", "owed", "virtual", "weight")
@@ -63,8 +63,8 @@ class Rank:
         self.asked_at = float("-inf")
         """When it, or a class below it, last waited or was sent."""
         self._finish: dict[str, float] = {}
-        self._flows: dict[tuple[str, Route], Flow] = {}
-        self._heads: dict[Route, list[tuple[float, int, int, Flow]]] = {}
+        self._flows: dict[tuple[str, Hashable], Flow[T]] = {}
+        self._heads: dict[Hashable, list[tuple[float, int, int, Flow[T]]]] = {}
         self._entries = 0
 
     @property
@@ -78,26 +78,26 @@ class Rank:
             self.owed, self.grace_s = 0.0, grace_s
         self.asked_at = now
 
-    def stamp(self, ticket: Ticket) -> None:
+    def stamp(self, ticket: T) -> None:
         """Give it its tags."""
         name = ticket.event.agent.name
         finish = self._finish.get(name, 0.0)
         ticket.start = start = finish if finish > self.virtual else self.virtual
-        self._finish[name] = start + ticket.cost / ticket.budget.weight
+        self._finish[name] = start + ticket.cost / ticket.weight
 
-    def charge(self, ticket: Ticket, cost: float) -> None:
+    def charge(self, ticket: T, cost: float) -> None:
         """It costs so much more (or less) than its tag says: its agent's next requests start later (or sooner)."""
         name = ticket.event.agent.name
-        self._finish[name] = self._finish.get(name, 0.0) + cost / ticket.budget.weight
+        self._finish[name] = self._finish.get(name, 0.0) + cost / ticket.weight
 
-    def put(self, ticket: Ticket) -> None:
+    def put(self, ticket: T) -> None:
         """Let it wait at its tag."""
         key = ticket.event.agent.name, ticket.route
         flow = self._flows.get(key)
         if flow is None:
             flow = self._flows[key] = Flow(ticket.route)
         if not flow.live:
-            flow.weight = ticket.budget.weight
+            flow.weight = ticket.weight
             self.weight += flow.weight
         flow.live += 1
         self.count += 1
@@ -105,7 +105,7 @@ class Rank:
         heappush(flow.waiting, (ticket.start, ticket.order, ticket.id, ticket))
         self._show(flow)
 
-    def remove(self, ticket: Ticket) -> None:
+    def remove(self, ticket: T) -> None:
         """It does not wait here any more; its `where` is no longer QUEUED."""
         flow = self._flows[ticket.event.agent.name, ticket.route]
         flow.live -= 1
@@ -115,7 +115,7 @@ class Rank:
             self.weight = self.weight - flow.weight if self.count else 0.0
         self._show(flow)
 
-    def first(self, route: Route) -> Ticket | None:
+    def first(self, route: Hashable) -> T | None:
         """The request with the smallest tag among those that no cap of their own holds back."""
         heads = self._heads.get(route)
         while heads:
@@ -125,23 +125,23 @@ class Rank:
             heappop(heads)
         return None
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Hashable]:
         """All that anybody ever waited for."""
         return list(self._heads)
 
-    def set_aside(self, ticket: Ticket) -> Flow:
+    def set_aside(self, ticket: T) -> Flow[T]:
         """Its agent's own cap holds its flow back, until `back`."""
         flow = self._flows[ticket.event.agent.name, ticket.route]
         flow.aside = True
         self._show(flow)
         return flow
 
-    def back(self, flow: Flow) -> None:
+    def back(self, flow: Flow[T]) -> None:
         """Its agent may be asked again."""
         flow.aside = False
         self._show(flow)
 
-    def wait_cost(self, ticket: Ticket) -> float:
+    def wait_cost(self, ticket: T) -> float:
         """What will go before it, roughly: the clock must reach its tag, and moves by cost over all waiting weights."""
         return max(0.0, ticket.start - self.virtual) * self.weight
 
@@ -151,7 +151,7 @@ class Rank:
         self._finish = {name: tag for name, tag in self._finish.items() if tag > self.virtual}
         self._heads = {route: heads for route, heads in self._heads.items() if heads}
 
-    def _show(self, flow: Flow) -> None:
+    def _show(self, flow: Flow[T]) -> None:
         """Keep the flow's entry in its route's heap in step with its first request."""
         ticket = flow.first()
         if ticket is None or flow.aside:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from supervisor.core.gateway.budget import Budget
+    from collections.abc import Hashable
+
     from supervisor.core.gateway.estimate import Guess
     from supervisor.core.gateway.events import Arrived
-    from supervisor.core.gateway.lane import Route
-    from supervisor.core.gateway.nouns import Observed
-    from supervisor.core.gateway.pool import Pool
-    from supervisor.core.gateway.rank import Rank
+    from supervisor.core.gateway.nouns import Api, Observed
     from supervisor.core.gateway.recent import Slot
     from supervisor.core.gateway.refusals import Refusals
     from supervisor.core.gateway.upstream_bucket import Mark
@@ -23,20 +21,22 @@ still hold it pass over it. Plain numbers, because Python 3.11 needs 90 ns to lo
 
 
 class Ticket:
-    """Mutable, and changed by its lane, rank, pool and budget alone. Amounts are tokens."""
+    """Mutable, and changed by its lane, rank, pool and budget alone, which `lane.RoutedTicket` names. Amounts are tokens."""
 
     __slots__ = (
-        "answered", "answered_at", "arrived_at", "attempt", "bound", "budget", "cost", "counted", "deadline", "deviation",
-        "doubt", "event", "guess", "id", "input", "input_known", "lane", "marks", "observed", "order", "output", "pool",
-        "probe", "rank", "refusals", "route", "sent_at", "serial", "slot", "start", "upstream", "where",
+        "answered", "answered_at", "api", "arrived_at", "attempt", "bound", "cost", "counted", "deadline", "deviation", "doubt",
+        "event", "guess", "id", "input", "input_known", "marks", "observed", "order", "output", "probe", "refusals", "route",
+        "sent_at", "serial", "slot", "start", "upstream", "weight", "where",
     )  # fmt: skip
 
-    def __init__(self, event: Arrived, route: Route, rank: Rank, budget: Budget, guess: Guess, now: float) -> None:
+    def __init__(self, event: Arrived, api: Api, route: Hashable, weight: float, guess: Guess, now: float) -> None:
         self.id = event.ticket
         self.event = event
-        self.lane = route.lane
-        self.rank = rank
-        self.budget = budget
+        self.api = api
+        self.route = route
+        """Requests of one agent with the same route go one after another."""
+        self.weight = weight
+        """Of its agent."""
         self.guess = guess
         self.arrived_at = now
         self.bound = event.bound_usd
@@ -49,10 +49,8 @@ class Ticket:
         """Of two with the same tag the smaller goes first."""
         self.cost: float
         """What its agent's finish tag was raised by (before the weight)."""
-        self.route = route
         self.deadline: float
         # From here on only while it is sent.
-        self.pool: Pool
         self.upstream: str
         self.serial: int
         self.sent_at: float

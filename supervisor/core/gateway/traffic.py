@@ -15,7 +15,7 @@ arrival; when it is over the client gets 429 with Retry-After and its place is k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from supervisor.core.gateway import memory, views
 from supervisor.core.gateway.bucket import NEVER
@@ -24,12 +24,12 @@ from supervisor.core.gateway.commands import Command, Send, TurnAway
 from supervisor.core.gateway.crew import Crew
 from supervisor.core.gateway.estimate import Estimator
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.lane import Door, Lane
+from supervisor.core.gateway.lane import Door, Lane, Route, RoutedTicket
 from supervisor.core.gateway.network import Network
 from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, PoolKey, Refusal, TrafficView, Usage
 from supervisor.core.gateway.places import Places
 from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.core.gateway.ticket import GONE, LATER, QUEUED, SENT, Ticket
+from supervisor.core.gateway.ticket import GONE, LATER, QUEUED, SENT
 from supervisor.core.gateway.timers import EARLY_S, Timers
 
 SWEEP_S = 600.0
@@ -43,7 +43,7 @@ class Traffic:
     def __init__(self, settings: GatewaySettings, now: float, *, seed_jitter: float = 0.0) -> None:
         """`seed_jitter`, 0 to 1, moves the retries of one gateway away from those of another."""
         self.crew = Crew(settings.policy.cost_per_night)
-        self.tickets: dict[int, Ticket] = {}
+        self.tickets: dict[int, RoutedTicket] = {}
         """All that have not ended."""
         self.waiting = 0
         """How many of them are QUEUED or LATER."""
@@ -55,7 +55,7 @@ class Traffic:
         self._now = now
         self._sweep_at = now + SWEEP_S
         self._deadlines: Timers[int] = Timers()  # numbers of tickets: most end long before
-        self._later: Timers[Ticket] = Timers()
+        self._later: Timers[RoutedTicket] = Timers()
         self._held: Timers[Budget] = Timers()
         self._alarm = NEVER
         """Nothing is due before this."""
@@ -133,7 +133,7 @@ class Traffic:
         guess = self.estimator.guess(event, now)
         if guess.home and lane.counts_cached(guess.home):
             guess.warm = guess.input
-        ticket = Ticket(event, route, lane.meet(agent.task_class, now), self.crew.meet(agent, now), guess, now)
+        ticket = RoutedTicket(event, route, lane.meet(agent.task_class, now), self.crew.meet(agent, now), guess, now)
         ticket.deadline = now + (self._policy.patient_hold_s if agent.patient else self._policy.hold_s)
         ticket.cost = lane.price.of(guess.warm, guess.output)
         if self._let_in(ticket, now):
@@ -195,7 +195,7 @@ class Traffic:
 
     # A request's way ----------------------------------------------------------------------------------------------------------------
 
-    def _let_in(self, ticket: Ticket, now: float) -> bool:
+    def _let_in(self, ticket: RoutedTicket, now: float) -> bool:
         """Whether it may queue, with its tags; else it was turned away."""
         if refused := self.network.hopeless(ticket, now):
             self._say.append(refused)
@@ -208,7 +208,7 @@ class Traffic:
             return True
         return False
 
-    def _make_room(self, ticket: Ticket, now: float) -> bool:
+    def _make_room(self, ticket: RoutedTicket, now: float) -> bool:
         """Turn away the newest request of the agent that has most of them waiting; false: that is this one."""
         why = f"the gateway's queue is full ({self.waiting} requests wait)"
         if ticket.budget.queued >= (most := self.crew.most_waiting()):
@@ -218,7 +218,7 @@ class Traffic:
         self._turn_away(loser, loser.lane.come_back(loser, why, now), now)
         return True
 
-    def _admit_or_queue(self, ticket: Ticket, now: float) -> None:
+    def _admit_or_queue(self, ticket: RoutedTicket, now: float) -> None:
         lane = ticket.lane
         if not lane.waiting and not ticket.budget.capped:
             door = lane.choose(ticket, lane.leaves(ticket.rank, now), now)
@@ -229,18 +229,18 @@ class Traffic:
         if lane.waiting == 1 or ticket.rank.first(ticket.route) is ticket:  # nothing changes for those before it
             self._pump(lane, now)
 
-    def _queue(self, ticket: Ticket) -> None:
+    def _queue(self, ticket: RoutedTicket) -> None:
         ticket.where = QUEUED
         ticket.rank.put(ticket)
         ticket.lane.waiting += 1
         self._wait(ticket)
 
-    def _wait(self, ticket: Ticket) -> None:
+    def _wait(self, ticket: RoutedTicket) -> None:
         self.waiting += 1
         ticket.budget.queued += 1
         self._plan(self._deadlines, ticket.deadline, ticket.id)
 
-    def _leave(self, ticket: Ticket, where: int) -> None:
+    def _leave(self, ticket: RoutedTicket, where: int) -> None:
         """It does not wait any more."""
         was, ticket.where = ticket.where, where
         self.waiting -= 1
@@ -260,17 +260,17 @@ class Traffic:
             self._send(ticket, door, now)
         self._at(lane.wake)
 
-    def _send(self, ticket: Ticket, door: Door, now: float) -> None:
+    def _send(self, ticket: RoutedTicket, door: Door, now: float) -> None:
         ticket.where = SENT
         ticket.attempt += 1
-        ticket.upstream, pool = door.upstream, door.pool
+        ticket.upstream, ticket.pool = door.upstream, (pool := door.pool)
         pool.send(ticket, now)
         ticket.budget.open(ticket, now)
         ticket.lane.went(ticket, now)
         expected = self.estimator.expected(ticket.event, ticket.guess, pool.key.account)
         self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe, expected))
 
-    def _settle(self, ticket: Ticket, event: Ended, now: float) -> None:
+    def _settle(self, ticket: RoutedTicket, event: Ended, now: float) -> None:
         usage, pool, before = event.usage, ticket.pool, ticket.input + ticket.output
         tokens_in, tokens_out = ticket.input, ticket.output
         if event.end is _REJECTED:
@@ -285,7 +285,7 @@ class Traffic:
         pool.settle(ticket, tokens_in, tokens_out, now)
         self._charge_more(ticket, before, now, over=True)
 
-    def _charge_more(self, ticket: Ticket, before: float, now: float, *, over: bool) -> None:
+    def _charge_more(self, ticket: RoutedTicket, before: float, now: float, *, over: bool) -> None:
         """Its input or output turned out to be another than `before`: tell its agent's minutes and tags."""
         ticket.budget.correct(ticket, now, over=over)
         if ticket.input + ticket.output == before:
@@ -294,13 +294,13 @@ class Traffic:
         ticket.rank.charge(ticket, cost - ticket.cost)
         ticket.cost = cost
 
-    def _again(self, ticket: Ticket, why: str, wait_s: float, now: float) -> None:
+    def _again(self, ticket: RoutedTicket, why: str, wait_s: float, now: float) -> None:
         """It was refused: to the front of its queue, after a while where that is asked for."""
-        if refused := self.network.hopeless(ticket, now) or (ticket.refusals and ticket.refusals.too_many(ticket, why)):
+        if refused := self.network.hopeless(ticket, now) or (ticket.refusals and ticket.refusals.too_many(ticket.id, why)):
             self._turn_away(ticket, refused)
         elif now >= ticket.deadline:
             self._turn_away(ticket, ticket.lane.come_back(ticket, f"the upstream would not serve it in time: {why}", now), now)
-        elif wait_s := ticket.refusals.pause_s(ticket, wait_s, now) if ticket.refusals else wait_s:
+        elif wait_s := ticket.pause_s(wait_s, now):
             ticket.where = LATER
             self._wait(ticket)
             self._plan(self._later, now + wait_s, ticket)
@@ -316,7 +316,7 @@ class Traffic:
             self._over(ticket)
             self._pump(ticket.lane, now)
 
-    def _turn_away(self, ticket: Ticket, command: TurnAway, now: float | None = None) -> None:
+    def _turn_away(self, ticket: RoutedTicket, command: TurnAway, now: float | None = None) -> None:
         """Answer it ourselves. With `now` its place is kept."""
         if ticket.where != SENT:
             self._leave(ticket, GONE)
@@ -328,17 +328,17 @@ class Traffic:
         self._over(ticket)
         self._say.append(command)
 
-    def _over(self, ticket: Ticket) -> None:
+    def _over(self, ticket: RoutedTicket) -> None:
         ticket.where = GONE
         del self.tickets[ticket.id]
 
-    def _sent(self, number: int) -> Ticket | None:
+    def _sent(self, number: int) -> RoutedTicket | None:
         ticket = self.tickets.get(number)
         return ticket if ticket is not None and ticket.where == SENT else None
 
     # Those that do not get through --------------------------------------------------------------------------------------------------
 
-    def _hold(self, ticket: Ticket, verdict: Wait | Never) -> None:
+    def _hold(self, ticket: RoutedTicket, verdict: Wait | Never) -> None:
         """Its agent's caps hold it back."""
         if isinstance(verdict, Never):
             self._turn_away(ticket, TurnAway(ticket.id, 402, verdict.why))
@@ -356,7 +356,7 @@ class Traffic:
             held, budget.held = budget.held, []
             for rank, flow in held:
                 rank.back(flow)
-            for lane in {flow.route.lane for _, flow in held}:
+            for lane in {cast(Route, flow.route).lane for _, flow in held}:
                 self._pump(lane, now)
 
     def _turn_away_hopeless(self, now: float) -> None:
@@ -366,7 +366,7 @@ class Traffic:
 
     # Timers -------------------------------------------------------------------------------------------------------------------------
 
-    def _plan(self, timers: Timers[Any], when: float, what: Ticket | Budget | int) -> None:
+    def _plan(self, timers: Timers[Any], when: float, what: RoutedTicket | Budget | int) -> None:
         timers.at(when, what)
         self._at(when)
 

@@ -15,21 +15,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, assert_never
 
 from supervisor.core.gateway.breaker import WINDOW, Breaker, Outcomes, backoff_s
 from supervisor.core.gateway.bucket import NEVER, SLACK
-from supervisor.core.gateway.commands import Alert, Journal
-from supervisor.core.gateway.dimension import NAMES
+from supervisor.core.gateway.commands import Alert, Command, Journal
+from supervisor.core.gateway.dimension import NAMES, Dimension, Owed
 from supervisor.core.gateway.events import Refused
-from supervisor.core.gateway.nouns import BreakerState, End, Observed, Refusal, Window
+from supervisor.core.gateway.nouns import BreakerState, End, Observed, PoolKey, Refusal, Window
+from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.refusals import Refusals
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 from supervisor.core.gateway.upstream_bucket import WINDOW_S
-
-if TYPE_CHECKING:
-    from supervisor.core.gateway.pool import Desk, Pool
 
 MARGIN_CUT = 0.97
 MARGIN_FLOOR = 0.85
@@ -59,6 +59,34 @@ def _words(event: Refused) -> str:
     return f"{event.why}: {event.detail}" if event.detail else str(event.why)
 
 
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where a pool's doings are told."""
+
+    say: list[Command]
+    limits_changed: Callable[[], None]
+    seed: float
+    """Of jitter, 0 to 1."""
+
+
+class _Pool(Protocol):
+    """What of its pool is asked and changed here."""
+
+    key: PoolKey
+    policy: Policy
+    dimensions: list[Dimension]
+    debt_until: float
+    ramp: Ramp
+
+    @property
+    def in_flight(self) -> int: ...
+    def owed(self, now: float) -> Owed: ...
+    def unsettled(self, index: int) -> float: ...
+    def tune(self, margin: float, now: float) -> None: ...
+    def saw_windows(self, windows: tuple[Window, ...], now: float) -> None: ...
+    def refused_levels(self, observed: Observed, ticket: Ticket, now: float) -> None: ...
+
+
 class Trouble:
     """One pool's. `calm` is true while both breakers are closed: the usual case, asked for each request."""
 
@@ -67,7 +95,7 @@ class Trouble:
         "spend_capped",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool, policy: Policy, desk: Desk, now: float) -> None:
+    def __init__(self, pool: _Pool, policy: Policy, desk: Desk, now: float) -> None:
         self._pool = pool
         self._say = desk.say
         self._outcomes = Outcomes()
@@ -158,7 +186,8 @@ class Trouble:
         """It was not served. Gives the seconds until this request should queue again; 0: the breakers alone decide."""
         if ticket.refusals is None:
             ticket.refusals = Refusals()
-        if ticket.refusals.add(self._pool, event.why, now):
+        before = ticket.refusals.at
+        if ticket.refusals.add(self._pool.key.account, event.why, now, others_served=self.served_since(before)):
             self._lose(ticket, f"the probe was refused, and others were served: {_words(event)}", now)
             return min(event.observed.retry_after_s or 0.0, LONGEST_PROBE_S)
         match event.why:

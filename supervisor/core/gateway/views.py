@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.dimension import REQUESTS
+from supervisor.core.gateway.lane import RoutedTicket
 from supervisor.core.gateway.nouns import AgentView, BreakerState, LaneKey, PoolView, TrafficView
-from supervisor.core.gateway.ticket import SENT, Ticket
+from supervisor.core.gateway.ticket import SENT
 
 if TYPE_CHECKING:
     from supervisor.core.gateway.budget import Budget
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 ACTIVE_S = 60.0
 
 
-def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[Ticket], now: float) -> TrafficView:
+def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[RoutedTicket], now: float) -> TrafficView:
     """Everything at `now`. Costs a sort of all that wait."""
-    waiting: dict[LaneKey, list[Ticket]] = {key: [] for key in network.lanes}
+    waiting: dict[LaneKey, list[RoutedTicket]] = {key: [] for key in network.lanes}
     for ticket in tickets:
         if ticket.where != SENT:
             waiting[ticket.lane.key].append(ticket)
@@ -65,7 +66,7 @@ def _delay_s(lane: Lane, now: float) -> float:
     return lane.wait_s(normal, normal.cost, now)
 
 
-def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list[Ticket]], now: float) -> tuple[AgentView, ...]:
+def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list[RoutedTicket]], now: float) -> tuple[AgentView, ...]:
     places: dict[str, int] = {}
     since: dict[str, float] = {}
     for key, queue in waiting.items():
