@@ -27,11 +27,12 @@ def status_s(root: Path, rows: int) -> float:
     """Seconds that `nightcrew status` takes with `rows` ended tasks and 200 running ones in the ledger: the median of 11 calls."""
     home = Home(files.private_dir(root))
     _fill(home.ledger, rows)
+    return statistics.median(status_once_s(root) for _ in range(REPEATS))
+
+
+def status_once_s(root: Path) -> float:
+    """Seconds that one `nightcrew status` takes over the state directory `root`, from its start to its exit."""
     environment = {**os.environ, "NIGHTCREW_HOME": str(root)}
-    return statistics.median(_once(environment) for _ in range(REPEATS))
-
-
-def _once(environment: dict[str, str]) -> float:
     began = time.monotonic()
     argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "status"]
     subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)

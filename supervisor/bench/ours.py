@@ -6,9 +6,10 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import Burst, Spawn
@@ -58,18 +59,25 @@ class Ours:
         who = processes.identity(pid)
         if who is not None:
             processes.send(who, signal.SIGKILL)
-            _until(lambda: not processes.alive(who), "the supervisor to die")
+            until(lambda: not processes.alive(who), "the supervisor to die")
 
     def burst(self, count: int) -> tuple[Burst, Crew]:
         """Submit `count` agents as one run and wait until all are up; they are left waiting."""
         names = list(itertools.islice(self._names, count))
-        submission = to_wire(self._submission(names))
+        submission = to_wire(self._submission([TaskSpec(name, name, "shell", self._arrivals.argv(name)) for name in names]))
         known = self._alerts()
         ordered, offset = time.monotonic(), time.time() - time.monotonic()
-        answer = protocol.call(self.home.daemon_socket, "submit", submission)
+        crew = self._submit(submission)
         seen = self._arrivals.wait(names, lambda: "; ".join(self._alerts() - known))
-        crew = Crew(str(answer["run"]), tuple(answer["tasks"]))
         return tuple(self._spawn(task, ordered, offset, seen[name]) for task, name in zip(crew.tasks, names, strict=True)), crew
+
+    def submit(self, tasks: Sequence[TaskSpec]) -> Crew:
+        """Hand tasks over as one run; returns when they are committed."""
+        return self._submit(to_wire(self._submission(tasks)))
+
+    def _submit(self, submission: dict[str, Any]) -> Crew:
+        answer = protocol.call(self.home.daemon_socket, "submit", submission)
+        return Crew(str(answer["run"]), tuple(answer["tasks"]))
 
     def finish(self, crew: Crew) -> None:
         """Let the agents end and wait until their work is secured."""
@@ -95,15 +103,15 @@ class Ours:
     def _alerts(self) -> set[str]:
         return set(protocol.call(self.home.daemon_socket, "ping", {})["alerts"])
 
-    def _submission(self, names: list[str]) -> Submission:
+    def _submission(self, tasks: Sequence[TaskSpec]) -> Submission:
         repository = discover(Git(self.home.root / "git"), self._repo)
         return Submission(
-            key=names[0],
+            key=tasks[0].name,
             project=repository.project,
             root=os.fspath(repository.root),
             common_dir=os.fspath(repository.common_dir),
             base_oid=repository.head,
-            spec=RunSpec(title="bench", tasks=tuple(TaskSpec(name, name, "shell", self._arrivals.argv(name)) for name in names)),
+            spec=RunSpec(title="bench", tasks=tuple(tasks)),
             env=allowed(os.environ),
         )
 
@@ -127,10 +135,11 @@ class Ours:
             db.close()
 
     def _until_all(self, crew: Crew, holds: Callable[[queries.TaskView], bool], what: str) -> None:
-        _until(lambda: all(holds(view) for view in self._views(crew)), what)
+        until(lambda: all(holds(view) for view in self._views(crew)), what)
 
 
-def _until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until it holds. Raises TimedOut after 600 s."""
     deadline = time.monotonic() + END_S
     while not condition():
         if time.monotonic() > deadline:

@@ -21,13 +21,14 @@ from typing import Any
 
 import psutil
 
-from supervisor.bench import figures, history
+from supervisor.bench import figures, history, scale
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import Burst
 from supervisor.bench.ours import Crew, Ours
 from supervisor.bench.place import FILES, make_repository
 from supervisor.bench.plain import Plain
-from supervisor.host import cores, placement
+from supervisor.bench.scale import Waiting
+from supervisor.host import cores, files, placement
 from worktrees.backends import trees
 
 MB = 10**6
@@ -45,10 +46,11 @@ class Options:
     idle_s: float = 60.0
     history_rows: int = 100_000
     """Ended tasks in the ledger that `nightcrew status` is timed with."""
+    waiting: Waiting = field(default_factory=Waiting)
     seed: int = 1
 
 
-QUICK = Options(rounds={1: 5, 10: 2}, crew=20, idle_s=5.0, history_rows=10_000)
+QUICK = Options(rounds={1: 5, 10: 2}, crew=20, idle_s=5.0, history_rows=10_000, waiting=Waiting(sizes=(100, 2000), tasks=40, rounds=1))
 
 
 def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
@@ -68,6 +70,9 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
             stack.callback(plain.end)
             spawns, crew = _spawns(ours, plain, options, say)
             report = spawns | _idle_and_adopt(ours, crew, options, say)
+            ours.end()
+            say(f"no-op tasks, with {', '.join(map(str, options.waiting.sizes))} waiting")
+            report["scale"] = scale.measure(files.private_dir(root / "scale"), options.seed, options.waiting, arrivals)
         say(f"nightcrew status over {options.history_rows} ended tasks")
         report["status_ms"] = figures.milli(history.status_s(root / "history", options.history_rows))
         say(f"removing {root}; its files are many")

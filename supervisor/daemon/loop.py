@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
@@ -60,6 +61,7 @@ SETTLE_S = 0.02
 EAGER_S = 0.5
 """After a hint, look again and again for this long: a runner hints just before it exits, so the first look may still see it alive."""
 DRAIN_S = 30.0
+TICKS = 256
 
 
 class Loop:
@@ -78,6 +80,8 @@ class Loop:
         self.ready = False
         """Recovery is over: every attempt of the ledger is adopted, or has the job that it needs."""
         self.alerts: list[str] = []
+        self.ticks: deque[float] = deque(maxlen=TICKS)
+        """Seconds of processor time that the newest steps took of this thread, with what jobs did on it meanwhile."""
         self.after_step: Callable[[], None] = lambda: None
         self.on_hangup: Callable[[], bool] = lambda: False
         self.no_gateway: Callable[[], str] = lambda: ""
@@ -102,7 +106,9 @@ class Loop:
         await self._recover()
         self.ready = True
         while not self.stopping:
+            began = self.clock.busy()
             await self._step()
+            self.ticks.append(self.clock.busy() - began)
             self._rested_from = self.clock.monotonic()
             await self._wait()
         await self._drain()

@@ -15,6 +15,10 @@ class Clock(Protocol):
         """Seconds that only grow, from an arbitrary start: for every duration and deadline. It stands still during suspend."""
         ...
 
+    def busy(self) -> float:
+        """Seconds of processor time that the calling thread has used."""
+        ...
+
 
 class SystemClock:
     """The machine's own clock."""
@@ -24,3 +28,6 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def busy(self) -> float:
+        return time.thread_time()

@@ -1,0 +1,124 @@
+"""Whether work slows with what waits: the same no-op tasks, at the head of a short and of a very long queue.
+
+Half of those that wait are ready, and each of the others comes after one of them. Every size has a supervisor and a state directory of its
+own; the sizes take turns, so that a slow minute of the machine hits all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from supervisor.bench.arrivals import Arrivals
+from supervisor.bench.figures import milli, quantile
+from supervisor.bench.history import status_once_s
+from supervisor.bench.ours import Ours, until
+from supervisor.bench.place import make_repository
+from supervisor.core.spec import TaskSpec
+from supervisor.daemon import protocol
+from supervisor.ledger import store
+
+FILES = 20
+WARM_UP = 20
+"""Tasks that end before the measuring begins."""
+SLOTS = 8
+STATUS_REPEATS = 5
+MORE_IS_BETTER = "tasks_per_s"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How much is measured."""
+
+    sizes: tuple[int, ...] = (600, 12_000, 20_000)
+    """Tasks that are submitted at once."""
+    tasks: int = 200
+    """Of these, how many are timed; less than half of the smallest size."""
+    rounds: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    tasks_per_s: float
+    cpu_s: float
+    ticks: Sequence[float]
+
+
+def measure(root: Path, seed: int, wanted: Waiting, arrivals: Arrivals) -> dict[str, Any]:
+    """The `scale` of the report; docs/bench.md describes every key. `root` is an empty directory."""
+    make_repository(root / "repo.git", seed, files=FILES)
+    rounds: dict[int, list[_Round]] = {size: [] for size in wanted.sizes}
+    for number in range(wanted.rounds):
+        for size in wanted.sizes if number % 2 == 0 else reversed(wanted.sizes):
+            home = root / f"{size}-{number}"
+            rounds[size].append(_round(Ours(home, root / "repo.git", arrivals, slots=SLOTS), size, wanted.tasks))
+    status = _status_s([root / f"{size}-{wanted.rounds - 1}" for size in wanted.sizes])
+    waiting = {str(size): _summary(rounds[size], status_s) for size, status_s in zip(wanted.sizes, status, strict=True)}
+    least, most = waiting[str(wanted.sizes[0])], waiting[str(wanted.sizes[-1])]
+    return {"waiting": waiting, "ratio": _ratios(least, most), "files": FILES, "slots": SLOTS}
+
+
+def _round(ours: Ours, size: int, tasks: int) -> _Round:
+    with contextlib.ExitStack() as stack:
+        stack.callback(ours.end)
+        supervisor = psutil.Process(ours.start())
+        ours.submit(_tasks(size))
+        _until_ended(ours, WARM_UP)
+        before, cpu_before = _ended(ours), _busy_s(supervisor)
+        _until_ended(ours, WARM_UP + tasks)
+        after, cpu_after = _ended(ours), _busy_s(supervisor)
+        ticks = protocol.call(ours.home.daemon_socket, "ping", {})["ticks"]
+    passed = after[-1] - before[-1]
+    count = len(after) - len(before)
+    return _Round(count / passed, (cpu_after - cpu_before) / count, ticks)
+
+
+def _tasks(count: int) -> list[TaskSpec]:
+    """No-op tasks in pairs: the second of each comes after the first."""
+    first = [TaskSpec(f"a{number}", "waits", "shell", ("true",)) for number in range(count // 2)]
+    return [*first, *(TaskSpec(f"b{number}", "waits", "shell", ("true",), after=(f"a{number}",)) for number in range(count - len(first)))]
+
+
+def _ended(ours: Ours) -> list[float]:
+    """When each attempt that has ended did, in order."""
+    with contextlib.closing(store.connect_readonly(ours.home.ledger)) as db:
+        return [float(row[0]) for row in db.execute("SELECT ended FROM attempt WHERE ended IS NOT NULL ORDER BY ended")]
+
+
+def _until_ended(ours: Ours, count: int) -> None:
+    until(lambda: len(_ended(ours)) >= count, f"{count} tasks to end")
+
+
+def _busy_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _status_s(homes: Sequence[Path]) -> list[float]:
+    """Seconds of `nightcrew status` in each of the homes, which have no supervisor any more; they take turns."""
+    times: list[list[float]] = [[] for _ in homes]
+    for _ in range(STATUS_REPEATS):
+        for home, found in zip(homes, times, strict=True):
+            found.append(status_once_s(home))
+    return [statistics.median(found) for found in times]
+
+
+def _summary(rounds: Sequence[_Round], status_s: float) -> dict[str, float]:
+    """Medians over the rounds; ticks of all rounds together."""
+    return {
+        "tasks_per_s": round(statistics.median(found.tasks_per_s for found in rounds), 2),
+        "daemon_cpu_ms_per_task": milli(statistics.median(found.cpu_s for found in rounds)),
+        "status_ms": milli(status_s),
+        "tick_ms_p99": milli(quantile([tick for found in rounds for tick in found.ticks], 0.99)),
+    }
+
+
+def _ratios(least: Mapping[str, float], most: Mapping[str, float]) -> dict[str, float]:
+    """How many times as much each figure costs with most tasks waiting as with least: above 1 is worse, also for the rate."""
+    return {name: round(least[name] / most[name] if name == MORE_IS_BETTER else most[name] / least[name], 3) for name in least}
