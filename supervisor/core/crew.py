@@ -5,15 +5,17 @@ Events come from observation and from people; commands go to the doors. Neither 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
-from supervisor.core.states import AttemptState, End, TaskState
+from supervisor.core.states import FINAL, AttemptState, End, TaskState
 
 
 class TaskClass(StrEnum):
-    """Who is waiting: a person, the day's work, or nobody until morning."""
+    """Who is waiting: a person, the day's work, or nobody until morning. They start in this order."""
 
     INTERACTIVE = "interactive"
     NORMAL = "normal"
@@ -64,18 +66,101 @@ class Task:
     attempt: Attempt | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """The whole of what `decide` looks at."""
+Rank = tuple[int, int, str]
+"""Of the ready tasks of one class the one with the least starts first: higher priority, then older. The last is its id."""
 
-    tasks: Mapping[str, Task] = field(default_factory=dict)
-    """Every task that has not reached a final state, and every final one that an unfinished task comes after."""
-    slots: int = 4
-    """Attempts that may be alive at once. Adoption never needs a slot; only starting does."""
-    admitting: bool = True
-    """False while draining, or while the disk is too full to start anything."""
-    held_back: frozenset[TaskClass] = frozenset()
-    """Classes whose tasks do not start beside others, because the models are busy: see `scheduler.held_back`."""
+
+def rank(task: Task) -> Rank:
+    """Where it stands among the ready tasks of its class."""
+    return (-task.priority, task.order, task.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a decision leaves different."""
+
+    tasks: tuple[Task, ...]
+    """As they are from now on, new ones among them."""
+    forgotten: frozenset[str]
+    admitting: bool
+    held_back: frozenset[TaskClass]
+
+
+class Crew:
+    """The whole of what `decide` looks at; only `apply` changes it.
+
+    Beside the tasks it keeps the answers to what each step asks, and brings them up to date by what changed: with 20,000 tasks waiting
+    a look at all of them took most of a step.
+    """
+
+    def __init__(self, tasks: Iterable[Task] = (), slots: int = 4) -> None:
+        self.tasks: dict[str, Task] = {}
+        """Every task that has not reached a final state, and every final one that an unfinished task comes after. Read only."""
+        self.slots = slots
+        """Attempts that may be alive at once. Adoption never needs a slot; only starting does."""
+        self.admitting = True
+        """False while draining, or while the disk is too full to start anything."""
+        self.held_back: frozenset[TaskClass] = frozenset()
+        """Classes whose tasks do not start beside others, because the models are busy: see `scheduler.held_back`."""
+        self.living: dict[str, Task] = {}
+        """Those with an attempt."""
+        self.ready: dict[TaskClass, list[Rank]] = {name: [] for name in TaskClass}
+        """Those that could start, sorted."""
+        self.resting: list[tuple[float, str]] = []
+        """Ready ones in a backoff: when it ends, and the task; sorted."""
+        self.dependents: dict[str, dict[str, None]] = {}
+        """Unfinished tasks by each task that they come after."""
+        self.groups: dict[str, dict[str, None]] = {}
+        """Unfinished tasks by `together`."""
+        self.counts: Counter[TaskState] = Counter()
+        """How many unfinished tasks are in each state."""
+        for task in tasks:
+            self._enter(task)
+
+    def apply(self, change: Change) -> None:
+        """Become what a decision says. The cost is that of what changed."""
+        self.admitting, self.held_back = change.admitting, change.held_back
+        for task in change.tasks:
+            self._leave(task.id)
+            self._enter(task)
+        for name in change.forgotten:
+            self._leave(name)
+
+    def _enter(self, task: Task) -> None:
+        self.tasks[task.id] = task
+        if task.attempt is not None:
+            self.living[task.id] = task
+        if task.state is TaskState.READY and task.not_before:
+            insort(self.resting, (task.not_before, task.id))
+        elif task.state is TaskState.READY:
+            insort(self.ready[task.task_class], rank(task))
+        if task.state not in FINAL:
+            self.counts[task.state] += 1
+            for index, key in self._keys(task):
+                index.setdefault(key, {})[task.id] = None
+
+    def _leave(self, name: str) -> None:
+        task = self.tasks.pop(name, None)
+        if task is None:
+            return
+        self.living.pop(name, None)
+        if task.state is TaskState.READY and task.not_before:
+            del self.resting[bisect_left(self.resting, (task.not_before, name))]
+        elif task.state is TaskState.READY:
+            queue = self.ready[task.task_class]
+            del queue[bisect_left(queue, rank(task))]
+        if task.state not in FINAL:
+            self.counts[task.state] -= 1
+            for index, key in self._keys(task):
+                del index[key][name]
+                if not index[key]:
+                    del index[key]
+
+    def _keys(self, task: Task) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
+        """Where an unfinished task is found by what it comes after, and by its group."""
+        yield from ((self.dependents, need) for need in task.after)
+        if task.together:
+            yield self.groups, task.together
 
 
 # Events -------------------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from supervisor.core.crew import (
     Attempt,
     Begin,
     CancelAsked,
+    Change,
     Collect,
     Command,
     Crew,
@@ -39,6 +40,7 @@ from supervisor.core.crew import (
     TrafficChanged,
     TreeGone,
 )
+from supervisor.core.draft import Draft
 from supervisor.core.recovery import LIMIT
 from supervisor.core.scheduler import held_back, pick
 from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, backoff_s, task_after
@@ -51,11 +53,12 @@ TIMEOUT_BACKSTOP_S = 30.0
 stuck (stopped by a signal, for example) and the daemon stops the tree."""
 
 
-def decide(crew: Crew, events: Iterable[Event], now: float) -> tuple[Crew, list[Command]]:
+def decide(crew: Crew, events: Iterable[Event], now: float) -> tuple[Change, list[Command]]:
     """Fold `events` into the crew, then look at deadlines and at what can start. `now` is monotonic seconds.
 
-    Returns the new crew and the commands in the order in which they must be committed. Raises nothing: what cannot be is ignored as
-    stale, and what a person asks in vain is refused before it becomes an event.
+    Returns what changes, for `Crew.apply` once the commands are committed, and the commands in the order in which they must be. The
+    crew itself is left alone. Raises nothing: what cannot be is ignored as stale, and what a person asks in vain is refused before it
+    becomes an event.
     """
     board = _Board(crew, now)
     for event in events:
@@ -64,8 +67,7 @@ def decide(crew: Crew, events: Iterable[Event], now: float) -> tuple[Crew, list[
     board.end_backoffs()
     board.start_ready()
     board.begin_together()
-    board.forget_finished()
-    return board.crew(), board.commands
+    return board.draft.change(), board.commands
 
 
 TOGETHER_MAX_S = 60.0
@@ -74,24 +76,12 @@ submitted; this is for one whose slots others took meanwhile."""
 
 
 class _Board:
-    """The working copy of one call: mutable inside `decide`, never seen outside."""
+    """One call: the crew as it becomes, and what is commanded."""
 
     def __init__(self, crew: Crew, now: float) -> None:
-        self._crew = crew
-        self.tasks = dict(crew.tasks)
+        self.draft = Draft(crew)
         self.now = now
         self.commands: list[Command] = []
-        self._dependents: dict[str, list[str]] | None = None
-
-    def crew(self) -> Crew:
-        return replace(self._crew, tasks=self.tasks)
-
-    def forget_finished(self) -> None:
-        """Drop the final tasks that no unfinished task comes after: a night's history stays in the ledger, not in memory."""
-        if not any(isinstance(command, Finish | SetState) and command.state in FINAL for command in self.commands):
-            return
-        needed = {need for task in self.tasks.values() if task.state not in FINAL for need in task.after}
-        self.tasks = {name: task for name, task in self.tasks.items() if task.state not in FINAL or name in needed}
 
     def apply(self, event: Event) -> None:
         match event:
@@ -114,65 +104,65 @@ class _Board:
             case RetryAsked(task):
                 self._retry(task)
             case AdmissionChanged(admitting):
-                self._crew = replace(self._crew, admitting=admitting)
+                self.draft.admitting = admitting
             case TrafficChanged(delay_s, parked):
-                self._crew = replace(self._crew, held_back=held_back(self._crew.held_back, delay_s, parked=parked))
+                self.draft.held_back = held_back(self.draft.held_back, delay_s, parked=parked)
             case _:
                 assert_never(event)
 
     # Tasks and what they come after ----------------------------------------------------------------------------------------------
 
     def _submitted(self, tasks: tuple[Task, ...]) -> None:
-        self._dependents = None
-        for task in tasks:
-            self.tasks.setdefault(task.id, task)
-        self._unblock(task.id for task in tasks)
+        new = [task for task in tasks if self.draft.get(task.id) is None]
+        for task in new:
+            self.draft.put(task)
+        for task in new:
+            self._look_at_needs(task.id)
 
-    def _unblock(self, task_ids: Iterable[str]) -> None:
-        """Move each waiting task on if everything that it comes after has ended, and so on down the line.
+    def _look_at_needs(self, task_id: str) -> None:
+        """Move a task on by all that it comes after."""
+        task = self.draft.get(task_id)
+        if task is not None and self._moved_on(task, list(self.draft.known(sorted(task.after)))):
+            self._final(task_id)
+
+    def _final(self, task_id: str) -> None:
+        """Move on what comes after a task that reached a final state, and so on down the line.
 
         A queue and not recursion: a plan may be a chain of thousands, and all of them are skipped when its first task fails.
         """
-        queue = deque(task_ids)
+        queue = deque([task_id])
         while queue:
-            task = self.tasks[queue.popleft()]
-            if task.state is TaskState.WAITING and self._blocked_or_free(task) in FINAL:
-                queue.extend(self._dependents_of(task.id))
+            ended = list(self.draft.known([queue.popleft()]))
+            queue.extend(task.id for task in list(self.draft.unfinished_after(ended[0].id)) if self._moved_on(task, ended))
 
-    def _blocked_or_free(self, task: Task) -> TaskState:
-        needs = [self.tasks[need] for need in sorted(task.after) if need in self.tasks]
-        lost_hope = next((need for need in needs if need.state in FINAL and need.state is not TaskState.DONE), None)
+    def _moved_on(self, task: Task, news: Iterable[Task]) -> bool:
+        """Whether a task reached a final state because of `news`, those of its needs that it was not judged by yet."""
+        if task.state is not TaskState.WAITING:
+            return False
+        lost_hope = next((need for need in news if need.state in FINAL and need.state is not TaskState.DONE), None)
         if lost_hope is not None and not task.any_end:
-            return self._set_state(task, "blocked for ever", f"{lost_hope.id} is {lost_hope.state}")
-        if all(need.state in FINAL for need in needs):
-            return self._set_state(task, "unblocked", "")
-        return task.state
+            self._set_state(task, "blocked for ever", f"{lost_hope.id} is {lost_hope.state}")
+            return True
+        if all(need.state in FINAL for need in self.draft.known(task.after)):
+            self._set_state(task, "unblocked", "")
+        return False
 
-    def _set_state(self, task: Task, event: str, reason: str) -> TaskState:
+    def _set_state(self, task: Task, event: str, reason: str) -> None:
         state = task_after(task.state, event)
-        self.tasks[task.id] = replace(task, state=state)
+        self.draft.put(replace(task, state=state))
         self.commands.append(SetState(task.id, state, reason))
-        return state
-
-    def _dependents_of(self, task_id: str) -> list[str]:
-        if self._dependents is None:
-            self._dependents = {}
-            for task in self.tasks.values():
-                for need in task.after:
-                    self._dependents.setdefault(need, []).append(task.id)
-        return self._dependents.get(task_id, [])
 
     # Attempts --------------------------------------------------------------------------------------------------------------------
 
     def _with_attempt(self, task_id: str, epoch: int, act: Callable[[Task, Attempt], None]) -> None:
-        task = self.tasks.get(task_id)
+        task = self.draft.get(task_id)
         if task is not None and task.attempt is not None and task.attempt.epoch == epoch:
             act(task, task.attempt)
 
     def _move(self, task: Task, attempt: Attempt, event: str, stop_why: str | None = None) -> None:
         state = attempt_after(attempt.state, event)
         moved = replace(attempt, state=state, since=self.now, stop_why=attempt.stop_why if stop_why is None else stop_why)
-        self.tasks[task.id] = replace(task, attempt=moved)
+        self.draft.put(replace(task, attempt=moved))
 
     def _started(self, task: Task, attempt: Attempt) -> None:
         if attempt.state is AttemptState.LAUNCHING:
@@ -192,7 +182,7 @@ class _Board:
         unwanted = attempt.stop_why == CANCELLED
         state = task_after(task.state, after_end(end, failures=failures, losses=losses, retries=task.retries, unwanted=unwanted))
         delay = backoff_s(losses if end is End.LOST else failures) if state is TaskState.READY else 0.0
-        self.tasks[task.id] = replace(
+        ended = replace(
             task,
             state=state,
             failures=failures,
@@ -201,9 +191,10 @@ class _Board:
             cause=f"{end}: {cause}" if cause else str(end),
             attempt=None,
         )
+        self.draft.put(ended)
         self.commands.append(Finish(task.id, attempt.epoch, end, cause, state, delay))
         if state in FINAL:
-            self._unblock(self._dependents_of(task.id))
+            self._final(task.id)
 
     def _limit_passed(self, task: Task, attempt: Attempt, why: str) -> None:
         if attempt.state is AttemptState.RUNNING:
@@ -212,41 +203,41 @@ class _Board:
     # People ----------------------------------------------------------------------------------------------------------------------
 
     def _cancel(self, task_id: str) -> None:
-        task = self.tasks.get(task_id)
+        task = self.draft.get(task_id)
         if task is None or task.state in FINAL:
             return
         if task.attempt is None:
             self._set_state(task, "cancel", "cancelled before it started" if not task.epoch else CANCELLED)
-            self._unblock(self._dependents_of(task_id))
+            self._final(task_id)
         elif task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING):
             self._stop(task, task.attempt, CANCELLED)
         elif task.attempt.stop_why != CANCELLED:
             # It is ending for a reason of its own, and that stays its end; but whatever that is, it shall not run again.
-            self.tasks[task_id] = replace(task, attempt=replace(task.attempt, stop_why=CANCELLED))
+            self.draft.put(replace(task, attempt=replace(task.attempt, stop_why=CANCELLED)))
             self.commands.append(Stop(task_id, task.attempt.epoch, CANCELLED))
 
     def _suspend(self, task_id: str) -> None:
-        task = self.tasks.get(task_id)
+        task = self.draft.get(task_id)
         if task is not None and may_suspend(task) and task.attempt is not None:
-            self.tasks[task_id] = replace(task, attempt=replace(task.attempt, suspended=True))
+            self.draft.put(replace(task, attempt=replace(task.attempt, suspended=True)))
             self.commands.append(Suspend(task_id, task.attempt.epoch))
 
     def _resume(self, task_id: str) -> None:
-        task = self.tasks.get(task_id)
+        task = self.draft.get(task_id)
         if task is not None and task.attempt is not None and task.attempt.suspended and task.attempt.state is AttemptState.RUNNING:
             # Its runner knows what is left of its time; the backstop counts anew, as after a restart.
-            self.tasks[task_id] = replace(task, attempt=replace(task.attempt, suspended=False, since=self.now))
+            self.draft.put(replace(task, attempt=replace(task.attempt, suspended=False, since=self.now)))
             self.commands.append(Resume(task_id, task.attempt.epoch))
 
     def _retry(self, task_id: str) -> None:
-        task = self.tasks.get(task_id)
+        task = self.draft.get(task_id)
         if task is None or task.state not in FINAL:
             return
         cause = f"retry asked; was {task.state}"
         state = task_after(task.state, "retry")
-        self.tasks[task_id] = replace(task, state=state, failures=0, losses=0, not_before=0.0, cause=cause)
+        self.draft.put(replace(task, state=state, failures=0, losses=0, not_before=0.0, cause=cause))
         self.commands.append(Revive(task_id, cause))
-        self._unblock([task_id])
+        self._look_at_needs(task_id)
 
     def _stop(self, task: Task, attempt: Attempt, why: str) -> None:
         self._move(task, attempt, "stop", why)
@@ -255,7 +246,7 @@ class _Board:
     # Time ------------------------------------------------------------------------------------------------------------------------
 
     def enforce_deadlines(self) -> None:
-        for task in list(self.tasks.values()):
+        for task in self.draft.living():
             attempt = task.attempt
             if attempt is None or attempt.state is not AttemptState.RUNNING or not task.timeout_s or attempt.held or attempt.suspended:
                 continue
@@ -264,28 +255,28 @@ class _Board:
 
     def end_backoffs(self) -> None:
         """Forget those that are over: the loop sleeps until the earliest one left, and a task that only waits for a slot has none."""
-        for task in [task for task in self.tasks.values() if 0 < task.not_before <= self.now]:
-            self.tasks[task.id] = replace(task, not_before=0.0)
+        for task in self.draft.rested(self.now):
+            self.draft.put(replace(task, not_before=0.0))
 
     def start_ready(self) -> None:
-        for task in pick(self.crew(), self.now):
+        for task in self.draft.known(pick(self.draft)):
             epoch = task.epoch + 1
             attempt = Attempt(epoch, AttemptState.LAUNCHING, self.now, held=bool(task.together))
-            self.tasks[task.id] = replace(task, state=task_after(task.state, "start"), epoch=epoch, attempt=attempt)
+            self.draft.put(replace(task, state=task_after(task.state, "start"), epoch=epoch, attempt=attempt))
             self.commands.append(Start(task.id, epoch, task.cause))
 
     def begin_together(self) -> None:
         """Let the held attempts of each group begin once nobody of it is still on its way, or the first one has waited long enough."""
         up: dict[str, list[tuple[Task, Attempt]]] = {}
-        for task in self.tasks.values():
+        for task in self.draft.living():
             if task.attempt is not None and task.attempt.held and task.attempt.state is AttemptState.RUNNING:
                 up.setdefault(task.together, []).append((task, task.attempt))
         for name, group in up.items():
             waited = self.now - min(attempt.since for _, attempt in group)
-            if waited < TOGETHER_MAX_S and any(_on_its_way(task) for task in self.tasks.values() if task.together == name):
+            if waited < TOGETHER_MAX_S and any(map(_on_its_way, self.draft.group(name))):
                 continue
             for task, attempt in group:
-                self.tasks[task.id] = replace(task, attempt=replace(attempt, held=False, since=self.now))
+                self.draft.put(replace(task, attempt=replace(attempt, held=False, since=self.now)))
                 self.commands.append(Begin(task.id, attempt.epoch))
 
 

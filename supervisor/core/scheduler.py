@@ -7,13 +7,11 @@ comes from, it must not stop the crew for good.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain, islice
 
-from supervisor.core.crew import Crew, Task, TaskClass
-from supervisor.core.states import TaskState
-
-_CLASS_RANK = {TaskClass.INTERACTIVE: 0, TaskClass.NORMAL: 1, TaskClass.BATCH: 2}
+from supervisor.core.crew import Crew, Rank, TaskClass
+from supervisor.core.draft import Draft
 
 HOLDS_FROM_S: Mapping[TaskClass, float] = {TaskClass.BATCH: 30.0, TaskClass.NORMAL: 120.0}
 """A class is held back when a request would wait this long, and until it would wait less than half of it, so that one request more or
@@ -21,19 +19,18 @@ less does not start and stop the crew. 120 s is half of what a request is held f
 brings those at work close to the answer 429. Who works for nobody until morning gives way at a quarter of that."""
 
 
-def pick(crew: Crew, now: float) -> list[Task]:
+def pick(crew: Draft) -> list[str]:
     """The tasks to start now, first one first: interactive before normal before batch, then higher priority, then older."""
-    if not crew.admitting:
-        return []
-    living = sum(task.attempt is not None for task in crew.tasks.values())
+    living = len(crew.living())
     free = crew.slots - living
-    if free <= 0:
+    if not crew.admitting or free <= 0:
         return []
-    ready = [task for task in crew.tasks.values() if task.state is TaskState.READY and task.not_before <= now]
-    welcome = [task for task in ready if task.task_class not in crew.held_back]
-    if not welcome and not living:
-        return heapq.nsmallest(1, ready, key=_rank)
-    return heapq.nsmallest(free, welcome, key=_rank)
+    welcome = _first(free, (crew.ready(name) for name in TaskClass if name not in crew.held_back))
+    return welcome if welcome or living else _first(1, map(crew.ready, TaskClass))
+
+
+def _first(count: int, queues: Iterable[Iterable[Rank]]) -> list[str]:
+    return [name for _, _, name in islice(chain.from_iterable(queues), count)]
 
 
 def held_back(before: Collection[TaskClass], delay_s: float, *, parked: bool) -> frozenset[TaskClass]:
@@ -53,14 +50,10 @@ def why_held(delay_s: float, *, parked: bool) -> str:
 
 
 def waiting_for_traffic(crew: Crew) -> int:
-    """How many tasks are ready and do not start because the models are busy."""
-    return bool(crew.held_back) and sum(task.state is TaskState.READY and task.task_class in crew.held_back for task in crew.tasks.values())
+    """How many tasks could start and do not because the models are busy."""
+    return sum(len(crew.ready[name]) for name in crew.held_back)
 
 
-def wakes_at(tasks: Iterable[Task]) -> float | None:
+def wakes_at(crew: Crew) -> float | None:
     """The earliest monotonic time at which a backoff ends, or None: the loop need not wake before it for the scheduler's sake."""
-    return min((task.not_before for task in tasks if task.state is TaskState.READY and task.not_before > 0), default=None)
-
-
-def _rank(task: Task) -> tuple[int, int, int]:
-    return (_CLASS_RANK[task.task_class], -task.priority, task.order)
+    return crew.resting[0][0] if crew.resting else None

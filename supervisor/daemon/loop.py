@@ -125,7 +125,7 @@ class Loop:
 
     async def _wait(self) -> None:
         timeout = TICK_S
-        if (soonest := wakes_at(self.crew.tasks.values())) is not None:
+        if (soonest := wakes_at(self.crew)) is not None:
             timeout = min(timeout, max(SETTLE_S, soonest - self.clock.monotonic()))
         if self.clock.monotonic() < self._eager_until:
             timeout = min(timeout, 2 * SETTLE_S)
@@ -171,9 +171,9 @@ class Loop:
 
     def feed(self, *events: Event) -> list[Command]:
         """Decide on these events, commit, act. Raises what the commit raises, and then nothing has changed."""
-        crew, commands = decide(self.crew, events, self.clock.monotonic())
+        change, commands = decide(self.crew, events, self.clock.monotonic())
         self.ledger.commit(commands)
-        self.crew = crew
+        self.crew.apply(change)
         for command in commands:
             self._act(command)
         return commands
@@ -288,7 +288,7 @@ class Loop:
     async def _observe(self) -> None:
         watched = [
             (task.id, task.attempt.epoch)
-            for task in self.crew.tasks.values()
+            for task in self.crew.living.values()
             if task.attempt is not None
             and task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING)
             and (task.id, task.attempt.epoch) not in self._under_way

@@ -6,6 +6,7 @@ and at any moment everything in memory is lost and read back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from hypothesis import strategies as st
@@ -92,11 +93,11 @@ class CrewMachine(RuleBasedStateMachine):
     # What happens ------------------------------------------------------------------------------------------------------------------
 
     def feed(self, *events: Event) -> None:
-        crew, commands = decide(self.crew, events, self.now)
-        self.books.slots = crew.slots
+        change, commands = decide(self.crew, events, self.now)
+        self.books.slots = self.crew.slots
         self.books.commit(commands, self.now)
         self.commit(commands)
-        self.crew = crew
+        self.crew.apply(change)
 
     def pick(self, draw: int, among: Iterable[str]) -> str | None:
         names = sorted(among)
@@ -198,6 +199,13 @@ class CrewMachine(RuleBasedStateMachine):
     def memory_and_books_agree(self) -> None:
         expected = {name: facts(held) for name, held in self.books.tasks.items() if held.state not in FINAL}
         assert {name: facts(held) for name, held in self.crew.tasks.items() if held.state not in FINAL} == expected
+
+    @invariant()
+    def what_it_keeps_by_question_is_what_its_tasks_say(self) -> None:
+        kept, anew = vars(self.crew), vars(Crew(self.crew.tasks.values()))
+        for name in ("living", "ready", "resting", "dependents", "groups"):
+            assert kept[name] == anew[name]
+        assert +self.crew.counts == Counter(held.state for held in self.crew.tasks.values() if held.state not in FINAL)
 
     @invariant()
     def running_is_having_an_attempt(self) -> None:

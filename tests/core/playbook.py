@@ -85,8 +85,9 @@ class Playbook:
         for event in events:
             if isinstance(event, Submitted):
                 self.books.submit(event.tasks)
-        self.crew, self._unread = decide(self.crew, events, self.now)
+        change, self._unread = decide(self.crew, events, self.now)
         self.books.commit(self._unread, self.now)
+        self.crew.apply(change)
         return self
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
 from typing import Any
 
 import pytest
@@ -104,9 +104,11 @@ def test_what_comes_after_a_failure_is_skipped_with_the_reason() -> None:
 def test_a_chain_of_thousands_is_skipped() -> None:
     count = 20_000
     chain = [task("t0")] + [task(f"t{number}", number, after=[f"t{number - 1}"]) for number in range(1, count)]
-    crew, _ = decide(Crew(), [Submitted(tuple(chain))], 0.0)
-    crew, commands = decide(crew, [CancelAsked("t0")], 1.0)  # it was started: it is being stopped
-    crew, commands = decide(crew, [TreeGone("t0", 1, End.CANCELLED, "cancelled"), Secured("t0", 1, End.CANCELLED, "cancelled")], 2.0)
+    crew = Crew()
+    crew.apply(decide(crew, [Submitted(tuple(chain))], 0.0)[0])
+    crew.apply(decide(crew, [CancelAsked("t0")], 1.0)[0])  # it was started: it is being stopped
+    change, commands = decide(crew, [TreeGone("t0", 1, End.CANCELLED, "cancelled"), Secured("t0", 1, End.CANCELLED, "cancelled")], 2.0)
+    crew.apply(change)
     skipped = [command for command in commands if isinstance(command, SetState) and command.state is SKIPPED]
     assert len(skipped) == count - 1
     assert crew.tasks == {}, "final tasks that nothing waits for are forgotten"
@@ -164,7 +166,7 @@ def test_nothing_starts_while_starting_is_forbidden() -> None:
 def test_a_failure_is_retried_after_a_backoff_and_then_it_is_final() -> None:
     book = collecting(running(retries=1), End.FAILED, "exit code 1") >> Secured("a", 1, End.FAILED, "exit code 1")
     book = book << Finish("a", 1, End.FAILED, "exit code 1", READY, 2.0)
-    assert wakes_at(book.crew.tasks.values()) == book.now + 2.0
+    assert wakes_at(book.crew) == book.now + 2.0
     book = book >> After(1.9) >> After(0.1) << Start("a", 2, "failed: exit code 1")
     assert (
         collecting(book, End.TIMEOUT, "stopped after 5 s", epoch=2)
@@ -177,9 +179,9 @@ def test_a_backoff_that_is_over_wakes_nobody() -> None:
     """The task waits for a slot; waking for it would spin."""
     book = Playbook(slots=1) >> submitted(task("a"), task("b", 1, not_before=1001.0, state=READY, epoch=1, cause="lost"))
     book = book << SetState("a", READY, "") << Start("a", 1, "")
-    assert wakes_at(book.crew.tasks.values()) == 1001.0
+    assert wakes_at(book.crew) == 1001.0
     assert book >> After(2)
-    assert wakes_at(book.crew.tasks.values()) is None
+    assert wakes_at(book.crew) is None
 
 
 def test_a_loss_costs_no_retry_until_it_is_quarantined() -> None:
@@ -305,20 +307,20 @@ def test_adoption_needs_no_slot() -> None:
 
 def test_retry_runs_a_finished_task_again_with_a_cause() -> None:
     failed = task("a", state=FAILED, epoch=2, failures=3, losses=2, cause="failed: exit code 1")
-    book = Playbook() >> submitted(failed) >> RetryAsked("a")
+    book = Playbook() >> [submitted(failed), RetryAsked("a")]
     book = book << Revive("a", "retry asked; was failed") << SetState("a", READY, "") << Start("a", 3, "retry asked; was failed")
     assert book
     assert (book.crew.tasks["a"].failures, book.crew.tasks["a"].losses) == (0, 0)
 
 
 def test_retry_of_what_comes_after_a_failure_is_skipped_again() -> None:
-    book = Playbook() >> submitted(task("a", state=FAILED, epoch=1), task("b", after=["a"], state=SKIPPED))
-    assert book >> RetryAsked("b") << Revive("b", "retry asked; was skipped") << SetState("b", SKIPPED, "a is failed")
+    ended = submitted(task("a", state=FAILED, epoch=1), task("b", after=["a"], state=SKIPPED))
+    assert Playbook() >> [ended, RetryAsked("b")] << Revive("b", "retry asked; was skipped") << SetState("b", SKIPPED, "a is failed")
 
 
 def test_a_retried_task_holds_its_retried_dependents_back() -> None:
-    book = Playbook() >> submitted(task("a", state=FAILED, epoch=1), task("b", after=["a"], state=SKIPPED))
-    book = book >> [RetryAsked("a"), RetryAsked("b")]
+    ended = submitted(task("a", state=FAILED, epoch=1), task("b", after=["a"], state=SKIPPED))
+    book = Playbook() >> [ended, RetryAsked("a"), RetryAsked("b")]
     book = book << Revive("a", "retry asked; was failed") << SetState("a", READY, "")
     assert book << Revive("b", "retry asked; was skipped") << Start("a", 2, "retry asked; was failed")
 
@@ -357,10 +359,12 @@ def test_a_needed_final_task_is_remembered_as_long_as_it_is_needed() -> None:
 
 
 def test_decide_leaves_the_crew_that_it_was_given_alone() -> None:
-    crew = Crew(slots=1, tasks={"a": task("a", state=READY)})
-    kept = replace(crew, tasks=dict(crew.tasks))
-    decide(crew, [Submitted((task("b"),)), CancelAsked("a"), AdmissionChanged(False)], 5.0)
-    assert crew == kept
+    crew = Crew([task("a", state=READY), task("b", 1, after=["a"])], slots=1)
+    kept = copy.deepcopy(vars(crew))
+    change, _ = decide(crew, [Submitted((task("c"),)), CancelAsked("a"), AdmissionChanged(False)], 5.0)
+    assert vars(crew) == kept
+    crew.apply(change)
+    assert vars(crew) != kept
 
 
 # However they ended -----------------------------------------------------------------------------------------------------------------

@@ -34,8 +34,9 @@ def test_every_task_is_done_once(ledger: Ledger, path: Path, count: int) -> None
     crew, events, now, finished = Crew(slots=16), [Submitted(ledger.tasks_of_run(RUN, 0.0))], 0.0, 0
     waiting: list[Event] = list(events)
     while waiting:
-        crew, commands = decide(crew, waiting, now)
+        change, commands = decide(crew, waiting, now)
         ledger.commit(commands)
+        crew.apply(change)
         finished += sum(isinstance(command, Finish) for command in commands)
         waiting = [event for command in commands for event in heard_of(command)]
         now += 0.01

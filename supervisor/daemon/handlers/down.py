@@ -11,4 +11,4 @@ from supervisor.host.paths import Home
 async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
     """`now`: do not wait for launches and finishes under way."""
     loop.stop(now=bool(args.get("now")))
-    return {"live": sum(task.attempt is not None for task in loop.crew.tasks.values())}
+    return {"live": len(loop.crew.living)}

@@ -1,0 +1,77 @@
+"""A decision costs what happened, not what waits: the work of each is counted beside 100 and beside 5,000 waiting tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.core.crew import AdmissionChanged, CancelAsked, Crew, Event, Secured, Started, Submitted, Task, TrafficChanged, TreeGone
+from supervisor.core.decide import decide
+from supervisor.core.scheduler import waiting_for_traffic, wakes_at
+from supervisor.core.states import End, TaskState
+from tests.core.effort import Effort, effort
+from tests.core.playbook import task
+
+RUNNING = "r00000"
+NEEDED = "needed"
+
+
+def crew(waiting: int) -> Crew:
+    """Two at work, one of them needed by one of the rest: a third is ready, a third in a backoff, a third waits for the first."""
+    tasks = [task(RUNNING), task(NEEDED, 1, priority=99)]
+    for number in range(2, waiting, 3):
+        tasks += [
+            task(f"r{number:05}", number),
+            task(f"b{number:05}", number, state=TaskState.READY, not_before=1e6 + number, together=f"g{number}"),
+            task(f"w{number:05}", number, after=[f"r{number:05}", NEEDED] if number == 2 else [f"r{number:05}"]),
+        ]
+    made = Crew(slots=2)
+    for events in ([Submitted(tuple(tasks))], [Started(RUNNING, 1), Started(NEEDED, 1)], [TreeGone(NEEDED, 1, End.DONE, "")]):
+        made.apply(decide(made, events, 1.0)[0])
+    assert {name for name, held in made.tasks.items() if held.attempt} == {RUNNING, NEEDED}
+    return made
+
+
+def more(count: int = 3) -> tuple[Task, ...]:
+    return tuple(task(f"x{number}", 10**6 + number, priority=number) for number in range(count))
+
+
+@pytest.fixture(scope="module")
+def crews() -> tuple[Crew, Crew]:
+    return crew(100), crew(5000)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (),
+        (TreeGone(RUNNING, 1, End.DONE, ""),),
+        (Secured(NEEDED, 1, End.DONE, ""),),
+        (Secured(NEEDED, 1, End.FAILED, "exit code 1"),),
+        (CancelAsked("r00005"),),
+        (Submitted(more()),),
+        (AdmissionChanged(False),),
+        (TrafficChanged(1e9), Secured(NEEDED, 1, End.DONE, "")),
+    ],
+    ids=lambda events: "+".join(type(event).__name__ for event in events) or "nothing",
+)
+def test_a_decision_costs_what_happened(crews: tuple[Crew, Crew], events: tuple[Event, ...]) -> None:
+    few, many = (effort(lambda crew=crew: decide(crew, events, 2.0)) for crew in crews)  # type: ignore[misc]
+    about_the_same(few, many)
+
+
+@pytest.mark.parametrize("events", [(), (Secured(NEEDED, 1, End.DONE, ""),), (CancelAsked("r00005"),)])
+def test_so_does_making_it_so(events: tuple[Event, ...]) -> None:
+    crews = crew(100), crew(5000)
+    changes = [decide(crew, events, 2.0)[0] for crew in crews]
+    few, many = (effort(lambda crew=crew, change=change: crew.apply(change)) for crew, change in zip(crews, changes, strict=True))  # type: ignore[misc]
+    about_the_same(few, many)
+
+
+def test_so_does_what_the_loop_asks_each_time(crews: tuple[Crew, Crew]) -> None:
+    few, many = (effort(lambda crew=crew: (wakes_at(crew), waiting_for_traffic(crew), len(crew.living))) for crew in crews)  # type: ignore[misc]
+    about_the_same(few, many)
+
+
+def about_the_same(few: Effort, many: Effort) -> None:
+    assert many.steps <= 1.1 * few.steps + 50
+    assert many.peak <= 1.5 * few.peak + 2048
