@@ -87,6 +87,16 @@ AIMS = (
     Aim(("idle", "runner_unshared_mb"), "a runner's own memory", 6, "MB"),
     Aim(("adopt_s",), "agents adopted after kill -9", 5, "s"),
     Aim(("status_ms",), "`nightcrew status` over a long history", 150, "ms"),
+    *(
+        Aim(("scale", "ratio", name), f"{text}, most waiting over fewest", 1.3, "x")
+        for name, text in (
+            ("tasks_per_s", "time of a no-op task"),
+            ("daemon_cpu_ms_per_task", "supervisor's CPU for one"),
+            ("status_ms", "`nightcrew status`"),
+            ("tick_ms_p99", "the supervisor's tick, p99"),
+        )
+    ),
+    Aim(("scale", "ms_per_task"), "a no-op task, fewest waiting", 25, "ms"),
 )
 """The full run's aims; a quick run is smaller and says so."""
 
@@ -96,13 +106,24 @@ def table(report: Mapping[str, Any]) -> str:
     lines = [f"{'agents':>10}  {'':6}{'p50 ms':>9}{'p99 ms':>9}{'all up s':>10}   median ms of each stage"]
     for size, ours in report["spawn"].items():
         lines += [_row(size, "ours", ours), _row("", "plain", report["plain"][size])]
-    lines += ["", f"one agent, ours over plain: {report['ratio']:.2f}", ""]
+    lines += ["", f"one agent, ours over plain: {report['ratio']:.2f}", "", *_scale(report["scale"]["waiting"]), ""]
     return "\n".join([*lines, *_aims(report)])
 
 
 def _row(size: str, who: str, figures: Mapping[str, Any]) -> str:
     stages = "  ".join(f"{name} {figures['stages'][name]:.1f}" for name in STAGES)
     return f"{size:>10}  {who:6}{figures['ms_p50']:>9.1f}{figures['ms_p99']:>9.1f}{figures['all_up_s']:>10.2f}   {stages}"
+
+
+def _scale(waiting: Mapping[str, Mapping[str, float]]) -> list[str]:
+    names = {
+        "tasks_per_s": "no-op tasks/s",
+        "daemon_cpu_ms_per_task": "CPU ms/task",
+        "status_ms": "status ms",
+        "tick_ms_p99": "tick p99 ms",
+    }
+    rows = [f"{size:>10}" + "".join(f"{figures[name]:>15.1f}" for name in names) for size, figures in waiting.items()]
+    return [f"{'waiting':>10}" + "".join(f"{text:>15}" for text in names.values()), *rows]
 
 
 def _aims(report: Mapping[str, Any]) -> Iterable[str]:

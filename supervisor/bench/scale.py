@@ -25,8 +25,6 @@ from supervisor.daemon import protocol
 from supervisor.ledger import store
 
 FILES = 20
-WARM_UP = 20
-"""Tasks that end before the measuring begins."""
 SLOTS = 8
 STATUS_REPEATS = 5
 MORE_IS_BETTER = "tasks_per_s"
@@ -39,8 +37,10 @@ class Waiting:
     sizes: tuple[int, ...] = (600, 12_000, 20_000)
     """Tasks that are submitted at once."""
     tasks: int = 200
-    """Of these, how many are timed; less than half of the smallest size."""
+    """Of these, how many are timed."""
     rounds: int = 2
+    warm_up: int = 20
+    """How many end before; with `tasks` fewer than half of the smallest size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,22 @@ def measure(root: Path, seed: int, wanted: Waiting, arrivals: Arrivals) -> dict[
     for number in range(wanted.rounds):
         for size in wanted.sizes if number % 2 == 0 else reversed(wanted.sizes):
             home = root / f"{size}-{number}"
-            rounds[size].append(_round(Ours(home, root / "repo.git", arrivals, slots=SLOTS), size, wanted.tasks))
+            rounds[size].append(_round(Ours(home, root / "repo.git", arrivals, slots=SLOTS), size, wanted))
     status = _status_s([root / f"{size}-{wanted.rounds - 1}" for size in wanted.sizes])
     waiting = {str(size): _summary(rounds[size], status_s) for size, status_s in zip(wanted.sizes, status, strict=True)}
     least, most = waiting[str(wanted.sizes[0])], waiting[str(wanted.sizes[-1])]
-    return {"waiting": waiting, "ratio": _ratios(least, most), "files": FILES, "slots": SLOTS}
+    shape = {"waiting": waiting, "ratio": _ratios(least, most), "ms_per_task": round(1000 / least["tasks_per_s"], 2)}
+    return shape | {"files": FILES, "slots": SLOTS}
 
 
-def _round(ours: Ours, size: int, tasks: int) -> _Round:
+def _round(ours: Ours, size: int, wanted: Waiting) -> _Round:
     with contextlib.ExitStack() as stack:
         stack.callback(ours.end)
         supervisor = psutil.Process(ours.start())
         ours.submit(_tasks(size))
-        _until_ended(ours, WARM_UP)
+        _until_ended(ours, wanted.warm_up)
         before, cpu_before = _ended(ours), _busy_s(supervisor)
-        _until_ended(ours, WARM_UP + tasks)
+        _until_ended(ours, len(before) + wanted.tasks)
         after, cpu_after = _ended(ours), _busy_s(supervisor)
         ticks = protocol.call(ours.home.daemon_socket, "ping", {})["ticks"]
     passed = after[-1] - before[-1]

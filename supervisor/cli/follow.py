@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import click
@@ -79,41 +80,81 @@ def say_accepted(accepted: Accepted, *, as_json: bool) -> int:
 def to_the_end(home: Home, run: str, *, quiet: bool) -> list[TaskView]:
     """Watch the run until all have ended, then say what came of it and what to do next; `quiet` does neither."""
     try:
-        views = deque(looks(home, run), maxlen=1).pop() if quiet else print_changes(home, run)
+        views = deque(looks(home, run), maxlen=1).pop().all() if quiet else print_changes(home, run)
     except KeyboardInterrupt:
         common.say(f"the tasks go on; nightcrew status {run}")
         common.say(f"to end them: nightcrew kill {run}")
         raise
     if not quiet:
-        common.say(f"run {run}: {status.tally(views)}")
+        common.say(f"run {run}: {status.tally(status.counted(views))}")
         _say_next(run, views)
     return views
 
 
-def looks(home: Home, run: str) -> Iterator[list[TaskView]]:
-    """The tasks as they are, again and again until all have ended; the supervisor may come and go meanwhile."""
+class Followed:
+    """Some tasks as they are. A look reads again what happened and what runs, however many others wait."""
+
+    def __init__(self, db: sqlite3.Connection, read: Callable[[], list[TaskView]]) -> None:
+        """`read` gives the tasks to follow."""
+        self._db = db
+        self._seen = queries.newest_entry(db)  # before they are read: what happens meanwhile is read twice
+        self._views: dict[str, TaskView] = {}
+        self._running: set[str] = set()
+        self.unfinished: set[str] = set()
+        self.changed = read()
+        """What the newest look read."""
+        self._take()
+
+    def all(self) -> list[TaskView]:
+        """Every task, in the order of `read`."""
+        return list(self._views.values())
+
+    def look(self) -> None:
+        """Look again."""
+        names, self._seen = queries.touched(self._db, self._seen)
+        self.changed = queries.several(self._db, self._views.keys() & {*names, *self._running})
+        self._take()
+
+    def _take(self) -> None:
+        for view in self.changed:
+            self._views[view.id] = view
+            _keep(self._running, view.id, view.state is TaskState.RUNNING)
+            _keep(self.unfinished, view.id, not view.final)
+
+
+def _keep(names: set[str], name: str, belongs: bool) -> None:
+    if belongs:
+        names.add(name)
+    else:
+        names.discard(name)
+
+
+def looks(home: Home, run: str) -> Iterator[Followed]:
+    """The tasks of a run as they are, again and again until all have ended; the supervisor may come and go meanwhile."""
     db = common.ledger(home)
     supervisor = common.SupervisorWatch(home)
-    while True:
-        supervisor.look()
-        views = queries.of_run(db, run)
-        yield views
-        if all(view.final for view in views):
-            return
+    supervisor.look()
+    followed = Followed(db, lambda: queries.of_run(db, run))
+    yield followed
+    while followed.unfinished:
         time.sleep(LOOK_S)
+        supervisor.look()
+        followed.look()
+        yield followed
 
 
 def print_changes(home: Home, run: str, *, err: bool = False) -> list[TaskView]:
     """Print a line for each task that starts, runs again or ends, until all have; returns them. On stdout, or plain on stderr."""
     shown: dict[str, tuple[TaskState, int]] = {}
     views: list[TaskView] = []
-    for views in looks(home, run):
-        for view in views:
+    for followed in looks(home, run):
+        for view in followed.changed:
             mark = (view.state, view.epoch)
             if shown.get(view.id) != mark and _is_news(view):
                 shown[view.id] = mark
                 _print(home, view, err=err)
         sys.stdout.flush()
+        views = followed.all() if not followed.unfinished else views
     return views
 
 

@@ -8,11 +8,13 @@ import shutil
 import sqlite3
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Protocol
 
 from supervisor.cli import common
 from supervisor.core.errors import LedgerError, UsageError, one_line
+from supervisor.core.states import TaskState
 from supervisor.daemon import lock
 from supervisor.faces import status
 from supervisor.host.paths import Home
@@ -21,8 +23,15 @@ from supervisor.ledger import queries, store
 PATH_COLUMNS = 40
 
 
+class _Crew(Protocol):
+    counts: Counter[TaskState]
+
+
 class _Shown(Protocol):
     alerts: list[str]
+
+    @property
+    def crew(self) -> _Crew: ...
 
 
 class LiveView:
@@ -42,7 +51,7 @@ class LiveView:
             return
         first, self._drawn_at = not self._drawn_at, now
         try:
-            text = frame(self._home, self._unfinished(), loop.alerts, now)
+            text = frame(self._home, self._foremost(), +loop.crew.counts, loop.alerts, now)
         except (LedgerError, sqlite3.Error) as error:
             text = one_line(str(error))
         with contextlib.suppress(OSError):  # the terminal went away: the signal that says so decides what happens, not a failed line
@@ -50,12 +59,13 @@ class LiveView:
                 sys.stdout.write("\n" * shutil.get_terminal_size().lines)
             draw(text)
 
-    def _unfinished(self) -> list[queries.TaskView]:
-        """Read again only after a commit: 200 idle agents took half of the supervisor's time to read every second, and never changed."""
+    def _foremost(self) -> list[queries.TaskView]:
+        """What there is room for, and read again only after a commit: 200 idle agents took half of the supervisor's time to read every
+        second, and never changed; 20,000 that wait took four fifths of it."""
         self._db = self._db or store.connect_readonly(self._home.ledger)
         version = int(self._db.execute("PRAGMA data_version").fetchone()[0])
         if version != self._read_at:
-            self._views, self._read_at = queries.unfinished(self._db), version
+            self._views, self._read_at = queries.foremost(self._db, shutil.get_terminal_size().lines), version
         return self._views
 
 
@@ -88,17 +98,20 @@ def whole_screen() -> Iterator[None]:
         sys.stdout.flush()
 
 
-def frame(home: Home, views: list[queries.TaskView], alerts: list[str], now: float, *, gateway: str = "") -> str:
-    """One screen: a heading, the most urgent tasks that fit, what was left out, the gateway's line if any, and the latest alerts."""
+def frame(
+    home: Home, views: list[queries.TaskView], counts: Counter[TaskState], alerts: list[str], now: float, *, gateway: str = ""
+) -> str:
+    """One screen: a heading with all the `counts`, the most urgent of `views` that fit, what was left out, the gateway's line if any, and
+    the latest alerts."""
     columns, rows = shutil.get_terminal_size()
     views = status.by_urgency(views)
     nobody = "" if lock.holder(home.lock) is not None else "  NO SUPERVISOR: nightcrew up -d"
-    heading = f"nightcrew {_short(os.fspath(home.root))}  {status.clock(now)}  {status.tally(views) or 'nothing to do'}{nobody}"
+    heading = f"nightcrew {_short(os.fspath(home.root))}  {status.clock(now)}  {status.tally(counts) or 'nothing to do'}{nobody}"
     room = max(1, rows - 3 - bool(gateway) - len(alerts[-3:]))
     color = common.use_color()
     lines = [status.line(view, now, width=columns - 1, color=color, detail=status.detail(view, home.root)) for view in views[:room]]
-    if len(views) > room:
-        lines.append(f"  … and {len(views) - room} more: nightcrew status")
+    if left := status.more(views[:room], counts):
+        lines.append(status.cut(f"  … and {left}: nightcrew status", columns - 1))
     lines += [status.cut(gateway, columns - 1)] if gateway else []
     lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]
     return "\x1b[K\n".join([status.cut(heading, columns - 1), "", *lines]) + "\x1b[K"

@@ -28,7 +28,8 @@ def watch(home: Home, run: str, heading: str) -> list[TaskView]:
         return follow.print_changes(home, run, err=True)
     views: list[TaskView] = []
     with Live(console=console, auto_refresh=False, transient=False) as live:
-        for views in follow.looks(home, run):
+        for followed in follow.looks(home, run):
+            views = followed.all()
             live.update(_picture(heading, views, home.root), refresh=True)
     console.print()
     return views
@@ -49,7 +50,9 @@ def _picture(heading: str, views: list[TaskView], root: Path) -> Group:
             Text(status.age(status.seconds(view, now)), style="dim"),
             Text(one_line(_says(view, root)), style="dim" if view.final else ""),
         )
-    return Group(Text(heading, style="bold", no_wrap=True, overflow="ellipsis"), table, Text(status.tally(views), style="dim"))
+    return Group(
+        Text(heading, style="bold", no_wrap=True, overflow="ellipsis"), table, Text(status.tally(status.counted(views)), style="dim")
+    )
 
 
 def _says(view: TaskView, root: Path) -> str:

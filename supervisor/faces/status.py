@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -75,12 +76,20 @@ def age(value: float | None) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
-def tally(views: Iterable[TaskView]) -> str:
+def counted(views: Iterable[TaskView]) -> Counter[TaskState]:
+    """How many are in each state."""
+    return Counter(view.state for view in views)
+
+
+def tally(counts: Mapping[TaskState, int]) -> str:
     """`3 running, 2 waiting, 5 done`."""
-    counts: dict[TaskState, int] = {}
-    for view in views:
-        counts[view.state] = counts.get(view.state, 0) + 1
-    return ", ".join(f"{number} {state}" for state, number in sorted(counts.items(), key=lambda item: list(TaskState).index(item[0])))
+    return ", ".join(f"{counts[state]} {state}" for state in TaskState if counts.get(state))
+
+
+def more(shown: Iterable[TaskView], counts: Counter[TaskState]) -> str:
+    """`19950 more: 19900 waiting, 50 ready`: what of `counts` is not among those shown; empty when all are."""
+    left = counts - counted(shown)
+    return f"{left.total()} more: {tally(left)}" if left else ""
 
 
 def by_urgency(views: Iterable[TaskView]) -> list[TaskView]:

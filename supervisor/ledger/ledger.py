@@ -32,13 +32,11 @@ from supervisor.core.errors import NotFound, StaleEpoch
 from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec, already_open
-from supervisor.core.states import BACKOFF_CAP_S, FINAL, AttemptState, TaskState
+from supervisor.core.states import BACKOFF_CAP_S, AttemptState, TaskState
 from supervisor.ledger import queries, rows, store
+from supervisor.ledger.queries import OPEN
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from supervisor.ledger.snapshots import Desk, Snapshots
-
-_OPEN = ", ".join(f"'{state}'" for state in TaskState if state not in FINAL)
-"""Spelled out, since SQLite uses the partial index `task_open` for exactly these words and never for a parameter."""
 
 
 class Ledger:
@@ -89,7 +87,7 @@ class Ledger:
     def refuse_open(self, project: str, environment: str) -> None:
         """Raises Refused while an unfinished task of the project has the environment of that name."""
         found = self._db.execute(
-            f"""SELECT id, state FROM task WHERE state IN ({_OPEN}) AND project = ?
+            f"""SELECT id, state FROM task WHERE state IN ({OPEN}) AND project = ?
                 AND json_extract(spec, '$.environment') = ?""",  # noqa: S608 - our own states
             (project, environment),
         ).fetchone()
@@ -145,9 +143,9 @@ class Ledger:
         is, so that a changed clock cannot hold a task for ever.
         """
         found = self._db.execute(
-            f"""SELECT * FROM task WHERE state IN ({_OPEN})
+            f"""SELECT * FROM task WHERE state IN ({OPEN})
                 UNION SELECT needed.* FROM task open JOIN dependency d ON d.task = open.id
-                JOIN task needed ON needed.id = d.needs WHERE open.state IN ({_OPEN}) ORDER BY ord"""  # noqa: S608 - our own states
+                JOIN task needed ON needed.id = d.needs WHERE open.state IN ({OPEN}) ORDER BY ord"""  # noqa: S608 - our own states
         ).fetchall()
         return self._tasks(found, now)
 
@@ -335,7 +333,7 @@ class Ledger:
     def _revive(self, task: str, cause: str) -> None:
         moved = self._db.execute(
             f"""UPDATE task SET state = 'waiting', reason = ?, failures = 0, losses = 0, not_before = 0, changed = ?
-                WHERE id = ? AND state NOT IN ({_OPEN})""",  # noqa: S608 - our own states
+                WHERE id = ? AND state NOT IN ({OPEN})""",  # noqa: S608 - our own states
             (cause, self._wall(), task),
         )
         self._fence(moved.rowcount, task)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,13 +97,72 @@ _FROM = """
 """
 
 
-def unfinished(db: sqlite3.Connection, project: str | None = None) -> list[TaskView]:
-    """Every unfinished task of a project, or of all."""
-    # The state list is spelled out so that SQLite uses the partial index; a parameter would not match it.
-    where = "WHERE t.state IN ('waiting', 'ready', 'running', 'paused', 'parked')"
-    if project is None:
-        return _views(db, f"{where} ORDER BY t.ord", ())
-    return _views(db, f"{where} AND t.project = ? ORDER BY t.ord", (project,))
+OPEN = ", ".join(f"'{state}'" for state in TaskState if state not in FINAL)
+"""Spelled out, since SQLite uses the partial index `task_open` for exactly these words and never for a parameter."""
+
+
+def unfinished(db: sqlite3.Connection) -> list[TaskView]:
+    """Every unfinished task."""
+    return _views(db, f"WHERE t.state IN ({OPEN}) ORDER BY t.ord", ())
+
+
+def unfinished_ids(db: sqlite3.Connection) -> list[str]:
+    """The full ids of the same."""
+    return [str(row[0]) for row in db.execute(f"SELECT id FROM task WHERE state IN ({OPEN}) ORDER BY ord")]  # noqa: S608 - our own states
+
+
+def unfinished_counts(db: sqlite3.Connection) -> Counter[TaskState]:
+    """How many unfinished tasks are in each state."""
+    rows = db.execute(f"SELECT state, count(*) FROM task WHERE state IN ({OPEN}) GROUP BY state")  # noqa: S608 - our own states
+    return Counter({TaskState(state): int(number) for state, number in rows})
+
+
+def foremost(db: sqlite3.Connection, at_most: int) -> list[TaskView]:
+    """The unfinished tasks that a screen has room for: all that run, and of each other state the `at_most` oldest. However many more wait,
+    this takes as long."""
+    sql = f"SELECT ord FROM task WHERE state IN ({OPEN}) AND state = ? ORDER BY ord LIMIT ?"  # noqa: S608 - our own states
+    limits = [(state, -1 if state is TaskState.RUNNING else at_most) for state in TaskState if state not in FINAL]
+    return _numbered(db, [int(row[0]) for limit in limits for row in db.execute(sql, limit)])
+
+
+def ended_of(db: sqlite3.Connection, run: str, at_most: int) -> tuple[list[TaskView], Counter[TaskState]]:
+    """Of the tasks of a run that have ended: of each state the `at_most` oldest, and how many are in each."""
+    rows = db.execute(
+        f"""SELECT * FROM (
+                SELECT ord, state, count(*) OVER (PARTITION BY state) AS total,
+                       row_number() OVER (PARTITION BY state ORDER BY ord) AS number
+                FROM task WHERE run = ? AND state NOT IN ({OPEN})
+            ) WHERE number <= ?""",  # noqa: S608 - our own states
+        (run, at_most),
+    ).fetchall()
+    return _numbered(db, [row["ord"] for row in rows]), Counter({TaskState(row["state"]): row["total"] for row in rows})
+
+
+def several(db: sqlite3.Connection, tasks: Iterable[str]) -> list[TaskView]:
+    """The tasks of these full ids, in the order of their submission."""
+    return _views(db, "WHERE t.id IN (SELECT value FROM json_each(?)) ORDER BY t.ord", (json.dumps(list(tasks)),))
+
+
+def _numbered(db: sqlite3.Connection, numbers: list[int]) -> list[TaskView]:
+    return _views(db, "WHERE t.ord IN (SELECT value FROM json_each(?)) ORDER BY t.ord", (json.dumps(numbers),))
+
+
+def touched(db: sqlite3.Connection, since: int) -> tuple[list[str], int]:
+    """The tasks whose state changed after the entry `since` of the journal, and its newest entry. Every change of a task's state is
+    committed together with an entry."""
+    rows = db.execute("SELECT task, seq FROM journal WHERE seq > ? ORDER BY seq", (since,)).fetchall()
+    return list(dict.fromkeys(str(row["task"]) for row in rows if row["task"])), int(rows[-1]["seq"]) if rows else since
+
+
+def newest_entry(db: sqlite3.Connection) -> int:
+    """The number of the newest entry of the journal; 0 when there is none."""
+    return int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+
+
+def newest_run(db: sqlite3.Connection) -> str | None:
+    """The id of the run that was submitted last."""
+    row = db.execute("SELECT id FROM run WHERE rowid = (SELECT max(rowid) FROM run)").fetchone()
+    return None if row is None else str(row["id"])
 
 
 def of_run(db: sqlite3.Connection, run: str) -> list[TaskView]:

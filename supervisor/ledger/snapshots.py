@@ -16,14 +16,13 @@ from supervisor.core import snapshots
 from supervisor.core.errors import NotFound, Refused, StaleEpoch, UsageError
 from supervisor.core.names import nearest
 from supervisor.core.snapshots import Snapshot, SnapshotSpec, SnapshotState
-from supervisor.core.states import FINAL, TaskState
+from supervisor.ledger.queries import OPEN
 
 _SINCE = 2
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
-_OPEN = ", ".join(f"'{state}'" for state in TaskState if state not in FINAL)
 _ROWS = f"""
     SELECT s.*,
-           s.run <> '' AND NOT EXISTS (SELECT 1 FROM task t WHERE t.run = s.run AND t.state IN ({_OPEN})) AS run_over,
+           s.run <> '' AND NOT EXISTS (SELECT 1 FROM task t WHERE t.run = s.run AND t.state IN ({OPEN})) AS run_over,
            (SELECT count(*) FROM attempt a
             WHERE a.snapshot = s.id AND a.removed IS NULL AND (a.worktree IS NOT NULL OR a.end IS NULL)) AS uses
     FROM snapshot s

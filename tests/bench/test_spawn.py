@@ -13,12 +13,15 @@ import pytest
 
 from supervisor.bench import figures
 from supervisor.bench.place import by_hand, make_repository
+from supervisor.bench.scale import Waiting
 from supervisor.bench.spawn import Options, measure
 from supervisor.core.errors import ToolFailed
 from tests.support import wait_until
 from tests.warm import NIGHTCREW
 
-TINY = Options(rounds={1: 1, 2: 2}, crew=3, idle_s=0.1, history_rows=450, seed=7)
+TINY = Options(
+    rounds={1: 1, 2: 2}, crew=3, idle_s=0.1, history_rows=450, seed=7, waiting=Waiting(sizes=(30, 60), tasks=4, rounds=2, warm_up=2)
+)
 STAGES = {"env", "tmux", "runner", "first_byte"}
 
 
@@ -46,7 +49,7 @@ def _knows(pid: int, text: bytes) -> bool:
 
 
 def test_every_figure_is_there(report: dict[str, Any]) -> None:
-    assert report.keys() == {"spawn", "plain", "ratio", "idle", "adopt_s", "status_ms", "options", "machine", "repository"}
+    assert report.keys() == {"spawn", "plain", "ratio", "idle", "adopt_s", "scale", "status_ms", "options", "machine", "repository"}
     for side in ("spawn", "plain"):
         assert report[side].keys() == {"1", "2", "3"}
         for size in report[side].values():
@@ -75,6 +78,18 @@ def test_the_rest_was_measured(report: dict[str, Any]) -> None:
     assert report["ratio"] == pytest.approx(report["spawn"]["1"]["ms_p50"] / report["plain"]["1"]["ms_p50"], abs=0.01)
     assert report["repository"]["files"] == 500
     assert figures.table(report).count("plain") == 4
+
+
+def test_work_beside_what_waits_was_measured(report: dict[str, Any]) -> None:
+    waiting, ratio = report["scale"]["waiting"], report["scale"]["ratio"]
+    assert waiting.keys() == {"30", "60"}
+    for figure in waiting.values():
+        assert figure.keys() == {"tasks_per_s", "daemon_cpu_ms_per_task", "status_ms", "tick_ms_p99"} == ratio.keys()
+        assert min(figure.values()) > 0
+    assert ratio["status_ms"] == pytest.approx(waiting["60"]["status_ms"] / waiting["30"]["status_ms"], abs=0.01)
+    assert ratio["tasks_per_s"] == pytest.approx(waiting["30"]["tasks_per_s"] / waiting["60"]["tasks_per_s"], abs=0.01)
+    assert report["scale"]["ms_per_task"] == pytest.approx(1000 / waiting["30"]["tasks_per_s"], rel=0.01)
+    assert figures.table(report).count("most waiting over fewest") == 4
 
 
 def test_the_same_seed_is_the_same_commit(tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from supervisor.ledger import queries
+from supervisor.ledger.ledger import Ledger
 from tests.cli.terminal import Terminal
+from tests.ledger.kit import RUN, Wall, submit, whole
 from tests.support import House, wait_until
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -40,6 +43,20 @@ def test_everything_is_listed_run_by_run(crew: House) -> None:
         f"run {newest(crew, 'agent-1').run}  going  2 running",
         f"run {newest(crew, 'good').run}  plan  2 done, 1 failed, 1 skipped",
     ]
+
+
+def test_of_many_that_wait_the_oldest_are_shown_and_the_rest_is_counted(house: House) -> None:
+    house.home.root.mkdir(mode=0o700)
+    with closing(Ledger(house.home.ledger, Wall())) as ledger:
+        names = submit(ledger, *(f"t{number}" for number in range(130)), run=RUN)
+        ledger.commit([command for name in names[:60] for command in whole(name)])
+        ledger.commit(whole(names[60])[:2])
+    lines = house.ok("status").splitlines()
+    assert [line.split()[2] for line in lines[:-1]] == [names[60], *names[61:111], *names[:50]]
+    assert lines[-1] == "  … and 29 more: 19 ready, 10 done; nightcrew status --all, or nightcrew status RUN"
+    assert len(house.ok("status", RUN).splitlines()) == 130
+    assert len(house.ok("status", "--all").splitlines()) == 70 + 1, "one line a run"
+    assert len(shape(house)["tasks"]) == 130, "for programs nothing is left out"
 
 
 def test_one_task_shows_its_history(crew: House) -> None:

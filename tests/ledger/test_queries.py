@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,7 +119,28 @@ def test_unfinished(db: sqlite3.Connection) -> None:
         "x_y",
         "only",
     ]
-    assert [view.name for view in queries.unfinished(db, "ba9876543210")] == ["only"]
+    assert queries.unfinished_ids(db) == [view.id for view in queries.unfinished(db)]
+
+
+def test_what_a_screen_has_room_for(db: sqlite3.Connection) -> None:
+    everyone = queries.unfinished(db)
+    assert queries.foremost(db, 99) == everyone
+    assert [view.state for view in queries.foremost(db, 0)] == [TaskState.RUNNING]
+    assert [view.name for view in queries.foremost(db, 2)] == ["a.b", "a.b.c", "lint", "only"]
+    assert queries.unfinished_counts(db) == Counter(view.state for view in everyone)
+    ended, counts = queries.ended_of(db, OLD, 99)
+    assert ended == [view for view in queries.of_run(db, OLD) if view.final]
+    assert counts == {TaskState.DONE: 1, TaskState.FAILED: 1}
+    assert queries.ended_of(db, OLD, 0) == ([], Counter())
+    assert queries.newest_run(db) == FAR
+
+
+def test_what_happened_since(db: sqlite3.Connection) -> None:
+    names, newest = queries.touched(db, 0)
+    assert f"{OLD}/lint" in names and len(set(names)) == len(names)
+    assert newest == queries.newest_entry(db)
+    assert queries.touched(db, newest) == ([], newest)
+    assert queries.touched(db, newest - 1)[1] == newest
 
 
 def test_runs(db: sqlite3.Connection) -> None:
@@ -153,12 +175,21 @@ def scans(db: sqlite3.Connection, ask: Callable[[], object]) -> list[str]:
     db.set_trace_callback(None)
     assert statements
     steps = [str(row["detail"]) for sql in statements for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
-    return [step for step in steps if re.match(r"SCAN (?!CONSTANT|\(|b$)", step) and not re.search(f"USING INDEX ({SMALL})$", step)]
+    return [
+        step for step in steps if re.match(r"SCAN (?!CONSTANT|\(|b$|json_each)", step) and not re.search(f"USING INDEX ({SMALL})$", step)
+    ]
 
 
 ASKS: list[Callable[[sqlite3.Connection], object]] = [
     queries.unfinished,
-    lambda db: queries.unfinished(db, "0123456789ab"),
+    queries.unfinished_ids,
+    queries.unfinished_counts,
+    queries.newest_run,
+    queries.newest_entry,
+    lambda db: queries.foremost(db, 2),
+    lambda db: queries.ended_of(db, OLD, 2),
+    lambda db: queries.several(db, [f"{OLD}/lint", f"{NEW}/lint"]),
+    lambda db: queries.touched(db, 3),
     lambda db: queries.of_run(db, OLD),
     lambda db: queries.one(db, f"{OLD}/lint"),
     lambda db: queries.run(db, OLD),

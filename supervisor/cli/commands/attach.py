@@ -31,7 +31,7 @@ def command(name: str | None) -> int:
         return sessions.attach_supervisor(where)
     db = common.ledger(where)
     if name is None:
-        running = [view for view in queries.unfinished(db) if view.state is TaskState.RUNNING]
+        running = queries.foremost(db, 0)
         if not running:
             raise NotFound("no agent is running", hint="nightcrew status")
         view = running[0]

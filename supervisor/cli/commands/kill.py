@@ -34,11 +34,11 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
         raise UsageError("say what to end", why="give names, or --all", hint="nightcrew status")
     where = home()
     db = common.ledger(where)
-    wanted = [view.id for view in queries.unfinished(db)] if everything else common.tasks_named(where, names)
+    wanted = queries.unfinished_ids(db) if everything else common.tasks_named(where, names)
     start.ensure_running(where, common.settings_file(), common.say)
     answer = protocol.call(where.daemon_socket, "kill", {"tasks": wanted})
     deadline = time.monotonic() + WAIT_S
-    while not all(queries.one(db, task).final for task in answer["asked"]):
+    while not all(view.final for view in queries.several(db, answer["asked"])):
         if time.monotonic() > deadline:
             raise TimedOut("still stopping", on=f"after {WAIT_S:.0f} s", hint="nightcrew status")
         time.sleep(0.05)

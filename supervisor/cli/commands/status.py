@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
 RECENT = 5
+ALL = 1_000_000
+SHOWN = 50
+"""Of each state but `running`: who has more of them asks for all, or for one run."""
 GATEWAY_S = 2.0
 """Seconds that a gateway which does not answer may hold this up."""
 
@@ -51,11 +55,25 @@ def command(name: str | None, watch: bool, everything: bool, as_json: bool) -> N
         _print_text(where, db, name, everything)
 
 
-def _views(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.RunView], list[queries.TaskView]]:
+def _named(db: sqlite3.Connection, name: str) -> list[queries.TaskView]:
+    return queries.several(db, queries.match_tasks(db, common.typed(name), queries.project_at(db, str(Path.cwd()))))
+
+
+def _foremost(db: sqlite3.Connection, at_most: int) -> tuple[list[queries.TaskView], Counter[TaskState]]:
+    """What is unfinished and the newest run: what a person looks at first, and how many there are of each state."""
+    views, counts = queries.foremost(db, at_most), queries.unfinished_counts(db)
+    if (newest := queries.newest_run(db)) is not None:
+        ended, numbers = queries.ended_of(db, newest, at_most)
+        views, counts = views + ended, counts + numbers
+    return views, counts
+
+
+def _all(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.RunView], list[queries.TaskView]]:
+    """For programs: nothing is left out."""
     if name is not None:
-        views = [queries.one(db, task) for task in queries.match_tasks(db, common.typed(name), queries.project_at(db, str(Path.cwd())))]
+        views = _named(db, name)
         return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
-    runs = queries.runs(db, 1_000_000 if everything else RECENT)
+    runs = queries.runs(db, ALL if everything else RECENT)
     views = queries.unfinished(db)
     if not everything and not views and runs:
         views = queries.of_run(db, runs[0].id)
@@ -66,7 +84,7 @@ def _views(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[
 
 
 def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
-    runs, views = _views(db, name, everything) if db is not None else ([], [])
+    runs, views = _all(db, name, everything) if db is not None else ([], [])
     pid = lock.holder(where.lock)
     shape: dict[str, Any] = {"supervisor": {"running": pid is not None, "pid": pid, "home": os.fspath(where.root)}}
     shape["runs"] = [tasks_json.run(run) for run in runs]
@@ -81,22 +99,32 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     if db is None:
         common.say("nothing was ever run here; next: nightcrew run PLAN")
         return
-    runs, views = _views(db, name, everything)
+    views, counts = _chosen(db, name, everything)
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else word.Heard()
     now = time.time()
     for view in text.by_urgency(views):
         detail = "; ".join(filter(None, (text.detail(view, where.root), _held(view, heard))))
         common.show(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
+    if left := text.more(views, counts):
+        click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")
     if name is not None and len(views) == 1:
         _print_task(where, db, views[0])
     elif everything:
-        for run in runs:
-            counts = ", ".join(f"{number} {state}" for state, number in run.counts.items())
-            click.echo(f"run {run.id}  {one_line(run.title)}  {counts}")
+        for run in queries.runs(db, ALL):
+            tally = ", ".join(f"{number} {state}" for state, number in run.counts.items())
+            click.echo(f"run {run.id}  {one_line(run.title)}  {tally}")
     elif not views:
         common.say("nothing to do; next: nightcrew run PLAN")
     if name is None and (said := _gateway_line(where, views)):
         common.show(text.cut(said, common.width()))
+
+
+def _chosen(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.TaskView], Counter[TaskState]]:
+    """The tasks to show, and how many there are of each state with those that are left out."""
+    if name is None and not everything:
+        return _foremost(db, SHOWN)
+    views = _named(db, name) if name is not None else queries.unfinished(db)
+    return views, text.counted(views)
 
 
 def _gateway_line(where: Home, views: list[queries.TaskView]) -> str:
@@ -144,10 +172,10 @@ def _watch(where: Home, name: str | None) -> None:
     live.must_redraw("nightcrew status")
     with live.whole_screen():
         while True:
-            views: list[queries.TaskView] = []
+            views, counts = list[queries.TaskView](), Counter[TaskState]()
             if where.ledger.exists() or name is not None:
                 with contextlib.closing(common.ledger(where)) as db:
-                    _, views = _views(db, name, everything=False)
+                    views, counts = _chosen(db, name, everything=False)
             gateway = _gateway_line(where, views) if name is None else ""
-            live.draw(live.frame(where, views, [], time.time(), gateway=gateway))
+            live.draw(live.frame(where, views, counts, [], time.time(), gateway=gateway))
             time.sleep(1.0)

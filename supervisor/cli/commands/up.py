@@ -52,8 +52,7 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
     wiring.serve(where, file, LiveView(where).refresh)
     if sys.stdout.isatty():
         click.echo()  # below the last frame
-    going = sum(task.state is TaskState.RUNNING for task in queries.unfinished(common.ledger(where)))
-    common.say_left(going)
+    common.say_left(queries.unfinished_counts(common.ledger(where))[TaskState.RUNNING])
 
 
 def _never_wait_for_the_terminal() -> None:

@@ -30,22 +30,22 @@ def command(names: tuple[str, ...], first: bool, timeout: float | None, as_json:
     """
     where = home()
     db = common.ledger(where)
-    wanted = common.tasks_named(where, names) if names else [view.id for view in queries.unfinished(db)]
+    wanted = common.tasks_named(where, names) if names else queries.unfinished_ids(db)
     deadline = None if timeout is None else time.monotonic() + timeout
-    enough = any if first else all
     watch = common.SupervisorWatch(where)
-    while True:
-        views = [queries.one(db, task) for task in wanted]
-        if not views or enough(view.final for view in views):
-            break
+    followed = follow.Followed(db, lambda: queries.several(db, wanted))
+    enough = max(0, len(wanted) - 1) if first else 0
+    while len(followed.unfinished) > enough:
         if deadline is not None and time.monotonic() >= deadline:
-            left = sum(not view.final for view in views)
-            raise TimedOut("still unfinished", on=f"{left} of {len(views)} tasks", kept="they go on", hint="nightcrew status")
+            left = f"{len(followed.unfinished)} of {len(wanted)} tasks"
+            raise TimedOut("still unfinished", on=left, kept="they go on", hint="nightcrew status")
         watch.look()
         time.sleep(LOOK_S)
-    ended = [view for view in views if view.final]
+        followed.look()
+    found = {view.id: view for view in followed.all()}
+    ended = [found[name] for name in wanted if found[name].final]
     if as_json:
         common.print_json(tasks=[tasks_json.task(view) for view in ended])
     elif ended:
-        common.say(status.tally(ended))
+        common.say(status.tally(status.counted(ended)))
     return follow.exit_code(ended)
