@@ -15,10 +15,6 @@ class Clock(Protocol):
         """Seconds that only grow, from an arbitrary start: for every duration and deadline. It stands still during suspend."""
         ...
 
-    def busy(self) -> float:
-        """Seconds of processor time that the calling thread has used."""
-        ...
-
 
 class SystemClock:
     """The machine's own clock."""
@@ -29,5 +25,7 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def busy(self) -> float:
-        return time.thread_time()
+
+def busy_s() -> float:
+    """Seconds of processor time that the calling thread has used."""
+    return time.thread_time()
