@@ -95,8 +95,9 @@ class Jobs:
         try:
             source = await self._prepared_or_again(task, epoch, row)
             known: dict[str, str | int | None] = {**facts(source.made), "port": source.port}
+            needs = self._ledger.needs(task) if row.after else []
             try:
-                ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, self._ledger.needs(task))
+                ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, needs)
                 known["tier"] = ordered.tier
             finally:
                 self._ledger.note(task, epoch, durable=True, **known)  # where to look for the work of an agent that a power cut ended

@@ -77,6 +77,10 @@ def look(pid: int) -> Seen | None:
     """The process that has `pid` now, zombie or not; None when there is none."""
     if not has_proc():
         return _table_by_ps().get(pid)
+    return _look(pid)
+
+
+def _look(pid: int) -> Seen | None:
     # The command's name stands in brackets and may hold anything, brackets too: fields are counted from the last one.
     fields = slurp(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 20:
@@ -88,7 +92,7 @@ def table() -> dict[int, Seen]:
     """Every process of the machine, without kernel threads."""
     if not has_proc():
         return _table_by_ps()
-    found = (look(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    found = (_look(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return {seen.pid: seen for seen in found if seen is not None and not seen.flags & _PF_KTHREAD}
 
 

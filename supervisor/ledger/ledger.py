@@ -7,6 +7,7 @@ acted upon.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +39,9 @@ from supervisor.ledger.queries import OPEN
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from supervisor.ledger.snapshots import Desk, Snapshots
 
+LAUNCHES = 512
+"""Launch rows that are kept: more than live at once."""
+
 
 class Ledger:
     """The writer's door. Not thread safe: it belongs to one thread of one process."""
@@ -48,6 +52,7 @@ class Ledger:
         self._wall = wall
         self._db = store.connect(path, create=create)
         self._file = store.file_identity(path)
+        self._launch = functools.lru_cache(maxsize=LAUNCHES)(functools.partial(rows.launch, self._db))
         self.snapshots = Snapshots(Desk(self._db, self._writing, wall, self._journal))
 
     def close(self) -> None:
@@ -100,6 +105,7 @@ class Ledger:
             self._know_project(project, root, common_dir)
 
     def _know_project(self, project: str, root: str, common_dir: str) -> None:
+        self._launch.cache_clear()
         self._db.execute(
             "INSERT INTO project VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET root = excluded.root",
             (project, root, common_dir, self._wall()),
@@ -174,18 +180,21 @@ class Ledger:
 
     def _tasks(self, found: list[sqlite3.Row], now: float) -> tuple[Task, ...]:
         wall = self._wall()
-        return tuple(self._task(row, now, wall) for row in found)
+        after: dict[str, set[str]] = {row["id"]: set() for row in found}
+        every = "SELECT task, needs FROM dependency WHERE task IN (SELECT value FROM json_each(?))"
+        for task, needs in self._db.execute(every, (json.dumps(list(after)),)):
+            after[task].add(str(needs))
+        return tuple(self._task(row, frozenset(after[row["id"]]), now, wall) for row in found)
 
-    def _task(self, row: sqlite3.Row, now: float, wall: float) -> Task:
+    def _task(self, row: sqlite3.Row, after: frozenset[str], now: float, wall: float) -> Task:
         spec = TaskSpec.from_json(row["spec"])
-        needs = self._db.execute("SELECT needs FROM dependency WHERE task = ?", (row["id"],))
         left = min(max(0.0, row["not_before"] - wall), BACKOFF_CAP_S)
         return Task(
             id=row["id"],
             order=row["ord"],
             priority=spec.priority,
             task_class=spec.task_class,
-            after=frozenset(str(need["needs"]) for need in needs),
+            after=after,
             any_end=spec.after_on == "finished",
             together=f"{row['run']}:{spec.together}" if spec.together else "",
             timeout_s=spec.timeout_s,
@@ -196,7 +205,7 @@ class Ledger:
             losses=row["losses"],
             not_before=now + left if left else 0.0,
             cause=row["reason"] if row["epoch"] else "",
-            attempt=self._open_attempt(row["id"], row["epoch"], now, bool(spec.together)),
+            attempt=self._open_attempt(row["id"], row["epoch"], now, bool(spec.together)) if row["state"] == TaskState.RUNNING else None,
         )
 
     def _open_attempt(self, task: str, epoch: int, now: float, held: bool) -> Attempt | None:
@@ -222,8 +231,9 @@ class Ledger:
         return rows.attempts(self._db, ordered)
 
     def launch_row(self, task: str) -> LaunchRow:
-        """What to launch. Raises KeyError when there is no such task."""
-        return rows.launch(self._db, task)
+        """What to launch; do not change it. Raises KeyError when there is no such task. Kept for a while, since every job of an attempt
+        asks; all of it but the repository's root is written once."""
+        return self._launch(task)
 
     def needs(self, task: str) -> list[dict[str, Any]]:
         """What the tasks that `task` comes after came to, in the plan's order, as `after.json` gives it to the agent."""
@@ -368,8 +378,8 @@ class Ledger:
             self._db.execute("UPDATE snapshot SET used = ? WHERE id = ?", (self._wall(), snapshot))
 
     def release(self, task: str, epoch: int) -> None:
-        """The session of an ended attempt is gone. Idempotent."""
-        with self._writing():
+        """The session of an ended attempt is gone. Idempotent, so it need not wait for the disk: after a power cut it is done again."""
+        with self._writing(durable=False):
             self._db.execute("UPDATE attempt SET state = 'released' WHERE task = ? AND epoch = ? AND end IS NOT NULL", (task, epoch))
 
     def journal(self, task: str | None, epoch: int | None, event: str, data: Mapping[str, object] | None = None) -> None:
