@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from supervisor.bench.arrivals import Arrivals
-from supervisor.bench.figures import milli, quantile
+from supervisor.bench.figures import milli
 from supervisor.bench.history import status_once_s
 from supervisor.bench.ours import Ours, until
 from supervisor.bench.place import make_repository
@@ -47,7 +47,7 @@ class Waiting:
 class _Round:
     tasks_per_s: float
     cpu_s: float
-    ticks: Sequence[float]
+    tick_ms_p99: float
 
 
 def measure(root: Path, seed: int, wanted: Waiting, arrivals: Arrivals) -> dict[str, Any]:
@@ -74,10 +74,10 @@ def _round(ours: Ours, size: int, wanted: Waiting) -> _Round:
         before, cpu_before = _ended(ours), _busy_s(supervisor)
         _until_ended(ours, len(before) + wanted.tasks)
         after, cpu_after = _ended(ours), _busy_s(supervisor)
-        ticks = protocol.call(ours.home.daemon_socket, "ping", {})["ticks"]
+        tick_ms_p99 = protocol.call(ours.home.daemon_socket, "ping", {})["tick_ms_p99"]
     passed = after[-1] - before[-1]
     count = len(after) - len(before)
-    return _Round(count / passed, (cpu_after - cpu_before) / count, ticks)
+    return _Round(count / passed, (cpu_after - cpu_before) / count, tick_ms_p99)
 
 
 def _tasks(count: int) -> list[TaskSpec]:
@@ -111,12 +111,12 @@ def _status_s(homes: Sequence[Path]) -> list[float]:
 
 
 def _summary(rounds: Sequence[_Round], status_s: float) -> dict[str, float]:
-    """Medians over the rounds; ticks of all rounds together."""
+    """Medians over the rounds."""
     return {
         "tasks_per_s": round(statistics.median(found.tasks_per_s for found in rounds), 2),
         "daemon_cpu_ms_per_task": milli(statistics.median(found.cpu_s for found in rounds)),
         "status_ms": milli(status_s),
-        "tick_ms_p99": milli(quantile([tick for found in rounds for tick in found.ticks], 0.99)),
+        "tick_ms_p99": round(statistics.median(found.tick_ms_p99 for found in rounds), 2),
     }
 
 

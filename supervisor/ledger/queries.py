@@ -225,9 +225,10 @@ def match_task(db: sqlite3.Connection, name: str, project: str = "") -> str:
     return found[0]
 
 
+_OF_RUN = "SELECT id FROM task WHERE run = :name ORDER BY ord"
 _EXACT = (
     "SELECT id FROM task WHERE id = :name",
-    "SELECT id FROM task WHERE run = :name ORDER BY ord",
+    _OF_RUN,
     "SELECT id FROM task WHERE run = :run AND name = :rest",
     "SELECT id FROM task WHERE name = :name AND project = :project ORDER BY ord DESC LIMIT 1",
     "SELECT id FROM task WHERE name = :name ORDER BY ord DESC LIMIT 1",
@@ -248,7 +249,7 @@ _TASK_PREFIX = (
 def _by_prefix(db: sqlite3.Connection, values: dict[str, str]) -> list[str]:
     found = _ids(db, _RUN_PREFIX, values)
     if len(found) == 1:
-        return [view.id for view in of_run(db, found[0])]
+        return _ids(db, _OF_RUN, {"name": found[0]})
     for sql in _TASK_PREFIX:
         found = found or _ids(db, sql, values)
     if len(found) == 1:

@@ -13,14 +13,14 @@ from supervisor.host.paths import Home
 
 async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
     """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), `held_back` (class to
-    reason). `gateway` is what that said last, and null where none is needed. `ticks`: see `Loop.ticks`."""
+    reason). `gateway` is what that said last, and null where none is needed. `tick_ms_p99`: of `Loop.ticks`."""
     return {
         "pid": os.getpid(),
         "version": __version__,
         "slots": loop.settings.slots,
         "alerts": loop.alerts,
         "ready": loop.ready,
-        "ticks": list(loop.ticks),
+        "tick_ms_p99": round(1000 * sorted(loop.ticks)[len(loop.ticks) * 99 // 100], 3) if loop.ticks else 0.0,
         "no_gateway": loop.no_gateway(),
         **word.to_ping(loop.of_gateway(), sorted(loop.crew.held_back)),
     }
