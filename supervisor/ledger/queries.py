@@ -118,11 +118,14 @@ def unfinished_counts(db: sqlite3.Connection) -> Counter[TaskState]:
 
 
 def foremost(db: sqlite3.Connection, at_most: int) -> list[TaskView]:
-    """The unfinished tasks that a screen has room for: all that run, and of each other state the `at_most` oldest. However many more wait,
-    this takes as long."""
+    """The unfinished tasks that a screen has room for: all that run, and `at_most` others, those first that are nearest to a start and then
+    the oldest; in the order of their submission. However many more wait, this takes as long."""
     sql = f"SELECT ord FROM task WHERE state IN ({OPEN}) AND state = ? ORDER BY ord LIMIT ?"  # noqa: S608 - our own states
-    limits = [(state, -1 if state is TaskState.RUNNING else at_most) for state in TaskState if state not in FINAL]
-    return _numbered(db, [int(row[0]) for limit in limits for row in db.execute(sql, limit)])
+    numbers = [int(row[0]) for row in db.execute(sql, (TaskState.RUNNING, -1))]
+    room = len(numbers) + at_most
+    for state in (TaskState.PARKED, TaskState.PAUSED, TaskState.READY, TaskState.WAITING):
+        numbers += [int(row[0]) for row in db.execute(sql, (state, room - len(numbers)))]
+    return _numbered(db, numbers)
 
 
 def ended_of(db: sqlite3.Connection, run: str, at_most: int) -> tuple[list[TaskView], Counter[TaskState]]:

@@ -126,7 +126,7 @@ def test_what_a_screen_has_room_for(db: sqlite3.Connection) -> None:
     everyone = queries.unfinished(db)
     assert queries.foremost(db, 99) == everyone
     assert [view.state for view in queries.foremost(db, 0)] == [TaskState.RUNNING]
-    assert [view.name for view in queries.foremost(db, 2)] == ["a.b", "a.b.c", "lint", "only"]
+    assert [view.name for view in queries.foremost(db, 2)] == ["a.b", "a.b.c", "lint"]
     assert queries.unfinished_counts(db) == Counter(view.state for view in everyone)
     ended, counts = queries.ended_of(db, OLD, 99)
     assert ended == [view for view in queries.of_run(db, OLD) if view.final]

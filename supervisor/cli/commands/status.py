@@ -25,7 +25,7 @@ from supervisor.ledger import queries
 RECENT = 5
 ALL = 1_000_000
 SHOWN = 50
-"""Of each state but `running`: who has more of them asks for all, or for one run."""
+"""Of those that do not run, and of each state in which tasks of the newest run ended: who has more asks for all, or for one run."""
 GATEWAY_S = 2.0
 """Seconds that a gateway which does not answer may hold this up."""
 
