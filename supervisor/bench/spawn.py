@@ -50,7 +50,7 @@ class Options:
     seed: int = 1
 
 
-QUICK = Options(rounds={1: 5, 10: 2}, crew=20, idle_s=5.0, history_rows=10_000, waiting=Waiting(sizes=(100, 2000), tasks=40, rounds=1))
+QUICK = Options(rounds={1: 5, 10: 2}, crew=20, idle_s=5.0, history_rows=10_000, waiting=Waiting(sizes=(300, 2000), tasks=110, rounds=1))
 
 
 def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
