@@ -26,7 +26,7 @@ from supervisor.ledger import store
 
 FILES = 20
 SLOTS = 8
-STATUS_REPEATS = 5
+STATUS_REPEATS = 11
 MORE_IS_BETTER = "tasks_per_s"
 
 
