@@ -10,10 +10,8 @@ follows `--end-of-options`. Names of files are bytes on the wire; in arguments t
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
-import itertools
 import os
 import subprocess
 import tempfile
@@ -24,8 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from supervisor.core.errors import DiskFull, HostError, NightcrewError, TimedOut, ToolFailed, ToolHung, ToolMissing
+from supervisor.core.errors import HostError, TimedOut, ToolFailed, ToolHung, ToolMissing
+from supervisor.host import files
 from worktrees import waiting
+from worktrees.failures import failure
 from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
 from worktrees.inside import Inside
 
@@ -44,9 +44,7 @@ LOCK_S = 300.0
 stopped after seconds."""
 _SAY_S = 5.0
 """After so long a person is told who is waited for."""
-_HARDLY_ANY = 2**20
 _SAID_MAX = 2**16
-_FULL = ("No space left on device", "Disk quota exceeded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +163,7 @@ class Git:
         directory = place.work_tree or place.common_dir
         answer = self._start(directory, argv, full, stdin, deadline_s, place.inside, bounds)
         if answer.code not in accept:
-            raise failure(argv[0], str(directory), answer)
+            raise failure(argv[0], str(directory), answer.code, answer.err, _written(place, full))
         return answer
 
     def environment(self, place: Place) -> dict[str, str]:
@@ -267,7 +265,7 @@ class Git:
         argv = ("config", "--list", "--show-scope", "--name-only", "-z")
         answer = self._start(place.common_dir, argv, env, b"", QUICK_S)
         if answer.code != 0:
-            raise failure("config", str(place.git_dir), answer)
+            raise failure("config", str(place.git_dir), answer.code, answer.err)
         fields = answer.text.split("\0")
         names = frozenset(name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope != "command")
         pairs = overrides(sorted(names))
@@ -307,7 +305,7 @@ class Git:
         env = {"GIT_CONFIG_NOSYSTEM": "0", "GIT_CEILING_DIRECTORIES": str(self._state.parent)}
         answer = self._start(self._state, ("config", "--list", "-z"), env, b"", QUICK_S)
         if answer.code != 0:
-            raise failure("config", "your git configuration", answer)
+            raise failure("config", "your git configuration", answer.code, answer.err)
         return personal_config(os.fsdecode(answer.out))
 
     def _write_personal(self) -> dict[str, str]:
@@ -318,37 +316,18 @@ class Git:
         return {"GIT_CONFIG_GLOBAL": str(file)}
 
 
+def _written(place: Place, env: Mapping[str, str]) -> list[Path]:
+    """The directories that a verb writes to, of those that are there."""
+    named = [place.top, place.git_dir, place.common_dir, place.common_dir / "objects"]
+    named += [Path(env[name]) for name in ("GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY") if name in env]
+    return [path if path.is_dir() else path.parent for path in named if path.parent.is_dir()]
+
+
 def parse_version(text: str) -> tuple[int, ...]:
     """`git version 2.39.5 (Apple Git-154)` as (2, 39, 5); unknown text as ()."""
     words = text.split()
     numbers = words[2].split(".") if len(words) > 2 else []
     return tuple(int(number) for number in numbers if number.isdigit())
-
-
-def failure(verb: str, on: str, answer: Answer) -> NightcrewError:
-    """git's failure as an error of ours: DiskFull when it says so, else ToolFailed with git's own last words."""
-    if any(words in answer.err for words in _FULL) or ("unable to write" in answer.err and _is_full(on)):
-        return DiskFull(f"git {verb} ran out of space", on=on, why=last_words(answer.err), hint="free some space, then retry")
-    return ToolFailed(f"git {verb} failed", on=on, why=last_words(answer.err) or f"exit status {answer.code}")
-
-
-def _is_full(path: str) -> bool:
-    """git says only "unable to write file" when it populates a full disk, so the disk is asked."""
-    try:
-        room = os.statvfs(path)
-    except OSError:
-        return False
-    return room.f_bavail * room.f_frsize < _HARDLY_ANY or (room.f_files > 0 and room.f_favail == 0)
-
-
-def last_words(err: str) -> str:
-    """The line of git's stderr that says why: the last one marked as an error, else the last one; with the paths that it announces."""
-    lines = [line for line in err.splitlines() if line.strip()]
-    marked = [index for index, line in enumerate(lines) if line.startswith(("fatal:", "error:"))]
-    if not marked:
-        return lines[-1].strip() if lines else ""
-    listed = itertools.takewhile(lambda line: line.startswith("\t"), lines[marked[-1] + 1 :])
-    return " ".join([lines[marked[-1]].strip(), ", ".join(line.strip() for line in itertools.islice(listed, 10))]).strip()
 
 
 def write_atomically(file: Path, data: bytes) -> None:
@@ -369,8 +348,10 @@ def wrap_os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else HostError
-        raise kind("cannot write", on=str(path), why=error.strerror or str(error), hint=f"ls -ld {path.parent}") from error
+        why, hint = error.strerror or str(error), f"ls -ld {path.parent}"
+        if files.is_no_space(error):
+            raise files.disk_full("cannot write", path, why) from error
+        raise HostError("cannot write", on=str(path), why=why, hint=hint) from error
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:

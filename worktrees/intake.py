@@ -36,7 +36,8 @@ from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolHung
 from supervisor.host.failpoint import failpoint
 from supervisor.host.files import free_bytes
 from worktrees import quarantine, refs
-from worktrees.git import BULK_S, Answer, Bounds, last_words, wrap_os_errors
+from worktrees.failures import last_words
+from worktrees.git import BULK_S, Answer, Bounds, wrap_os_errors
 from worktrees.refs import Update
 from worktrees.repository import Repository
 

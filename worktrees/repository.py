@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
-from worktrees.git import Git, Place, last_words
+from worktrees.failures import last_words
+from worktrees.git import Git, Place
 
 _OPERATIONS = {
     "rebase-merge": "rebase",

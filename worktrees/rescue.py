@@ -17,26 +17,21 @@ import errno
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError, ToolFailed, one_line
+from supervisor.core.errors import DiskFull, NightcrewError, ToolFailed
+from supervisor.host import files
 from supervisor.host.foreign import folder, open_plain
 from worktrees import refs, registration, tips, traps
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, shown
-from worktrees.git import BULK_S, Git, Place, wrap_os_errors
+from worktrees.git import BULK_S, Git, wrap_os_errors
 from worktrees.hardening import IDENTITY
+from worktrees.storing import Committer, Scene
 
-STORE_S = 300.0
-"""Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it; sparse files of a terabyte would take for ever."""
-FILE_MAX = 4 * 2**30
-"""Bytes of a leftover file, holes among them. As much as comes out of a sandbox in one pack (`intake.BYTES_MAX`)."""
 _INDEX_MAX = 2**30
-_IGNORED = "Ignoring path "
-"""What `update-index` says, and ends well, of names such as `git~1` or `.GIT`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +51,8 @@ class Secured:
     """One line each: what is unusual and where it was kept."""
     unkept: int = 0
     """Commits that were seen and are on no rescue ref: more than one call takes, or what git could not read. `notes` name them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Scene:
-    """A worktree as found: through its own HEAD and index, or, when those are unusable, through the repository's store."""
-
-    place: Place
-    index: Path
-    """A temporary copy; every verb of the rescue writes here."""
-    changes: Changes
-    own: bool
-    """HEAD and index are the worktree's own."""
+    refused: tuple[str, ...] = ()
+    """Leftover files below the top whose names git does not take, at most `storing.REFUSED_MAX`: they are on no ref."""
 
 
 def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
@@ -80,14 +65,14 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     notes = traps.disarm(asked)
     with contextlib.ExitStack() as stack:
         env = stack.enter_context(shown(asked))
-        stack.enter_context(wrap_os_errors(env.repo.git.scratch()))
+        stack.enter_context(wrap_os_errors(_scratch(env)))
         scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew."))
         found = tips.refs_of(env)
         gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
         notes += gone[: traps.SHOWN]
         tip = found.get(env.branch_ref)
         scene = _look(env, Path(scratch), tip or env.base, notes)
-        commit = _Committer(env.repo.git, scene, message)
+        commit = Committer(env.repo.git, scene, message)
         tree = commit.tree(notes) if scene.changes.files else None
         on_branch = scene.own and scene.changes.branch == env.branch_ref and tip is not None and tip == scene.changes.head
         if tree and on_branch and onto_branch and tip:
@@ -101,7 +86,7 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
         kept = _rescue(env, commit, _Left(tip, found, tree, on_branch, always), notes)
         if not scene.own:
             _mend_head(env, tip or env.base)
-    return _counted(env, tip or env.base, kept, (*notes, *scene.changes.warnings))
+    return replace(_counted(env, tip or env.base, kept, (*notes, *scene.changes.warnings)), refused=tuple(commit.refused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +110,7 @@ class _Kept:
     """Commits that were seen and are on no rescue ref."""
 
 
-def _rescue(env: Environment, commit: _Committer, left: _Left, notes: list[str]) -> _Kept:
+def _rescue(env: Environment, commit: Committer, left: _Left, notes: list[str]) -> _Kept:
     """Move the rescue ref to what was left last, where HEAD is, and the ref beside it to every other commit that was seen."""
     scene = commit.scene
     stand = (left.tip if left.on_branch else scene.changes.head) or left.tip or env.base
@@ -151,13 +136,13 @@ def joined_tips(env: Environment, tip: str, old: str | None) -> str:
     return git.run(env.repo.store, "commit-tree", tree, "-p", tip, "-p", old, "-F", "-", stdin=message, env=IDENTITY).text
 
 
-def _keep_tips(env: Environment, commit: _Committer, found: Sequence[str], old: str | None) -> None:
+def _keep_tips(env: Environment, commit: Committer, found: Sequence[str], old: str | None) -> None:
     parents = [*found, *([old] if old else [])]
     new = found[0] if len(parents) == 1 else commit.make(commit.tree_of(found[0]), parents)
     refs.move(env.repo, env.tips_ref, new, old or "", "nightcrew: rescue")
 
 
-def _keep_result(env: Environment, commit: _Committer, old: str | None, stand: str, tree: str | None) -> str:
+def _keep_result(env: Environment, commit: Committer, old: str | None, stand: str, tree: str | None) -> str:
     """The rescue ref, so that it reaches `stand` with the files of `tree`, and what it reached before."""
     git = env.repo.git
     if old is not None and _contains(git, env, old, stand) and tree in (None, commit.tree_of(old)):
@@ -169,105 +154,7 @@ def _keep_result(env: Environment, commit: _Committer, old: str | None, stand: s
     return new
 
 
-class _Committer:
-    """Writes trees and commits out of one scene."""
-
-    def __init__(self, git: Git, scene: _Scene, message: bytes) -> None:
-        self.git = git
-        self.scene = scene
-        self._message = message
-        self._until = time.monotonic() + STORE_S
-
-    def tree(self, notes: list[str]) -> str | None:
-        """Tree of the worktree's files as they are now; None when it is that of HEAD."""
-        seen = self.scene.changes
-        # Hidden files are taken out and put back: only so does git look at them again.
-        self._drop((*seen.deleted, *seen.hidden))
-        self._add((*seen.tracked, *seen.untracked, *seen.hidden), self.scene.place, self.scene.index, notes)
-        tree = self._index("write-tree", "--missing-ok")
-        return None if seen.head is not None and tree == self.tree_of(seen.head) else tree
-
-    def tree_of(self, commit: str) -> str:
-        return self.git.run(self.scene.place, "rev-parse", "--verify", f"{commit}^{{tree}}").text
-
-    def make(self, tree: str, parents: Iterable[str]) -> str:
-        """A commit by the fixed identity, never signed, with each parent once."""
-        flags = [flag for parent in dict.fromkeys(parents) for flag in ("-p", parent)]
-        return self.git.run(self.scene.place, "commit-tree", tree, *flags, "-F", "-", stdin=self._message, env=IDENTITY).text
-
-    def with_nested(self, tree: str | None, stand: str, nested: Sequence[bytes], notes: list[str]) -> str | None:
-        """`tree`, or that of `stand`, plus the files of nested repositories, which git itself would leave out."""
-        if not nested:
-            return tree
-        self._index("read-tree", tree or self.tree_of(stand))
-        for path in nested:
-            self._drop([path])
-            self._graft(path, notes)
-        return self._index("write-tree", "--missing-ok")
-
-    def _graft(self, path: bytes, notes: list[str]) -> None:
-        """Store the files below `path` as if it were an ordinary directory; its own `.git` is neither read nor kept."""
-        top = self.scene.place.work_tree or self.scene.place.common_dir
-        place = replace(self.scene.place, work_tree=top / os.fsdecode(path))
-        index = self.scene.index.with_name("nested")
-        index.unlink(missing_ok=True)
-        env = {"GIT_INDEX_FILE": str(index)}
-        found = self.git.run(place, "ls-files", "-z", "--others", "--exclude-standard", env=env, deadline_s=BULK_S).out
-        files = [name for name in found.split(b"\0") if name]
-        self._add([name for name in files if not name.endswith(b"/")], place, index, notes)
-        tree = self.git.run(place, "write-tree", "--missing-ok", env=env).text
-        self._index("read-tree", f"--prefix={os.fsdecode(path)}/", tree)
-        notes.append(f"{_shown(path)} is a repository of its own: its files are on the rescue ref, its history is not")
-        for deeper in files:
-            if deeper.endswith(b"/"):
-                self._graft(path + b"/" + deeper.rstrip(b"/"), notes)
-
-    def _add(self, paths: Sequence[bytes], place: Place, index: Path, notes: list[str]) -> None:
-        """Put `paths` as they are on disk into `index`. When git refuses, halves find the file: it is noted, the rest is kept. What there
-        is no time for is noted too, and lies where it was."""
-        paths = self._storable(paths, place, notes)
-        if not paths:
-            return
-        if time.monotonic() > self._until:
-            notes.append(f"{len(paths)} files from {_shown(paths[0])} on could not be stored in {STORE_S:g} s")
-            return
-        argv = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
-        try:
-            said = self.git.run(place, *argv, stdin=_joined(paths), env={"GIT_INDEX_FILE": str(index)}, deadline_s=BULK_S).err
-        except ToolFailed as error:
-            if len(paths) == 1:
-                notes.append(f"{_shown(paths[0])} could not be stored: {error.why}")
-                return
-            middle = len(paths) // 2
-            self._add(paths[:middle], place, index, notes)
-            self._add(paths[middle:], place, index, notes)
-        else:
-            refused = [line.removeprefix(_IGNORED) for line in said.splitlines() if line.startswith(_IGNORED)]
-            shown = [name.encode("ascii", "backslashreplace").decode() for name in refused[: traps.SHOWN]]
-            notes += [f"{one_line(name)} was not stored: git takes no such name; it lies where it was" for name in shown]
-            notes += [f"{len(refused) - traps.SHOWN} more like these"] if len(refused) > traps.SHOWN else []
-
-    def _storable(self, paths: Sequence[bytes], place: Place, notes: list[str]) -> list[bytes]:
-        """All but what is larger than any repository should hold: git would read even a sparse file to its end, before any other."""
-        found = []
-        for path in paths:
-            size = _size(place.top / os.fsdecode(path))
-            if size <= FILE_MAX:
-                found.append(path)
-            else:
-                notes.append(f"{_shown(path)} is of {size} bytes, more than {FILE_MAX}: it was not stored and lies where it was")
-        return found
-
-    def _drop(self, paths: Sequence[bytes]) -> None:
-        if paths:
-            self._index("update-index", "-z", "--force-remove", "--stdin", stdin=_joined(paths))
-
-    def _index(self, *argv: str, stdin: bytes = b"") -> str:
-        env = {"GIT_INDEX_FILE": str(self.scene.index)}
-        return self.git.run(self.scene.place, *argv, stdin=stdin, env=env, deadline_s=BULK_S).text
-
-
-def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene:
+def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> Scene:
     """See the worktree through its own HEAD and index; when those are gone or rewired, through the repository alone."""
     git, index = env.repo.git, scratch / "index"
     try:
@@ -278,17 +165,19 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene
             if os.fstat(source.fileno()).st_size > _INDEX_MAX:
                 raise OSError(errno.EFBIG, "the index is too large", str(env.admin_dir / "index"))
             shutil.copyfileobj(source, copy)
-        return _Scene(env.place, index, observe(git, env.place), own=True)
+        return Scene(env.place, index, observe(git, env.place), own=True)
     except (NightcrewError, OSError) as error:
+        if isinstance(error, DiskFull) or (isinstance(error, OSError) and files.is_no_space(error)):
+            raise
         why = error.line() if isinstance(error, NightcrewError) else str(error)
     notes.append(f"HEAD or index of the worktree could not be used, so its files were compared with the branch: {why}")
     place = replace(env.place, git_dir=env.repo.common_dir)
     index.unlink(missing_ok=True)
     git.run(env.repo.store, "read-tree", tip, env={"GIT_INDEX_FILE": str(index)})
     if not env.place.top.is_dir():
-        return _Scene(env.repo.store, index, Changes(head=tip, branch=None), own=False)
+        return Scene(env.repo.store, index, Changes(head=tip, branch=None), own=False)
     seen = observe(git, place, index=index)
-    return _Scene(place, index, replace(seen, head=tip, branch=None), own=False)
+    return Scene(place, index, replace(seen, head=tip, branch=None), own=False)
 
 
 def _mend_head(env: Environment, tip: str) -> None:
@@ -323,7 +212,7 @@ def _is_loose(env: Environment, oid: str) -> bool:
     return loose is not None and loose.st_size > 0
 
 
-def _advance(env: Environment, scene: _Scene, old: str, new: str) -> str:
+def _advance(env: Environment, scene: Scene, old: str, new: str) -> str:
     """Move the work branch to `new`, then the worktree's index, so that `git status` there is clean."""
     refs.move(env.repo, env.branch_ref, new, old, "nightcrew: leftover work")
     scene.index.replace(env.admin_dir / "index")
@@ -351,18 +240,3 @@ def full_message(message: str, trailers: Mapping[str, str]) -> bytes:
     lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]
     text = "\n\n".join(part for part in (message.strip(), "\n".join(lines)) if part) + "\n"
     return text.replace("\0", "").encode("utf-8", "replace")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:  # gone, or closed to us: git says so too
-        return 0
-
-
-def _joined(paths: Iterable[bytes]) -> bytes:
-    return b"".join(path + b"\0" for path in paths)
-
-
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

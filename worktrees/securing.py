@@ -14,6 +14,7 @@ import os
 import re
 import select
 import stat
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.core import sandbox
-from supervisor.core.errors import HostError, Refused, ToolFailed, ToolHung, from_wire, one_line
+from supervisor.core.errors import DiskFull, HostError, Refused, ToolFailed, ToolHung, from_wire, one_line
 from supervisor.core.sandbox import Network, Policy, Tier
+from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.foreign import folder
 from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
-from worktrees import helper_process, inspection, intake, private_repository, quarantine, refs, rescue, tips, waiting
+from worktrees import helper_process, inspection, intake, private_repository, quarantine, refs, rescue, storing, tips, waiting
 from worktrees.backends.layers import beside
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environments import Environment, has_successor, shown
@@ -39,7 +41,7 @@ from worktrees.refs import Update
 from worktrees.rescue import Secured
 
 SECURE_S = 420.0
-"""Seconds for the helper's answer, and for its pack: it stores leftover files for at most `rescue.STORE_S`, beside looking at them. One
+"""Seconds for the helper's answer, and for its pack: it stores leftover files for at most `storing.STORE_S`, beside looking at them. One
 that does nothing is ended sooner, as a git is (`waiting`)."""
 PUBLISH_S = 15.0
 """Seconds for showing what a living agent committed; others wait for their turn meanwhile. What takes longer comes at the end."""
@@ -47,11 +49,17 @@ _WHY = "nightcrew: work of an attempt"
 _ANSWER_MAX = 4 * 2**20
 _NOTES_MAX, _TEXT_MAX = 200, 2000
 _KINDS = ("DiskFull", "HostError", "NotFound", "Refused", "Tampered", "ToolFailed", "ToolHung")
+_ROOMY = 4 * storing.FILE_MAX
+"""Bytes. What an attempt left is stored once and packed once, and comes out in one pack."""
 _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = None, *, always: bool = False) -> Secured:
-    """As `rescue.secure`, wherever the agent worked. Raises also HostError when no sandbox can be built where it had one."""
+    """As `rescue.secure_here`, wherever the agent worked. Raises also HostError when no sandbox can be built where it had one. On a disk
+    with hardly any room nothing is tried: what fails there costs room, and is not always told."""
+    for place in (env.path.parent, env.repo.common_dir):
+        if files.is_full(place):
+            raise files.disk_full("no room to secure the work of an attempt", place, "the disk is full", kept="its files")
     text = rescue.full_message(message, trailers or {})
     return _secure(env, text, onto_branch=True, always=always)
 
@@ -271,7 +279,20 @@ def _said(env: Environment, helper: Helper, until: float) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         why = _last_words(helper) or "its helper gave no answer"
         raise ToolFailed("the work of an attempt could not be secured", on=str(env.path), why=why, kept="its files") from error
-    raise from_wire(failed) if failed.get("error") in _KINDS else ToolFailed(failed.get("what", "the helper failed"), on=str(env.path))
+    told = from_wire(failed) if failed.get("error") in _KINDS else ToolFailed(failed.get("what", "the helper failed"), on=str(env.path))
+    if isinstance(told, DiskFull):  # on the disk of the worktree: `/tmp` in a sandbox lies there too
+        kind = ToolFailed if _has_room(beside(env.path)) else DiskFull
+        raise kind(told.what, on=str(env.path), why=told.why, kept=told.kept or "its files", hint=told.hint)
+    raise told
+
+
+def _has_room(place: Path) -> bool:
+    """Whether no disk can be full there, whatever a helper says: git's words have names in them that an agent chose."""
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=place) as file:
+        file.write(bytes(files.HARDLY_ANY))  # a quota says no more beforehand
+        file.flush()
+        return files.free_bytes(place) > _ROOMY
+    return False
 
 
 def _write(helper: Helper, body: bytes) -> None:
@@ -321,7 +342,8 @@ def _secured(said: Mapping[str, Any]) -> Secured:
     tip, rescued = str(shape["tip"]), shape["rescue"]
     if not _OID.fullmatch(tip) or not (rescued is None or _OID.fullmatch(str(rescued))):
         raise ToolFailed("the work of an attempt could not be secured", why="its helper named no commit")
-    return Secured(tip=tip, rescue=rescued, notes=notes, **numbers)
+    refused = tuple(str(name)[:_TEXT_MAX] for name in shape["refused"][: storing.REFUSED_MAX])
+    return Secured(tip=tip, rescue=rescued, notes=notes, refused=refused, **numbers)
 
 
 def _look(said: Mapping[str, Any]) -> Look:

@@ -27,7 +27,8 @@ from typing import Any, NoReturn
 if __name__ == "__main__":
     sys.path.append(__file__.rsplit("/", 2)[0])  # -I leaves it out; at the end, so that nothing here can shadow the standard library
 
-from supervisor.core.errors import NightcrewError
+from supervisor.core.errors import NightcrewError, ToolFailed
+from supervisor.host import files
 from supervisor.host.foreign import folder
 from supervisor.host.sandbox import namespaces, orders
 from worktrees import inspection, refs, repair, rescue, tips
@@ -40,6 +41,7 @@ MEMORY_MAX = 2 * 2**30
 """Bytes of private memory for each process here."""
 ADDRESS_MAX = 8 * 2**30
 """Bytes of address space for each: git maps whole files, and an agent can make one as long as it likes."""
+_TMP = "/tmp"
 _SHALLOW_MAX = 2**20
 _OWN_MAX = 10
 """Commits of ours in a row: one for each try."""
@@ -154,7 +156,7 @@ def _adopt(env: Environment, known: Mapping[str, str]) -> None:
         env.repo.git.run(env.repo.store, "update-ref", "--no-deref", "--stdin", stdin=moves.encode())
 
 
-def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, str], scratch: Path) -> None:
+def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, str], bare: Path) -> None:
     """Write a pack of what the refs reach and the person's objects do not hold; nothing when there is no such ref.
 
     git reads refs to order a pack; so it is shown a repository without any, where nothing can make it wait.
@@ -164,7 +166,7 @@ def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, s
         return
     asked = "\n".join([*new, *(f"^{oid}" for oid in {env.base, *known.values()}), ""])
     argv = ("pack-objects", "--revs", "--thin", "--local", "--stdout", "--delta-base-offset", "-q")
-    where = {"GIT_DIR": str(_bare(env, scratch)), "GIT_OBJECT_DIRECTORY": str(env.repo.common_dir / "objects")}
+    where = {"GIT_DIR": str(bare), "GIT_OBJECT_DIRECTORY": str(env.repo.common_dir / "objects")}
     full = {**os.environ, **ENVIRONMENT, **env.repo.git.environment(env.repo.store), **where}
     subprocess.run(["git", *argv], input=asked.encode(), stdout=sys.stdout.fileno(), env=full, check=False)  # a pack cut short says enough
 
@@ -201,17 +203,26 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_MAX, ADDRESS_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     asked = json.loads(sys.stdin.buffer.readline())
-    with tempfile.TemporaryDirectory(prefix="nightcrew-") as scratch:
+    with contextlib.ExitStack() as stack:
         try:
-            env = _environment(asked, Path(scratch))
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nightcrew-", dir=_TMP)))
+            env = _environment(asked, scratch)
             done = VERBS[asked["verb"]](env, asked)
+            bare = _bare(env, scratch)
         except NightcrewError as error:
             _answer({"failed": error.to_wire()})
         except (OSError, MemoryError, RecursionError, ValueError) as error:  # what an agent's files can cause; all else is a fault of ours
-            _answer({"failed": {"error": "ToolFailed", "what": "the work could not be secured", "why": f"{type(error).__name__}: {error}"}})
+            _answer({"failed": _explained(error, Path(asked["path"])).to_wire()})
         else:
             _answer({"done": done})
-            _hand_over(env, done.get("refs", {}), asked["known"], Path(scratch))
+            _hand_over(env, done.get("refs", {}), asked["known"], bare)
+
+
+def _explained(error: Exception, worktree: Path) -> NightcrewError:
+    what, why = "the work could not be secured", f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and files.is_no_space(error):
+        return files.disk_full(what, worktree, why)
+    return ToolFailed(what, why=why)
 
 
 def serve(handle: int) -> None:

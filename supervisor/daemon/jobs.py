@@ -7,11 +7,11 @@ event; it decides nothing.
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from supervisor.core.crew import Event, Secured, TreeGone
@@ -28,6 +28,7 @@ from supervisor.daemon.port_blocks import PortBlocks
 from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.turns import Turns
+from supervisor.host import files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
@@ -62,6 +63,7 @@ class Jobs:
         self._sight = doors.sight
         self._launching = doors.launching
         self._ending = doors.ending
+        self._home = doors.home
         self._snapshots = doors.snapshots
         self._ports = PortBlocks(doors.ledger)
         self._clock = clock
@@ -69,6 +71,8 @@ class Jobs:
         self.say = say
         self.doubtful = False
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
+        self.waiting: dict[tuple[str, int], str] = {}
+        """Attempts one of whose jobs waits for room on a disk, and what it said."""
         # Launches are bound by git and the disk: more than a few at once only wait for one another. Stops mostly sleep.
         self.launchers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="launch")
         # What an agent left can take minutes to secure: that keeps no launch waiting, nor the work of others.
@@ -81,8 +85,10 @@ class Jobs:
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
         except OSError as error:
-            kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else ToolFailed
-            raise kind(f"the system refused to {work.__name__}", on=str(error.filename or ""), why=error.strerror or str(error)) from error
+            what, why = f"the system refused to {work.__name__}", error.strerror or str(error)
+            if files.is_no_space(error):
+                raise files.disk_full(what, Path(str(error.filename or self._home.root)), why) from error
+            raise ToolFailed(what, on=str(error.filename or ""), why=why) from error
         except ValueError as error:
             raise ToolFailed(f"could not {work.__name__}", why=str(error)) from error
 
@@ -211,7 +217,8 @@ class Jobs:
     async def clean(self, row: AttemptRow, how: Cleaning) -> str:
         """Remove one worktree, or only look whether it can be. Returns why it stays, or nothing."""
         if row.end is None:
-            return "its task has not ended"
+            waits = self.waiting.get((row.task, row.epoch))
+            return f"its work waits to be secured: {waits}" if waits else "its task has not ended"
         launch = self._ledger.launch_row(row.task)
         why = str(await self._collecting(self._ending.clean, row, launch, how))
         if how.remove and not why:

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -62,6 +63,7 @@ EAGER_S = 0.5
 """After a hint, look again and again for this long: a runner hints just before it exits, so the first look may still see it alive."""
 DRAIN_S = 30.0
 TICKS = 256
+_FREE = re.compile(r"\d+ bytes free")
 
 
 class Loop:
@@ -200,8 +202,8 @@ class Loop:
             self.alert(error.line())
 
     def alert(self, text: str) -> None:
-        """Say something a person should see, once while it stays the same."""
-        if text not in self.alerts[-3:]:
+        """Say something a person should see, once while it stays the same but for how much is free on a full disk."""
+        if _FREE.sub("", text) not in [_FREE.sub("", said) for said in self.alerts[-3:]]:
             self.alerts.append(text)
             del self.alerts[:-20]
             with contextlib.suppress(OSError):  # the terminal may be gone; the alert is kept for `ping` and the live view
@@ -261,7 +263,7 @@ class Loop:
         if before is not None:
             await asyncio.wait([before])
         try:
-            await until_done(key, job, aside, self.alert, lambda: self.stopping)
+            await until_done(key, job, aside, self.alert, lambda: self.stopping, self.jobs.waiting)
         finally:
             if self._under_way.get(key) is asyncio.current_task():
                 del self._under_way[key]

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from supervisor.core.errors import DiskFull, HostError, Refused, ToolFailed
 
+HARDLY_ANY = 2**20
+"""Bytes. Below, git fails in ways that it does not explain: it writes an index, a ref or a log in part."""
+
 
 def atomic_write(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True) -> None:
     """Replace `path` by `data`: after a crash or on a full disk it holds either all of the old or all of the new.
@@ -48,8 +51,8 @@ def _sync_directory(path: Path) -> None:
 def write_error(path: Path, error: OSError) -> HostError:
     """What the system's refusal to write `path` is in our words: DiskFull or ToolFailed."""
     why = error.strerror or str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull("cannot write", on=str(path), why=why, kept="the old content", hint="free space and try again")
+    if is_no_space(error):
+        return disk_full("cannot write", path, why, kept="the old content", hint="free space and try again")
     return ToolFailed("cannot write", on=str(path), why=why, kept="the old content", hint=f"ls -ld {path.parent}")
 
 
@@ -88,3 +91,32 @@ def free_bytes(path: Path) -> int:
     """Bytes that an ordinary user can still write on the file system of `path`."""
     space = os.statvfs(path)
     return space.f_bavail * space.f_frsize
+
+
+def is_no_space(error: OSError) -> bool:
+    """Whether the system refused because a disk is full, or the quota of its user is used up."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full(path: Path) -> bool:
+    """Whether hardly anything can be written any more where `path` lies: less than HARDLY_ANY, or no new file. What is not there, or
+    cannot be written at all, is not full."""
+    try:
+        space = os.statvfs(path)
+    except OSError:
+        return False
+    no_file = space.f_files > 0 and space.f_favail == 0
+    return (space.f_bavail * space.f_frsize < HARDLY_ANY or no_file) and not space.f_flag & os.ST_RDONLY
+
+
+def disk_full(what: str, path: Path, why: str, *, kept: str = "", hint: str = "free some space") -> DiskFull:
+    """The error of a disk that is full. It names `path`, and how many bytes are free there."""
+    return DiskFull(what, on=str(path), why=f"{why} ({free_near(path)} bytes free)", kept=kept, hint=hint)
+
+
+def free_near(path: Path) -> int:
+    """`free_bytes` of `path`, or of the directory above that is there; 0 where nobody can look."""
+    for place in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            return free_bytes(place)
+    return 0

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.core.errors import DiskFull, LedgerError
+from supervisor.host import files
 
 SCHEMA = 2
 BUSY_S = 10.0
@@ -220,14 +221,15 @@ def explained(path: Path, book: Book = LEDGER) -> Iterator[None]:
         ) from None
     except OSError as error:
         why = error.strerror or str(error)
-        if error.errno == errno.ENOSPC:
+        if files.is_no_space(error):
             raise _full(path, why, book) from None
         raise LedgerError(f"cannot open {book.name}", on=str(path), why=why) from None
 
 
 def _translate(error: sqlite3.DatabaseError, path: Path, book: Book) -> LedgerError | DiskFull:
     text = str(error)
-    if "disk is full" in text or ("disk I/O error" in text and _no_space(path)):
+    # "I/O error" is what SQLite says when the index of its log, of 32 KiB, cannot grow.
+    if "disk is full" in text or ("disk I/O error" in text and files.is_full(path.parent)):
         return _full(path, text, book)
     if "readonly" in text or "unable to open" in text:
         return LedgerError(f"cannot open {book.name}", on=str(path), why=text, kept="the file as it was", hint=f"check {path.parent}")
@@ -240,17 +242,8 @@ def _noun(book: Book) -> str:
     return book.name.removeprefix("the ")
 
 
-def _no_space(path: Path) -> bool:
-    """SQLite says "I/O error" when the index of its log, of 32 KiB, cannot grow."""
-    try:
-        space = os.statvfs(path.parent)
-    except OSError:
-        return False
-    return space.f_bavail * space.f_frsize < 2**20
-
-
 def _full(path: Path, why: str, book: Book) -> DiskFull:
-    return DiskFull(f"cannot write {book.name}", on=str(path), why=why, kept="everything committed before", hint="free some space")
+    return files.disk_full(f"cannot write {book.name}", path, why, kept="everything committed before")
 
 
 def _damaged(path: Path, why: str, book: Book) -> LedgerError:

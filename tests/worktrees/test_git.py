@@ -15,7 +15,8 @@ from supervisor.core.errors import TimedOut, ToolFailed, ToolHung, ToolMissing
 from supervisor.host import procfs
 from tests.support import wait_until
 from worktrees import hardening, waiting
-from worktrees.git import Git, last_words, parse_version
+from worktrees.failures import last_words
+from worktrees.git import Git, parse_version
 from worktrees.securing import secure
 
 from .conftest import World
