@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import DiskFull, ToolFailed, one_line
+from supervisor.core.errors import DiskFull, ToolFailed
 from supervisor.host import files
 from worktrees import quarantine, traps
 from worktrees.changes import Changes
@@ -23,8 +23,8 @@ STORE_S = 300.0
 """Seconds that leftover files may take in all. 50,000 small ones take a twentieth of it."""
 FILE_MAX = 4 * 2**30
 """Bytes of a leftover file, holes among them. As much as comes out of a sandbox in one pack (`intake.BYTES_MAX`)."""
-HOLES_MAX = 2 * 2**30
-"""Bytes of holes in all sparse files that are stored: git reads each of them as a zero, some hundred million a second."""
+HOLES_MAX = 256 * 2**20
+"""Bytes of holes in all sparse files that are stored: git reads each of them as a zero, of which it takes 60 to 250 million a second."""
 _SPARSE = 8
 """A file is sparse when it uses less than one byte in so many. One that its file system compresses uses more."""
 REFUSED_MAX = 1000
@@ -140,10 +140,10 @@ class Committer:
         names = [line.removeprefix(_IGNORED) for line in said.splitlines() if line.startswith(_IGNORED)]
         top = self.scene.place.work_tree
         below = place.work_tree.relative_to(top) if place.work_tree is not None and top is not None else Path()
-        self.refused += [str(below / name) for name in names[: REFUSED_MAX - len(self.refused)]]
-        shown = [name.encode("ascii", "backslashreplace").decode() for name in names[: traps.SHOWN]]
-        notes += [f"{one_line(name)} was not stored: git takes no such name; it lies where it was" for name in shown]
-        notes += [f"{len(names) - traps.SHOWN} more like these"] if len(names) > traps.SHOWN else []
+        known = len(self.refused)
+        self.refused += [str(below / name) for name in names[: REFUSED_MAX - known]]
+        if (left := len(names) - (REFUSED_MAX - known)) > 0:
+            notes.append(f"{left} more files were not stored, whose names git does not take; they lie where they were")
 
     def _storable(self, paths: Sequence[bytes], place: Place, notes: list[str]) -> list[bytes]:
         """All but what is larger than any repository should hold, and sparse files beyond HOLES_MAX: git would read every hole."""

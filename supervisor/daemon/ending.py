@@ -7,7 +7,7 @@ Nothing here touches the ledger; results are handed back.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
 from supervisor.ledger.rows import AttemptRow, LaunchRow
-from worktrees import environments, guard, merge, removal, securing
+from worktrees import environments, guard, leftovers, merge, removal, securing
 from worktrees.environments import Environment
 from worktrees.inspection import Why
 from worktrees.repository import Repository
@@ -189,6 +189,7 @@ class Ending:
         secured = securing.secure(
             made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=not sweeps
         )
+        notes += self._keep_refused(row, made, secured.refused)
         environments.release(made)
         return result.Work(
             branch=None if sweeps and secured.tip == made.base else made.branch,
@@ -200,6 +201,17 @@ class Ending:
             rescue=secured.rescue,
             notes=(*secured.notes, *notes),
         )
+
+    def _keep_refused(self, row: AttemptRow, made: Environment, names: Sequence[str]) -> tuple[str, ...]:
+        """Files whose names git does not take, beside the records. Raises DiskFull."""
+        if not names:
+            return ()
+        try:
+            return tuple(leftovers.keep(made, names, files.private_dir(self._home.attempt(row.task, row.epoch))))
+        except DiskFull:
+            raise
+        except NightcrewError as error:
+            return (error.line(),)
 
     def _save_patch(self, row: AttemptRow, launch: LaunchRow, work: result.Work, directory: Path) -> None:
         """The change as a patch, for who has no git at hand. A large one is left to git: the branch has it."""

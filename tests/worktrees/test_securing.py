@@ -152,7 +152,7 @@ def test_a_name_that_git_refuses_is_said_and_the_rest_is_kept(confined: World, e
     confined.sh(env.path, "config", "core.protectNTFS", "false")
     done = securing.secure(env, "leftover work")
     assert set(confined.blobs(env.repo, done.tip)) >= {"left"} and "git~1" not in confined.blobs(env.repo, done.tip)
-    assert sorted(note.split(" was ")[0] for note in done.notes) == ["dir/.GIT", "git~1"]
+    assert sorted(done.refused) == ["dir/.GIT", "git~1"] and done.notes == ()
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/nightcrew/r1/fix/work", "refs/nightcrew/rescue/r1/fix/1"])
@@ -174,10 +174,11 @@ def test_a_lock_of_the_persons_own_git_is_respected(confined: World, env: Enviro
     assert lock.exists()
 
 
-def test_a_file_of_more_than_a_gigabyte_keeps_nothing_else(confined: World, env: Environment) -> None:
+def test_a_sparse_file_is_named_and_keeps_nothing_else(confined: World, env: Environment) -> None:
     with (env.path / "big").open("wb") as file:
         file.truncate(1100 * 2**20)
-    assert securing.secure(env, "leftover work").files == 2
+    done = securing.secure(env, "leftover work")
+    assert (done.files, *[note.split(",")[0] for note in done.notes]) == (1, "big is sparse")
 
 
 def test_a_retry_starts_after_an_attempt_that_could_not_be_secured(confined: World, env: Environment) -> None:

@@ -122,6 +122,8 @@ def _crew(facts: Mapping[str, Any]) -> Iterable[str]:
     lost = [f"- **{text(one.name)}** {one.state}: {text(one.reason)}; {code(one.command)}" for one in words.failures(facts)]
     if lost:
         yield "## Did not end well\n\n" + "\n".join(lost)
+    if noted := [f"- **{text(name)}** {text(note)}" for name, note in words.notes(facts)]:
+        yield "## Notes\n\n" + "\n".join(noted)
     taken = words.models(facts)
     heads = ["Task", "State", "Set-up:", "Work:", "CPU:", *(["Models"] if taken else []), "Last line"]
     rows = [_task(task, models=bool(taken)) for task in facts["tasks"]]

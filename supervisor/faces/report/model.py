@@ -26,6 +26,8 @@ SCHEMA = 1
 PROSE = "prose.json"
 """In the run's directory: what a model wrote about it, `{"text", "model"}`."""
 PROSE_MAX = 100_000
+NOTES_MAX = 50
+"""Of a task's notes."""
 
 
 def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[str, Any]:
@@ -108,6 +110,7 @@ def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], ro
         "branch": view.branch,
         "commits": result.get("commits", 0),
         "diff": result.get("diff"),
+        "notes": result.get("notes", [])[:NOTES_MAX],
         "cpu_s": result.get("cpu_s"),
         "spent": spent.of(json.loads(row["result"]) for row in attempts if row["result"]),
         "last_line": _last_line(root / "runs" / view.id / str(view.epoch)),

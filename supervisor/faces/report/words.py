@@ -310,6 +310,11 @@ def failures(report: Report) -> list[Failure]:
     ]
 
 
+def notes(report: Report) -> list[tuple[str, str]]:
+    """A task's name and what is unusual about its result; reports of older versions have none."""
+    return [(task["name"], note) for task in report["tasks"] for note in task.get("notes", ())]
+
+
 def _failure(task: str, name: str, state: str, reason: str) -> Failure:
     return Failure(task, name, state, reason or "no reason was recorded", command("logs" if state in _LOOK_INTO else "status", task))
 
