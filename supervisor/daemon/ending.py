@@ -115,8 +115,17 @@ class Ending:
         started = self._sight.started(key)
         return started.at if started is not None else None
 
+    def lived(self, row: AttemptRow) -> dict[str, Any]:
+        """From when to when it lived (`started`, `ended`): as its runner says, which an agent without a sandbox can forge, within what is
+        possible; else until now, or until it was asked first."""
+        now, record = self._clock.wall(), self._sight.record((row.task, row.epoch))
+        if record is None:
+            return {"ended": row.ended or now}
+        ended = min(max(record.ended, row.created), now)
+        return {"started": min(max(record.started, row.created), ended), "ended": ended} if record.started else {"ended": ended}
+
     def collect(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
-        """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`)."""
+        """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`, `started`, `ended`)."""
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
         made = self._environments.of(row, launch)
@@ -125,13 +134,15 @@ class Ending:
             made = environments.left(repository, *key, launch.base_oid, root)
         work = self._secure(row, made, launch, end)  # before any of our own records: an agent can be in their way, not in git's
         failpoint("finish.secured")
+        record = self._sight.record(key)
+        lived = self.lived(row)
         shape = result.build(
             task=row.task,
             epoch=row.epoch,
             end=end,
             cause=cause,
-            record=self._sight.record(key),
-            times=result.Times(launch.created, row.created, ended=self._clock.wall(), up=self._up(key)),
+            record=record,
+            times=result.Times(launch.created, row.created, ended=lived["ended"], up=self._up(key)),
             work=work,
             spent=spent.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams)),
             output=result.last_json_object(foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
@@ -149,7 +160,7 @@ class Ending:
             except NightcrewError as error:  # the ledger keeps the result as well
                 shape["notes"].append(error.line())
         failpoint("finish.result")
-        return {"result": json.dumps(shape), "rescue_oid": work.rescue, **(facts(made) if made is not None else {})}
+        return {"result": json.dumps(shape), "rescue_oid": work.rescue, **lived, **(facts(made) if made is not None else {})}
 
     def clean(self, row: AttemptRow, launch: LaunchRow, how: Cleaning) -> str:
         """Remove the worktree of an ended attempt, or only look. Returns why it stays, or nothing."""

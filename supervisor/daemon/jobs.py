@@ -172,8 +172,10 @@ class Jobs:
             return
         try:
             kept = await self._secured(row, launch, end, cause)
-        except DiskFull:
-            raise  # space comes back; until then the attempt waits here with its work in its worktree
+        except DiskFull:  # space comes back; until then the attempt waits here with its work in its worktree
+            if row.ended is None:
+                self._ledger.note(task, epoch, **self._ending.lived(row))
+            raise
         except NightcrewError as error:
             await self.not_secured(task, epoch, error.line(), end=end, cause=cause)
             return

@@ -57,9 +57,9 @@ def line(view: TaskView, now: float, *, width: int, color: bool, detail: str = "
 
 
 def seconds(view: TaskView, now: float) -> float | None:
-    """How long the newest attempt has run or ran; None when there was none."""
-    start = view.created
-    return None if start is None else (view.ended or now) - start
+    """How long the newest attempt has run or ran; None when there was none. Waiting for a disk before or after that is no part of it."""
+    start = view.started or view.created
+    return None if start is None else max(0.0, (view.ended or now) - start)
 
 
 def age(value: float | None) -> str:

@@ -310,7 +310,8 @@ class Ledger:
     def _finish(self, done: Finish) -> None:
         now = self._wall()
         moved = self._db.execute(
-            "UPDATE attempt SET state = 'ended', end = ?, end_cause = ?, ended = ? WHERE task = ? AND epoch = ? AND end IS NULL",
+            """UPDATE attempt SET state = 'ended', end = ?, end_cause = ?, ended = coalesce(ended, ?)
+               WHERE task = ? AND epoch = ? AND end IS NULL""",
             (done.end, done.cause, now, done.task, done.epoch),
         )
         self._fence(moved.rowcount, done.task, done.epoch)
@@ -363,7 +364,7 @@ class Ledger:
         """
         unknown = facts.keys() - {
             "worktree", "admin_dir", "branch", "base_oid", "session_id", "pane_id", "server_pid", "rescue_oid", "result", "removed",
-            "layers", "tier", "port", "suspended",
+            "layers", "tier", "port", "suspended", "started", "ended",
         }  # fmt: skip
         if unknown:
             raise ValueError(f"no such fact: {sorted(unknown)}")

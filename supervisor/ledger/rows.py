@@ -39,6 +39,8 @@ class AttemptRow:
     """The isolation tier that it was started in."""
     port: int | None = None
     """First port of the block that it has until it is released."""
+    ended: float | None = None
+    """When its life was over, as far as that is known: securing its work is no part of it."""
     suspended: str | None = None
     """JSON object with `at` (wall clock), and once it stands still `held`, `moving` and `before` (see `host.freezing.Suspended`); with
     `resuming` it is about to go on. None: it goes on."""

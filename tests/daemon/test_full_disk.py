@@ -3,6 +3,7 @@ room again."""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.daemon import protocol
+from supervisor.faces import status
 from supervisor.host.sandbox import probing
 from tests import support
 from tests.support import House, git, make_repository, plan_of, shell_task, wait_until
@@ -92,3 +94,21 @@ def test_work_waits_for_room_and_is_secured(tight: House, leave: int) -> None:
     assert not list((tight.repo / ".git" / "objects").rglob("tmp_*")), "what a git wrote that failed is gone"
     assert not list((tight.repo / ".git" / "objects").glob("nightcrew-*"))
     tight.ok("clean", "--yes", "next")
+
+
+@pytest.mark.parametrize("tight", [0], indirect=True)
+def test_a_duration_has_no_waiting_in_it(tight: House) -> None:
+    """It stands still as soon as the agent has ended, and says then what the agent itself took."""
+    worktree = run_until_ready(tight)
+    grow_log(tight)
+    filler = fill(tight, 0)
+    (worktree / "go").touch()
+    wait_until(lambda: full(tight), "the supervisor to say that the disk is full")
+    waits = tight.task("work")
+    assert waits.attempt_state == "collecting" and waits.ended is not None
+    assert status.seconds(waits, waits.ended + 3600) == status.seconds(waits, waits.ended), "an hour of waiting is none of running"
+    filler.unlink()
+    tight.wait_final()
+    work = tight.task("work")
+    record = json.loads((tight.home.attempt(work.id, 1) / "exit.json").read_text())
+    assert work.ended == record["ended"] <= waits.ended and work.started == record["started"]

@@ -111,6 +111,7 @@ def test_a_life_is_written_step_by_step(ledger: Ledger, wall: Wall) -> None:
         end_cause="exit code 1",
         created=began,
         started=began + 1,
+        ended=began + 2,
         worktree="/w",
         admin_dir="/d",
         branch="b",
