@@ -28,6 +28,7 @@ from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
+from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.rows import LaunchRow
 from worktrees import environments
@@ -133,7 +134,9 @@ class Launching:
 
     def spawn(self, task: str, epoch: int, made: Environment, ordered: Ordered) -> Spawned | None:
         """Its session, whose pane runs the runner. None when a session of that name is there already: then it is this attempt's own,
-        made before a crash, and a look will find it."""
+        made before a crash, and a look will find it. Raises DiskFull where its runner could not write its records: that would be a loss."""
+        if files.is_full(self._home.attempt(task, epoch)):
+            raise files.disk_full("no room to start an attempt", self._home.attempt(task, epoch), "the disk is full")
         server = self._tmux.ensure_server()
         try:
             pane = self._tmux.spawn(

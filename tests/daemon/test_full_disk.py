@@ -112,3 +112,17 @@ def test_a_duration_has_no_waiting_in_it(tight: House) -> None:
     work = tight.task("work")
     record = json.loads((tight.home.attempt(work.id, 1) / "exit.json").read_text())
     assert work.ended == record["ended"] <= waits.ended and work.started == record["started"]
+
+
+def test_a_task_starts_when_there_is_room(tight: House) -> None:
+    """There was enough for its worktree, and none for what its runner writes: that is no loss."""
+    tight.start_daemon()
+    tight.ok("add", "-f", "--id", "first", "true")
+    grow_log(tight)
+    filler = fill(tight, 600_000)
+    tight.ok("add", "--id", "work", "true")
+    wait_until(lambda: full(tight) or tight.task("work").final, "the supervisor to say that the disk is full")
+    assert (tight.task("work").attempt_state, tight.task("work").started) == ("launching", None)
+    filler.unlink()
+    tight.wait_final()
+    assert (tight.state("work"), tight.task("work").epoch) == ("done", 1)
