@@ -34,7 +34,7 @@ from typing import IO
 
 from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolHung
 from supervisor.host.failpoint import failpoint
-from supervisor.host.files import free_bytes
+from supervisor.host.files import disk_full, free_bytes
 from worktrees import quarantine, refs
 from worktrees.failures import last_words
 from worktrees.git import BULK_S, Answer, Bounds, wrap_os_errors
@@ -157,7 +157,7 @@ class _Intake:
             if size > BYTES_MAX:
                 raise _refused(self.repo, f"the pack has more than {BYTES_MAX} bytes")
             if size > room:
-                raise self._no_room()
+                raise self._no_room(f"it has more than {room} bytes, is written twice, and must leave {RESERVE}")
             if not chunk:
                 file.flush()
                 return size
@@ -179,13 +179,13 @@ class _Intake:
     def _judged(self, answer: Answer, size: int) -> NightcrewError:
         """Not by git's words alone, for a stranger's are among them: whoever reads that a disk is full stops other work."""
         if free_bytes(self.place) < size + _HARDLY_ANY:
-            return self._no_room()
+            return self._no_room(f"it has {size} bytes")
         found = [line for line in answer.err.splitlines() if line.startswith("error: object ")]
         words = " ".join([*found[-1:], last_words(answer.err)])[:_WHY_MAX]
         return _refused(self.repo, words or f"git index-pack ended with status {answer.code}")
 
-    def _no_room(self) -> DiskFull:
-        return DiskFull("no room for a pack out of a sandbox", on=str(self.objects), hint="free some space, then retry")
+    def _no_room(self, why: str) -> DiskFull:
+        return disk_full("no room for a pack out of a sandbox", self.objects, why, hint="free some space, then retry")
 
     def _unpack_loose(self, file: IO[bytes], size: int, strict: str) -> bool:
         """False where git has to say more, or keep it as a pack. What follows the pack, this verb would pass over."""
