@@ -172,6 +172,7 @@ class Ending:
                 if how.remove:
                     removal.forget(made)
                 return ""
+            environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more
             verdict = removal.inspect(made, _alive_inside)
             if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
                 return str(verdict)

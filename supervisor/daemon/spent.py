@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from supervisor.core.errors import NightcrewError
+from supervisor.core.errors import DiskFull, NightcrewError
 from supervisor.core.result import Spent
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Totals
@@ -19,7 +19,7 @@ _LOOK_S = 0.05
 def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
     """The attempt's sums; its agent must be gone. Blocks for at most about SETTLED_S, while requests of it are still being settled.
 
-    `expected`: it could reach a gateway. All None where it could not, or the account cannot be read; then a note says so.
+    `expected`: it could reach a gateway. All None where it could not, or the account cannot be read; then a note says so. Raises DiskFull.
     """
     if not home.gateway_account.exists():
         return Spent(notes=("its tokens are not known: the gateway keeps no account yet",)) if expected else Spent()
@@ -28,6 +28,8 @@ def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
             deadline = time.monotonic() + SETTLED_S
             while (totals := reading.of_attempt(db, task, epoch)).under_way and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
+    except DiskFull:
+        raise  # there will be room again
     except NightcrewError as error:
         return Spent(notes=(f"its tokens are not known: {error.line()}",))
     return _spent(totals) if expected or totals.requests or totals.under_way else Spent()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import processes
-from tests.support import House, signal_if_there, wait_until
+from tests.support import House, git, signal_if_there, wait_until
 
 FAULTY = """
 import sys
@@ -95,6 +95,9 @@ def test_a_step_that_cannot_succeed_sets_its_task_aside_and_frees_its_slot(fault
     if step == "collect":
         assert bad.worktree is not None and bad.worktree in bad.reason and "branch nightcrew/" in bad.reason, bad.reason
         assert Path(bad.worktree, "left").read_text() == "leftover\n"
+        assert "untracked files: left" in house.ok("clean", "bad"), "it is not locked for good"
+        house.ok("clean", "--yes", "--discard", "bad")
+        assert git(house.repo, "show", f"refs/nightcrew/rescue/{bad.id}/1:left") == "leftover"
     assert house.state("next") == "done"
 
 
