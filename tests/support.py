@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -177,6 +178,8 @@ class House:
             _end(left)
         for place in mounted_below(self.home.root):
             subprocess.run(["umount", "-l", place], check=True)
+        if not self.home.run_dir.is_relative_to(self.home.root):  # below the system's temporary directory: nobody else removes it
+            shutil.rmtree(self.home.run_dir, ignore_errors=True)
 
 
 def mounted_below(root: Path) -> list[str]:

@@ -16,7 +16,6 @@ import contextlib
 import errno
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, ToolFailed, one_line
 from supervisor.host.foreign import folder, open_plain
+from supervisor.host.scratch import locked_directory
 from worktrees import refs, registration, tips, traps
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, shown
@@ -81,7 +81,7 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     with contextlib.ExitStack() as stack:
         env = stack.enter_context(shown(asked))
         stack.enter_context(wrap_os_errors(env.repo.git.scratch()))
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew."))
+        scratch = stack.enter_context(locked_directory(_scratch(env), "nightcrew."))
         found = tips.refs_of(env)
         gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
         notes += gone[: traps.SHOWN]

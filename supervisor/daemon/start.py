@@ -17,7 +17,7 @@ from supervisor.core.gateway.client_env import PROVIDER_KEYS
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.daemon import gateway_process, lock, protocol, zygotes
 from supervisor.gateway import pages
-from supervisor.host import cores, files
+from supervisor.host import binding, cores, files
 from supervisor.host.paths import Home
 from supervisor.ledger import store
 
@@ -176,8 +176,8 @@ def _last_words(screen: str) -> str:
 
 
 def stop_servers_when_empty(home: Home) -> None:
-    """After `down`: end our tmux server and the gateway unless an agent still lives, which needs both. Another server may be left whose
-    socket was removed, and in whose place this one was started."""
+    """After `down`: end our tmux server and the gateway unless an agent still lives, which needs both, and leave no socket and no log of
+    the ledger. Another server may be left whose socket was removed, and in whose place this one was started."""
     files.private_dir(home.run_dir)
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
         while tmux.reach() is not None:
@@ -186,6 +186,16 @@ def stop_servers_when_empty(home: Home) -> None:
             tmux.kill_server()
     gateway_process.stop(home)
     zygotes.stop_all(home)
+    binding.remove_unused(home.run_dir)
+    _fold_log(home)
+
+
+def _fold_log(home: Home) -> None:
+    """Whoever closes a database last folds its log into it, but not one that may only read, as the gateway does with the ledger."""
+    log = home.ledger.with_name(f"{home.ledger.name}-wal")
+    with contextlib.suppress(NightcrewError):
+        if log.exists() and lock.holder(home.lock) is None:
+            store.connect(home.ledger, create=False).close()
 
 
 def wait_until_gone(home: Home, pid: int, timeout_s: float) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import binding, cores, files, limits, placement, secrets
 from supervisor.host.clock import SystemClock
-from supervisor.host.paths import Home
+from supervisor.host.paths import FAR_PREFIX, Home
 from supervisor.ledger.ledger import Ledger
 from worktrees.git import Git
 
@@ -53,6 +54,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     models = Models(home, settings_file)
     lock = DaemonLock(home.lock)
     clock = SystemClock()
+    binding.sweep(Path(tempfile.gettempdir()), FAR_PREFIX, clock.wall())
     try:
         with contextlib.ExitStack() as stack:
             ledger = stack.enter_context(contextlib.closing(Ledger(home.ledger, clock.wall)))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
+import re
+import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +17,8 @@ from supervisor.core.records import Identity
 from supervisor.host import files, processes, procfs
 
 LOOK_S = 1.0
+UNUSED_S = 60.0
+_HEX = re.compile(r"[0-9a-f]{16}")
 _LISTENS = b"00010000"
 """`__SO_ACCEPTCON` in the flags of /proc/net/unix."""
 
@@ -60,9 +67,48 @@ def listeners(path: Path) -> list[Identity]:
     return [who for pid in procfs.table() if inodes and _holds(pid, inodes) and (who := processes.identity(pid)) is not None]
 
 
+def sweep(parent: Path, prefix: str, now: float) -> None:
+    """Remove the directories of sockets in `parent`, called `prefix` and 16 hex digits, in which nobody listens: of homes that are gone, or
+    that make theirs anew. One that changed in the last UNUSED_S seconds of the wall clock `now` stays: somebody may be about to listen."""
+    for place in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            found = place.lstat()
+            if _HEX.fullmatch(place.name.removeprefix(prefix)) and found.st_uid == os.geteuid() and found.st_mtime < now - UNUSED_S:
+                remove_unused(place)
+
+
+def remove_unused(place: Path) -> None:
+    """Remove a directory of sockets and of the lock files beside them, unless somebody listens there or anything else lies in it."""
+    within = os.fsencode(place) + b"/"
+    if any(within in line for line in procfs.slurp("/proc/net/unix").splitlines()):
+        return
+    with contextlib.suppress(OSError):
+        entries = list(place.iterdir())
+        if all(_is_dead(entry) for entry in entries):
+            for entry in entries:
+                entry.unlink()
+            place.rmdir()
+
+
+def _is_dead(entry: Path) -> bool:
+    """Whether it is a socket that nobody listens on, seen also where the listener is in a network of its own; or a lock file of ours."""
+    if not stat.S_ISSOCK(entry.lstat().st_mode):
+        return entry.suffix == ".turn"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(os.fspath(entry)) == errno.ECONNREFUSED
+
+
 def _holds(pid: int, sockets: set[str]) -> bool:
     place = f"/proc/{pid}/fd"
     try:
-        return any(os.readlink(f"{place}/{name}") in sockets for name in os.listdir(place))  # noqa: PTH115, PTH208 - once a process
-    except OSError:  # it ended, closed it meanwhile, or is not ours to look into
+        return any(_link(f"{place}/{name}") in sockets for name in os.listdir(place))  # noqa: PTH208 - once a process of the machine
+    except OSError:  # it ended, or is not ours to look into
         return False
+
+
+def _link(handle: str) -> str:
+    try:
+        return os.readlink(handle)  # noqa: PTH115
+    except OSError:  # closed meanwhile
+        return ""

@@ -410,4 +410,5 @@ def test_its_socket_that_somebody_removed_is_bound_again(models: Models) -> None
     wait_until(lambda: models.house.home.gateway_socket.exists(), "the socket to be there again", 20)
     assert pages.ask(models.house.home, pages.STATUS) and models.record() == gateway
     models.house.ok("down")
-    assert not models.house.home.gateway_socket.exists()
+    assert not models.house.home.run_dir.exists()
+    assert [path.name for path in models.house.home.root.iterdir() if path.name.endswith(("-wal", "-shm"))] == [], "no log is left"

@@ -30,18 +30,18 @@ def bound(path: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("what", ["daemon.sock", "agents.sock", "hints.sock", "tmux.sock", ""])
-def test_what_somebody_removed_is_bound_again(house: House, what: str) -> None:
-    """The empty name is the whole directory."""
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_somebody_removed_is_bound_again(house: House, whole: bool) -> None:
+    """Each socket, or their directory."""
     house.start_daemon()
     house.ok("add", "--id", "agent", AT_WORK)
     wait_until(lambda: house.task("agent").attempt_state == "running", "the agent to run")
     server = house.tmux_pid()
-    names = [what] if what else ["daemon.sock", "agents.sock", "hints.sock", "tmux.sock"]
-    if what:
-        (house.home.run_dir / what).unlink()
-    else:
+    names = ["daemon.sock", "agents.sock", "hints.sock", "tmux.sock"]
+    if whole:
         shutil.rmtree(house.home.run_dir)
+    for name in names:
+        (house.home.run_dir / name).unlink(missing_ok=True)
     wait_until(lambda: all(bound(house.home.run_dir / name) for name in names), "them to be bound again", 20)
     assert house.tmux_pid() == server, "the server that was there"
     house.ok("add", "-f", "--id", "later", "true")
@@ -111,3 +111,21 @@ def test_a_tmux_server_whose_socket_was_removed_is_the_next_supervisors_too(hous
     shutil.rmtree(house.home.run_dir)
     house.ok("down")
     assert binding.listeners(house.home.tmux_socket) == [], "no server is left"
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_down_leaves_no_socket_and_no_directory_of_them(tmp_path: Path, repo: Path, far: bool) -> None:
+    """Far: the state's path is too long for a socket, so they lie below the system's temporary directory."""
+    root = tmp_path / ("d" * 80 if far else "d")
+    root.mkdir()
+    house = House(root, repo)
+    assert house.home.run_dir.is_relative_to(house.home.root) is not far
+    try:
+        house.start_daemon()
+        house.ok("add", "-f", "true")
+        house.ok("down")
+        assert not house.home.run_dir.exists()
+        assert not list(house.home.root.glob("*-wal")) + list(house.home.root.glob("*-shm"))
+        assert "no supervisor is running" in house.run("down").stderr
+    finally:
+        house.reap()
