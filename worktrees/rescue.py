@@ -21,7 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError, ToolFailed, one_line
+from supervisor.core.errors import NightcrewError, Tampered, ToolFailed, one_line
+from supervisor.core.result import TAMPERING
 from supervisor.host.foreign import folder, open_plain
 from supervisor.host.scratch import locked_directory
 from worktrees import refs, registration, tips, traps
@@ -281,7 +282,8 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> _Scene
         return _Scene(env.place, index, observe(git, env.place), own=True)
     except (NightcrewError, OSError) as error:
         why = error.line() if isinstance(error, NightcrewError) else str(error)
-    notes.append(f"HEAD or index of the worktree could not be used, so its files were compared with the branch: {why}")
+        mark = TAMPERING if isinstance(error, Tampered) and env.alone is None else ""
+    notes.append(f"{mark}HEAD or index of the worktree could not be used, so its files were compared with the branch: {why}")
     place = replace(env.place, git_dir=env.repo.common_dir)
     index.unlink(missing_ok=True)
     git.run(env.repo.store, "read-tree", tip, env={"GIT_INDEX_FILE": str(index)})

@@ -33,10 +33,12 @@ from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import binding, cores, files, limits, placement, secrets
+from supervisor.host.audit import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import FAR_PREFIX, Home
 from supervisor.ledger.ledger import Ledger
 from worktrees.git import Git
+from worktrees.guard import RefGuard
 
 DYING_S = 0.5
 
@@ -64,14 +66,15 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             for folder in (home.worktrees, home.root / "runs"):  # what lies there comes and goes
                 placement.spread(files.private_dir(folder))
             access = Access(home, secrets.own(home.secret), models)
-            git = Git(home.root / "git", held=(lock.handle,))
+            git, ref_guard = Git(home.root / "git", held=(lock.handle,)), RefGuard(clock.monotonic)
+            git.moving = ref_guard.moving
             zygotes = Zygotes(home, clock)
             snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
             isolation = Isolation(home, settings.sandbox, shared_caches=settings.shared_caches)
             bounds = LimitDesk(home, settings)
             sight, made = Sight(home, tmux), Environments(git)
-            launching = Launching(access, settings, made, sight, tmux, Warmth(snapshots, zygotes, isolation, bounds))
-            ending = Ending(access, settings, EndingDoors(sight, made, tmux, bounds), clock)
+            launching = Launching(access, settings, made, sight, tmux, Warmth(snapshots, zygotes, isolation, bounds, ref_guard))
+            ending = Ending(access, settings, EndingDoors(sight, made, tmux, bounds, ref_guard), clock)
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
             loop = Loop(Doors(ledger, sight, made, launching, ending, snapshots, bounds, home), settings, desk, clock)
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
@@ -79,6 +82,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             snapshots.recover()
             for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):
                 loop.alert(shortfall)
+            loop.jobs.audit = Audit(home.audit, access.secret, clock, "supervisor").note
             loop.after_step = lambda: after_step(loop)
             loop.on_hangup = lambda: _outlive_terminal(tmux, home)
             asyncio.run(_serve(loop, access, tmux))

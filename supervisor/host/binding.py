@@ -48,12 +48,12 @@ async def keep(path: Path, bind: Callable[[], object], say: Callable[[str], None
             bound, failed = _place(path), ""
 
 
-def _place(path: Path) -> tuple[int, int, int] | None:
+def _place(path: Path) -> tuple[int, int] | None:
     try:
         found = path.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mode
+    return found.st_dev, found.st_ino
 
 
 def listeners(path: Path) -> list[Identity]:
