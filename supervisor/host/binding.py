@@ -78,16 +78,17 @@ def sweep(parent: Path, prefix: str, now: float) -> None:
 
 
 def remove_unused(place: Path) -> None:
-    """Remove a directory of sockets and of the lock files beside them, unless somebody listens there or anything else lies in it."""
+    """Remove a directory of sockets and of the lock files beside them, unless somebody listens there; what else lies there keeps it."""
     within = os.fsencode(place) + b"/"
     if any(within in line for line in procfs.slurp("/proc/net/unix").splitlines()):
         return
     with contextlib.suppress(OSError):
-        entries = list(place.iterdir())
-        if all(_is_dead(entry) for entry in entries):
-            for entry in entries:
+        for entry in list(place.iterdir()):
+            if stat.S_ISDIR(entry.lstat().st_mode):
+                remove_unused(entry)
+            elif _is_dead(entry):
                 entry.unlink()
-            place.rmdir()
+        place.rmdir()
 
 
 def _is_dead(entry: Path) -> bool:

@@ -227,12 +227,13 @@ def _agree(db: sqlite3.Connection) -> list[str]:
 def _depend_again(db: sqlite3.Connection) -> list[str]:
     """Dependencies follow from the tasks' specs."""
     db.execute("DELETE FROM dependency WHERE task NOT IN (SELECT id FROM task) OR needs NOT IN (SELECT id FROM task)")
-    db.execute("""INSERT OR IGNORE INTO dependency SELECT t.id, n.id FROM task t, json_each(t.spec, '$.after') e
-                  JOIN task n ON n.run = t.run AND n.name = e.value""")
+    # By the index of names: by that of runs it is as slow as the square of the tasks of a run.
+    db.execute("""INSERT OR IGNORE INTO dependency SELECT t.id, n.id FROM task t CROSS JOIN json_each(t.spec, '$.after') e
+                  CROSS JOIN task n INDEXED BY task_name ON n.run = t.run AND n.name = e.value""")
     skipped = db.execute(
         """UPDATE task SET state = 'skipped', reason = ? WHERE state = 'waiting' AND EXISTS (
            SELECT 1 FROM json_each(task.spec, '$.after') e
-           WHERE NOT EXISTS (SELECT 1 FROM task n WHERE n.run = task.run AND n.name = e.value)) RETURNING id""",
+           WHERE NOT EXISTS (SELECT 1 FROM task n INDEXED BY task_name WHERE n.run = task.run AND n.name = e.value)) RETURNING id""",
         (f"of a task that it comes after {LOST}",),
     ).fetchall()
     return [f"task {task}: skipped, because of a task that it comes after {LOST}; nightcrew retry runs it" for (task,) in skipped]

@@ -66,6 +66,7 @@ def test_directories_of_sockets_that_nobody_uses_are_removed(tmp_path: Path) -> 
         place.mkdir()
     dead, used, fresh, strange, _ = places
     (dead / "tmux.sock.turn").touch()
+    (dead / "z").mkdir()
     with socket.socket(socket.AF_UNIX) as gone, socket.socket(socket.AF_UNIX) as lives:
         gone.bind(str(dead / "daemon.sock"))
         gone.close()
