@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from agents.tmux import ServerGone, Tmux
 from supervisor.daemon import gateway_process, lock, zygotes
+from supervisor.host import binding
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 from tests import warm
@@ -170,13 +172,15 @@ class House:
             _end(pid)
         for gateway in gateway_process.all_of(self.home):  # also one that has written no record yet
             _end(gateway.pid)
-        if (pid := self.tmux_pid()) is not None:
-            _end(pid)
+        for server in binding.listeners(self.home.tmux_socket):  # also one whose socket was removed
+            _end(server.pid)
         zygotes.stop_all(self.home)
         for left in self.tagged():
             _end(left)
         for place in mounted_below(self.home.root):
             subprocess.run(["umount", "-l", place], check=True)
+        if not self.home.run_dir.is_relative_to(self.home.root):  # below the system's temporary directory: nobody else removes it
+            shutil.rmtree(self.home.run_dir, ignore_errors=True)
 
 
 def mounted_below(root: Path) -> list[str]:

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -140,6 +141,8 @@ class Git:
         self._personal = self._write_personal()
 
     def _prepare(self, settings: Mapping[str, str]) -> None:
+        self.moving: Callable[[Path, list[tuple[str, str]]], AbstractContextManager[None]] = lambda _, __: contextlib.nullcontext()
+        """Entered while refs of ours move in a repository (its common directory): each ref's name, and where to ("" removes it)."""
         self.say: Callable[[str], None] = lambda _: None
         """Told what a person should know; called from any thread."""
         self._runs: dict[int, str] = {}

@@ -1,17 +1,23 @@
-"""Noticing that somebody changed the parts of a repository that git obeys: its configuration, hooks and attributes."""
+"""Noticing that somebody changed the parts of a repository that git obeys (configuration, hooks and attributes), or a rescue ref."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from supervisor.host.foreign import open_plain
+from worktrees import refs
 from worktrees.repository import Repository
 
 _READ_MAX = 2**20
+_RESCUE = "refs/nightcrew/"
+_PAUSE = 19
+"""Times the duration of a look between two."""
 _FILES = ("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts", "objects/info/alternates")
 
 
@@ -56,3 +62,64 @@ def _digest(file: Path) -> str:
 
 def _hash(facts: str, data: bytes) -> str:
     return hashlib.sha256(facts.encode() + b"\0" + data).hexdigest()
+
+
+class RefGuard:
+    """Notices that a rescue ref was moved or removed, and not by us. Safe to use from several threads.
+
+    A look costs as much as there are rescue refs. While looking would take more than a twentieth of the time, it is left to a later one.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._known: dict[Path, dict[str, str]] = {}
+        self._moving: list[tuple[Path, list[tuple[str, str]]]] = []
+        self._not_before = 0.0
+
+    @contextlib.contextmanager
+    def moving(self, common_dir: Path, updates: list[tuple[str, str]]) -> Iterator[None]:
+        """For `Git.moving`."""
+        mine = (common_dir, updates)
+        with self._lock:
+            self._moving.append(mine)
+        try:
+            yield
+            self._learn(common_dir, updates)
+        except BaseException:
+            self._learn(common_dir, [(ref, "") for ref, _ in updates])  # nobody knows which moved
+            raise
+        finally:
+            with self._lock:
+                self._moving.remove(mine)
+
+    def _learn(self, common_dir: Path, updates: list[tuple[str, str]]) -> None:
+        with self._lock:
+            known = self._known.get(common_dir, {})
+            for ref, new in updates:
+                known.pop(ref, None)
+                if new and ref.startswith(_RESCUE) and common_dir in self._known:
+                    known[ref] = new
+
+    def begin(self, repo: Repository) -> None:
+        """From now on, at the latest, changes in this repository are noticed. Raises as `Git.run`."""
+        with self._lock:
+            if repo.common_dir not in self._known:
+                self._known[repo.common_dir] = _rescue_refs(repo)
+
+    def changed(self, repo: Repository) -> tuple[str, ...]:
+        """Rescue refs that somebody else changed since the last look, sorted. Raises as `Git.run`."""
+        with self._lock:
+            before, began = self._known.get(repo.common_dir), self._monotonic()
+            if before is None or began < self._not_before:
+                return ()
+            now = self._known[repo.common_dir] = _rescue_refs(repo)
+            ended = self._monotonic()
+            self._not_before = ended + _PAUSE * (ended - began)
+            ours = {ref for place, updates in self._moving if place == repo.common_dir for ref, _ in updates}
+            return tuple(sorted(ref for ref, oid in before.items() if now.get(ref) != oid and ref not in ours))
+
+
+def _rescue_refs(repo: Repository) -> dict[str, str]:
+    listed = refs.over_all(repo, "for-each-ref", "--format=%(refname) %(objectname)", _RESCUE)
+    return dict(line.rsplit(" ", 1) for line in os.fsdecode(listed.out).splitlines())

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import NotFound, Refused, ToolFailed
+from supervisor.host.scratch import locked_directory
 from worktrees.changes import observe
 from worktrees.git import BULK_S
 from worktrees.repository import Repository, operation
@@ -106,8 +106,8 @@ def diff(repo: Repository, base: str, tip: str, *, stat: bool = False) -> str:
 
 def patch(repo: Repository, base: str, tip: str, limit: int) -> bytes | None:
     """The change as text, without the content of binary files; None when it is larger than `limit` bytes, however large it is."""
-    with tempfile.TemporaryDirectory(dir=repo.git.scratch(), prefix="nightcrew.") as scratch:
-        file = Path(scratch) / "patch"
+    with locked_directory(repo.git.scratch(), "nightcrew.") as scratch:
+        file = scratch / "patch"
         flags = ("--no-ext-diff", "--no-textconv", "--no-color", f"--output={file}")
         repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S)
         return file.read_bytes() if file.stat().st_size <= limit else None

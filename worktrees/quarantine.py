@@ -7,7 +7,6 @@ alternate. Nobody else sees them there.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from supervisor.host.foreign import open_plain
+from supervisor.host.scratch import locked_directory
 
 _PREFIX = "nightcrew-incoming-"  # not as git's own `tmp_objdir`: a person's `git gc --prune=now` takes whatever begins with tmp_
 _KEEP = "nightcrew "
@@ -30,40 +30,6 @@ def quarantine(objects: Path) -> Iterator[Path]:
     with locked_directory(objects, _PREFIX) as place:
         _sweep_marks(objects)
         yield place
-
-
-@contextlib.contextmanager
-def locked_directory(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new directory in `parent`, gone afterwards. Its lock says that its maker lives: those of killed makers go first."""
-    for left in parent.glob(f"{prefix}*"):
-        _sweep(left)
-    place, handle = _locked(parent, prefix)
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        os.close(handle)
-
-
-def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
-    while True:  # another's sweep may come before the lock
-        place = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        with contextlib.suppress(FileNotFoundError):
-            handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if place.exists():
-                return place, handle
-            os.close(handle)
-
-
-def _sweep(left: Path) -> None:
-    with contextlib.suppress(OSError):  # gone, or at work
-        handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(left, ignore_errors=True)
-        finally:
-            os.close(handle)
 
 
 def _sweep_marks(objects: Path) -> None:

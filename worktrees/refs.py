@@ -61,7 +61,8 @@ def move_all(repo: Repository, updates: Sequence[Update], why: str) -> None:
         clear(repo, update.ref)
         if not update.new:
             forget_asides(repo, update.ref)
-    _transact(repo, updates, [_command(repo, update) for update in updates], why)
+    with repo.git.moving(repo.common_dir, [(update.ref, update.new) for update in updates]):
+        _transact(repo, updates, [_command(repo, update) for update in updates], why)
 
 
 def compare_all(repo: Repository, updates: Sequence[Update]) -> None:

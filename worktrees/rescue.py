@@ -16,14 +16,15 @@ import contextlib
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import DiskFull, NightcrewError, ToolFailed
+from supervisor.core.errors import DiskFull, NightcrewError, Tampered, ToolFailed
+from supervisor.core.result import TAMPERING
 from supervisor.host import files
 from supervisor.host.foreign import folder, open_plain
+from supervisor.host.scratch import locked_directory
 from worktrees import refs, registration, tips, traps
 from worktrees.changes import Changes, observe
 from worktrees.environments import Environment, check_admin, has_successor, shown
@@ -66,7 +67,7 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     with contextlib.ExitStack() as stack:
         env = stack.enter_context(shown(asked))
         stack.enter_context(wrap_os_errors(_scratch(env)))
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch(env), prefix="nightcrew."))
+        scratch = stack.enter_context(locked_directory(_scratch(env), "nightcrew."))
         found = tips.refs_of(env)
         gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
         notes += gone[: traps.SHOWN]
@@ -170,7 +171,8 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> Scene:
         if isinstance(error, DiskFull) or (isinstance(error, OSError) and files.is_no_space(error)):
             raise
         why = error.line() if isinstance(error, NightcrewError) else str(error)
-    notes.append(f"HEAD or index of the worktree could not be used, so its files were compared with the branch: {why}")
+        mark = TAMPERING if isinstance(error, Tampered) and env.alone is None else ""
+    notes.append(f"{mark}HEAD or index of the worktree could not be used, so its files were compared with the branch: {why}")
     place = replace(env.place, git_dir=env.repo.common_dir)
     index.unlink(missing_ok=True)
     git.run(env.repo.store, "read-tree", tip, env={"GIT_INDEX_FILE": str(index)})

@@ -30,7 +30,8 @@ from supervisor.host.failpoint import failpoint
 from supervisor.host.foreign import folder
 from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
-from worktrees import helper_process, inspection, intake, private_repository, quarantine, refs, rescue, storing, tips, waiting
+from supervisor.host.scratch import locked_directory
+from worktrees import helper_process, inspection, intake, private_repository, refs, rescue, storing, tips, waiting
 from worktrees.backends.layers import beside
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environments import Environment, has_successor, shown
@@ -205,7 +206,7 @@ def _asked(env: Environment, request: Mapping[str, Any], deadline_s: float) -> I
     """What a helper answers, and a handle from which its pack can be read within the `with`. Raises what the helper met, by its kind."""
     until = time.monotonic() + deadline_s
     body = json.dumps({**request, **_place(env)}).encode() + b"\n"
-    with wrap_os_errors(beside(env.path)), quarantine.locked_directory(beside(env.path), "securing.") as scratch:
+    with wrap_os_errors(beside(env.path)), locked_directory(beside(env.path), "securing.") as scratch:
         policy, executor = _sandbox(env, request, str(scratch))
         with helper_process.start(policy, executor) as helper:
             with contextlib.suppress(BrokenPipeError):  # then it has something to say

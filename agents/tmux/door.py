@@ -41,6 +41,8 @@ _NAME = re.compile(r"[a-z0-9-][a-z0-9_-]{0,47}")
 _KEY = re.compile(r"(?!pane$|control$)[a-z][a-z0-9_]*")
 _ID = re.compile(r"[$%]\d+")
 _START_PAUSE_S = 0.02
+_BACK_S = 2.0
+"""How long a server may take to make its socket again."""
 
 
 class ServerGone(ToolFailed):
@@ -93,10 +95,18 @@ class Tmux:
         """The server's process, or None when none listens. Asks the kernel, not the server: right even when it hangs."""
         return process.server_pid(self._socket)
 
+    def reach(self) -> int | None:
+        """As `server_pid`; a server whose socket was removed makes it again first, unless another one listens in its place."""
+        pid, ends_at = self.server_pid(), time.monotonic() + _BACK_S
+        if pid is None and process.bring_back(self._socket):
+            while (pid := self.server_pid()) is None and time.monotonic() < ends_at:
+                time.sleep(_START_PAUSE_S)
+        return pid
+
     def ensure_server(self) -> int:
-        """The server's process; starts it when none listens. Safe to call from many processes at once: one server results."""
+        """The server's process; starts it when there is none. Safe to call from many processes at once: one server results."""
         ends_at = time.monotonic() + self._deadline_s
-        pid = self.server_pid()
+        pid = self.reach()
         while pid is None:
             started = self._start()
             pid = self.server_pid()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import ToolFailed, ToolMissing
+from supervisor.host import binding, processes
 
 MINIMUM = (3, 3)
 """First tmux with `remain-on-exit-format`; `-N` and `new-session -f` came with 3.2."""
@@ -140,13 +141,22 @@ def parse_version(said: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+def bring_back(path: Path) -> bool:
+    """Ask a server whose socket at `path` was removed to make it again, by the signal that tmux has for that; the directory must be there.
+    False when no process listens on what was bound there."""
+    lost = binding.listeners(path)
+    for who in lost[:1]:
+        processes.send(who, signal.SIGUSR1)
+    return bool(lost)
+
+
 def server_pid(path: Path) -> int | None:
     """The process that listens on `path`, as the kernel knows it, so also that of a server that hangs. None when none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PROBE_TIMEOUT)
         try:
             probe.connect(os.fspath(path))
-        except (FileNotFoundError, ConnectionRefusedError):
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             return None
         except OSError as error:
             raise ToolFailed(

@@ -130,7 +130,7 @@ def load(root: Path, kinds: Mapping[str, tuple[str, ...]] | None = None) -> Proj
     file = root / NAME
     if not _there(file):
         return Project()
-    text = read_text(file)
+    text = read_text(file, empty=True)
     model = parse(text, ProjectModel, str(file))
     if kinds is not None:
         _check_kind(model.defaults.kind, kinds, f"{file}:{line_of(text, ['defaults', 'kind'])} defaults.kind")

@@ -30,8 +30,8 @@ class Strict(BaseModel):
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_text(path: Path) -> str:
-    """The file as text. Raises ConfigError when it cannot be read, is too large, is not UTF-8 or has no content."""
+def read_text(path: Path, *, empty: bool = False) -> str:
+    """The file as text. Raises ConfigError: it cannot be read, is too large, is not UTF-8, or has no content and may not be `empty`."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -48,7 +48,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise ConfigError("cannot read", on=f"{path}:{line}", why="it is not UTF-8 text", hint="save it as UTF-8") from None
-    if not text.strip():
+    if not text.strip() and not empty:
         raise ConfigError("cannot read", on=str(path), why="it is empty")
     return text.replace("\r\n", "\n")
 

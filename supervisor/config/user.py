@@ -103,7 +103,7 @@ def load_gateway(file: Path, stored: Path | None = None) -> GatewaySettings:
 def _read(file: Path) -> UserModel:
     if not _there(file):
         return UserModel()
-    text = read_text(file)
+    text = read_text(file, empty=True)
     model = parse(text, UserModel, str(file))
     gateway.check_routes(model, text, str(file))
     return model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 from supervisor.core.errors import one_line
 from supervisor.core.records import SCHEMA, Exit
 from supervisor.core.states import End
+
+TAMPERING = "tampering: "
+"""How a note begins that says what somebody changed which only nightcrew, or only the person, may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,12 @@ def build(
         "notes": [*work.notes, *spent.notes],
         "output": output,
     }
+
+
+def tampering(shape: Mapping[str, Any] | None) -> list[str]:
+    """What a result, or None, says of tampering, without TAMPERING."""
+    notes = shape.get("notes", []) if shape is not None else []
+    return [str(note).removeprefix(TAMPERING) for note in notes if str(note).startswith(TAMPERING)]
 
 
 def rfc3339(seconds: float | None) -> str | None:

@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,15 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from supervisor.core.errors import NightcrewError, NotRunning, Refused, UsageError
+from supervisor.host import binding
 
 T = TypeVar("T")
 
 BACKLOG = 1024
 """Visitors before the door: a crew of hundreds may come at the same moment, and the kernel turns away those for whom there is no room."""
+
+_SERVERS = 8
+"""Sockets of one door, when somebody removes it again and again: the oldest is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +73,31 @@ class Door(ABC):
         self._terms = terms
         self._say = say
         self._silent: dict[asyncio.StreamWriter, None] = {}
+        self._servers: deque[asyncio.Server] = deque()
 
     @abstractmethod
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """The value that a request gets. Raises NightcrewError for one that gets none."""
 
     async def __aenter__(self) -> Door:
-        self._path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._answer, self._path, limit=self._terms.request_max, backlog=BACKLOG)
-        self._path.chmod(0o600)
+        await self._bind()
+        self._kept = asyncio.get_running_loop().create_task(binding.keep(self._path, self._bind, self._say))
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def _bind(self) -> None:
+        """Sandboxes of agents that live show the socket that was there when they began: it goes on being answered."""
         self._path.unlink(missing_ok=True)
-        self._server.close()
+        self._servers.append(await asyncio.start_unix_server(self._answer, self._path, limit=self._terms.request_max, backlog=BACKLOG))
+        self._path.chmod(0o600)
+        if len(self._servers) > _SERVERS:
+            self._servers.popleft().close()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._kept.cancel()
+        with contextlib.suppress(OSError):  # somebody removed the directory, or put something in its way
+            self._path.unlink()
+        for server in self._servers:
+            server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):  # whoever went away does not want the answer

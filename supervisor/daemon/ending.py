@@ -16,6 +16,7 @@ from agents.kinds import kinds
 from agents.tmux import PaneView, Tmux
 from supervisor.core import records, recovery, result
 from supervisor.core.errors import DiskFull, NightcrewError
+from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
@@ -31,10 +32,12 @@ from supervisor.host.freezing import Tree
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, guard, leftovers, merge, removal, securing
 from worktrees.environments import Environment
+from worktrees.guard import RefGuard
 from worktrees.inspection import Why
 from worktrees.repository import Repository
 
 TAIL = 64 * 1024
+REFS_SHOWN = 5
 PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
 
 
@@ -64,6 +67,7 @@ class EndingDoors:
     environments: Environments
     tmux: Tmux
     limits: LimitDesk
+    refs: RefGuard
 
 
 class Ending:
@@ -77,6 +81,7 @@ class Ending:
         self._environments = doors.environments
         self._tmux = doors.tmux
         self._limits = doors.limits
+        self._refs = doors.refs
         self._clock = clock
 
     def stop(self, task: str, epoch: int) -> processes.StopReport:
@@ -197,7 +202,8 @@ class Ending:
         if made is None:
             return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
         sweeps = end is End.DONE and kinds()[launch.spec.kind].sweep
-        notes = self._guard_notes(made.repo, self._home.attempt(row.task, row.epoch) / launch_files.GUARD)
+        found = self._tampering(row, made.repo)
+        notes = tuple(f"{result.TAMPERING}{what}" for what in found)
         secured = securing.secure(
             made, f"nightcrew: work left by {row.task}", {"Nightcrew-Task": row.task, "Nightcrew-End": str(end)}, always=not sweeps
         )
@@ -233,8 +239,16 @@ class Ending:
         if patch is not None:
             files.atomic_write(directory / "diff.patch", patch)
 
+    def _tampering(self, row: AttemptRow, repository: Repository) -> tuple[str, ...]:
+        """What changed while the attempt ran that only we or the person may change; without a sandbox an agent can reach it."""
+        found = self._guard_notes(repository, self._home.attempt(row.task, row.epoch) / launch_files.GUARD)
+        if row.tier == Tier.NONE and (moved := self._refs.changed(repository)):
+            more = f" and {len(moved) - REFS_SHOWN} more" if len(moved) > REFS_SHOWN else ""
+            found += (f"moved or removed while it ran, by it or by somebody else: {', '.join(moved[:REFS_SHOWN])}{more}",)
+        return found
+
     def _guard_notes(self, repository: Repository, file: Path) -> tuple[str, ...]:
-        """Whether `.git/config`, hooks or attributes changed while the attempt ran; without a sandbox an agent can reach them."""
+        """Whether `.git/config`, hooks or attributes changed while the attempt ran."""
         try:
             before = json.loads(foreign.read_plain(file, 2**20) or b"{}")
         except (ValueError, RecursionError):

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from supervisor.core.crew import Event, Secured, TreeGone
-from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, ToolFailed, ToolHung
+from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, Tampered, ToolFailed, ToolHung
 from supervisor.core.records import attempt_name
 from supervisor.core.recovery import SERVER_DIED
+from supervisor.core.result import tampering
 from supervisor.core.states import End
 from supervisor.daemon import limits
 from supervisor.daemon.ending import Cleaning, Ending
@@ -69,6 +70,7 @@ class Jobs:
         self._clock = clock
         self._tell = tell
         self.say = say
+        self.audit: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None
         self.doubtful = False
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
         self.waiting: dict[tuple[str, int], str] = {}
@@ -177,13 +179,24 @@ class Jobs:
                 self._ledger.note(task, epoch, **self._ending.lived(row))
             raise
         except NightcrewError as error:
+            await self._tampered(task, epoch, [error.line()] if isinstance(error, Tampered) else [])
             await self.not_secured(task, epoch, error.line(), end=end, cause=cause)
             return
         self._ledger.note(task, epoch, **kept)
-        for note in json.loads(kept["result"])["notes"]:
+        shape = json.loads(kept["result"])
+        for note in shape["notes"]:
             self.say(f"{attempt_name(task, epoch)}: {note}")
+        await self._tampered(task, epoch, tampering(shape))
         failpoint("finish.noted")
         self._tell(Secured(task, epoch, end, cause))
+
+    async def _tampered(self, task: str, epoch: int, found: Sequence[str]) -> None:
+        for why in found:
+            self._ledger.journal(task, epoch, "tampering", {"why": why})
+            try:
+                await self.within(self.collectors, self.audit, "tampering", {"task": task, "epoch": epoch, "why": why})
+            except NightcrewError as error:  # the journal has it
+                self.say(error.line())
 
     async def not_secured(self, task: str, epoch: int, why: str, *, end: End, cause: str) -> None:
         """Set it aside: its work stays where it is. Saying so is better than holding the task, and its slot, for ever."""

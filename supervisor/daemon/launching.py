@@ -33,6 +33,7 @@ from supervisor.host.failpoint import failpoint
 from supervisor.ledger.rows import LaunchRow
 from worktrees import environments
 from worktrees.environments import Environment
+from worktrees.guard import RefGuard
 
 SHOWN_BRANCHES = 1000
 """Of the tasks that a confined one comes after: git is asked for each by its name."""
@@ -55,6 +56,7 @@ class Warmth:
     zygotes: Zygotes
     isolation: Isolation
     limits: LimitDesk
+    refs: RefGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class Launching:
         after = tuple(map(records.branch_name, launch.after[:SHOWN_BRANCHES]))
         confined = environments.Confined(after) if tier is not Tier.NONE else None
         repository = self._environments.repository(launch)
+        if tier is Tier.NONE:
+            self._warmth.refs.begin(repository)
         made = environments.create(repository, task, epoch, launch.base_oid, root, warm=warm, confined=confined)
         failpoint("launch.environment")
         return made

@@ -19,10 +19,14 @@ MAX_REQUEST = 64 * 2**20
 """A plan of 20,000 tasks is about 10 MB on the wire."""
 
 
+class Unbound(NotRunning):
+    """Nobody listens at the socket, so nothing was asked."""
+
+
 def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float | None = 60.0, token: str = "") -> dict[str, Any]:
     """Ask the daemon; without a `timeout_s` for as long as it takes. An agent asks at `agents.sock` with its `token`.
 
-    Raises NotRunning when none answers, TimedOut, or the error that the daemon reports.
+    Raises Unbound when nobody listens, NotRunning when none answers, TimedOut, or the error that the daemon reports.
     """
     shape = {"version": __version__, "verb": verb, "args": args, **({"token": token} if token else {})}
     request = json.dumps(shape).encode() + b"\n"
@@ -33,8 +37,8 @@ def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float | None
             connection.sendall(request)
             with connection.makefile("rb") as reader:
                 line = reader.readline()
-    except (FileNotFoundError, ConnectionRefusedError):
-        raise NotRunning("no supervisor is running", hint="nightcrew up -d") from None
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+        raise Unbound("no supervisor is running", hint="nightcrew up -d") from None
     except TimeoutError:
         raise TimedOut(
             "the supervisor did not answer", on=f"{verb} in {timeout_s or 0:.0f} s", kept="the ledger", hint="nightcrew attach supervisor"

@@ -17,12 +17,14 @@ from supervisor.core.gateway.client_env import PROVIDER_KEYS
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.daemon import gateway_process, lock, protocol, zygotes
 from supervisor.gateway import pages
-from supervisor.host import cores, files
+from supervisor.host import binding, cores, files
 from supervisor.host.paths import Home
 from supervisor.ledger import store
 
 SESSION = "supervisor"
 START_S = 30.0
+BOUND_S = 3.0
+"""A supervisor binds a socket again within a second."""
 GATEWAY_S = 5.0
 """A gateway is ready in about half a second; one whose keys a program prints may take longer than a person wants to wait."""
 COLUMNS = 200
@@ -38,11 +40,38 @@ def ensure_running(home: Home, settings_file: Path, say: Callable[[str], None]) 
         answer = protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
         if answer["ready"]:
             return answer
-    models = _check(home, settings_file)
-    if not models.upstreams:
-        _offer_gateway(os.environ, say)
+    if lock.holder(home.lock) is None:
+        models = _check(home, settings_file)
+        if not models.upstreams:
+            _offer_gateway(os.environ, say)
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
         return _await_ready(tmux, home, settings_file, say)
+
+
+def ask(home: Home, verb: str, args: dict[str, Any], *, timeout_s: float | None = 60.0) -> dict[str, Any]:
+    """Ask the supervisor that runs, as `protocol.call` does. One that lives and does not listen, since it begins or its socket was
+    removed, is waited for, BOUND_S at most. Raises NotRunning also when that was not enough; then it names the supervisor."""
+    ends_at = time.monotonic() + BOUND_S
+    while True:
+        try:
+            return protocol.call(home.daemon_socket, verb, args, timeout_s=timeout_s)
+        except protocol.Unbound:
+            pid = lock.holder(home.lock)
+            if pid is None:
+                raise
+            if time.monotonic() > ends_at:
+                raise _unreachable(home, pid) from None
+        time.sleep(0.02)
+
+
+def _unreachable(home: Home, pid: int) -> NotRunning:
+    return NotRunning(
+        "the supervisor cannot be reached",
+        on=f"pid {pid}",
+        why=f"its socket {home.daemon_socket} is gone; it binds it again every second, unless something is in its way",
+        kept="it and its agents",
+        hint=f"look what lies at {home.run_dir}; to end it: kill {pid}",
+    )
 
 
 def _check(home: Home, settings_file: Path) -> GatewaySettings:
@@ -128,6 +157,9 @@ def _await_ready(tmux: Tmux, home: Home, settings_file: Path, say: Callable[[str
                     say("starting the supervisor (nightcrew attach supervisor to watch it)")
                 ours = started or ours
         time.sleep(0.02)
+    pid = lock.holder(home.lock)
+    if pid is not None and not home.daemon_socket.is_socket():
+        raise _unreachable(home, pid)
     raise TimedOut("the supervisor did not become ready", on=f"in {START_S:.0f} s", kept="the ledger", hint="nightcrew attach supervisor")
 
 
@@ -144,14 +176,26 @@ def _last_words(screen: str) -> str:
 
 
 def stop_servers_when_empty(home: Home) -> None:
-    """After `down`: end our tmux server and the gateway unless an agent still lives, which needs both."""
+    """After `down`: end our tmux server and the gateway unless an agent still lives, which needs both, and leave no socket and no log of
+    the ledger. Another server may be left whose socket was removed, and in whose place this one was started."""
+    files.private_dir(home.run_dir)
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
-        if tmux.server_pid() is not None:
+        while tmux.reach() is not None:
             if any(pane.tags.get("attempt") for pane in tmux.panes()):
                 return
             tmux.kill_server()
     gateway_process.stop(home)
     zygotes.stop_all(home)
+    binding.remove_unused(home.run_dir)
+    _fold_log(home)
+
+
+def _fold_log(home: Home) -> None:
+    """Whoever closes a database last folds its log into it, but not one that may only read, as the gateway does with the ledger."""
+    log = home.ledger.with_name(f"{home.ledger.name}-wal")
+    with contextlib.suppress(NightcrewError):
+        if log.exists() and lock.holder(home.lock) is None:
+            store.connect(home.ledger, create=False).close()
 
 
 def wait_until_gone(home: Home, pid: int, timeout_s: float) -> bool:

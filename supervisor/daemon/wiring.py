@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import socket
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from agents.tmux import Tmux
@@ -31,11 +32,13 @@ from supervisor.daemon.server import Server
 from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
-from supervisor.host import cores, files, limits, placement, secrets
+from supervisor.host import binding, cores, files, limits, placement, secrets
+from supervisor.host.audit import Audit
 from supervisor.host.clock import SystemClock
-from supervisor.host.paths import Home
+from supervisor.host.paths import FAR_PREFIX, Home
 from supervisor.ledger.ledger import Ledger
 from worktrees.git import Git
+from worktrees.guard import RefGuard
 
 DYING_S = 0.5
 
@@ -53,6 +56,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     models = Models(home, settings_file)
     lock = DaemonLock(home.lock)
     clock = SystemClock()
+    binding.sweep(Path(tempfile.gettempdir()), FAR_PREFIX, clock.wall())
     try:
         with contextlib.ExitStack() as stack:
             ledger = stack.enter_context(contextlib.closing(Ledger(home.ledger, clock.wall)))
@@ -62,14 +66,15 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             for folder in (home.worktrees, home.root / "runs"):  # what lies there comes and goes
                 placement.spread(files.private_dir(folder))
             access = Access(home, secrets.own(home.secret), models)
-            git = Git(home.root / "git", held=(lock.handle,))
+            git, ref_guard = Git(home.root / "git", held=(lock.handle,)), RefGuard(clock.monotonic)
+            git.moving = ref_guard.moving
             zygotes = Zygotes(home, clock)
             snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
             isolation = Isolation(home, settings.sandbox, shared_caches=settings.shared_caches)
             bounds = LimitDesk(home, settings)
             sight, made = Sight(home, tmux), Environments(git)
-            launching = Launching(access, settings, made, sight, tmux, Warmth(snapshots, zygotes, isolation, bounds))
-            ending = Ending(access, settings, EndingDoors(sight, made, tmux, bounds), clock)
+            launching = Launching(access, settings, made, sight, tmux, Warmth(snapshots, zygotes, isolation, bounds, ref_guard))
+            ending = Ending(access, settings, EndingDoors(sight, made, tmux, bounds, ref_guard), clock)
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
             loop = Loop(Doors(ledger, sight, made, launching, ending, snapshots, bounds, home), settings, desk, clock)
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
@@ -77,14 +82,15 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             snapshots.recover()
             for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):
                 loop.alert(shortfall)
+            loop.jobs.audit = Audit(home.audit, access.secret, clock, "supervisor").note
             loop.after_step = lambda: after_step(loop)
             loop.on_hangup = lambda: _outlive_terminal(tmux, home)
-            asyncio.run(_serve(loop, access))
+            asyncio.run(_serve(loop, access, tmux))
     finally:
         lock.close()
 
 
-async def _serve(loop: Loop, access: Access) -> None:
+async def _serve(loop: Loop, access: Access, tmux: Tmux) -> None:
     _drain_on_signals(loop)
     home, events = access.home, asyncio.get_running_loop()
 
@@ -92,8 +98,14 @@ async def _serve(loop: Loop, access: Access) -> None:
         events.call_soon_threadsafe(loop.alert, text)
 
     access.models.alert = alert
-    with _hints(loop, home.hint_socket), contextlib.closing(loop.quotas):
-        async with Server(loop, home), AgentsDoor(loop, home, access.secret), _gateway(loop, access):
+    with contextlib.closing(loop.quotas):
+        async with (
+            _hints(loop, home.hint_socket),
+            _tmux_socket(loop, tmux, home),
+            Server(loop, home),
+            AgentsDoor(loop, home, access.secret),
+            _gateway(loop, access),
+        ):
             await loop.run()
 
 
@@ -142,24 +154,58 @@ def _drain_on_signals(loop: Loop) -> None:
     events.add_signal_handler(signal.SIGHUP, loop.hangup)
 
 
-@contextlib.contextmanager
-def _hints(loop: Loop, path: Path) -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def _hints(loop: Loop, path: Path) -> AsyncIterator[None]:
     """Tell the loop of each datagram."""
-    path.unlink(missing_ok=True)
-    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     events = asyncio.get_running_loop()
+    receivers: list[socket.socket] = []
 
-    def heard() -> None:
+    def heard(receiver: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             while receiver.recv(256):
                 pass
         loop.hint()
 
-    try:
+    def bind() -> None:
+        path.unlink(missing_ok=True)
+        unbind()
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        receivers.append(receiver)
         receiver.bind(str(path))
-        events.add_reader(receiver.fileno(), heard)
+        events.add_reader(receiver.fileno(), heard, receiver)
+
+    def unbind() -> None:
+        for receiver in receivers:
+            events.remove_reader(receiver.fileno())
+            receiver.close()
+        receivers.clear()
+
+    try:
+        bind()
+        async with _kept(path, bind, loop.alert):
+            yield
+    finally:
+        unbind()
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+@contextlib.asynccontextmanager
+async def _tmux_socket(loop: Loop, tmux: Tmux, home: Home) -> AsyncIterator[None]:
+    """A tmux server whose socket somebody removed makes it again; one that died is the loop's to start."""
+
+    async def reach() -> None:
+        await loop.jobs.within(loop.jobs.stoppers, tmux.reach)
+
+    async with _kept(home.tmux_socket, reach, loop.alert):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _kept(path: Path, bind: Callable[[], object], say: Callable[[str], None]) -> AsyncIterator[None]:
+    task = asyncio.get_running_loop().create_task(binding.keep(path, bind, say))
+    try:
         yield
     finally:
-        events.remove_reader(receiver.fileno())
-        receiver.close()
-        path.unlink(missing_ok=True)
+        task.cancel()
+        await asyncio.wait([task])

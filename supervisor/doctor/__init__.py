@@ -5,6 +5,7 @@ finding   what a look gives
 examine   runs every check, each in its own thread and with a deadline: nothing that hangs or fails ends the rest
 software  machine  environments  state  crew      the checks, a group a file
 page      findings as text
+recovery  a whole ledger, or account, made of a damaged one
 
 It must work when everything else is broken, so no check may rely on another, and a group that cannot even be imported is a finding.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from supervisor.host import cgroups, gpus, limits
 from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor
 from supervisor.host.sandbox.probing import Support
+from supervisor.host.scratch import locked_directory
 from worktrees import backends
 from worktrees.backends import Verdict
 
@@ -110,8 +110,8 @@ _HOLDS = {
 
 def warm_start(place: Place) -> Finding:
     """The program in the pane of an agent that is forked: compiled where there is a compiler. Tried in a scratch directory."""
-    with tempfile.TemporaryDirectory(prefix=".nightcrew-doctor-", dir=_existing(place.home.root)) as scratch:
-        client = build_client(Path(scratch))
+    with locked_directory(_existing(place.home.root), ".nightcrew-doctor-") as scratch:
+        client = build_client(scratch)
     if client is None:
         return ok("by a client in Python, which takes some milliseconds more; a C compiler makes it faster (apt install gcc libc6-dev)")
     return ok("by a client that the C compiler makes")

@@ -19,6 +19,7 @@ from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.doctor.place import Place
 from supervisor.host import cores, files
 from supervisor.host import disk as host_disk
+from supervisor.host.scratch import locked_directory
 from supervisor.ledger import store
 
 NETWORK = frozenset(
@@ -172,9 +173,9 @@ def repository(place: Place) -> Finding:
     from worktrees.git import Git
     from worktrees.repository import discover
 
-    with tempfile.TemporaryDirectory(prefix="nightcrew-doctor-") as scratch:  # the state directory may be what is broken
+    with locked_directory(Path(tempfile.gettempdir()), "nightcrew-doctor-") as scratch:  # the state directory may be what is broken
         try:
-            found = discover(Git(Path(scratch) / "git"), place.cwd)
+            found = discover(Git(scratch / "git"), place.cwd)
         except (NotFound, ToolMissing) as error:
             return ok("not in a repository") if isinstance(error, NotFound) else unknown("cannot look without git")
         except (NightcrewError, HostError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from supervisor.core import ports
 from supervisor.core.errors import one_line
+from supervisor.core.result import TAMPERING, tampering
 from supervisor.core.states import TaskState
 from supervisor.host.foreign import open_plain
 from supervisor.ledger.queries import TaskView
@@ -98,7 +99,11 @@ def by_urgency(views: Iterable[TaskView]) -> list[TaskView]:
 
 
 def detail(view: TaskView, root: Path) -> str:
-    """What is worth saying beside the title: why it ended or waits, or the last line that it printed."""
+    """What is worth saying beside the title: tampering, why it ended or waits, or the last line that it printed."""
+    return "; ".join(filter(None, (*(f"{TAMPERING}{what}" for what in tampering(view.result)[:1]), _detail(view, root))))
+
+
+def _detail(view: TaskView, root: Path) -> str:
     if view.state is TaskState.RUNNING:
         unsafe = "no sandbox" if view.tier == 0 and view.kind != ATTENDED else ""
         return "; ".join(filter(None, (unsafe, last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log"))))

@@ -104,10 +104,13 @@ class Gateway:
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=DRAIN_S)
         await self._runner.setup()
-        self._sites = [web.SockSite(self._runner, listener) for listener in listeners]
-        for site in self._sites:
-            await site.start()
+        for listener in listeners:
+            await self.listen(listener)
         self._chores = asyncio.get_running_loop().create_task(self._do_chores())
+
+    async def listen(self, listener: socket.socket) -> None:
+        """Answer at one more."""
+        await web.SockSite(self._runner, listener).start()
 
     async def close(self) -> None:
         """Take nothing new, give the streams `DRAIN_S` to end, then cut them; write everything down."""

@@ -35,6 +35,7 @@ class Roster:
         self._now = now
         self._thread = ThreadPoolExecutor(1, "roster")
         self._db: sqlite3.Connection | None = None
+        self._opened = (0, 0)
         self._known: dict[str, tuple[float, Agent | None]] = {}
         """By tokens of ours: when it was read, and what."""
 
@@ -72,6 +73,8 @@ class Roster:
     def _look(self, task: str, epoch: int) -> Agent | None:
         if self._db is None:
             self._db = store.connect_readonly(self._path)
+            self._opened = store.file_identity(self._path)
+        store.check_same_file(self._path, self._opened)
         row = self._db.execute(
             "SELECT t.spec, a.state FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE t.id = ? AND t.epoch = ?",
             (task, epoch),

@@ -11,6 +11,7 @@ from pathlib import Path
 from supervisor.gateway import listen, records
 from supervisor.gateway.gateway import Gateway, Place
 from supervisor.gateway.settings import Reading
+from supervisor.host import binding
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 
@@ -38,7 +39,13 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     # What was imported and built stays for ever: looking through it again cost the streams 50 to 190 ms at each full collection.
     gc.collect()
     gc.freeze()
+
+    async def bind() -> None:
+        await gateway.listen(listen.on_path(place.home.gateway_socket))
+
+    kept = asyncio.get_running_loop().create_task(binding.keep(place.home.gateway_socket, bind, gateway.log.say))
     await gateway.stop_asked.wait()
+    kept.cancel()
     gateway.log.say("stopping")
     place.home.gateway_socket.unlink(missing_ok=True)
     await gateway.close()

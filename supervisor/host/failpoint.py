@@ -41,6 +41,8 @@ FAILPOINTS = (
     "intake.migrated",
     "intake.moved",
     "securing.taken",
+    "recover.kept",
+    "recover.moved",
 )
 """Every name there is: of an attempt's life in its order, then the others."""
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 MAX_SOCKET_PATH = 100
 """A UNIX socket's path holds 107 bytes on Linux and 103 on macOS; tmux adds nothing, our longest name is `daemon.sock`."""
+FAR_PREFIX = f"nightcrew-{os.getuid()}-"
+"""Of the names of the directories in the system's temporary directory in which sockets lie for which the state's path is too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Home:
         if len(os.fsencode(near / "daemon.sock")) <= MAX_SOCKET_PATH:
             return near
         name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
-        return Path(tempfile.gettempdir()) / f"nightcrew-{os.getuid()}-{name}"
+        return Path(tempfile.gettempdir()) / f"{FAR_PREFIX}{name}"
 
     @property
     def tmux_socket(self) -> Path:

@@ -12,7 +12,7 @@ import errno
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -40,6 +40,8 @@ class Book:
     """What its damage leaves as it was."""
     goes_on: str
     """What becomes of things when it is taken away while it is in use."""
+    recover: str
+    """The verb that saves what can be read of a damaged one."""
     absent: str = "nothing was ever run here"
     first: str = "nightcrew run PLAN"
     """What makes the first one."""
@@ -52,6 +54,7 @@ LEDGER = Book(
     package="supervisor.ledger",
     untouched="branches and worktrees are untouched",
     goes_on="running agents go on; nothing new is accepted",
+    recover="nightcrew down; nightcrew doctor --recover-ledger",
 )
 
 
@@ -107,7 +110,7 @@ def connect(path: Path, *, create: bool = True, book: Book = LEDGER) -> sqlite3.
         if not _present(path, book):
             if not create:
                 raise LedgerError(f"no {_noun(book)}", on=str(path), hint="nightcrew up -d")
-            _create(path, book)
+            make(path, book)
     # Checked by a connection that only reads: one that can write folds SQLite's log into the file when it closes, damaged or not.
     with contextlib.closing(connect_readonly(path, book=book)) as reader:
         version = _check_version(reader, path, book)
@@ -150,24 +153,40 @@ def _present(path: Path, book: Book) -> bool:
     return True
 
 
-def _create(path: Path, book: Book) -> None:
-    """Make the file under another name and move it into place whole: a kill half-way must not leave one that looks damaged."""
+def make(
+    path: Path,
+    book: Book,
+    fill: Callable[[sqlite3.Connection], None] = lambda _: None,
+    before: Callable[[], None] = lambda: None,
+) -> None:
+    """Make the file, in place of what is there: under another name, then moved into place whole, since a kill half-way must not leave one
+    that looks damaged. `fill` writes into it; `before` is done just before the move. Raises what they raise, with nothing moved."""
     draft = path.with_name(f"{path.name}.new")
-    for suffix in ("", "-wal", "-shm"):
-        draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+    _remove(draft)
     draft.touch(mode=stat.S_IRUSR | stat.S_IWUSR)
     db = _open(draft, path, book)
     try:
-        _prepare(db)
-        _migrate(db, path, 0, book)
-    finally:
-        db.close()
+        try:
+            _prepare(db)
+            _migrate(db, path, 0, book)
+            fill(db)
+        finally:
+            db.close()
+        before()
+    except BaseException:
+        _remove(draft)
+        raise
     draft.rename(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def connect_readonly(path: Path, *, book: Book = LEDGER) -> sqlite3.Connection:
@@ -213,6 +232,8 @@ def explained(path: Path, book: Book = LEDGER) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         raise _translate(error, path, book) from error
+    except UnicodeDecodeError as error:  # SQLite quotes the damaged words
+        raise _damaged(path, f"text that is not Unicode: {error.object!r:.80}", book) from None
     except UnicodeEncodeError as error:
         raise LedgerError(f"{book.name} refused", on=str(path), why=f"not Unicode text: {error.object!r:.80}") from None
     except PermissionError as error:
@@ -233,6 +254,8 @@ def _translate(error: sqlite3.DatabaseError, path: Path, book: Book) -> LedgerEr
         return _full(path, text, book)
     if "readonly" in text or "unable to open" in text:
         return LedgerError(f"cannot open {book.name}", on=str(path), why=text, kept="the file as it was", hint=f"check {path.parent}")
+    if "Could not decode" in text:
+        return _damaged(path, text, book)
     if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
         return LedgerError(f"{book.name} refused", on=str(path), why=text, kept="everything committed before")
     return _damaged(path, text, book)
@@ -252,8 +275,7 @@ def _damaged(path: Path, why: str, book: Book) -> LedgerError:
         on=str(path),
         why=why,
         kept=f"the file as it was; no new one was made; {book.untouched}",
-        hint=f"recover what is readable: cd {path.parent} && sqlite3 {path.name} .recover | sqlite3 recovered.db && "
-        f"mv {path.name} {path.name}.damaged && mv recovered.db {path.name}",
+        hint=book.recover,
     )
 
 
@@ -285,16 +307,21 @@ def _statements(script: str) -> Iterator[str]:
 def _check_version(db: sqlite3.Connection, path: Path, book: Book) -> int:
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     if version > book.schema:
-        raise LedgerError(
-            f"{book.name} is newer",
-            on=str(path),
-            why=f"it has schema {version}, this nightcrew knows up to {book.schema}",
-            kept="the file as it was",
-            hint="install the newer nightcrew again",
-        )
+        raise newer(path, version, book)
     if version < 1:
         raise _damaged(path, f"it is not a nightcrew {_noun(book)} (schema {version})", book)
     return version
+
+
+def newer(path: Path, version: int, book: Book) -> LedgerError:
+    """What to say of a file that a newer program wrote."""
+    return LedgerError(
+        f"{book.name} is newer",
+        on=str(path),
+        why=f"it has schema {version}, this nightcrew knows up to {book.schema}",
+        kept="the file as it was",
+        hint="install the newer nightcrew again",
+    )
 
 
 def _check_tables(db: sqlite3.Connection, path: Path, book: Book) -> None:

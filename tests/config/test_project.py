@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,6 @@ def test_every_key(tmp_path: Path) -> None:
         ("[analyze]\nmodel = 'm'", ":2 model: known: agents, exclude, timeout"),
         ("analyze = 1", ":1 analyze: "),
         ("base = 1\nbase = 2", ":2: not valid TOML"),
-        ("", ": it is empty"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, text: str, answer: str) -> None:
@@ -250,3 +250,10 @@ def test_every_line_of_the_template_is_prose_or_one_key_and_each_key_has_its_rea
         assert not line or (line.startswith("#") and len(line) <= 140)
         if re.match(r"#\w", line):
             assert lines[number - 1].startswith("# "), f"no reason above {line}"
+
+
+def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path, "")
+    found, none = load(tmp_path, KINDS), load(tmp_path / "none", KINDS)
+    assert replace(found, file=None, defaults=none.defaults) == none and found.file == file
+    assert found.defaults.model_dump() == none.defaults.model_dump()

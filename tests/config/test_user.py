@@ -24,6 +24,14 @@ def test_no_file_is_the_defaults_with_two_slots_a_core_and_at_least_eight(tmp_pa
     assert user.load(write(tmp_path, "# nothing\n"), 2) == Settings(slots=8)
 
 
+@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", b" \r\n", b"# nothing yet\n"])
+def test_an_empty_file_is_the_defaults(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(data)
+    assert user.load(file, 4) == user.load(tmp_path / "none", 4)
+    assert user.load_gateway(file) == user.load_gateway(tmp_path / "none")
+
+
 def test_every_key(tmp_path: Path) -> None:
     file = write(
         tmp_path,
@@ -88,7 +96,6 @@ def test_sizes(tmp_path: Path, written: str, size: int) -> None:
         ("[cores]\nreserve = -1", ":2 cores.reserve: Input should be greater than or equal to 0"),
         ("pass_env = [1]", ":1 pass_env: Input should be a valid string"),
         ("slots = 1\nslots = 2", ":2: not valid TOML: Cannot overwrite a value"),
-        ("", ": it is empty"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, text: str, answer: str) -> None:

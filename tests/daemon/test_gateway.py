@@ -399,3 +399,16 @@ def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models
     models.house.ok("kill", "heavy")
     models.house.ok("wait", "batch", "--timeout", "60s")
     assert models.house.state("batch") == "done"
+
+
+def test_its_socket_that_somebody_removed_is_bound_again(models: Models) -> None:
+    """It is the way of agents that have no network."""
+    models.settings()
+    models.start()
+    gateway = models.record()
+    models.house.home.gateway_socket.unlink()
+    wait_until(lambda: models.house.home.gateway_socket.exists(), "the socket to be there again", 20)
+    assert pages.ask(models.house.home, pages.STATUS) and models.record() == gateway
+    models.house.ok("down")
+    assert not models.house.home.run_dir.exists()
+    assert [path.name for path in models.house.home.root.iterdir() if path.name.endswith(("-wal", "-shm"))] == [], "no log is left"

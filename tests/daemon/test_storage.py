@@ -121,6 +121,7 @@ def test_modes_that_somebody_loosened_are_mended(house: House) -> None:
     house.start_daemon()
     house.ok("down")
     house.home.root.chmod(0o755)
+    house.home.run_dir.mkdir()
     house.home.run_dir.chmod(0o777)
     house.start_daemon()
     assert [path.stat().st_mode & 0o777 for path in (house.home.root, house.home.run_dir)] == [0o700, 0o700]

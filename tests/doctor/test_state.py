@@ -118,7 +118,7 @@ def test_the_ledger(machine: Machine, home: Path) -> None:
     data[4096:8192] = b"\xff" * 4096
     (home / "ledger.db").write_bytes(data)
     found = checks.ledger(machine.place())
-    assert found.state is State.FAIL and ".recover" in found.fix
+    assert found.state is State.FAIL and "doctor --recover-ledger" in found.fix
     (home / "ledger.db").write_bytes(b"")
     assert "zero bytes" in checks.ledger(machine.place()).seen
     (home / "ledger.db").unlink()

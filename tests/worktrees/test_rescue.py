@@ -309,6 +309,16 @@ def test_a_removed_directory_still_gives_its_commits(world: World, env: Environm
     assert world.reachable(env.repo, commit)
 
 
+def test_what_a_killed_rescue_left_goes_with_the_next_one(world: World, env: Environment) -> None:
+    if env.private is not None:
+        pytest.skip("its repository of its own goes as a whole")
+    left = env.admin_dir / "nightcrew.killed"
+    left.mkdir()
+    (left / "index").touch()
+    secure(env, "m", {})
+    assert list(env.admin_dir.glob("nightcrew.*")) == []
+
+
 def test_a_snapshot_changes_nothing_but_the_rescue_ref(world: World, env: Environment) -> None:
     (env.path / "left.txt").write_text("x")
     world.sh(env.path, "add", "-A")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from supervisor.core.errors import HostError
+from supervisor.host.scratch import locked_directory
 from worktrees.git import CHECKOUT_S, write_atomically
 from worktrees.inside import Inside
 
@@ -107,9 +107,9 @@ def place_index(env: Environment, data: bytes) -> None:
 @contextlib.contextmanager
 def trial(directory: Path) -> Iterator[Path]:
     """A directory of ours for a probe. Raises HostError when `directory` cannot be written."""
-    try:
-        scratch = tempfile.TemporaryDirectory(dir=directory, prefix=".nightcrew-probe.", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise HostError("cannot write", on=str(directory), why=error.strerror or str(error)) from error
-    with scratch as name:
-        yield Path(name)
+    with contextlib.ExitStack() as stack:
+        try:
+            place = stack.enter_context(locked_directory(directory, ".nightcrew-probe."))
+        except OSError as error:
+            raise HostError("cannot write", on=str(directory), why=error.strerror or str(error)) from error
+        yield place

@@ -19,11 +19,11 @@ def command(now: bool) -> None:
     \b
     nightcrew down
     """
-    from supervisor.daemon import protocol, start
+    from supervisor.daemon import start
 
     where = home()
-    pid = int(protocol.call(where.daemon_socket, "ping", {})["pid"])
-    live = int(protocol.call(where.daemon_socket, "down", {"now": now})["live"])
+    pid = int(start.ask(where, "ping", {})["pid"])
+    live = int(start.ask(where, "down", {"now": now})["live"])
     if not start.wait_until_gone(where, pid, 40.0):
         raise TimedOut("the supervisor did not leave", on=f"pid {pid}", why="40 s passed", hint="nightcrew down --now")
     start.stop_servers_when_empty(where)

@@ -72,9 +72,9 @@ def _ask(name: str, wait_s: float | None) -> dict[str, Any]:
 
 
 def _call(args: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
-    from supervisor.daemon import protocol
+    from supervisor.daemon import protocol, start
 
     if token := os.environ.get("NIGHTCREW_TOKEN", ""):
         door = os.environ.get("NIGHTCREW_AGENTS_SOCKET") or home().agents_socket
         return protocol.call(Path(door), "quota", args, timeout_s=timeout_s, token=token)
-    return protocol.call(home().daemon_socket, "quota", args, timeout_s=timeout_s)
+    return start.ask(home(), "quota", args, timeout_s=timeout_s)

@@ -18,6 +18,7 @@ ACCOUNT = store.Book(
     package="supervisor.gateway.account",
     untouched="the ledger, branches and worktrees are untouched",
     goes_on="requests under way go on; no new one is sent",
+    recover="nightcrew down; nightcrew doctor --recover-account",
     absent="no request ever went through a gateway here",
     first="nightcrew gateway status",
 )

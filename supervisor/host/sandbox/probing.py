@@ -14,6 +14,7 @@ from pathlib import Path
 from supervisor.core.sandbox import STEERS_KERNEL, Network, Policy, Tier
 from supervisor.host.sandbox import filter as calls
 from supervisor.host.sandbox.executors import Executor, argv, program
+from supervisor.host.scratch import locked_directory
 
 _DEADLINE_S = 20.0
 _LEGACY_TIOCSTI = Path("/proc/sys/dev/tty/legacy_tiocsti")
@@ -49,8 +50,7 @@ def known() -> Support:
 
 def probe() -> Support:
     """Build each sandbox once, at the same time, and see that it hides and shows what it should. Changes nothing on the host."""
-    with tempfile.TemporaryDirectory(prefix="nightcrew-probe-") as name:
-        root = Path(os.path.realpath(name))
+    with locked_directory(Path(os.path.realpath(tempfile.gettempdir())), "nightcrew-probe-") as root:
         trials = {(executor, tier): _begin(root, executor, tier) for executor in Executor for tier in _NETWORKS} if _on_linux() else {}
         answers = {which: _end(trial) for which, trial in trials.items()}
     return Support(
