@@ -61,11 +61,11 @@ def snapshot(env: Environment, message: str) -> Secured:
     return _secure(env, rescue.full_message(message, {}), onto_branch=False, always=True)
 
 
-def look(env: Environment) -> Look:
+def look(env: Environment, *, objects: bool = True) -> Look:
     """As `inspection.look`, wherever the agent worked; of what `open_env` gave."""
     made_from = inspection.origin(env)
     if env.private is None:
-        return inspection.look(env, made_from)
+        return inspection.look(env, made_from, objects=objects)
     origin = [str(made_from.lower), *sorted(made_from.extras)] if made_from is not None else []
     with _asked(env, {"verb": "look", "origin": origin, "known": {}}, SECURE_S) as (said, _):
         return _look(said)

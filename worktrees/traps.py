@@ -26,6 +26,7 @@ from supervisor.host.foreign import Folder, folder
 from worktrees import backends, refs
 from worktrees.environments import Environment
 from worktrees.git import wrap_os_errors
+from worktrees.repository import Repository
 
 OPENED = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".mailmap"})
 """What git opens in any directory. In lower case: some file systems do not tell the two apart."""
@@ -42,21 +43,27 @@ SHOWN = 20
 """Lines for each place."""
 
 
-def disarm(env: Environment) -> list[str]:
+def disarm(env: Environment, *, objects: bool = True) -> list[str]:
     """Set aside what would make git wait in the worktree, in git's directory for it, among the task's refs and among the objects. A line
-    for each.
+    for each. `objects=False` for who has called `disarm_objects` himself.
 
     Call it when the attempt's processes have ended and, where its files are layers, before they are brought in sight. Absent directories
     are fine. Raises ToolFailed when there is too much to look through, HostError, DiskFull.
     """
     look, act = _own_files(env)
-    objects = env.repo.common_dir / "objects"
     with wrap_os_errors(env.path):
         found = refs.clear(env.repo, env.branch_ref)
         if env.alone is None:
             found += _search(env.admin_dir, _set_aside(env.admin_dir), _any, f"{env.admin_dir.name}/")
-            found += _search(objects, _remove(objects), _any, "objects/")
+            found += disarm_objects(env.repo) if objects else []
         return found + _search(look, _set_aside(act), _opened_by_git, "")
+
+
+def disarm_objects(repo: Repository) -> list[str]:
+    """The part of `disarm` that is the same for every worktree of a repository, and as large as that. Raises as `disarm`."""
+    objects = repo.common_dir / "objects"
+    with wrap_os_errors(objects):
+        return _search(objects, _remove(objects), _any, "objects/")
 
 
 def disarm_repository(env: Environment) -> list[str]:
