@@ -217,8 +217,10 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
     refs.clear(env.repo, env.branch_ref)
-    answer = refs.over_all(env.repo, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
-    if answer == f"{tip} ":
+    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", env.branch_ref)
+    answer = env.repo.git.run(env.repo.store, *asked, accept=(0, 1, 128))
+    stands = answer.text if answer.code == 0 else ""
+    if stands == tip and not registration.has_checkout(env.repo, env.branch_ref):
         refs.move(env.repo, env.branch_ref, "", tip, "")
-    elif not answer:
+    elif not stands:
         refs.forget_asides(env.repo, env.branch_ref)
