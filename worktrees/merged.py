@@ -40,7 +40,7 @@ class _Lost:
     """Their parents that are on such a branch: whatever else the tip reaches, these reach."""
 
 
-class Merged:
+class Branches:
     """What the person's branches hold, as they were when this was made. Safe to use from several threads."""
 
     def __init__(self, repo: Repository, tips: Iterable[str]) -> None:
@@ -69,7 +69,7 @@ class Merged:
         """How many commits that `tip` reaches are on no branch, remote branch or tag of the person, not even as a patch; 0 is merged.
         One that is not among the tips is asked about alone. Raises as `Git.run`."""
         if tip not in self._tips:
-            return Merged(self._repo, [tip]).unmerged(tip)
+            return Branches(self._repo, [tip]).unmerged(tip)
         lost = None if self._parents is None else _lost(self._parents, tip)
         count = len(lost.commits) if lost is not None else _count(self._repo, tip)
         return 0 if count and any(self._holds(target, tip, lost) for target in self._targets) else count

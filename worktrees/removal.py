@@ -18,12 +18,12 @@ from worktrees.backends.layers import beside
 from worktrees.environments import Environment, check_admin, has_successor, is_locked, open_env, take_away
 from worktrees.git import wrap_os_errors
 from worktrees.inspection import HARD, Look, Reason, Why
-from worktrees.merged import Merged
+from worktrees.merged import Branches
 from worktrees.repository import Repository
 from worktrees.rescue import Secured
 
 _ROUNDS = 20
-"""Times that a removal secures what one call left out: 1,000 commits that only logs remember."""
+"""Times that a removal secures what one call left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ Alive = Callable[[Path], Sequence[int]]
 """Ids of the live processes that work inside a directory."""
 
 
-def survey(repo: Repository, envs: Sequence[Environment]) -> Merged:
+def survey(repo: Repository, envs: Sequence[Environment]) -> Branches:
     """What looks at several worktrees of one repository have in common: asked once, and to be used within seconds. Raises as `Git.run`."""
     traps.disarm_objects(repo)
     for env in envs:
         with wrap_os_errors(env.path):
             refs.clear(repo, env.branch_ref)
     listed = refs.over_all(repo, "for-each-ref", "--format=%(objectname)", *(env.branch_ref for env in envs)).text.split()
-    return Merged(repo, [*listed, *(env.base for env in envs)])
+    return Branches(repo, [*listed, *(env.base for env in envs)])
 
 
-def inspect(env: Environment, is_alive: Alive, known: Merged | None = None) -> Keep | Removable:
+def inspect(env: Environment, is_alive: Alive, known: Branches | None = None) -> Keep | Removable:
     """Whether `remove` may act; `known` is what `survey` gave. Looks only, but sets aside what would make git wait; raises nothing that a
     worktree's state can cause."""
     try:
@@ -147,7 +147,7 @@ def _still_there(env: Environment) -> Refused:
     return Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
 
 
-def _verdict(env: Environment, is_alive: Alive, known: Merged | None) -> Keep | Removable:
+def _verdict(env: Environment, is_alive: Alive, known: Branches | None) -> Keep | Removable:
     hard = _hard_reasons(env, is_alive)
     if hard:
         return Keep(tuple(hard))
@@ -166,13 +166,13 @@ def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
     return reasons
 
 
-def _commit_reasons(env: Environment, seen: Look, known: Merged | None) -> list[Reason]:
+def _commit_reasons(env: Environment, seen: Look, known: Branches | None) -> list[Reason]:
     """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along."""
     tip = None if has_successor(env) else seen.tip
     stand = {commit for commit in (seen.head, tip) if commit}
     if env.private is not None and not all((known is not None and commit in known) or _has(env, commit) for commit in stand):
         return [Reason(Why.UNMERGED, "they were not taken out of its own repository yet")]
-    known = known or Merged(env.repo, stand)
+    known = known or Branches(env.repo, stand)
     count = max((known.unmerged(commit) for commit in stand), default=0)
     return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []
 

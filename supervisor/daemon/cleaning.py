@@ -18,7 +18,7 @@ from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import removal
 from worktrees.environments import Environment
 from worktrees.inspection import Why
-from worktrees.merged import Merged
+from worktrees.merged import Branches
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Candidate:
     """None: its launch did not come so far."""
     is_alive: Callable[[Path], Sequence[int]]
     """Who worked there when the look began."""
-    known: Merged | None
+    known: Branches | None
     """Of its repository. None: that could not be asked for all together, so it is asked for each."""
     failed: str = ""
     """Why its environment cannot be known."""
@@ -104,9 +104,9 @@ def _pids(found: Sequence[Identity]) -> list[int]:
     return [who.pid for who in found]
 
 
-def _surveyed(found: Sequence[Environment]) -> dict[Path, Merged]:
+def _surveyed(found: Sequence[Environment]) -> dict[Path, Branches]:
     """By the common directory of each repository that could be asked."""
-    known: dict[Path, Merged] = {}
+    known: dict[Path, Branches] = {}
     for repo in {env.repo.common_dir: env.repo for env in found}.values():
         with contextlib.suppress(NightcrewError):  # the look at each worktree meets it again, and says so
             known[repo.common_dir] = removal.survey(repo, [env for env in found if env.repo.common_dir == repo.common_dir])
