@@ -36,7 +36,7 @@ FILES = 100
 """In each worktree."""
 REMOVED = 200
 """At most about so many of them are removed: one after the other, since git changes a repository's list of worktrees."""
-_RUN = "0101-bench"
+RUN = "0101-bench"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def _of(root: Path, count: int, seed: int, say: Callable[[str], None], confined:
     repository = discover(Git(home.root / "git"), root / "repo")
     (repository.common_dir / "info" / "exclude").write_text("*.cache\n")
     with ThreadPoolExecutor(2 * len(cores.usable())) as pool:
-        made = list(pool.map(lambda number: _made(repository, home, number, confined), range(count)))
-    _fill(home, repository, made)
+        made = list(pool.map(lambda number: ended(repository, home, number, confined), range(count)))
+    fill(home, repository, made)
     some = made[:: max(1, count // REMOVED)]
     say(f"nightcrew clean of {count} worktrees, then --yes of {len(some)}")
     with _supervisor(home):
@@ -80,10 +80,10 @@ def _of(root: Path, count: int, seed: int, say: Callable[[str], None], confined:
     }
 
 
-def _made(repository: Repository, home: Home, number: int, confined: Confined | None) -> Environment:
+def ended(repository: Repository, home: Home, number: int, confined: Confined | None) -> Environment:
     """The worktree of an attempt that has ended."""
     root = home.worktrees / repository.project
-    env = environments.create(repository, f"{_RUN}/t{number}", 1, repository.head, root, confined=confined)
+    env = environments.create(repository, f"{RUN}/t{number}", 1, repository.head, root, confined=confined)
     if number % 3 == 1:
         (env.path / "left.txt").write_text(f"{number}\n")
     securing.secure(env, "nightcrew: work left", always=True)
@@ -93,19 +93,19 @@ def _made(repository: Repository, home: Home, number: int, confined: Confined | 
     return env
 
 
-def _fill(home: Home, repository: Repository, made: list[Environment]) -> None:
+def fill(home: Home, repository: Repository, made: list[Environment]) -> None:
     """A new ledger, with an ended attempt for each environment."""
     spec = TaskSpec("task", "a task", "shell", ("sh", "-c", "true")).to_json()
     project, root, common, oid = repository.project, str(repository.root), str(repository.common_dir), repository.head
     with contextlib.closing(store.connect(home.ledger)) as db, store.transaction(db, home.ledger):
         db.execute("INSERT INTO project VALUES (?, ?, ?, 0)", (project, root, common))
-        db.execute("INSERT INTO run VALUES (?, ?, ?, 'bench', 'HEAD', ?, '{}', 0)", (_RUN, _RUN, project, oid))
+        db.execute("INSERT INTO run VALUES (?, ?, ?, 'bench', 'HEAD', ?, '{}', 0)", (RUN, RUN, project, oid))
         for env in made:
             name, known = env.task.partition("/")[2], facts(env)
             db.execute(
                 "INSERT INTO task (id, run, project, name, title, spec, state, epoch, changed)"
                 " VALUES (?, ?, ?, ?, 'a task', ?, 'done', 1, 0)",
-                (env.task, _RUN, project, name, spec),
+                (env.task, RUN, project, name, spec),
             )
             db.execute(
                 f"INSERT INTO attempt (task, epoch, state, end, created, {', '.join(known)})"  # noqa: S608 - names of ours

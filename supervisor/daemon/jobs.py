@@ -230,6 +230,7 @@ class Jobs:
         except NightcrewError as error:  # of one worktree: it keeps no other
             return error.line()
         if how.remove and not why:
+            failpoint("clean.removed")
             self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
             self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
         return why

@@ -41,6 +41,7 @@ FAILPOINTS = (
     "intake.migrated",
     "intake.moved",
     "securing.taken",
+    "clean.removed",
 )
 """Every name there is: of an attempt's life in its order, then the others."""
 
