@@ -26,6 +26,7 @@ from supervisor.daemon import start
 from supervisor.daemon.environments import facts
 from supervisor.host import cores, files
 from supervisor.host.paths import Home
+from supervisor.host.sandbox import probing
 from supervisor.ledger import store
 from worktrees import environments, securing
 from worktrees.environments import Confined, Environment
@@ -34,8 +35,8 @@ from worktrees.repository import Repository, discover
 
 FILES = 100
 """In each worktree."""
-REMOVED = 200
-"""At most about so many of them are removed: one after the other, since git changes a repository's list of worktrees."""
+REMOVED = 100
+"""At most so many of them are removed: one after the other, since git changes a repository's list of worktrees."""
 RUN = "0101-bench"
 
 
@@ -49,10 +50,11 @@ class Took:
 
 
 def measure(root: Path, worktrees: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """`clean{...}` of the report: of agents that had no sandbox, and as `confined` of a ninth as many that had one."""
+    """`clean{...}` of the report: of agents that had no sandbox; `confined` is of a ninth as many that had one, None where none works."""
     files.private_dir(root)
     shared = _of(root / "shared", worktrees, seed, say, None)
-    return {**shared, "confined": _of(root / "confined", max(3, worktrees // 9), seed, say, Confined())}
+    works = any(probing.known().works.values())
+    return {**shared, "confined": _of(root / "confined", max(3, worktrees // 9), seed, say, Confined()) if works else None}
 
 
 def _of(root: Path, count: int, seed: int, say: Callable[[str], None], confined: Confined | None) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def _of(root: Path, count: int, seed: int, say: Callable[[str], None], confined:
     with ThreadPoolExecutor(2 * len(cores.usable())) as pool:
         made = list(pool.map(lambda number: ended(repository, home, number, confined), range(count)))
     fill(home, repository, made)
-    some = made[:: max(1, count // REMOVED)]
+    some = made[:: -(-count // REMOVED)]
     say(f"nightcrew clean of {count} worktrees, then --yes of {len(some)}")
     with _supervisor(home):
         look = _clean(home)
