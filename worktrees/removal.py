@@ -16,7 +16,6 @@ from supervisor.core.errors import HostError, NotFound, Refused
 from worktrees import refs, registration, securing, traps
 from worktrees.backends.layers import beside
 from worktrees.environments import Environment, check_admin, has_successor, is_locked, open_env, take_away
-from worktrees.git import wrap_os_errors
 from worktrees.inspection import HARD, Look, Reason, Why
 from worktrees.merged import Branches
 from worktrees.repository import Repository
@@ -56,9 +55,6 @@ Alive = Callable[[Path], Sequence[int]]
 def survey(repo: Repository, envs: Sequence[Environment]) -> Branches:
     """What looks at several worktrees of one repository have in common: asked once, and to be used within seconds. Raises as `Git.run`."""
     traps.disarm_objects(repo)
-    for env in envs:
-        with wrap_os_errors(env.path):
-            refs.clear(repo, env.branch_ref)
     listed = refs.over_all(repo, "for-each-ref", "--format=%(objectname)", *(env.branch_ref for env in envs)).text.split()
     return Branches(repo, [*listed, *(env.base for env in envs)])
 

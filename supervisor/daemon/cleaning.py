@@ -65,7 +65,7 @@ class Cleaner:
         found = [self._made(row, launch) for row, launch in attempts]
         known = _surveyed([made for made, _ in found if made is not None and not removal.is_gone(made)])
         return [
-            Candidate(made, lambda path: _pids(occupied(path)), known.get(made.repo.common_dir) if made is not None else None, why)
+            Candidate(made, lambda path: _pids(occupied(path)), known.get(made.repo.root) if made is not None else None, why)
             for made, why in found
         ]
 
@@ -105,9 +105,9 @@ def _pids(found: Sequence[Identity]) -> list[int]:
 
 
 def _surveyed(found: Sequence[Environment]) -> dict[Path, Branches]:
-    """By the common directory of each repository that could be asked."""
+    """By the checkout whose repository could be asked."""
     known: dict[Path, Branches] = {}
-    for repo in {env.repo.common_dir: env.repo for env in found}.values():
+    for repo in {env.repo.root: env.repo for env in found}.values():
         with contextlib.suppress(NightcrewError):  # the look at each worktree meets it again, and says so
-            known[repo.common_dir] = removal.survey(repo, [env for env in found if env.repo.common_dir == repo.common_dir])
+            known[repo.root] = removal.survey(repo, [env for env in found if env.repo.root == repo.root])
     return known
