@@ -75,20 +75,23 @@ def test_git_is_asked_once_what_all_worktrees_have_in_common(house: House, tmp_p
 
 
 def test_what_is_done_is_shown_while_the_rest_is_not(house: House, tmp_path: Path) -> None:
-    """A git hangs at the last worktree: the first lines are there while it does."""
-    crew_that_ended(house, 12)
+    """A git hangs at the tenth worktree: the first lines are there while it does, and then how far it is."""
+    count = 30
+    crew_that_ended(house, count)
     marker = tmp_path / "hangs"
-    house.start_daemon(env=shim(tmp_path / "shim", f'case "$*" in *t11.1*status*) echo $$ >{marker}; exec sleep 600;; esac'))
+    house.start_daemon(env=shim(tmp_path / "shim", f'case "$*" in *t9.1*status*) echo $$ >{marker}; exec sleep 600;; esac'))
     argv = [*warm.NIGHTCREW, "clean"]
     with subprocess.Popen(argv, cwd=house.repo, env=house.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as clean:
         assert clean.stdout is not None
         first = clean.stdout.readline()
-        wait_until(marker.exists, "the last worktree to be looked at")
+        wait_until(marker.exists, "the tenth worktree to be looked at")
         hangs = Path(f"/proc/{marker.read_text().strip()}/cmdline")
         assert hangs.exists(), "nothing was shown until it had been ended"
-        rest = clean.stdout.read().splitlines()
+        rest, said = clean.communicate()
     assert first.startswith("would remove")
-    assert len(rest) == 11 and "could not be inspected" in rest[-1]
+    assert len(rest.splitlines()) == count - 1
+    assert [line.split()[1] for line in rest.splitlines() if "could not be inspected" in line] == [f"{cleaning.RUN}/t9:1"]
+    assert f"of {count} worktrees looked at" in said
 
 
 def test_a_clean_that_was_killed_goes_on_where_it_was(house: House) -> None:
