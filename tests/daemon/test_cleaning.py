@@ -82,12 +82,12 @@ def test_what_is_done_is_shown_while_the_rest_is_not(house: House, tmp_path: Pat
     house.start_daemon(env=shim(tmp_path / "shim", f'case "$*" in *t9.1*status*) echo $$ >{marker}; exec sleep 600;; esac'))
     argv = [*warm.NIGHTCREW, "clean"]
     with subprocess.Popen(argv, cwd=house.repo, env=house.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as clean:
-        assert clean.stdout is not None
+        assert clean.stdout is not None and clean.stderr is not None
         first = clean.stdout.readline()
         wait_until(marker.exists, "the tenth worktree to be looked at")
         hangs = Path(f"/proc/{marker.read_text().strip()}/cmdline")
         assert hangs.exists(), "nothing was shown until it had been ended"
-        rest, said = clean.communicate()
+        rest, said = clean.stdout.read(), clean.stderr.read()
     assert first.startswith("would remove")
     assert len(rest.splitlines()) == count - 1
     assert [line.split()[1] for line in rest.splitlines() if "could not be inspected" in line] == [f"{cleaning.RUN}/t9:1"]
