@@ -123,8 +123,8 @@ def environment_path(root: Path, task: str, epoch: int) -> Path:
 
 def has_successor(env: Environment) -> bool:
     """Whether a worktree of a later attempt is there: the work branch, and its log, are that one's then."""
-    name = env.path.name.rpartition(".")[0]
-    return any(os.path.lexists(env.path.with_name(f"{name}.{epoch}")) for epoch in range(env.epoch + 1, env.epoch + _LATER))
+    stem = str(env.path).rpartition(".")[0]
+    return any(os.path.lexists(f"{stem}.{epoch}") for epoch in range(env.epoch + 1, env.epoch + _LATER))
 
 
 def create(

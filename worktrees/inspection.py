@@ -90,9 +90,10 @@ def origin(env: Environment) -> Origin | None:
         return None
 
 
-def look(env: Environment, made_from: Origin | None) -> Look:
-    """Of what `open_env` gave. Looks only, but sets aside what would make git wait. Raises ToolFailed, ToolHung, HostError."""
-    traps.disarm(env)
+def look(env: Environment, made_from: Origin | None, *, objects: bool = True) -> Look:
+    """Of what `open_env` gave. Looks only, but sets aside what would make git wait; `objects` as in `traps.disarm`. Raises ToolFailed,
+    ToolHung, HostError."""
+    traps.disarm(env, objects=objects)
     changes = observe(env.repo.git, env.place, ignored=True)
     groups = {
         Why.DIRTY: (*changes.tracked, *changes.deleted, *changes.hidden),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.host.foreign import Folder, folder
+from supervisor.host.foreign import Folder, entries, folder
 
 _FILE_MAX = 2**20
 """Bytes at the end of a log: some 6,000 entries."""
@@ -68,16 +68,10 @@ def _loose(common: Path) -> Iterator[tuple[str, str]]:
 
 
 def _files(common: Path, area: str) -> Iterator[tuple[str, Folder, str]]:
-    todo = [area]
-    while todo:
-        below = todo.pop()
-        with contextlib.suppress(OSError), folder(common, below) as here:
-            for name in here.names():
-                seen = here.look(name)
-                if seen is not None and seen.st_mode & 0o170000 == 0o040000:
-                    todo.append(f"{below}/{name}")
-                else:
-                    yield f"{below}/{name}", here, name
+    with contextlib.suppress(OSError):
+        for below, here, entry in entries(common, area):
+            if not entry.is_dir(follow_symlinks=False):
+                yield f"{below}/{entry.name}", here, entry.name
 
 
 def _packed(common: Path, at_start: str) -> Iterator[tuple[str, str]]:

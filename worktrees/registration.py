@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,15 +22,29 @@ from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
 from supervisor.host import placement
-from supervisor.host.foreign import open_plain, remove_tree
+from supervisor.host.foreign import folder, open_plain, remove_tree
+from worktrees import refs
 from worktrees.git import wrap_os_errors
 from worktrees.repository import Repository
 
 COMMONDIR = b"../..\n"
 _LINK_MAX = 8192
 _PRUNES_MAX = 1000
+_HEAD = re.compile(rb"ref: refs/\S+|[0-9a-f]{40}|[0-9a-f]{64}")
+_RACY_NS = 2 * 10**9
+"""A file that changed so short ago may change again without another stamp."""
 _PLAIN_EXTENSIONS = frozenset({"extensions.objectformat", "extensions.partialclone", "extensions.noop", "extensions.preciousobjects"})
 _LEFT_TO_GIT = frozenset({"core.sparsecheckout", "core.sharedrepository"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    stamp: tuple[int, ...]
+    text: bytes
+
+
+_heads: dict[Path, dict[str, _Head]] = {}
+"""By common directory and worktree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,42 @@ def find(repo: Repository, path: Path, making: bytes) -> Path | None:
         if lock_reason(admin) == making and not (admin / "gitdir").exists():
             return admin
     return None
+
+
+def has_checkout(repo: Repository, ref: str) -> bool:
+    """Whether any checkout of the repository is on the branch `ref` (full name) now. Hold the repository's lock.
+
+    git would read the HEAD of every worktree, and what that names, for each such question. Here only those are read that changed since
+    the last one. Raises ToolFailed, HostError.
+    """
+    heads = None if is_unusual(repo) else _all_heads(repo.common_dir)
+    if heads is None:
+        return bool(refs.over_all(repo, "for-each-ref", "--format=%(worktreepath)", ref).text)
+    return b"ref: " + os.fsencode(ref) in heads
+
+
+def _all_heads(common: Path) -> set[bytes] | None:
+    """What each checkout stands on, as git writes it; None when one of them is not as git writes it."""
+    known, now, old = _heads.get(common, {}), dict[str, _Head](), time.time_ns() - _RACY_NS
+    try:
+        with folder(common / "worktrees") as here:
+            for below in ("..", *here.names()):
+                with contextlib.suppress(FileNotFoundError):  # half made: git does not know it
+                    seen = os.stat(f"{below}/HEAD", dir_fd=here.handle, follow_symlinks=False)
+                    stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+                    before = known.get(below)
+                    same = before is not None and before.stamp == stamp and seen.st_ctime_ns < old
+                    now[below] = before if before is not None and same else _Head(stamp, _head(common, below))
+    except OSError:
+        return None
+    _heads[common] = now
+    found = {head.text for head in now.values()}
+    return found if all(map(_HEAD.fullmatch, found)) else None
+
+
+def _head(common: Path, below: str) -> bytes:
+    with folder(common, "" if below == ".." else f"worktrees/{below}") as here:
+        return (here.read("HEAD", _LINK_MAX, linked=True) or b"").removesuffix(b"\n")
 
 
 def clear(path: Path, admin: Path) -> None:

@@ -13,15 +13,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
-from worktrees import refs, registration, securing
+from worktrees import refs, registration, securing, traps
 from worktrees.backends.layers import beside
 from worktrees.environments import Environment, check_admin, has_successor, is_locked, open_env, take_away
 from worktrees.inspection import HARD, Look, Reason, Why
-from worktrees.merged import unmerged
+from worktrees.merged import Branches
+from worktrees.repository import Repository
 from worktrees.rescue import Secured
 
 _ROUNDS = 20
-"""Times that a removal secures what one call left out: 1,000 commits that only logs remember."""
+"""Times that a removal secures what one call left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,19 @@ Alive = Callable[[Path], Sequence[int]]
 """Ids of the live processes that work inside a directory."""
 
 
-def inspect(env: Environment, is_alive: Alive) -> Keep | Removable:
-    """Whether `remove` may act. Looks only, but sets aside what would make git wait; raises nothing that a worktree's state can cause."""
+def survey(repo: Repository, envs: Sequence[Environment]) -> Branches:
+    """What looks at several worktrees of one repository have in common: asked once, and to be used within seconds. Raises as `Git.run`."""
+    traps.disarm_objects(repo)
+    listed = refs.over_all(repo, "for-each-ref", "--format=%(objectname)", *(env.branch_ref for env in envs)).text.split()
+    return Branches(repo, [*listed, *(env.base for env in envs)])
+
+
+def inspect(env: Environment, is_alive: Alive, known: Branches | None = None) -> Keep | Removable:
+    """Whether `remove` may act; `known` is what `survey` gave. Looks only, but sets aside what would make git wait; raises nothing that a
+    worktree's state can cause."""
     try:
         with open_env(env) as seen:
-            return _verdict(seen, is_alive)
+            return _verdict(seen, is_alive, known)
     except NotFound as error:
         return Keep((Reason(Why.MISSING, error.line()),))
     except Refused as error:
@@ -64,13 +73,14 @@ def inspect(env: Environment, is_alive: Alive) -> Keep | Removable:
         return Keep((Reason(Why.UNKNOWN, error.line()),))
 
 
-def remove(env: Environment, is_alive: Alive, *, discard: bool = False) -> Secured:
+def remove(env: Environment, is_alive: Alive, *, discard: bool = False, verdict: Keep | Removable | None = None) -> Secured:
     """Remove the worktree, and the work branch when this worktree had it. Returns what was secured first.
 
     Raises Refused for every reason to keep it; what a person may throw away (`discard=True`: files, unmerged commits) is
-    reachable from the rescue ref even then. Ignored files are the exception: they are listed, and gone with `discard`.
+    reachable from the rescue ref even then. Ignored files are the exception: they are listed, and gone with `discard`. `verdict` is what
+    `inspect` found a moment ago; without it, this looks.
     """
-    verdict = inspect(env, is_alive)
+    verdict = verdict or inspect(env, is_alive)
     if isinstance(verdict, Keep) and verdict.hard:
         raise _refused(env, verdict)
     secured = _secured(env, f"nightcrew: {env.name} as it was before removal")
@@ -133,12 +143,12 @@ def _still_there(env: Environment) -> Refused:
     return Refused("the worktree is not abandoned", on=str(env.path), why="it exists, or it is locked", kept="it")
 
 
-def _verdict(env: Environment, is_alive: Alive) -> Keep | Removable:
+def _verdict(env: Environment, is_alive: Alive, known: Branches | None) -> Keep | Removable:
     hard = _hard_reasons(env, is_alive)
     if hard:
         return Keep(tuple(hard))
-    seen = securing.look(env)
-    reasons = (*seen.reasons, *_commit_reasons(env, seen))
+    seen = securing.look(env, objects=known is None)
+    reasons = (*seen.reasons, *_commit_reasons(env, seen, known))
     if reasons or seen.head is None:
         return Keep(reasons or (Reason(Why.UNKNOWN, "HEAD has no commit"),))
     return Removable(seen.head, seen.is_untouched)
@@ -152,13 +162,14 @@ def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
     return reasons
 
 
-def _commit_reasons(env: Environment, seen: Look) -> list[Reason]:
+def _commit_reasons(env: Environment, seen: Look, known: Branches | None) -> list[Reason]:
     """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along."""
     tip = None if has_successor(env) else seen.tip
     stand = {commit for commit in (seen.head, tip) if commit}
-    if env.private is not None and not all(_has(env, commit) for commit in stand):
+    if env.private is not None and not all((known is not None and commit in known) or _has(env, commit) for commit in stand):
         return [Reason(Why.UNMERGED, "they were not taken out of its own repository yet")]
-    count = max((unmerged(env.repo, commit) for commit in stand), default=0)
+    known = known or Branches(env.repo, stand)
+    count = max((known.unmerged(commit) for commit in stand), default=0)
     return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []
 
 
@@ -202,8 +213,10 @@ def _refuse_newcomers(env: Environment, is_alive: Alive) -> None:
 def _delete_branch(env: Environment, tip: str) -> None:
     """Delete the work branch when it still stands where it was secured and no other checkout, as of a retry, has it."""
     refs.clear(env.repo, env.branch_ref)
-    answer = refs.over_all(env.repo, "for-each-ref", "--format=%(objectname) %(worktreepath)", env.branch_ref).text
-    if answer == f"{tip} ":
+    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", env.branch_ref)
+    answer = env.repo.git.run(env.repo.store, *asked, accept=(0, 1, 128))
+    stands = answer.text if answer.code == 0 else ""
+    if stands == tip and not registration.has_checkout(env.repo, env.branch_ref):
         refs.move(env.repo, env.branch_ref, "", tip, "")
-    elif not answer:
+    elif not stands:
         refs.forget_asides(env.repo, env.branch_ref)

@@ -14,14 +14,13 @@ from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
 from supervisor.core.sandbox import SHARED_OBJECTS
-from supervisor.host.foreign import Folder, folder
+from supervisor.host.foreign import Folder, entries, folder
 from worktrees import own_refs, traps
 from worktrees.environments import Environment
 from worktrees.git import wrap_os_errors
 
 ALTERNATES = f"../{SHARED_OBJECTS}\n".encode()
 _SMALL_MAX = 4096
-_OF_THE_PERSON = frozenset({SHARED_OBJECTS, "hooks"})
 _INCLUDES = ("include.", "includeif.")
 _HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
 
@@ -46,15 +45,9 @@ def repair(env: Environment) -> list[str]:
 
 def _open_up(top: Path) -> None:
     """Let the owner enter and change every directory of the repository: the person's stand read-only and are not touched."""
-    todo = [top]
-    while todo:
-        below = todo.pop()
-        with contextlib.suppress(OSError):  # gone, deeper than a path can name, or the person's
-            mode = stat.S_IMODE(below.lstat().st_mode)
-            if mode & stat.S_IRWXU != stat.S_IRWXU:
-                below.chmod(mode | stat.S_IRWXU)
-            with os.scandir(below) as entries:
-                todo += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name not in _OF_THE_PERSON]
+    top.chmod(stat.S_IMODE(top.stat().st_mode) | stat.S_IRWXU)
+    for _ in entries(top, leave_out=traps.OF_THE_PERSON, open_up=True):
+        pass
 
 
 def _directory(here: Folder, name: str) -> list[str]:

@@ -56,11 +56,12 @@ class Secured:
     """Leftover files below the top whose names git does not take, at most `storing.REFUSED_MAX`: they are on no ref."""
 
 
-def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
+def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always: bool, most: int) -> Secured:
     """Make everything the attempt left reachable; call it when the attempt's processes have ended. Safe to call again.
 
     `message` is that of commits made for leftover work, see `full_message`. The rescue ref reaches it too; `always` creates that ref even
-    when nothing was left. Without `onto_branch` the branch, the index and the worktree stay as they are: only the rescue ref moves.
+    when nothing was left. Without `onto_branch` the branch, the index and the worktree stay as they are: only the rescue ref moves. Of the
+    tips that nothing but its logs remembers, the newest `most` are kept.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
     """
     notes = traps.disarm(asked)
@@ -84,7 +85,7 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
                 notes.append(f"{env.branch} could not be moved, so leftover work is on {env.rescue_ref}: {error.why}")
         elif tree and not on_branch:
             notes.append(f"HEAD was not on {env.branch}: leftover work is on {env.rescue_ref}")
-        kept = _rescue(env, commit, _Left(tip, found, tree, on_branch, always), notes)
+        kept = _rescue(env, commit, _Left(tip, found, tree, on_branch, always, most), notes)
         if not scene.own:
             _mend_head(env, tip or env.base)
     return replace(_counted(env, tip or env.base, kept, (*notes, *scene.changes.warnings)), refused=tuple(commit.refused))
@@ -100,6 +101,7 @@ class _Left:
     tree: str | None
     on_branch: bool
     always: bool
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _rescue(env: Environment, commit: Committer, left: _Left, notes: list[str]) 
     """Move the rescue ref to what was left last, where HEAD is, and the ref beside it to every other commit that was seen."""
     scene = commit.scene
     stand = (left.tip if left.on_branch else scene.changes.head) or left.tip or env.base
-    more = tips.unkept(env, left.found, {stand})
+    more = tips.unkept(env, left.found, {stand}, left.most)
     notes += more.notes
     if more.tips:
         _keep_tips(env, commit, more.tips, left.found.get(env.tips_ref))
@@ -138,9 +140,12 @@ def joined_tips(env: Environment, tip: str, old: str | None) -> str:
 
 
 def _keep_tips(env: Environment, commit: Committer, found: Sequence[str], old: str | None) -> None:
-    parents = [*found, *([old] if old else [])]
-    new = found[0] if len(parents) == 1 else commit.make(commit.tree_of(found[0]), parents)
-    refs.move(env.repo, env.tips_ref, new, old or "", "nightcrew: rescue")
+    """One move of the ref, whatever their number: commits of ours hold so many of them each, and the one before."""
+    new = old
+    for at in range(0, len(found), tips.KEPT_MAX):
+        parents = [*found[at : at + tips.KEPT_MAX], *([new] if new else [])]
+        new = parents[0] if len(parents) == 1 else commit.make(commit.tree_of(parents[0]), parents)
+    refs.move(env.repo, env.tips_ref, new or "", old or "", "nightcrew: rescue")
 
 
 def _keep_result(env: Environment, commit: Committer, old: str | None, stand: str, tree: str | None) -> str:

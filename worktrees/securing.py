@@ -62,19 +62,19 @@ def secure(env: Environment, message: str, trailers: Mapping[str, str] | None = 
         if files.is_full(place):
             raise files.disk_full("no room to secure the work of an attempt", place, "the disk is full", kept="its files")
     text = rescue.full_message(message, trailers or {})
-    return _secure(env, text, onto_branch=True, always=always)
+    return _secure(env, text, onto_branch=True, always=always, most=tips.KEPT_MAX)
 
 
 def snapshot(env: Environment, message: str) -> Secured:
-    """As `secure(..., always=True)`, but branch, index and worktree stay as they are: only the rescue ref moves."""
-    return _secure(env, rescue.full_message(message, {}), onto_branch=False, always=True)
+    """As `secure(..., always=True)`, before a removal: branch, index and worktree stay as they are, and every tip gets on a rescue ref."""
+    return _secure(env, rescue.full_message(message, {}), onto_branch=False, always=True, most=tips.KEPT_AT_REMOVAL)
 
 
-def look(env: Environment) -> Look:
+def look(env: Environment, *, objects: bool = True) -> Look:
     """As `inspection.look`, wherever the agent worked; of what `open_env` gave."""
     made_from = inspection.origin(env)
     if env.private is None:
-        return inspection.look(env, made_from)
+        return inspection.look(env, made_from, objects=objects)
     origin = [str(made_from.lower), *sorted(made_from.extras)] if made_from is not None else []
     with _asked(env, {"verb": "look", "origin": origin, "known": {}}, SECURE_S) as (said, _):
         return _look(said)
@@ -98,11 +98,11 @@ def publish(env: Environment) -> str | None:
     return tip
 
 
-def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
+def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool, most: int) -> Secured:
     if env.private is None:
-        return rescue.secure_here(env, message, onto_branch=onto_branch, always=always)
+        return rescue.secure_here(env, message, onto_branch=onto_branch, always=always, most=most)
     try:
-        return _secure_confined(env, message, onto_branch=onto_branch, always=always)
+        return _secure_confined(env, message, onto_branch=onto_branch, always=always, most=most)
     except Refused as error:
         if not _take_commits(env):
             raise
@@ -127,7 +127,7 @@ def _take_commits(env: Environment) -> bool:
     return True
 
 
-def _secure_confined(env: Environment, message: bytes, *, onto_branch: bool, always: bool) -> Secured:
+def _secure_confined(env: Environment, message: bytes, *, onto_branch: bool, always: bool, most: int) -> Secured:
     found = tips.refs_of(env)
     known, stands = _whole(env, _ours(env, found)), found.get(env.branch_ref)
     request = {
@@ -135,6 +135,7 @@ def _secure_confined(env: Environment, message: bytes, *, onto_branch: bool, alw
         "message": message.decode(),
         "onto_branch": onto_branch,
         "always": always,
+        "most": most,
         "known": known,
         "stands": stands,
     }

@@ -90,7 +90,8 @@ def secure(env: Environment, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Make everything reachable from the refs of the attempt's own repository; see `rescue.secure_here`."""
     notes = repair.repair(env)
     _adopt(env, asked["known"])
-    done = rescue.secure_here(env, asked["message"].encode(), onto_branch=asked["onto_branch"], always=asked["always"])
+    how = {name: asked[name] for name in ("onto_branch", "always", "most")}
+    done = rescue.secure_here(env, asked["message"].encode(), **how)
     found = _refs(env)
     return {
         "secured": {**asdict(done), "notes": [*notes, *done.notes]},

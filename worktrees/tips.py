@@ -25,7 +25,9 @@ from worktrees.environments import Environment, has_successor
 from worktrees.git import BULK_S
 
 KEPT_MAX = 50
-"""Tips that one call takes, the newest of them. A further call takes as many more."""
+"""Tips that are taken when an attempt ends, the newest of them; its removal takes the rest. A commit of ours has no more parents."""
+KEPT_AT_REMOVAL = 10_000
+"""Tips that are taken at once when its worktree goes."""
 _LOG_MAX = 4 * 2**20
 """Bytes at the end of a log: some 25,000 entries."""
 _SEEN_MAX = 10_000
@@ -47,7 +49,7 @@ class Unkept:
     """Commits that the base, what the caller knows and the task's rescue refs do not reach, and that no other one of them reaches."""
 
     tips: tuple[str, ...] = ()
-    """At most KEPT_MAX, the newest first."""
+    """At most as many as were asked for, the newest first."""
     left_out: int = 0
     """How many more there are; those that git could not read count too, and a log that is too long counts as one."""
     notes: tuple[str, ...] = ()
@@ -61,7 +63,7 @@ def refs_of(env: Environment) -> dict[str, str]:
     return dict(line.split(" ") for line in answer.text.splitlines())
 
 
-def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str]) -> Unkept:
+def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str], most: int = KEPT_MAX) -> Unkept:
     """What a rescue ref must take besides `known` (commits); `found` is what `refs_of` gave. No process when there is nothing to ask.
 
     A branch that a later attempt took over is not asked. Raises ToolHung. What git cannot read is left out and said.
@@ -76,9 +78,9 @@ def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str]) -> 
     heads, unread = _heads(env, seen, reached)
     if unread:
         notes.append(f"{len(unread)} commits could not be read and are on no rescue ref: {_named(unread)}")
-    if more := heads[KEPT_MAX:]:
+    if more := heads[most:]:
         notes.append(f"{len(more)} older commits that only its logs remember are on no rescue ref yet: {_named(more)}")
-    return Unkept(tuple(heads[:KEPT_MAX]), len(notes) and max(1, len(unread) + len(more)), tuple(notes))
+    return Unkept(tuple(heads[:most]), len(notes) and max(1, len(unread) + len(more)), tuple(notes))
 
 
 def all_kept(env: Environment) -> bool:

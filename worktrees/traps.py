@@ -26,6 +26,7 @@ from supervisor.host.foreign import Folder, folder
 from worktrees import backends, refs
 from worktrees.environments import Environment
 from worktrees.git import wrap_os_errors
+from worktrees.repository import Repository
 
 OPENED = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".mailmap"})
 """What git opens in any directory. In lower case: some file systems do not tell the two apart."""
@@ -33,30 +34,37 @@ _LARGE = 100 * 2**20
 """git itself ignores attributes in a larger file, and would hold all of a larger `.gitignore` in memory."""
 _HUGE = 2**30
 _LOOKED_MAX = 5_000_000
-_PATH_MAX = 4096
-"""What lies deeper git cannot open: it names a file from the top of the worktree."""
+_CLOSED = (FileNotFoundError, NotADirectoryError, PermissionError)
+"""To us, so to git."""
 _LINK_MAX = 8192
-_OF_THE_PERSON = frozenset({SHARED_OBJECTS, "hooks", "info"})
+OF_THE_PERSON = frozenset({SHARED_OBJECTS, "hooks", "info"})
+"""What stands read-only in an attempt's own repository."""
 _LOOSE = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
 SHOWN = 20
 """Lines for each place."""
 
 
-def disarm(env: Environment) -> list[str]:
+def disarm(env: Environment, *, objects: bool = True) -> list[str]:
     """Set aside what would make git wait in the worktree, in git's directory for it, among the task's refs and among the objects. A line
-    for each.
+    for each. `objects=False` for who has called `disarm_objects` himself.
 
     Call it when the attempt's processes have ended and, where its files are layers, before they are brought in sight. Absent directories
     are fine. Raises ToolFailed when there is too much to look through, HostError, DiskFull.
     """
     look, act = _own_files(env)
-    objects = env.repo.common_dir / "objects"
     with wrap_os_errors(env.path):
         found = refs.clear(env.repo, env.branch_ref)
         if env.alone is None:
             found += _search(env.admin_dir, _set_aside(env.admin_dir), _any, f"{env.admin_dir.name}/")
-            found += _search(objects, _remove(objects), _any, "objects/")
+            found += disarm_objects(env.repo) if objects else []
         return found + _search(look, _set_aside(act), _opened_by_git, "")
+
+
+def disarm_objects(repo: Repository) -> list[str]:
+    """The part of `disarm` that is the same for every worktree of a repository, and as large as that. Raises as `disarm`."""
+    objects = repo.common_dir / "objects"
+    with wrap_os_errors(objects):
+        return _search(objects, _remove(objects), _any, "objects/")
 
 
 def disarm_repository(env: Environment) -> list[str]:
@@ -64,7 +72,7 @@ def disarm_repository(env: Environment) -> list[str]:
     before git is run there for the first time."""
     top = env.repo.common_dir
     with wrap_os_errors(top):
-        return _search(top, _set_aside(top), _in_a_repository, ".git/", leave_out=_OF_THE_PERSON)
+        return _search(top, _set_aside(top), _in_a_repository, ".git/", leave_out=OF_THE_PERSON)
 
 
 def _own_files(env: Environment) -> tuple[Path, Path]:
@@ -116,20 +124,16 @@ def _search(look: Path, act: _Hand, judge: _Judge, where: str, leave_out: Contai
 
 def _unfit(top: Path, judge: _Judge, leave_out: Container[str]) -> Iterator[tuple[str, str, str]]:
     """Each entry that must be set aside: its directory below `top`, its name, and why."""
-    todo, looked = [("", judge)], 0
-    while todo:
-        below, judge = todo.pop()
-        closed = contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError)  # to us, so to git
-        with closed, folder(top, below) as here, os.scandir(here.handle) as entries:
-            for entry in entries:
-                looked += 1
-                if looked > _LOOKED_MAX:
-                    raise ToolFailed("there is too much to look through", on=str(top), why=f"more than {looked} files", kept="all of it")
+    with contextlib.suppress(*_CLOSED):
+        for looked, (below, here, entry) in enumerate(foreign.entries(top, leave_out=leave_out)):
+            if looked > _LOOKED_MAX:
+                raise ToolFailed("there is too much to look through", on=str(top), why=f"more than {looked} files", kept="all of it")
+            why = ""
+            with contextlib.suppress(*_CLOSED):
                 if not entry.is_dir(follow_symlinks=False):
-                    if why := judge(here, entry, not below):
-                        yield below, entry.name, why
-                elif len(os.fsencode(path := _joined(below, entry.name))) < _PATH_MAX and path not in leave_out:
-                    todo.append((path, _any if below and entry.name == ".git" else judge))
+                    why = (_any if "/.git/" in f"{below}/" else judge)(here, entry, not below)  # not the one at the top
+            if why:
+                yield below, entry.name, why
 
 
 def _joined(below: str, name: str) -> str:

@@ -86,6 +86,9 @@ AIMS = (
     Aim(("idle", "rss_mb"), "supervisor's memory", 100, "MB"),
     Aim(("idle", "runner_unshared_mb"), "a runner's own memory", 6, "MB"),
     Aim(("adopt_s",), "agents adopted after kill -9", 5, "s"),
+    Aim(("clean", "ms_each"), "`nightcrew clean`, each worktree looked at", 30, "ms"),
+    Aim(("clean", "confined", "ms_each"), "the same where agents were confined", 30, "ms"),
+    Aim(("clean", "first_line_s"), "its first line", 2, "s"),
     Aim(("status_ms",), "`nightcrew status` over a long history", 150, "ms"),
     *(
         Aim(("scale", "ratio", name), f"{text}, most waiting over fewest", 1.3, "x")

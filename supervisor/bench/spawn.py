@@ -1,4 +1,5 @@
-"""`nightcrew bench spawn`: how fast agents come up, what they cost while they idle, and how fast a crew is adopted.
+"""`nightcrew bench spawn`: how fast agents come up, what they cost while they idle, how fast a crew is adopted, and how
+fast what it left is cleaned up.
 
 Ours and plain take turns within one run, so that a slow minute of the machine hits both. Everything happens in a directory of its own;
 the user's supervisor, state and repositories are not touched.
@@ -21,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from supervisor.bench import figures, history, scale
+from supervisor.bench import cleaning, figures, history, scale
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import Burst
 from supervisor.bench.ours import Crew, Ours
@@ -47,10 +48,14 @@ class Options:
     history_rows: int = 100_000
     """Ended tasks in the ledger that `nightcrew status` is timed with."""
     waiting: Waiting = field(default_factory=Waiting)
+    clean: int = 2700
+    """Worktrees of ended attempts that `nightcrew clean` looks at."""
     seed: int = 1
 
 
-QUICK = Options(rounds={1: 5, 10: 2}, crew=20, idle_s=5.0, history_rows=10_000, waiting=Waiting(sizes=(300, 2000), tasks=110, rounds=1))
+QUICK = Options(
+    rounds={1: 5, 10: 2}, crew=20, idle_s=5.0, history_rows=10_000, waiting=Waiting(sizes=(300, 2000), tasks=110, rounds=1), clean=90
+)
 
 
 def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
@@ -75,6 +80,7 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
             report["scale"] = scale.measure(files.private_dir(root / "scale"), options.seed, options.waiting, arrivals)
         say(f"nightcrew status over {options.history_rows} ended tasks")
         report["status_ms"] = figures.milli(history.status_s(root / "history", options.history_rows))
+        report["clean"] = cleaning.measure(root / "clean", options.clean, options.seed, say)
         say(f"removing {root}; its files are many")
     return report | {"options": asdict(options), "machine": machine(), "repository": {"files": FILES, "bytes": size}}
 

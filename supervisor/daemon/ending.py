@@ -1,4 +1,4 @@
-"""How an attempt ends, step by step, through the doors: stop, judge, collect, release, and later clean.
+"""How an attempt ends, step by step, through the doors: stop, judge, collect, release.
 
 Everything here runs in worker threads and may be repeated: each step finds out what an interrupted one left and goes on from there.
 Nothing here touches the ledger; results are handed back.
@@ -22,6 +22,7 @@ from supervisor.core.spec import Settings
 from supervisor.core.states import End
 from supervisor.daemon import kind_protocol, launch_files, spent
 from supervisor.daemon.access import Access
+from supervisor.daemon.cleaning import alive_inside
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.sight import Key, Sight
@@ -33,30 +34,11 @@ from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, guard, leftovers, merge, removal, securing
 from worktrees.environments import Environment
 from worktrees.guard import RefGuard
-from worktrees.inspection import Why
 from worktrees.repository import Repository
 
 TAIL = 64 * 1024
 REFS_SHOWN = 5
 PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaning:
-    """What a person allows `clean` to do."""
-
-    remove: bool
-    """Act, or only look."""
-    ignored: bool
-    """Ignored files (caches, build output) are no reason to stay."""
-    discard: bool
-    """Nor is work that only its rescue ref would keep."""
-
-    def overrules(self, verdict: removal.Keep) -> bool:
-        """Whether this is enough to remove the worktree all the same. What is alive, locked or not ours always stays."""
-        if self.discard:
-            return not verdict.hard
-        return self.ignored and all(reason.why is Why.IGNORED for reason in verdict.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,26 +149,6 @@ class Ending:
         failpoint("finish.result")
         return {"result": json.dumps(shape), "rescue_oid": work.rescue, **lived, **(facts(made) if made is not None else {})}
 
-    def clean(self, row: AttemptRow, launch: LaunchRow, how: Cleaning) -> str:
-        """Remove the worktree of an ended attempt, or only look. Returns why it stays, or nothing."""
-        made = self._environments.of(row, launch)
-        if made is None:
-            return "it was never finished"
-        try:
-            if removal.is_gone(made):
-                if how.remove:
-                    removal.forget(made)
-                return ""
-            environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more
-            verdict = removal.inspect(made, _alive_inside)
-            if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
-                return str(verdict)
-            if how.remove:
-                removal.remove(made, _alive_inside, discard=isinstance(verdict, removal.Keep))
-        except NightcrewError as error:
-            return error.why or error.line()
-        return ""
-
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
         """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what
         could not be is left to `clean`."""
@@ -194,7 +156,7 @@ class Ending:
         if made is None:
             return False
         try:
-            return removal.sweep(made, _alive_inside)
+            return removal.sweep(made, alive_inside)
         except NightcrewError:
             return False
 
@@ -281,7 +243,3 @@ class Ending:
             self._tmux.kill_session(pane.session_id)
         self._limits.free((task, epoch))
         self._sight.forget((task, epoch))
-
-
-def _alive_inside(path: Path) -> list[int]:
-    return [who.pid for who in processes.inside(path)]

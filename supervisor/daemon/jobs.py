@@ -21,7 +21,8 @@ from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.result import tampering
 from supervisor.core.states import End
 from supervisor.daemon import limits
-from supervisor.daemon.ending import Cleaning, Ending
+from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning
+from supervisor.daemon.ending import Ending
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.launching import Launching, Source
 from supervisor.daemon.limits import LimitDesk
@@ -29,7 +30,7 @@ from supervisor.daemon.port_blocks import PortBlocks
 from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.turns import Turns
-from supervisor.host import files
+from supervisor.host import cores, files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
@@ -65,6 +66,7 @@ class Jobs:
         self._launching = doors.launching
         self._ending = doors.ending
         self._home = doors.home
+        self._cleaner = Cleaner(doors.environments)
         self._snapshots = doors.snapshots
         self._ports = PortBlocks(doors.ledger)
         self._clock = clock
@@ -81,6 +83,10 @@ class Jobs:
         self.collectors = ThreadPoolExecutor(max_workers=64, thread_name_prefix="collect")
         self._turns = Turns(COLLECTED_AT_ONCE, SLOW_S)
         self.stoppers = ThreadPoolExecutor(max_workers=32, thread_name_prefix="stop")
+        # git and a sandbox for each worktree: more than a few at once only wait for one another.
+        self._cleans = Turns(len(cores.usable()) + 1, SLOW_S)
+        self.cleaning = asyncio.Lock()
+        """Held by who removes worktrees, from reading which are left until they are noted as removed: so none is removed twice."""
 
     async def within(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
         """Do it in a thread. What the system refuses there, or an agent's data makes impossible, is an error of ours like any other."""
@@ -229,14 +235,26 @@ class Jobs:
         self._ledger.release(task, epoch)
         self._ports.give_back((task, epoch))
 
-    async def clean(self, row: AttemptRow, how: Cleaning) -> str:
-        """Remove one worktree, or only look whether it can be. Returns why it stays, or nothing."""
-        if row.end is None:
-            waits = self.waiting.get((row.task, row.epoch))
-            return f"its work waits to be secured: {waits}" if waits else "its task has not ended"
-        launch = self._ledger.launch_row(row.task)
-        why = str(await self._collecting(self._ending.clean, row, launch, how))
+    async def clean(self, rows: Sequence[AttemptRow], how: Cleaning) -> list[str]:
+        """Remove worktrees side by side, or only look whether they can be. For each why it stays, or nothing."""
+        ended = [row for row in rows if row.end is not None]
+        asked = [(row, self._ledger.launch_row(row.task)) for row in ended]
+        candidates = await self.within(self.collectors, self._cleaner.candidates, asked)
+        whys = await asyncio.gather(*(self._clean(row, candidate, how) for row, candidate in zip(ended, candidates, strict=True)))
+        found = {(row.task, row.epoch): why for row, why in zip(ended, whys, strict=True)}
+        return [found[row.task, row.epoch] if row.end is not None else self._unended((row.task, row.epoch)) for row in rows]
+
+    def _unended(self, key: tuple[str, int]) -> str:
+        waits = self.waiting.get(key)
+        return f"its work waits to be secured: {waits}" if waits else "its task has not ended"
+
+    async def _clean(self, row: AttemptRow, candidate: Candidate, how: Cleaning) -> str:
+        try:
+            why = str(await self._cleans.run(self.within(self.collectors, self._cleaner.clean, candidate, how)))
+        except NightcrewError as error:  # of one worktree: it keeps no other
+            return error.line()
         if how.remove and not why:
+            failpoint("clean.removed")
             self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
             self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
         return why

@@ -43,6 +43,7 @@ FAILPOINTS = (
     "securing.taken",
     "recover.kept",
     "recover.moved",
+    "clean.removed",
 )
 """Every name there is: of an attempt's life in its order, then the others."""
 

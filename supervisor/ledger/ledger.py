@@ -10,7 +10,7 @@ import contextlib
 import functools
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -225,10 +225,11 @@ class Ledger:
         """One attempt, released or not."""
         return rows.attempt(self._db, task, epoch)
 
-    def worktrees(self) -> list[AttemptRow]:
-        """Every attempt whose worktree was made and not yet removed, oldest first."""
-        ordered = "JOIN task t ON t.id = a.task WHERE a.worktree IS NOT NULL AND a.removed IS NULL ORDER BY t.ord, a.epoch"
-        return rows.attempts(self._db, ordered)
+    def worktrees(self, tasks: Collection[str]) -> list[AttemptRow]:
+        """Every attempt of these tasks whose worktree was made and not yet removed, oldest first."""
+        asked = ", ".join("?" * len(tasks))
+        which = f"JOIN task t ON t.id = a.task WHERE a.task IN ({asked}) AND a.worktree IS NOT NULL AND a.removed IS NULL"
+        return rows.attempts(self._db, f"{which} ORDER BY t.ord, a.epoch", *tasks)
 
     def launch_row(self, task: str) -> LaunchRow:
         """What to launch; do not change it. Raises KeyError when there is no such task. Kept for a while, since every job of an attempt

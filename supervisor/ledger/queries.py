@@ -282,6 +282,15 @@ def attempts(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     return [dict(row) for row in db.execute("SELECT * FROM attempt WHERE task = ? ORDER BY epoch", (task,))]
 
 
+def worktrees(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    """Task and epoch of every attempt whose worktree was made and not yet removed, oldest first."""
+    rows = db.execute(
+        """SELECT a.task, a.epoch FROM attempt a JOIN task t ON t.id = a.task
+           WHERE a.worktree IS NOT NULL AND a.removed IS NULL ORDER BY t.ord, a.epoch"""
+    )
+    return [(str(task), int(epoch)) for task, epoch in rows]
+
+
 def needs(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     """What the tasks that `task` comes after came to, in the plan's order; see `outcomes`."""
     return _outcomes(db, "JOIN dependency d ON d.needs = t.id WHERE d.task = ? ORDER BY t.ord", task)

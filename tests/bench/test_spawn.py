@@ -20,7 +20,13 @@ from tests.support import wait_until
 from tests.warm import NIGHTCREW
 
 TINY = Options(
-    rounds={1: 1, 2: 2}, crew=3, idle_s=0.1, history_rows=450, seed=7, waiting=Waiting(sizes=(30, 60), tasks=4, rounds=2, warm_up=2)
+    rounds={1: 1, 2: 2},
+    crew=3,
+    idle_s=0.1,
+    history_rows=450,
+    seed=7,
+    waiting=Waiting(sizes=(30, 60), tasks=4, rounds=2, warm_up=2),
+    clean=6,
 )
 STAGES = {"env", "tmux", "runner", "first_byte"}
 
@@ -49,13 +55,27 @@ def _knows(pid: int, text: bytes) -> bool:
 
 
 def test_every_figure_is_there(report: dict[str, Any]) -> None:
-    assert report.keys() == {"spawn", "plain", "ratio", "idle", "adopt_s", "scale", "status_ms", "options", "machine", "repository"}
+    assert report.keys() == {
+        "spawn",
+        "plain",
+        "ratio",
+        "idle",
+        "adopt_s",
+        "scale",
+        "status_ms",
+        "clean",
+        "options",
+        "machine",
+        "repository",
+    }
     for side in ("spawn", "plain"):
         assert report[side].keys() == {"1", "2", "3"}
         for size in report[side].values():
             assert size.keys() == {"ms_p50", "ms_p99", "all_up_s", "stages", "rounds"}
             assert size["stages"].keys() == STAGES
     assert report["idle"].keys() == {"cpu_percent", "tmux_cpu_percent", "rss_mb", "runner_unshared_mb", "agents", "seconds"}
+    assert report["clean"].keys() == {"worktrees", "ms_each", "first_line_s", "removed", "remove_ms_each", "confined"}
+    assert (report["clean"]["worktrees"], report["clean"]["confined"]["worktrees"]) == (6, 3)
     assert report["options"]["seed"] == 7
 
 
@@ -73,7 +93,7 @@ def test_the_figures_fit_together(report: dict[str, Any], side: str) -> None:
 def test_the_rest_was_measured(report: dict[str, Any]) -> None:
     idle = report["idle"]
     assert idle["agents"] == 3
-    assert min(idle["rss_mb"], idle["runner_unshared_mb"], report["adopt_s"], report["status_ms"]) > 0
+    assert min(idle["rss_mb"], idle["runner_unshared_mb"], report["adopt_s"], report["status_ms"], report["clean"]["ms_each"]) > 0
     assert idle["runner_unshared_mb"] < idle["rss_mb"]
     assert report["ratio"] == pytest.approx(report["spawn"]["1"]["ms_p50"] / report["plain"]["1"]["ms_p50"], abs=0.01)
     assert report["repository"]["files"] == 500

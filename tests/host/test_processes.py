@@ -184,6 +184,20 @@ def test_inside_finds_working_directories_and_open_files(tmp_path: Path) -> None
         for path in (tree, link):
             assert sorted(who.pid for who in processes.inside(path)) == sorted([dweller.pid, writer.pid])
         assert processes.inside(tmp_path / "nowhere") == []
+        seen = processes.occupied()
+    assert not procfs.slurp(f"/proc/{dweller.pid}/cmdline")
+    assert seen(tree) == [], "who has ended meanwhile is not there"
+
+
+def test_one_look_answers_for_any_number_of_directories(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("one", "one-more", "one/inner", "none")]
+    for place in places:
+        place.mkdir()
+    with sleeping(cwd=places[0]) as first, sleeping(cwd=places[1]) as second, sleeping(cwd=places[2]) as third:
+        seen = processes.occupied()
+        found = [[who.pid for who in seen(place)] for place in (*places, tmp_path)]
+    everybody = [first.pid, second.pid, third.pid]
+    assert [sorted(pids) for pids in found] == [sorted([first.pid, third.pid]), [second.pid], [third.pid], [], sorted(everybody)]
 
 
 def test_usage_adds_up_the_living() -> None:

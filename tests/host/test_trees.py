@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import disk
-from supervisor.host.foreign import Descent, remove_tree
+from supervisor.host.foreign import Descent, entries, folders, remove_tree
 from tests.support import small_disk
 
 pytestmark = pytest.mark.timeout(120)
@@ -62,6 +62,50 @@ def test_a_very_deep_tree_is_counted_and_removed(deep: Path, levels: int) -> Non
     assert disk.used([deep], max_seconds=60).entries == levels + 1
     remove_tree(deep)
     assert not deep.exists() and len(os.listdir("/proc/self/fd")) == handles
+
+
+def test_entries_are_named_as_deep_as_a_path_can_name_and_no_directory_is_opened_from_the_top(
+    deep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    beneath = folders._beneath
+
+    def counted(top: int, below: str) -> int:
+        opened.append(below)
+        return beneath(top, below)
+
+    monkeypatch.setattr(folders, "_beneath", counted)
+    deep.mkdir()
+    dig(deep / "in", 3000)
+    (deep / "in" / "d" / "d" / "file").touch()
+    (deep / "in" / "d" / "link").symlink_to("d")
+    found, handles = [], set()
+    for below, here, entry in entries(deep, "in"):
+        found.append(f"{below}/{entry.name}")
+        handles.add(len(os.listdir("/proc/self/fd")))
+        assert os.stat(entry.name, dir_fd=here.handle, follow_symlinks=False).st_ino == entry.inode()
+    assert {"in/d/d/file", "in/d/link"} <= set(found) and len(found) == len(set(found))
+    assert max(map(len, found)) == 4096 and len(found) == 2047 + 2, "the names of what can still be named, and of the next"
+    assert max(handles) - min(handles) < 40
+    assert opened == ["in"]
+
+
+def test_entries_pass_over_what_is_left_out_and_what_is_closed_unless_it_may_be_opened(tmp_path: Path) -> None:
+    for name in ("a/b/c", "a/closed/c", "left/c", "a/left/c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").touch()
+    (tmp_path / "a" / "closed").chmod(0)
+
+    def files(*, open_up: bool) -> set[str]:
+        walk = entries(tmp_path, leave_out={"left"}, open_up=open_up)
+        return {f"{below}/{entry.name}" for below, _, entry in walk if entry.name == "file"}
+
+    open_ones = {"a/b/c/file", "a/left/c/file"}
+    assert files(open_up=False) in (open_ones, open_ones | {"a/closed/c/file"}), "nothing is closed to root"
+    assert files(open_up=True) == open_ones | {"a/closed/c/file"}
+    assert stat.S_IMODE((tmp_path / "a" / "closed").stat().st_mode) == 0o700
+    with pytest.raises(FileNotFoundError):
+        next(entries(tmp_path, "nothing"))
 
 
 def test_a_count_has_an_end_in_time(tmp_path: Path) -> None:

@@ -121,12 +121,13 @@ def test_a_life_is_written_step_by_step(ledger: Ledger, wall: Wall) -> None:
         server_pid=7,
     )
     assert ledger.attempt(A, 1) == expected
-    assert ledger.unreleased() == ledger.worktrees() == [expected]
+    assert ledger.unreleased() == ledger.worktrees([A]) == [expected]
+    assert ledger.worktrees([]) == []
     ledger.release(A, 1)
     ledger.release(A, 1)
     assert ledger.unreleased() == []
     ledger.note(A, 1, removed=wall.now)
-    assert ledger.worktrees() == []
+    assert ledger.worktrees([A]) == []
     assert ledger.attempt(A, 2) is None
 
 

@@ -14,7 +14,7 @@ from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor
 from tests import support
 from tests.worktrees.conftest import World, make_world
-from worktrees import rescue, securing
+from worktrees import rescue, securing, tips
 from worktrees.environments import Environment
 
 LEFT = os.urandom(40_000)
@@ -39,7 +39,7 @@ def fill(place: Path, leave: int) -> None:
 
 def secure(env: Environment) -> rescue.Secured:
     """Past the first look at the disk, which would end each of these at once."""
-    return securing._secure(env, rescue.full_message("leftover work", {}), onto_branch=True, always=True)
+    return securing._secure(env, rescue.full_message("leftover work", {}), onto_branch=True, always=True, most=tips.KEPT_MAX)
 
 
 @pytest.mark.root

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from supervisor.host.foreign import folders, remove_tree
+from tests.host.test_trees import dig
+from worktrees import own_refs, traps
 from worktrees.environments import Environment, release
 from worktrees.removal import remove
 from worktrees.repository import discover
@@ -357,3 +361,24 @@ def test_a_shallow_repository_that_is_deepened_meanwhile(world: World, nobody_al
     made = work(world, env)
     world.sh(repo.root, "fetch", "-q", "--unshallow")
     live_on(world, env, nobody_alive, made)
+
+
+def test_refs_that_lie_deep_are_not_looked_for_from_the_top_each(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels, steps = 1500, 0
+    assert env.private is not None
+    dig(env.private / "refs" / "heads", levels)
+    beneath = folders._beneath
+
+    def counted(top: int, below: str) -> int:
+        nonlocal steps
+        steps += len(below.split("/"))
+        return beneath(top, below)
+
+    monkeypatch.setattr(folders, "_beneath", counted)
+    try:
+        own_refs.read(env.private, "")
+        own_refs.unlock(env.private)
+        traps.disarm_repository(replace(env, repo=replace(env.repo, common_dir=env.private)))
+    finally:
+        remove_tree(env.private / "refs")  # deeper than pytest can clear away
+    assert steps < levels, "of each directory by its path there would be a million"

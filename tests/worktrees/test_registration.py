@@ -142,3 +142,33 @@ def test_what_a_kill_left_of_a_directory_is_found(world: World) -> None:
     assert registration.find(repo, world.tmp / "tree", b"being made") == left
     registration.clear(world.tmp / "tree", left)
     assert not left.exists()
+
+
+def test_whether_a_branch_is_checked_out_is_what_git_says_at_each_moment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = discover(world.git, world.make())
+    here = world.tmp / "beside"
+    refs = [f"refs/heads/{name}" for name in ("main", "a", "b")]
+
+    def by_git() -> list[bool]:
+        return [bool(world.sh(repo.root, "for-each-ref", "--format=%(worktreepath)", ref)) for ref in refs]
+
+    def ours() -> list[bool]:
+        return [registration.has_checkout(repo, ref) for ref in refs]
+
+    for name in ("a", "b"):
+        world.sh(repo.root, "branch", name)
+    assert ours() == by_git() == [True, False, False]
+    world.sh(repo.root, "worktree", "add", "-q", str(here), "a")
+    assert ours() == by_git() == [True, True, False]
+    for argv in (("checkout", "-q", "b"), ("checkout", "-q", "--detach"), ("checkout", "-q", "a"), ("checkout", "-q", "b")):
+        world.sh(here, *argv)  # the same size, within the same moment
+        assert ours() == by_git()
+    world.sh(repo.root, "checkout", "-q", "--detach")
+    assert ours() == by_git() == [False, False, True]
+    (repo.common_dir / "worktrees" / "half-made").mkdir()
+    monkeypatch.setattr(registration, "_RACY_NS", -(10**18))  # all that is known is believed by its stamp
+    assert ours() == by_git() == ours() == [False, False, True]
+    head = repo.common_dir / "worktrees" / "beside" / "HEAD"
+    head.unlink()
+    head.symlink_to("../../refs/heads/a")
+    assert ours() == by_git(), "what git did not write is left to git"

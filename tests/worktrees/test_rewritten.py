@@ -16,7 +16,7 @@ from worktrees.inspection import Why
 from worktrees.merge import Merged, take
 from worktrees.removal import Keep, forget, inspect, remove, sweep
 from worktrees.rescue import Secured
-from worktrees.securing import secure
+from worktrees.securing import secure, snapshot
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -242,6 +242,7 @@ def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
     world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worktrees.removal._ROUNDS", 2)
+    monkeypatch.setattr("worktrees.tips.KEPT_AT_REMOVAL", 50)
     release(env)
     made = lines(world, env, 275)
     assert not sweep(env, nobody_alive)
@@ -251,6 +252,23 @@ def test_clean_takes_no_worktree_whose_tips_are_on_no_ref(
         assert "commits on no ref" in caught.value.why and env.path.is_dir()
         monkeypatch.setattr("worktrees.removal._ROUNDS", 1)
     remove(env, nobody_alive)
+    assert not env.path.exists() and set(made) <= world.kept(env)
+
+
+def test_clean_takes_all_tips_at_once_however_many(
+    world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []  # each of them looks at everything again
+
+    def counted(env: Environment, message: str) -> Secured:
+        calls.append(message)
+        return snapshot(env, message)
+
+    monkeypatch.setattr("worktrees.securing.snapshot", counted)
+    release(env)
+    made = lines(world, env, 120)
+    assert remove(env, nobody_alive).unkept == 0
+    assert len(calls) == 1
     assert not env.path.exists() and set(made) <= world.kept(env)
 
 

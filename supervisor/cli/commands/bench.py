@@ -31,14 +31,17 @@ def command() -> None:
 
 
 @command.command()
-@click.option("-q", "--quick", is_flag=True, help="A short run: 1 and 10 agents, 20 that idle for 5 s, 10,000 tasks of history.")
+@click.option(
+    "-q", "--quick", is_flag=True, help="A short run: 1 and 10 agents, 20 that idle for 5 s, 10,000 tasks of history, 90 worktrees."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generated repository's content.")
 @_under
 @common.json_option
 def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
-    """How fast agents come up, beside plain git and tmux; what 200 idle agents cost; how fast they are adopted after kill -9.
+    """How fast agents come up, beside plain git and tmux; what 200 idle agents cost; how fast they are adopted after kill -9, and 2,700
+    worktrees looked at by `clean`.
 
-    A full run takes some minutes and 3 GB. It measures and never judges: the exit code says only whether it ran.
+    A full run takes some minutes and 5 GB. It measures and never judges: the exit code says only whether it ran.
 
     \b
     nightcrew bench spawn --quick

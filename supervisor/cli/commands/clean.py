@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 import click
 
 from supervisor.cli import common
 from supervisor.cli.names import ended_name
 from supervisor.core.errors import Refused, UsageError, one_line
-from supervisor.host.paths import home
+from supervisor.host.paths import Home, home
+from supervisor.ledger import queries
+
+Answer = dict[str, list[dict[str, Any]]]
+
+_FIRST, _MOST = 8, 64
+"""Worktrees asked for at a time."""
+_PART_S = 600.0
+_TELL_S = 2.0
+"""Seconds between two lines that say how far it is."""
 
 
 @click.command()
@@ -27,36 +41,68 @@ def command(names: tuple[str, ...], yes: bool, ignored: bool, discard: bool, as_
     nightcrew clean
     nightcrew clean --yes 1121-k3f9
     """
-    from supervisor.daemon import protocol, start
+    from supervisor.daemon import start
 
     if discard and not names:
         raise UsageError("--discard needs names", why="it removes worktrees whose work is not merged", hint="nightcrew clean")
     where = home()
     wanted = common.tasks_named(where, names) if names else None
     start.ensure_running(where, common.settings_file(), common.say)
-    answer = protocol.call(
-        where.daemon_socket, "clean", {"tasks": wanted, "remove": yes, "ignored": ignored, "discard": discard}, timeout_s=600.0
-    )
+    how = {"remove": yes, "ignored": ignored, "discard": discard}
+    whole: Answer = {"removable": [], "kept": []}
+    for part in _parts(where, _attempts(where, wanted), how, "removed or kept" if yes else "looked at"):
+        for key, items in part.items():
+            whole[key] += items
+        if not as_json:
+            _print(part, yes)
     if as_json:
-        common.print_json(**answer)
+        common.print_json(**whole)
     else:
-        _print(answer, yes)
-    if yes and names and answer["kept"]:
+        _say_next(whole, yes)
+    if yes and names and whole["kept"]:
         raise Refused(
             "not removed",
-            on=f"{len(answer['kept'])} of the named worktrees",
-            why=answer["kept"][0]["why"],
+            on=f"{len(whole['kept'])} of the named worktrees",
+            why=whole["kept"][0]["why"],
             kept="them as they were",
             hint="nightcrew take NAME, or nightcrew clean --yes --discard NAME",
         )
 
 
-def _print(answer: dict[str, list[dict[str, str]]], yes: bool) -> None:
-    for item in answer["removable"]:
+def _attempts(where: Home, tasks: Sequence[str] | None) -> list[tuple[str, int]]:
+    """Those that have a worktree, oldest first."""
+    with contextlib.closing(common.ledger(where)) as db:
+        found = queries.worktrees(db)
+    return found if tasks is None else [each for each in found if each[0] in set(tasks)]
+
+
+def _parts(where: Home, attempts: Sequence[tuple[str, int]], how: Mapping[str, bool], done: str) -> Iterator[Answer]:
+    """What becomes of the attempts, some at a time: about a second's worth, so that whoever reads along sees it go on, and an interrupted
+    one has not begun with the rest."""
+    from supervisor.daemon import protocol
+
+    at, size, told = 0, _FIRST, time.monotonic()
+    while at < len(attempts):
+        part = attempts[at : at + size]
+        began = time.monotonic()
+        yield protocol.call(where.daemon_socket, "clean", {"attempts": part, **how}, timeout_s=_PART_S)
+        at += len(part)
+        now = time.monotonic()
+        if at < len(attempts) and now - told > _TELL_S:
+            common.say(f"{at} of {len(attempts)} worktrees {done}")
+            told = now
+        size = max(_FIRST, min(_MOST, int(size / max(now - began, 0.001)), 2 * size))
+
+
+def _print(part: Answer, yes: bool) -> None:
+    for item in part["removable"]:
         click.echo(f"{'removed' if yes else 'would remove'}  {item['attempt']}  {item['path']}")
-    for item in answer["kept"]:
+    for item in part["kept"]:
         click.echo(f"keep          {item['attempt']}  {one_line(item['why'])}")
-    if answer["removable"] and not yes:
+
+
+def _say_next(whole: Answer, yes: bool) -> None:
+    if whole["removable"] and not yes:
         common.say("nothing was removed; next: nightcrew clean --yes")
-    if not answer["removable"] and not answer["kept"]:
+    if not whole["removable"] and not whole["kept"]:
         common.say("no worktrees")

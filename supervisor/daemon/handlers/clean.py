@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from supervisor.daemon.ending import Cleaning
+from supervisor.daemon.cleaning import Cleaning
 from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
 
 
 async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
-    """`tasks`: full ids, or None for all. `remove`: act, or only look. `ignored`: also those that hold ignored files.
-    `discard`: also what is only on a rescue ref.
+    """`attempts`: pairs of a task's full id and an epoch; whoever has many asks for some at a time. `remove`: act, or only look. `ignored`:
+    also those that hold ignored files. `discard`: also what is only on a rescue ref.
 
-    Returns `removable` (removed, when asked to) and `kept`, each item with `attempt`, `path`, and `why` when kept.
+    Returns `removable` (removed, when asked to) and `kept`, each item with `attempt`, `path`, and `why` when kept. One whose worktree is
+    removed already is in neither.
     """
-    wanted = None if args.get("tasks") is None else {str(name) for name in args["tasks"]}
+    wanted = {(str(task), int(epoch)) for task, epoch in args["attempts"]}
     how = Cleaning(remove=bool(args["remove"]), ignored=bool(args["ignored"]), discard=bool(args["discard"]))
+    async with loop.jobs.cleaning if how.remove else contextlib.nullcontext():
+        rows = [row for row in loop.ledger.worktrees({task for task, _ in wanted}) if (row.task, row.epoch) in wanted]
+        whys = await loop.jobs.clean(rows, how)
     answer: dict[str, Any] = {"removable": [], "kept": []}
-    for row in loop.ledger.worktrees():
-        if wanted is not None and row.task not in wanted:
-            continue
+    for row, why in zip(rows, whys, strict=True):
         item = {"attempt": f"{row.task}:{row.epoch}", "path": row.worktree}
-        why = await loop.jobs.clean(row, how)
         answer["kept" if why else "removable"].append({**item, "why": why} if why else item)
     return answer

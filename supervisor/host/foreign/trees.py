@@ -7,12 +7,14 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from supervisor.host.foreign.folders import DIRECTORY, SAFE
+from supervisor.host.foreign.folders import DIRECTORY, SAFE, Folder, folder
 
+PATH_MAX = 4096
+"""What lies deeper no program can name from the top."""
 _KEPT = 32
 """Levels, from the top, whose handles stay open. Below them only one is: the way back is `..`, believed when it is where we came from."""
 REMOVE_S = 1800.0
@@ -53,11 +55,11 @@ class Descent:
         """Names in `here` that are still to be entered, the last one first; for the caller to fill and empty."""
         return self._levels[-1].todo
 
-    def enter(self, name: str) -> os.stat_result:
-        """Go down. Raises OSError: ELOOP or ENOTDIR for a link, EXDEV where another file system is mounted."""
+    def enter(self, name: str, *, across: bool = False) -> os.stat_result:
+        """Go down. Raises OSError: ELOOP or ENOTDIR for a link, EXDEV where another file system is mounted, unless `across`."""
         handle = os.open(name, DIRECTORY, dir_fd=self.here)
         seen = os.fstat(handle)
-        if seen.st_dev != self.device:
+        if seen.st_dev != self.device and not across:
             os.close(handle)
             raise OSError(errno.EXDEV, "another file system is mounted there", name)
         if self.depth >= _KEPT:
@@ -97,6 +99,45 @@ class Descent:
         while self._levels:
             if (handle := self._levels.pop().handle) >= 0:
                 os.close(handle)
+
+
+def entries(
+    top: Path, below: str = "", *, leave_out: Container[str] = (), open_up: bool = False
+) -> Iterator[tuple[str, Folder, os.DirEntry[str]]]:
+    """Every entry of the tree at `below` of `top`, as in `folder`: the directory's path below `top`, the directory, which is open until the
+    next entry is asked for, and the entry. Links are not followed.
+
+    Directories of `leave_out` (paths below `top`) are named and not entered, and so are those that are closed to us, vanish, or lie deeper
+    than any path can name. `open_up` lets their owner enter and change them first. Raises OSError when there is no such directory.
+    """
+    with folder(top, below) as start:
+        way, paths = Descent(start.handle), [below]
+        try:
+            yield from _listed(way, below, leave_out)
+            while way.todo or way.depth:
+                if not way.todo:
+                    way.leave()
+                    continue
+                name = way.todo.pop()
+                paths[way.depth + 1 :] = [f"{paths[way.depth]}/{name}".lstrip("/")]
+                try:
+                    _enter(way, name, across=True, open_up=open_up)
+                except OSError:
+                    continue
+                yield from _listed(way, paths[way.depth], leave_out)
+        finally:
+            way.close()
+
+
+def _listed(way: Descent, path: str, leave_out: Container[str]) -> Iterator[tuple[str, Folder, os.DirEntry[str]]]:
+    here = Folder(way.here)
+    with os.scandir(way.here) as found:
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                deeper = f"{path}/{entry.name}".lstrip("/")
+                if len(os.fsencode(deeper)) < PATH_MAX and deeper not in leave_out:
+                    way.todo.append(entry.name)
+            yield path, here, entry
 
 
 def remove_tree(
@@ -144,7 +185,7 @@ def _remove(way: Descent, top: str, keep: frozenset[str], until: _Deadline) -> N
             _leave(way, stays=way.depth == 1 and bool(keep))
             continue
         with contextlib.suppress(FileNotFoundError):
-            _enter(way, way.todo.pop())
+            _enter(way, way.todo.pop(), open_up=True)
             _unlink_files(way, keep if way.depth == 1 else frozenset(), until)
 
 
@@ -160,15 +201,18 @@ def _leave(way: Descent, *, stays: bool) -> None:
                 raise
 
 
-def _enter(way: Descent, name: str) -> None:
-    """Go down, and make the directory ours to change: overlayfs keeps its work directory at mode 0."""
+def _enter(way: Descent, name: str, *, open_up: bool, across: bool = False) -> None:
+    """Go down, and with `open_up` make the directory its owner's to change: overlayfs keeps its work directory at mode 0."""
     try:
-        seen = way.enter(name)
+        seen = way.enter(name, across=across)
     except PermissionError:
+        if not open_up:
+            raise
         _open_up(way.here, name)
-        seen = way.enter(name)
-    if stat.S_IMODE(seen.st_mode) & stat.S_IRWXU != stat.S_IRWXU:
-        os.fchmod(way.here, stat.S_IRWXU)
+        seen = way.enter(name, across=across)
+    mode = stat.S_IMODE(seen.st_mode)
+    if open_up and mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.fchmod(way.here, mode | stat.S_IRWXU)
 
 
 def _open_up(parent: int, name: str) -> None:

@@ -1,0 +1,114 @@
+"""Worktrees of ended attempts are removed, or only looked at, some at a time: what git and the kernel say of all of them is asked once.
+
+Everything here runs in worker threads, and nothing touches the ledger. A removal that was interrupted is found as a worktree that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core.errors import NightcrewError
+from supervisor.core.records import Identity
+from supervisor.daemon.environments import Environments
+from supervisor.host import processes
+from supervisor.ledger.rows import AttemptRow, LaunchRow
+from worktrees import environments, removal
+from worktrees.environments import Environment
+from worktrees.inspection import Why
+from worktrees.merged import Branches
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What a person allows `clean` to do."""
+
+    remove: bool
+    """Act, or only look."""
+    ignored: bool
+    """Ignored files (caches, build output) are no reason to stay."""
+    discard: bool
+    """Nor is work that only its rescue ref would keep."""
+
+    def overrules(self, verdict: removal.Keep) -> bool:
+        """Whether this is enough to remove the worktree all the same. What is alive, locked or not ours always stays."""
+        if self.discard:
+            return not verdict.hard
+        return self.ignored and all(reason.why is Why.IGNORED for reason in verdict.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A worktree that may be removed, with what was asked once for several of them."""
+
+    made: Environment | None
+    """None: its launch did not come so far."""
+    is_alive: Callable[[Path], Sequence[int]]
+    """Who worked there when the look began."""
+    known: Branches | None
+    """Of its repository. None: that could not be asked for all together, so it is asked for each."""
+    failed: str = ""
+    """Why its environment cannot be known."""
+
+
+class Cleaner:
+    """Safe to use from several threads."""
+
+    def __init__(self, places: Environments) -> None:
+        self._environments = places
+
+    def candidates(self, attempts: Sequence[tuple[AttemptRow, LaunchRow]]) -> list[Candidate]:
+        """One for each attempt, to be used within seconds."""
+        occupied = processes.occupied()
+        found = [self._made(row, launch) for row, launch in attempts]
+        known = _surveyed([made for made, _ in found if made is not None and not removal.is_gone(made)])
+        return [
+            Candidate(made, lambda path: _pids(occupied(path)), known.get(made.repo.root) if made is not None else None, why)
+            for made, why in found
+        ]
+
+    def _made(self, row: AttemptRow, launch: LaunchRow) -> tuple[Environment | None, str]:
+        try:
+            return self._environments.of(row, launch), ""
+        except NightcrewError as error:
+            return None, error.why or error.line()
+
+    def clean(self, candidate: Candidate, how: Cleaning) -> str:
+        """Remove the worktree of an ended attempt, or only look. Returns why it stays, or nothing."""
+        made = candidate.made
+        if made is None:
+            return candidate.failed or "it was never finished"
+        try:
+            if removal.is_gone(made):
+                if how.remove:
+                    removal.forget(made)
+                return ""
+            environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more
+            verdict = removal.inspect(made, candidate.is_alive, candidate.known)
+            if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
+                return str(verdict)
+            if how.remove:
+                removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict)
+        except NightcrewError as error:
+            return error.why or error.line()
+        return ""
+
+
+def alive_inside(path: Path) -> list[int]:
+    """Ids of the processes that work in a directory now."""
+    return _pids(processes.inside(path))
+
+
+def _pids(found: Sequence[Identity]) -> list[int]:
+    return [who.pid for who in found]
+
+
+def _surveyed(found: Sequence[Environment]) -> dict[Path, Branches]:
+    """By the checkout whose repository could be asked."""
+    known: dict[Path, Branches] = {}
+    for repo in {env.repo.root: env.repo for env in found}.values():
+        with contextlib.suppress(NightcrewError):  # the look at each worktree meets it again, and says so
+            known[repo.root] = removal.survey(repo, [env for env in found if env.repo.root == repo.root])
+    return known

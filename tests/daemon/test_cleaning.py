@@ -1,0 +1,119 @@
+"""`clean` of many worktrees: git is asked once what all have in common, each part is shown when it is done, an interrupted one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from supervisor.bench import cleaning
+from supervisor.ledger import queries, store
+from tests import warm
+from tests.daemon.test_many import at_once
+from tests.support import House, git, wait_until
+from worktrees.environments import Environment
+from worktrees.git import Git
+from worktrees.repository import discover
+
+
+def crew_that_ended(house: House, count: int) -> list[Environment]:
+    """Worktrees of attempts that have ended: in turns with nothing in it, with a commit, with an ignored file."""
+    (house.repo / ".git" / "info" / "exclude").write_text("*.cache\n")
+    house.home.root.mkdir(mode=0o700)
+    repository = discover(Git(house.home.root / "git"), house.repo)
+    made = [cleaning.ended(repository, house.home, number, None) for number in range(count)]
+    cleaning.fill(house.home, repository, made)
+    return made
+
+
+def shim(place: Path, script: str) -> dict[str, str]:
+    """Variables with which `script` runs before each git, with its arguments; `$real` is git."""
+    place.mkdir()
+    (place / "git").write_text(f'#!/bin/sh\nreal={shutil.which("git")}\n{script}\nexec $real "$@"\n')
+    (place / "git").chmod(0o755)
+    return {"PATH": f"{place}:{os.environ['PATH']}"}
+
+
+def removals(house: House) -> list[str]:
+    """Attempts that are noted as removed, once for each time."""
+    db = store.connect_readonly(house.home.ledger)
+    try:
+        names = [view.id for view in house.tasks()]
+        return [name for name in names for row in queries.journal(db, name) if row["event"] == "worktree removed"]
+    finally:
+        db.close()
+
+
+def gone(made: Sequence[Environment], house: House) -> bool:
+    """Nothing is left of them but their rescue refs, each of which is there."""
+    refs = git(house.repo, "for-each-ref", "--format=%(refname)").split()
+    assert all(env.rescue_ref in refs for env in made)
+    assert not [env.branch_ref for env in made if env.branch_ref in refs]
+    return not any(env.path.exists() or env.admin_dir.exists() for env in made)
+
+
+def test_git_is_asked_once_what_all_worktrees_have_in_common(house: House, tmp_path: Path) -> None:
+    count, runs = 30, tmp_path / "runs"
+    crew_that_ended(house, count)
+    house.start_daemon(env=shim(tmp_path / "shim", f'echo "$@" >>{runs}'))
+    runs.write_text("")
+    said = house.ok("clean").splitlines()
+    asked = [line.split(" -C ", 1)[1].split()[1] for line in runs.read_text().splitlines() if " -C " in line]
+    parts = 4
+    assert len(asked) <= 2 * count + 12 * parts, sorted(asked)
+    assert [asked.count(verb) for verb in ("status", "ls-files")] == [count, count]
+    kinds = sorted(line.split("  ")[-1] for line in said if line.startswith("keep"))
+    assert kinds == sorted(
+        f"commits not on any other branch: 1 of them on nightcrew/{cleaning.RUN}/t{n}/work" if n % 3 == 1 else "ignored files: some.cache"
+        for n in range(count)
+        if n % 3
+    )
+    assert sum(line.startswith("would remove") for line in said) == count // 3
+
+
+def test_what_is_done_is_shown_while_the_rest_is_not(house: House, tmp_path: Path) -> None:
+    """A git hangs at the tenth worktree: the first lines are there while it does, and then how far it is."""
+    count = 30
+    crew_that_ended(house, count)
+    marker = tmp_path / "hangs"
+    house.start_daemon(env=shim(tmp_path / "shim", f'case "$*" in *t9.1*status*) echo $$ >{marker}; exec sleep 600;; esac'))
+    argv = [*warm.NIGHTCREW, "clean"]
+    with subprocess.Popen(argv, cwd=house.repo, env=house.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as clean:
+        assert clean.stdout is not None and clean.stderr is not None
+        first = clean.stdout.readline()
+        wait_until(marker.exists, "the tenth worktree to be looked at")
+        hangs = Path(f"/proc/{marker.read_text().strip()}/cmdline")
+        assert hangs.exists(), "nothing was shown until it had been ended"
+        rest, said = clean.stdout.read(), clean.stderr.read()
+    assert first.startswith("would remove")
+    assert len(rest.splitlines()) == count - 1
+    assert [line.split()[1] for line in rest.splitlines() if "could not be inspected" in line] == [f"{cleaning.RUN}/t9:1"]
+    assert f"of {count} worktrees looked at" in said
+
+
+def test_a_clean_that_was_killed_goes_on_where_it_was(house: House) -> None:
+    made = crew_that_ended(house, 12)
+    daemon = house.start_daemon(die_at="clean.removed:3")
+    named = [env.task for env in made]
+    assert house.run("clean", "--yes", "--discard", *named).returncode != 0
+    daemon.wait(timeout=60)
+    left = [env for env in made if env.path.exists()]
+    assert 0 < len(left) < len(made)
+    house.start_daemon()
+    shape = json.loads(house.ok("clean", "--yes", "--discard", "--json", *named))
+    assert shape["kept"] == [] and len(shape["removable"]) >= len(left)
+    assert gone(made, house)
+    assert sorted(removals(house)) == sorted(named), "each was removed once"
+
+
+def test_two_that_clean_at_once_remove_each_worktree_once(house: House) -> None:
+    made = crew_that_ended(house, 12)
+    house.start_daemon()
+    named = [env.task for env in made]
+    answers = at_once(house, [["clean", "--yes", "--discard", *names] for names in (named, named, named)])
+    assert [code for code, _ in answers] == [0, 0, 0], answers
+    assert gone(made, house)
+    assert sorted(removals(house)) == sorted(named)
