@@ -138,7 +138,7 @@ def _await_end(who: Identity, seconds: float) -> None:
 def inside(path: Path) -> list[Identity]:
     """Living processes, without this one, whose working directory or an open file lies in `path`: reasons not to remove it.
 
-    Processes of other users cannot be looked into and are left out, unless we are root.
+    A child of ours that has not begun its own program yet still has our handles, and is left out as well. Processes of other users cannot be looked into and are left out, unless we are root.
     """
     return occupied()(path)
 
@@ -146,12 +146,19 @@ def inside(path: Path) -> list[Identity]:
 def occupied() -> Callable[[Path], list[Identity]]:
     """`inside` for any number of directories, by one look at every process; it answers as things were then."""
     holders: dict[str, set[int]] = {}
-    for pid in procfs.table():
-        for used in _used_paths(pid) if pid != os.getpid() else ():
+    for pid in (seen.pid for seen in procfs.table().values() if not _is_us(seen)):
+        for used in _used_paths(pid):
             while used and pid not in holders.setdefault(used, set()):
                 holders[used].add(pid)
                 used = used.rpartition("/")[0]
     return lambda path: [who for who in map(identity, sorted(holders.get(os.path.realpath(path), ()))) if who is not None]
+
+
+def _is_us(seen: procfs.Seen) -> bool:
+    """To be asked before its handles are looked at: once it is another program, none of ours is among them."""
+    if os.getpid() not in (seen.pid, seen.ppid):
+        return False
+    return seen.pid == os.getpid() or procfs.slurp(f"/proc/{seen.pid}/cmdline") == procfs.slurp("/proc/self/cmdline")
 
 
 def _used_paths(pid: int) -> Iterator[str]:

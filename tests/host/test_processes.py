@@ -189,6 +189,23 @@ def test_inside_finds_working_directories_and_open_files(tmp_path: Path) -> None
     assert seen(tree) == [], "who has ended meanwhile is not there"
 
 
+def test_a_child_that_has_not_begun_its_own_program_is_not_inside(tmp_path: Path) -> None:
+    """As while another thread starts a git: for a moment it has every handle of ours."""
+    ours, theirs = os.pipe()
+    handle = os.open(tmp_path, os.O_RDONLY)
+    child = os.fork()
+    if not child:
+        os.read(ours, 1)
+        os._exit(0)
+    try:
+        assert processes.inside(tmp_path) == []
+    finally:
+        for one in (theirs, ours, handle):
+            os.close(one)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def test_one_look_answers_for_any_number_of_directories(tmp_path: Path) -> None:
     places = [tmp_path / name for name in ("one", "one-more", "one/inner", "none")]
     for place in places:
