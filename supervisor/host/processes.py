@@ -138,7 +138,8 @@ def _await_end(who: Identity, seconds: float) -> None:
 def inside(path: Path) -> list[Identity]:
     """Living processes, without this one, whose working directory or an open file lies in `path`: reasons not to remove it.
 
-    A child of ours that has not begun its own program yet still has our handles, and is left out as well. Processes of other users cannot be looked into and are left out, unless we are root.
+    A child of ours that has not begun its own program yet still has our handles, and is left out as well. Processes of other users cannot
+    be looked into and are left out, unless we are root.
     """
     return occupied()(path)
 
