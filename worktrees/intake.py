@@ -27,7 +27,7 @@ import re
 import select
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -35,7 +35,7 @@ from typing import IO
 from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolHung
 from supervisor.host.failpoint import failpoint
 from supervisor.host.files import disk_full, free_bytes
-from worktrees import quarantine, refs
+from worktrees import quarantine, refs, waiting
 from worktrees.failures import last_words
 from worktrees.git import BULK_S, Answer, Bounds, wrap_os_errors
 from worktrees.refs import Update
@@ -86,12 +86,22 @@ _HARDLY_ANY = 2**20
 _ANY = tuple(range(-64, 256))  # signals are negative
 
 
-def take(repo: Repository, pack: int, updates: Sequence[Update], known: Sequence[str], why: str, *, deadline_s: float = BULK_S) -> None:
+def take(
+    repo: Repository,
+    pack: int,
+    updates: Sequence[Update],
+    known: Sequence[str],
+    why: str,
+    *,
+    deadline_s: float = BULK_S,
+    is_still: Callable[[], bool] = lambda: False,
+) -> None:
     """Take what `pack` holds, and move our refs to it.
 
     `pack` is a readable descriptor that yields one pack and then its end; nothing at all means that no object is new. It may be thin.
     `updates`: each `new` is a commit. `known`: commits that the repository has with their whole history, such as the base.
-    `deadline_s` is for all of it, waiting for the sender included.
+    `deadline_s` is for all of it, waiting for the sender included; a sender of whom `is_still` says, asked every half second while
+    nothing comes, that it does nothing is waited for no longer.
     Raises Refused (the pack is broken, hostile or too large, or a tip is no commit), ToolFailed (a hole in what a tip reaches, or a ref
     stands elsewhere), ToolHung, DiskFull or HostError: then no ref moved, and no object stays unless a ref moved away within the last
     milliseconds.
@@ -99,7 +109,7 @@ def take(repo: Repository, pack: int, updates: Sequence[Update], known: Sequence
     _check_names(repo, updates, known)
     with _explained(repo), quarantine.quarantine(repo.common_dir / "objects") as place:
         intake = _Intake(repo, place, time.monotonic() + deadline_s)
-        intake.receive(pack)
+        intake.receive(pack, is_still)
         failpoint("intake.unpacked")
         intake.check_connected(updates, known)
         refs.compare_all(repo, updates)
@@ -136,22 +146,27 @@ class _Intake:
             bounds=Bounds(MEMORY_MAX, file_max),
         )
 
-    def receive(self, pack: int) -> None:
+    def receive(self, pack: int, is_still: Callable[[], bool]) -> None:
         """Copied first: git then never waits for the sender, and can read it twice."""
         with tempfile.TemporaryFile(dir=self.place) as file:
-            size = self._copy(pack, file)
+            size = self._copy(pack, file, is_still)
             failpoint("intake.received")
             if size > 0:
                 self._unpack(file, size, _count(file))
 
-    def _copy(self, pack: int, file: IO[bytes]) -> int:
+    def _wait_on(self, *, still: bool) -> None:
+        if still or time.monotonic() >= self.until:
+            why = waiting.STILL if still else "the pack came to no end in time"
+            raise ToolHung("taking commits out of a sandbox was stopped", on=str(self.repo.root), why=why)
+
+    def _copy(self, pack: int, file: IO[bytes], is_still: Callable[[], bool]) -> int:
         room = max((free_bytes(self.place) - RESERVE) // 2, LOOSE_BYTES_MAX)  # git writes as much again
         size, poll = 0, select.poll()
         poll.register(pack, select.POLLIN)
         while True:
-            left = self.until - time.monotonic()
-            if left <= 0 or not poll.poll(left * 1000):
-                raise ToolHung("taking commits out of a sandbox was stopped", on=str(self.repo.root), why="the pack came to no end in time")
+            while not poll.poll(waiting.LOOK_S * 1000):
+                self._wait_on(still=is_still())
+            self._wait_on(still=False)
             chunk = os.read(pack, _CHUNK)
             size += len(chunk)
             if size > BYTES_MAX:

@@ -88,12 +88,12 @@ def publish(env: Environment) -> str | None:
     if ours is None or has_successor(env):
         return None
     known = _ours(env, found)
-    with _asked(env, {"verb": "publish", "known": known, "stands": ours}, PUBLISH_S) as (said, pack):
+    with _asked(env, {"verb": "publish", "known": known, "stands": ours}, PUBLISH_S) as (said, helper):
         theirs = _refs(said, env)
         tip = theirs.get(env.branch_ref, ours)
         if tip == ours or said["was_there"] is not True:
             return ours if tip == ours else None
-        _take(env, pack, found, theirs, known, PUBLISH_S)
+        _take(env, helper, found, theirs, known, PUBLISH_S)
     _follow(env, tip)
     return tip
 
@@ -117,11 +117,11 @@ def _take_commits(env: Environment) -> bool:
     if stands is None or has_successor(env):
         return False
     try:
-        with shown(env), _asked(env, {"verb": "commits", "known": known, "stands": stands}, SECURE_S) as (said, pack):
+        with shown(env), _asked(env, {"verb": "commits", "known": known, "stands": stands}, SECURE_S) as (said, helper):
             theirs = _refs(said, env)
             if env.branch_ref not in theirs or env.rescue_ref in found or not said["was_there"]:
                 return False
-            _take(env, pack, found, theirs, known, SECURE_S)
+            _take(env, helper, found, theirs, known, SECURE_S)
     except (ToolFailed, Refused):
         return False
     return True
@@ -139,12 +139,12 @@ def _secure_confined(env: Environment, message: bytes, *, onto_branch: bool, alw
         "known": known,
         "stands": stands,
     }
-    with shown(env), _asked(env, request, SECURE_S) as (said, pack):
+    with shown(env), _asked(env, request, SECURE_S) as (said, helper):
         secured, theirs = _secured(said), _refs(said, env)
         failpoint("securing.answered")
         if stands is None or has_successor(env) or not said["was_there"]:
             theirs.pop(env.branch_ref, None)
-        _take(env, pack, found, theirs, known, SECURE_S)
+        _take(env, helper, found, theirs, known, SECURE_S)
     failpoint("securing.taken")
     tip = theirs.get(env.branch_ref)
     if tip is not None:
@@ -155,9 +155,9 @@ def _secure_confined(env: Environment, message: bytes, *, onto_branch: bool, alw
 
 
 def _take(
-    env: Environment, pack: int, found: Mapping[str, str], theirs: Mapping[str, str], known: Mapping[str, str], deadline_s: float
+    env: Environment, helper: Helper, found: Mapping[str, str], theirs: Mapping[str, str], known: Mapping[str, str], deadline_s: float
 ) -> None:
-    """Let our refs stand where theirs do, with what the pack holds beside what `known` refs reach."""
+    """Let our refs stand where theirs do, with what the helper's pack holds beside what `known` refs reach."""
     had = {env.base, *known.values()}
     updates = [Update(ref, oid, found.get(ref, "")) for ref, oid in theirs.items() if found.get(ref) != oid or oid not in had]
     if not updates:
@@ -165,7 +165,8 @@ def _take(
     if all(update.new in had for update in updates):
         refs.move_all(env.repo, updates, _WHY)
     else:
-        intake.take(env.repo, pack, updates, sorted(had), _WHY, deadline_s=deadline_s)
+        watch = waiting.Stillness(helper.pid)
+        intake.take(env.repo, helper.stdout, updates, sorted(had), _WHY, deadline_s=deadline_s, is_still=watch.look)
 
 
 def _whole(env: Environment, ours: Mapping[str, str]) -> dict[str, str]:
@@ -203,8 +204,8 @@ def _follow(env: Environment, tip: str) -> None:
 
 
 @contextlib.contextmanager
-def _asked(env: Environment, request: Mapping[str, Any], deadline_s: float) -> Iterator[tuple[dict[str, Any], int]]:
-    """What a helper answers, and a handle from which its pack can be read within the `with`. Raises what the helper met, by its kind."""
+def _asked(env: Environment, request: Mapping[str, Any], deadline_s: float) -> Iterator[tuple[dict[str, Any], Helper]]:
+    """What a helper answers, and the helper, whose stdout gives its pack within the `with`. Raises what the helper met, by its kind."""
     until = time.monotonic() + deadline_s
     body = json.dumps({**request, **_place(env)}).encode() + b"\n"
     with wrap_os_errors(beside(env.path)), locked_directory(beside(env.path), "securing.") as scratch:
@@ -212,7 +213,7 @@ def _asked(env: Environment, request: Mapping[str, Any], deadline_s: float) -> I
         with helper_process.start(policy, executor) as helper:
             with contextlib.suppress(BrokenPipeError):  # then it has something to say
                 _write(helper, body)
-            yield _said(env, helper, until), helper.stdout
+            yield _said(env, helper, until), helper
 
 
 def _place(env: Environment) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -124,7 +125,7 @@ def test_a_helper_that_stands_still_is_ended_after_seconds(confined: World, env:
     write = securing._write
 
     def stopped(helper: helper_process.Helper, body: bytes) -> None:
-        wait_until(lambda: procfs.descendants(helper.pid), "its first process inside")
+        wait_until(lambda: len(procfs.descendants(helper.pid)) > 1, "init and the helper, which the kernel ends with it")
         for child in procfs.descendants(helper.pid):
             os.kill(child.pid, signal.SIGSTOP)
         write(helper, body)
@@ -134,6 +135,22 @@ def test_a_helper_that_stands_still_is_ended_after_seconds(confined: World, env:
         with pytest.raises(ToolFailed, match="did nothing for 4 s"):
             securing.secure(env, "leftover work")
     assert securing.secure(env, "leftover work").files == 1
+
+
+def test_a_helper_that_stands_still_before_its_pack_ends_is_ended_after_seconds(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    (env.path / "large.bin").write_bytes(os.urandom(2**20))
+    take = securing._take
+
+    def stopped(env: Environment, helper: helper_process.Helper, *rest: Any) -> None:
+        for child in procfs.descendants(helper.pid):
+            os.kill(child.pid, signal.SIGSTOP)
+        take(env, helper, *rest)
+
+    with monkeypatch.context() as once:
+        once.setattr(securing, "_take", stopped)
+        with pytest.raises(ToolFailed, match="did nothing for 4 s"):
+            securing.secure(env, "leftover work")
+    assert securing.secure(env, "leftover work").files == 2
 
 
 def test_when_a_leftover_file_is_refused_the_commits_come_out(confined: World, env: Environment) -> None:
