@@ -13,7 +13,7 @@ skipped=$(mktemp /tmp/nightcrew-skipped.XXXXXX)
 trap 'rm -f "$skipped"' EXIT
 chmod 666 "$skipped"
 status=0
-tools/as-user.sh .venv/bin/pytest -p no:cacheprovider --skipped-to "$skipped" "$@" || status=$?
-[ ! -s "$skipped" ] || set -- --second-round "$skipped" "$@"
+tools/as-user.sh .venv/bin/pytest -p no:cacheprovider "--skipped-to=$skipped" "$@" || status=$?
+[ ! -s "$skipped" ] || set -- "--second-round=$skipped" "$@"
 .venv/bin/pytest "$@" || status=$?
 exit "$status"

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.tmux.process import NO_SESSION, kill_group, open_group, run
+from agents.tmux.process import CUT, NO_SESSION, kill_group, open_group, run
 from supervisor.core.errors import ToolFailed
 
 LINE_MAX = 2**20
@@ -175,7 +175,8 @@ class ControlClient:
     def _clients(self, ends_at: float) -> list[int]:
         """The control clients of the server. Their numbers are not stale: the server still holds their connections."""
         command = (*self._tmux, "list-clients", "-F", "#{?client_control_mode,#{client_pid},}")
-        listed = run(command, self._env, max(0.0, ends_at - time.monotonic()))
+        while CUT in (listed := run(command, self._env, max(0.0, ends_at - time.monotonic()))).output and time.monotonic() < ends_at:
+            time.sleep(_TURN_PAUSE_S)
         if listed.output == NO_SESSION:
             return []
         if listed.code != 0:

@@ -264,7 +264,7 @@ class Tmux:
 
 def _passing(said: str) -> bool:
     """An old server that is on its way out takes a client that just came down with it; the next try meets none."""
-    return not said or "server exited" in said or "lost server" in said
+    return not said or process.CUT in said or "lost server" in said
 
 
 def _check_spawn(name: str, argv: Sequence[str], cwd: Path, tags: Mapping[str, str]) -> None:

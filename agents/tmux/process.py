@@ -57,6 +57,10 @@ START = ("start-server", *(word for flag, name, value in _SETTINGS for word in (
 _PROBE_TIMEOUT = struct.pack("ll", 1, 0)
 """`struct timeval`, 1 s: how long to wait for a place in the queue of a server that accepts slowly."""
 
+CUT = "server exited"
+"""What a client says whose connection was cut: its server is on its way out, or twenty clients came at once (tmux 3.3a, under load). The
+next one is answered, or meets no server."""
+
 NO_SESSION = "no current target"
 """What tmux answers to lists when its server has no session; the answer to give instead is an empty list."""
 

@@ -109,7 +109,8 @@ def table(report: Mapping[str, Any]) -> str:
     lines = [f"{'agents':>10}  {'':6}{'p50 ms':>9}{'p99 ms':>9}{'all up s':>10}   median ms of each stage"]
     for size, ours in report["spawn"].items():
         lines += [_row(size, "ours", ours), _row("", "plain", report["plain"][size])]
-    lines += ["", f"one agent, ours over plain: {report['ratio']:.2f}", "", *_scale(report["scale"]["waiting"]), ""]
+    lines += ["", f"one agent, ours over plain: {report['ratio']:.2f}", ""]
+    lines += [*_scale(report["scale"]["waiting"]), ""] if "scale" in report else []
     return "\n".join([*lines, *_aims(report)])
 
 

@@ -57,9 +57,9 @@ def _snapshot_reads(spec: str, digests: str) -> bool:
     return False
 
 
-def _is_task_id(task: str, run: str) -> bool:
-    """Ids become paths."""
-    return _TASK_ID.fullmatch(task) is not None and task.partition("/")[0] == run
+def _is_task_id(task: object, run: object) -> bool:
+    """Ids become paths. A column of a damaged row may hold anything."""
+    return isinstance(task, str) and _TASK_ID.fullmatch(task) is not None and task.partition("/")[0] == run
 
 
 def _drop_unreadable(db: sqlite3.Connection) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -59,9 +60,14 @@ def aged(place: Path) -> Path:
     return place
 
 
-def test_directories_of_sockets_that_nobody_uses_are_removed(tmp_path: Path) -> None:
+def test_directories_of_sockets_that_nobody_uses_are_removed() -> None:
+    with tempfile.TemporaryDirectory(prefix="nc-") as folder:  # short: a socket's path holds 107 bytes
+        judge_directories(Path(folder))
+
+
+def judge_directories(top: Path) -> None:
     names = ("0" * 16, "1" * 16, "2" * 16, "3" * 16, "short")
-    places = [tmp_path / f"{PREFIX}{name}" for name in names]
+    places = [top / f"{PREFIX}{name}" for name in names]
     for place in places:
         place.mkdir()
     dead, used, fresh, strange, _ = places
@@ -76,8 +82,8 @@ def test_directories_of_sockets_that_nobody_uses_are_removed(tmp_path: Path) -> 
         (strange / "notes.txt").touch()
         for place in (dead, used, strange, places[-1]):
             aged(place)
-        binding.sweep(tmp_path, PREFIX, time.time())
+        binding.sweep(top, PREFIX, time.time())
         assert not dead.exists() and all(place.exists() for place in places[1:]), "in use, new, not ours, not of that name"
         assert [who.pid for who in binding.listeners(used / "tmux.sock")] == [os.getpid()]
-    binding.sweep(tmp_path, PREFIX, time.time())
+    binding.sweep(top, PREFIX, time.time())
     assert not used.exists() and fresh.exists()
