@@ -18,26 +18,22 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered
-from supervisor.core.records import attempt_name, branch_name, rescue_ref, tips_ref
+from supervisor.core.records import attempt_name, branch_name
 from supervisor.host import placement
 from supervisor.host.foreign import folder
-from worktrees import backends, branching, private_repository, refs, registration, templates
-from worktrees.backends import trees
+from worktrees import backends, branching, private_repository, refs, registration, templates, trees
 from worktrees.backends.base import Backend
-from worktrees.backends.layers import Layers, beside, record, recorded
 from worktrees.backends.overlay import UserOverlay
-from worktrees.git import BULK_S, CHECKOUT_S, Place, wrap_os_errors, write_atomically
-from worktrees.inside import Inside
+from worktrees.environment import Environment, environment_path
+from worktrees.git import BULK_S, CHECKOUT_S, wrap_os_errors, write_atomically
+from worktrees.layers import Layers, beside, record, recorded
 from worktrees.registration import Registration, lock_reason, read_link
 from worktrees.repository import Repository
 from worktrees.templates import Template
-
-_LATER = 65
-"""Attempts looked ahead: more than a task has in a row whose worktrees were all removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,77 +50,6 @@ class Confined:
 
     also: tuple[str, ...] = ()
     """Short names of branches of nightcrew's that it sees there, beside its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """An attempt's own repository, seen from inside its sandbox."""
-
-    packed: str
-    """As `private_repository.packed_at_start`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """One attempt's files. Everything but `repo` and `inside` is a line in the ledger; the whole is rebuilt from there."""
-
-    repo: Repository
-    task: str
-    epoch: int
-    path: Path
-    """`<root>/<run>/<slug>.<epoch>`"""
-    admin_dir: Path
-    """git's own directory for this worktree, below the repository's common directory."""
-    branch: str
-    """Short name of the work branch."""
-    base: str
-    """Commit it started from."""
-    layers: Layers | None = None
-    """What its files are made of; None is a checkout of its own."""
-    inside: Inside | None = field(default=None, repr=False, compare=False)
-    """Within `open_env`: the namespace that shows the files. Never in the ledger."""
-    alone: Alone | None = None
-    """`repo` is the attempt's own, whose refs and logs are all its agent's: so it is in the sandbox, for `securing_helper`."""
-
-    @property
-    def name(self) -> str:
-        return attempt_name(self.task, self.epoch)
-
-    @property
-    def branch_ref(self) -> str:
-        return f"refs/heads/{self.branch}"
-
-    @property
-    def rescue_ref(self) -> str:
-        return rescue_ref(self.task, self.epoch)
-
-    @property
-    def tips_ref(self) -> str:
-        return tips_ref(self.task, self.epoch)
-
-    @property
-    def private(self) -> Path | None:
-        """The repository of its own, when its agent is confined: outside a sandbox no git may run in its worktree then, see
-        `worktrees.confined`. No agent can make or remove that directory."""
-        own = private_repository.place(self.path)
-        return own if own.is_dir() else None
-
-    @property
-    def place(self) -> Place:
-        """For verbs in the worktree; of what `open_env` gave."""
-        return Place(self.admin_dir, self.repo.common_dir, self.path, self.inside)
-
-
-def environment_path(root: Path, task: str, epoch: int) -> Path:
-    """Where the worktree of an attempt lies; two attempts never share it."""
-    run, _, slug = task.partition("/")
-    return Path(os.path.realpath(root)) / run / f"{slug}.{epoch}"
-
-
-def has_successor(env: Environment) -> bool:
-    """Whether a worktree of a later attempt is there: the work branch, and its log, are that one's then."""
-    stem = str(env.path).rpartition(".")[0]
-    return any(os.path.lexists(f"{stem}.{epoch}") for epoch in range(env.epoch + 1, env.epoch + _LATER))
 
 
 def create(

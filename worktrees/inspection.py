@@ -12,7 +12,7 @@ from supervisor.core.errors import HostError, NotFound
 from supervisor.host.foreign import open_plain
 from worktrees import tips, traps
 from worktrees.changes import observe
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.templates import read
 
 SHOWN = 10

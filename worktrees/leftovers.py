@@ -11,7 +11,7 @@ from pathlib import Path
 from supervisor.core.errors import one_line
 from supervisor.host import files, foreign
 from supervisor.host.foreign import folder
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 
 PLACE = "left"
 """The directory beside the records."""

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
 from worktrees import refs, registration, securing, traps
-from worktrees.backends.layers import beside
-from worktrees.environments import Environment, check_admin, has_successor, is_locked, open_env, take_away
+from worktrees.environment import Environment, has_successor
+from worktrees.environments import check_admin, is_locked, open_env, take_away
 from worktrees.inspection import HARD, Look, Reason, Why
+from worktrees.layers import beside
 from worktrees.merged import Branches
 from worktrees.repository import Repository
 from worktrees.rescue import Secured

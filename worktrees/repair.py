@@ -16,7 +16,7 @@ from supervisor.core.errors import ToolFailed
 from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import Folder, entries, folder
 from worktrees import own_refs, traps
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.git import wrap_os_errors
 
 ALTERNATES = f"../{SHARED_OBJECTS}\n".encode()

@@ -27,7 +27,8 @@ from supervisor.host.foreign import folder, open_plain
 from supervisor.host.scratch import locked_directory
 from worktrees import refs, registration, tips, traps
 from worktrees.changes import Changes, observe
-from worktrees.environments import Environment, check_admin, has_successor, shown
+from worktrees.environment import Environment, has_successor
+from worktrees.environments import check_admin, shown
 from worktrees.git import BULK_S, Git, wrap_os_errors
 from worktrees.hardening import IDENTITY
 from worktrees.storing import Committer, Scene

@@ -32,12 +32,13 @@ from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
 from supervisor.host.scratch import locked_directory
 from worktrees import helper_process, inspection, intake, private_repository, refs, rescue, storing, tips, waiting
-from worktrees.backends.layers import beside
 from worktrees.backends.overlay import UserOverlay
-from worktrees.environments import Environment, has_successor, shown
+from worktrees.environment import Environment, has_successor
+from worktrees.environments import shown
 from worktrees.git import BULK_S, wrap_os_errors
 from worktrees.helper_process import Helper
 from worktrees.inspection import Look, Reason, Why
+from worktrees.layers import beside
 from worktrees.refs import Update
 from worktrees.rescue import Secured
 

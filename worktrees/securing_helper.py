@@ -32,7 +32,8 @@ from supervisor.host import files
 from supervisor.host.foreign import folder
 from supervisor.host.sandbox import namespaces, orders
 from worktrees import inspection, refs, repair, rescue, tips
-from worktrees.environments import Alone, Environment, open_env
+from worktrees.environment import Alone, Environment
+from worktrees.environments import open_env
 from worktrees.git import Git, Opened
 from worktrees.hardening import ENVIRONMENT, IDENTITY
 from worktrees.repository import Repository

@@ -30,10 +30,9 @@ from typing import Any
 from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused
 from supervisor.host import placement
 from supervisor.host.foreign import folder, open_plain, remove_tree
-from worktrees import registration
-from worktrees.backends import trees
-from worktrees.backends.layers import beside, recorded
+from worktrees import registration, trees
 from worktrees.git import CHECKOUT_S, Place, wrap_os_errors, write_atomically
+from worktrees.layers import beside, recorded
 from worktrees.registration import Registration
 from worktrees.repository import Repository
 

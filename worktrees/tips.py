@@ -21,7 +21,7 @@ from supervisor.core.errors import ToolFailed, ToolHung
 from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import Folder, folder
 from worktrees import own_refs, refs
-from worktrees.environments import Environment, has_successor
+from worktrees.environment import Environment, has_successor
 from worktrees.git import BULK_S
 
 KEPT_MAX = 50

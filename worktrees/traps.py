@@ -24,7 +24,7 @@ from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
 from worktrees import backends, refs
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.git import wrap_os_errors
 from worktrees.repository import Repository
 

@@ -29,7 +29,8 @@ from supervisor.host.paths import Home
 from supervisor.host.sandbox import probing
 from supervisor.ledger import store
 from worktrees import environments, securing
-from worktrees.environments import Confined, Environment
+from worktrees.environment import Environment
+from worktrees.environments import Confined
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 

@@ -30,7 +30,7 @@ from supervisor.bench.place import FILES, make_repository
 from supervisor.bench.plain import Plain
 from supervisor.bench.scale import Waiting
 from supervisor.host import cores, files, placement
-from worktrees.backends import trees
+from worktrees import trees
 
 MB = 10**6
 Say = Callable[[str], None]

@@ -16,7 +16,7 @@ from supervisor.daemon.environments import Environments
 from supervisor.host import processes
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, removal
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.inspection import Why
 from worktrees.merged import Branches
 

@@ -32,7 +32,7 @@ from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, guard, leftovers, merge, removal, securing
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.guard import RefGuard
 from worktrees.repository import Repository
 

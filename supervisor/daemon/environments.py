@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from supervisor.ledger.rows import AttemptRow, LaunchRow
-from worktrees.backends.layers import Layers
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.git import Git
+from worktrees.layers import Layers
 from worktrees.repository import Repository, discover
 
 

@@ -17,7 +17,7 @@ from supervisor.host.sandbox import executors, places, probing
 from supervisor.host.sandbox.executors import Executor
 from worktrees import private_repository
 from worktrees.backends.overlay import UserOverlay
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 
 POLICY = "policy"
 

@@ -20,7 +20,7 @@ from supervisor.host import cores, files
 from supervisor.host.paths import Home
 from supervisor.ledger.rows import LaunchRow
 from worktrees import guard
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 
 GUARD = "guard.json"
 """Digests of what steers git in the user's repository, as it was when the attempt began."""

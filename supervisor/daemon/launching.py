@@ -32,7 +32,7 @@ from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.rows import LaunchRow
 from worktrees import environments
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.guard import RefGuard
 
 SHOWN_BRANCHES = 1000

@@ -16,7 +16,7 @@ from supervisor.core.sandbox import Tier
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.host.clock import Clock
 from worktrees import private_repository, securing
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 
 Key = tuple[str, int]
 EVERY_S = 2.0

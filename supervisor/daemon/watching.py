@@ -22,7 +22,7 @@ from supervisor.host.clock import Clock
 from supervisor.host.disk import Watch
 from supervisor.ledger.rows import AttemptRow
 from worktrees import private_repository
-from worktrees.backends.layers import Layers
+from worktrees.layers import Layers
 
 Key = tuple[str, int]
 EVERY_S = 1.0

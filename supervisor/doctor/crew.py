@@ -29,10 +29,10 @@ from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.doctor.place import Place
 from supervisor.ledger import store
 from worktrees.backends import kernel
-from worktrees.backends.layers import beside
 from worktrees.backends.mounts import mounts
-from worktrees.environments import Environment, environment_path
+from worktrees.environment import Environment, environment_path
 from worktrees.git import Git
+from worktrees.layers import beside
 from worktrees.registration import read_link
 from worktrees.removal import forget
 from worktrees.repository import discover

@@ -21,6 +21,7 @@ from supervisor.ledger import mending
 from supervisor.ledger.salvage.recover import Report, recover
 from supervisor.ledger.store import LEDGER
 from worktrees import environments
+from worktrees.environment import environment_path
 from worktrees.git import Git
 from worktrees.repository import discover
 
@@ -65,7 +66,7 @@ def _find_worktrees(db: sqlite3.Connection, home: Home) -> list[str]:
                             WHERE a.worktree IS NULL AND a.removed IS NULL AND a.end IS NOT NULL""").fetchall()
     for task, epoch, base, project, root in unknown:
         place = home.worktrees / project
-        if not environments.environment_path(place, task, epoch).is_dir():
+        if not environment_path(place, task, epoch).is_dir():
             continue
         try:
             made = environments.left(discover(Git(home.root / "git"), Path(root)), task, epoch, base, place)

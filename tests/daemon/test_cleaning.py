@@ -14,7 +14,7 @@ from supervisor.ledger import queries, store
 from tests import warm
 from tests.daemon.test_many import at_once
 from tests.support import House, git, wait_until
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.git import Git
 from worktrees.repository import discover
 

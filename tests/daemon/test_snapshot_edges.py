@@ -14,8 +14,8 @@ from tests.daemon.snapshot_kit import SETUP, commit, create, place, rows, run, s
 from tests.gateway.kit import upstream
 from tests.support import House, git, mounted_below, wait_until
 from worktrees import templates
-from worktrees.backends.layers import beside
 from worktrees.git import Git
+from worktrees.layers import beside
 from worktrees.repository import discover
 
 ORDINARY = pytest.mark.skipif(os.geteuid() == 0, reason="root has overlays that everybody sees")

@@ -23,7 +23,7 @@ from supervisor.host import files
 from supervisor.ledger import store
 from tests.daemon.snapshot_kit import create, unmounted, with_dependencies
 from tests.support import House, git, mounted_below, wait_until
-from worktrees.backends.layers import beside
+from worktrees.layers import beside
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 

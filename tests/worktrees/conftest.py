@@ -14,7 +14,8 @@ import pytest
 from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
 from worktrees import securing
-from worktrees.environments import Confined, Environment, create
+from worktrees.environment import Environment
+from worktrees.environments import Confined, create
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 

@@ -22,9 +22,10 @@ from tests.worktrees.conftest import make_world
 from tests.worktrees.workshop import Workshop, at_work, contents, make_workshop
 from worktrees import inspection, merge, removal, rescue, securing, templates
 from worktrees.backends import BACKENDS, best, named, survey
-from worktrees.backends.layers import beside
 from worktrees.backends.mounts import mounts
-from worktrees.environments import Environment, Warm, create, environment_path, open_env, release
+from worktrees.environment import Environment, environment_path
+from worktrees.environments import Warm, create, open_env, release
+from worktrees.layers import beside
 from worktrees.repository import discover
 
 NAMES = [backend.name for backend in BACKENDS]

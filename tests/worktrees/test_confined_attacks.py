@@ -25,7 +25,8 @@ from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor
 from tests.worktrees.conftest import World, make_world
 from tests.worktrees.test_hostile import ATTRIBUTES, TRAPS
-from worktrees.environments import Environment, release
+from worktrees.environment import Environment
+from worktrees.environments import release
 from worktrees.merge import diff
 from worktrees.removal import remove
 from worktrees.rescue import Secured

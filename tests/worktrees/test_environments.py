@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import DiskFull, NotFound, Refused, Tampered, ToolFailed
-from worktrees.environments import Environment, create, environment_path, is_locked, open_env, release
+from worktrees.environment import Environment, environment_path
+from worktrees.environments import create, is_locked, open_env, release
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 

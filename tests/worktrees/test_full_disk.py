@@ -15,7 +15,7 @@ from supervisor.host.sandbox.executors import Executor
 from tests import support
 from tests.worktrees.conftest import World, make_world
 from worktrees import rescue, securing, tips
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 
 LEFT = os.urandom(40_000)
 PAGE = 4096

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import NightcrewError, Refused
-from worktrees.environments import Environment, create, open_env, release
+from worktrees.environment import Environment
+from worktrees.environments import create, open_env, release
 from worktrees.git import Git
 from worktrees.guard import config_guard
 from worktrees.merge import ByHand, diff, preview, take

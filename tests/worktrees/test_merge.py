@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import NotFound, Refused
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.guard import changed, config_guard
 from worktrees.merge import ByHand, Merged, diff, preview, take
 from worktrees.repository import Repository

@@ -12,13 +12,14 @@ import pytest
 from supervisor.core.errors import HostError, Refused
 from tests.worktrees.conftest import World
 from tests.worktrees.workshop import Workshop, at_work, make_workshop
-from worktrees import removal, securing, templates
-from worktrees.backends import best, kernel, named, trees
+from worktrees import removal, securing, templates, trees
+from worktrees.backends import best, kernel, named
 from worktrees.backends.base import Backend
-from worktrees.backends.layers import beside
 from worktrees.backends.mounts import mounts
-from worktrees.environments import Environment, Warm, create, open_env, release
+from worktrees.environment import Environment
+from worktrees.environments import Warm, create, open_env, release
 from worktrees.inside import Inside, entered
+from worktrees.layers import beside
 
 Alive = Callable[[Path], Sequence[int]]
 

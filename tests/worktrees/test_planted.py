@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.worktrees.conftest import World
-from worktrees.environments import Environment, release
+from worktrees.environment import Environment
+from worktrees.environments import release
 from worktrees.removal import remove
 from worktrees.rescue import Secured
 from worktrees.securing import secure

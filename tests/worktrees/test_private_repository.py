@@ -14,7 +14,8 @@ import pytest
 from supervisor.host.foreign import folders, remove_tree
 from tests.host.test_trees import dig
 from worktrees import own_refs, traps
-from worktrees.environments import Environment, release
+from worktrees.environment import Environment
+from worktrees.environments import release
 from worktrees.removal import remove
 from worktrees.repository import discover
 from worktrees.securing import publish, secure

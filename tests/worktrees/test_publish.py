@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worktrees.environments import Environment, release
+from worktrees.environment import Environment
+from worktrees.environments import release
 from worktrees.removal import remove
 from worktrees.securing import publish, secure
 

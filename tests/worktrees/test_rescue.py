@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worktrees.environments import Environment
+from worktrees.environment import Environment
 from worktrees.rescue import Secured
 from worktrees.securing import secure, snapshot
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import Refused
-from worktrees.environments import Environment, release
+from worktrees.environment import Environment
+from worktrees.environments import release
 from worktrees.inspection import Why
 from worktrees.merge import Merged, take
 from worktrees.removal import Keep, forget, inspect, remove, sweep

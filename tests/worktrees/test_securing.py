@@ -17,8 +17,8 @@ from supervisor.host.sandbox.executors import Executor
 from tests.support import wait_until
 from tests.worktrees.conftest import World
 from worktrees import helper_process, refs, securing
-from worktrees.backends.layers import beside
-from worktrees.environments import Environment
+from worktrees.environment import Environment
+from worktrees.layers import beside
 
 
 @pytest.fixture

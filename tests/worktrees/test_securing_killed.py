@@ -19,8 +19,8 @@ import pytest
 from supervisor.core.errors import NightcrewError
 from supervisor.host.failpoint import FAILPOINTS
 from worktrees import helper_process, securing
-from worktrees.backends.layers import beside
-from worktrees.environments import Environment
+from worktrees.environment import Environment
+from worktrees.layers import beside
 from worktrees.securing import publish, secure
 
 if TYPE_CHECKING:

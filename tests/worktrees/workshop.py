@@ -17,7 +17,8 @@ from worktrees import securing, templates
 from worktrees.backends import kernel
 from worktrees.backends.base import Backend
 from worktrees.backends.mounts import mounts
-from worktrees.environments import Confined, Environment, Warm, create
+from worktrees.environment import Environment
+from worktrees.environments import Confined, Warm, create
 from worktrees.inside import entered
 from worktrees.repository import Repository, discover
 from worktrees.templates import Template

@@ -16,8 +16,8 @@ from worktrees.git import CHECKOUT_S, write_atomically
 from worktrees.inside import Inside
 
 if TYPE_CHECKING:
-    from worktrees.backends.layers import Layers
-    from worktrees.environments import Environment
+    from worktrees.environment import Environment
+    from worktrees.layers import Layers
     from worktrees.templates import Template
 
 

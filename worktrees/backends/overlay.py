@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.core.errors import HostError, NightcrewError, Refused
-from worktrees.backends import base, kernel, trees
-from worktrees.backends.layers import Layers, beside
+from worktrees import trees
+from worktrees.backends import base, kernel
 from worktrees.backends.mounts import mounts
 from worktrees.git import wrap_os_errors
 from worktrees.inside import Inside, entered
+from worktrees.layers import Layers, beside
 
 if TYPE_CHECKING:
-    from worktrees.environments import Environment
+    from worktrees.environment import Environment
     from worktrees.templates import Template
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from worktrees.backends import base
-from worktrees.backends.layers import Layers
 from worktrees.git import CHECKOUT_S, wrap_os_errors
+from worktrees.layers import Layers
 
 if TYPE_CHECKING:
-    from worktrees.environments import Environment
+    from worktrees.environment import Environment
     from worktrees.templates import Template
 
 _COPIED = ".gitignore"

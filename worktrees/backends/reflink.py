@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worktrees.backends import base, kernel, trees
+from worktrees import trees
+from worktrees.backends import base, kernel
 from worktrees.backends.index import fitted
-from worktrees.backends.layers import Layers
 from worktrees.git import wrap_os_errors
+from worktrees.layers import Layers
 
 if TYPE_CHECKING:
-    from worktrees.environments import Environment
+    from worktrees.environment import Environment
     from worktrees.templates import Template
 
 

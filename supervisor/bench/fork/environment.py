@@ -19,9 +19,10 @@ from supervisor.bench.place import by_hand
 from supervisor.core.errors import ToolFailed
 from supervisor.host import disk, files, placement
 from worktrees import backends, environments, templates
-from worktrees.backends.layers import beside
-from worktrees.environments import Environment, Warm
+from worktrees.environment import Environment
+from worktrees.environments import Warm
 from worktrees.git import Git, Place
+from worktrees.layers import beside
 from worktrees.repository import Repository, discover
 
 MB = 1e6

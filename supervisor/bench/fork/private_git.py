@@ -17,7 +17,8 @@ from supervisor.bench.place import GIT_ENV, by_hand
 from supervisor.core.errors import HostError
 from supervisor.host import files
 from worktrees import environments, private_repository, securing
-from worktrees.environments import Confined, Environment
+from worktrees.environment import Environment
+from worktrees.environments import Confined
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 

@@ -15,7 +15,7 @@ from supervisor.core.errors import Refused
 from tests.agents.zygote import kit
 from tests.agents.zygote.kit import Warm
 from worktrees.backends import kernel
-from worktrees.backends.layers import Layers
+from worktrees.layers import Layers
 
 PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 FINDER = """

@@ -25,8 +25,8 @@ from supervisor.host.sandbox.executors import Executor, argv
 from tests.host.sandbox.attacks import ATTACKS, DRIVER, PRELUDE
 from tests.support import GIT_IDENTITY, git, make_repository
 from worktrees import private_repository
-from worktrees.backends.layers import beside
 from worktrees.git import Git
+from worktrees.layers import beside
 from worktrees.repository import discover
 
 PYTHON = (sys.executable, "-I", "-S")
