@@ -101,7 +101,7 @@ class Jobs:
             raise ToolFailed(f"could not {work.__name__}", why=str(error)) from error
 
     async def _collecting(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await self._turns.run(self.within(self.collectors, work, *args))
+        return await self._turns.run(self.within, self.collectors, work, *args)
 
     async def launch(self, task: str, epoch: int) -> None:
         row = self._ledger.launch_row(task)
@@ -250,7 +250,7 @@ class Jobs:
 
     async def _clean(self, row: AttemptRow, candidate: Candidate, how: Cleaning) -> str:
         try:
-            why = str(await self._cleans.run(self.within(self.collectors, self._cleaner.clean, candidate, how)))
+            why = str(await self._cleans.run(self.within, self.collectors, self._cleaner.clean, candidate, how))
         except NightcrewError as error:  # of one worktree: it keeps no other
             return error.line()
         if how.remove and not why:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -17,10 +17,10 @@ class Turns:
         self._free = asyncio.Semaphore(at_once)
         self._slow_s = slow_s
 
-    async def run(self, job: Coroutine[Any, Any, T]) -> T:
-        """What `job` returns or raises."""
+    async def run(self, job: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """What `job(*args)`, begun in its turn, returns or raises."""
         async with self._free:
-            running = asyncio.ensure_future(job)
+            running = asyncio.ensure_future(job(*args))
             try:
                 await asyncio.wait({running}, timeout=self._slow_s)
             except asyncio.CancelledError:

@@ -198,6 +198,16 @@ def test_a_sparse_file_is_named_and_keeps_nothing_else(confined: World, env: Env
     assert (done.files, *[note.split(",")[0] for note in done.notes]) == (1, "big is sparse")
 
 
+@pytest.mark.soak
+def test_a_real_file_of_more_than_a_gib_is_kept(confined: World, env: Environment) -> None:
+    """Blocks of its own, so it is not sparse: 20 s of git's work."""
+    with (env.path / "big").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 1100 * 2**20)
+    done = securing.secure(env, "leftover work")
+    assert (done.files, done.notes) == (2, ())
+    assert confined.sh(env.repo.root, "cat-file", "-s", f"{done.tip}:big") == str(1100 * 2**20)
+
+
 def test_a_retry_starts_after_an_attempt_that_could_not_be_secured(confined: World, env: Environment) -> None:
     """Its commit had arrived while it worked; what it left cannot be taken."""
     tip = confined.commit(env.path, "good.txt")
