@@ -68,56 +68,71 @@ class RefGuard:
     """Notices that a rescue ref was moved or removed, and not by us. Safe to use from several threads.
 
     A look costs as much as there are rescue refs. While looking would take more than a twentieth of the time, it is left to a later one.
+    A repository whose git hangs keeps no other's refs from being moved.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._known: dict[Path, dict[str, str]] = {}
-        self._moving: list[tuple[Path, list[tuple[str, str]]]] = []
-        self._not_before = 0.0
+        self._watched: dict[Path, _Watched] = {}
+
+    def _of(self, common_dir: Path) -> _Watched:
+        return self._watched.setdefault(common_dir, _Watched())
 
     @contextlib.contextmanager
     def moving(self, common_dir: Path, updates: list[tuple[str, str]]) -> Iterator[None]:
         """For `Git.moving`."""
-        mine = (common_dir, updates)
-        with self._lock:
-            self._moving.append(mine)
+        watched = self._of(common_dir)
+        with watched.lock:
+            watched.moving.append(updates)
         try:
             yield
-            self._learn(common_dir, updates)
+            watched.learn(updates)
         except BaseException:
-            self._learn(common_dir, [(ref, "") for ref, _ in updates])  # nobody knows which moved
+            watched.learn([(ref, "") for ref, _ in updates])  # nobody knows which moved
             raise
         finally:
-            with self._lock:
-                self._moving.remove(mine)
-
-    def _learn(self, common_dir: Path, updates: list[tuple[str, str]]) -> None:
-        with self._lock:
-            known = self._known.get(common_dir, {})
-            for ref, new in updates:
-                known.pop(ref, None)
-                if new and ref.startswith(_RESCUE) and common_dir in self._known:
-                    known[ref] = new
+            with watched.lock:
+                watched.moving.remove(updates)
 
     def begin(self, repo: Repository) -> None:
         """From now on, at the latest, changes in this repository are noticed. Raises as `Git.run`."""
-        with self._lock:
-            if repo.common_dir not in self._known:
-                self._known[repo.common_dir] = _rescue_refs(repo)
+        watched = self._of(repo.common_dir)
+        with watched.lock:
+            if watched.known is None:
+                watched.known = _rescue_refs(repo)
 
     def changed(self, repo: Repository) -> tuple[str, ...]:
         """Rescue refs that somebody else changed since the last look, sorted. Raises as `Git.run`."""
-        with self._lock:
-            before, began = self._known.get(repo.common_dir), self._monotonic()
-            if before is None or began < self._not_before:
+        watched = self._of(repo.common_dir)
+        with watched.lock:
+            before, began = watched.known, self._monotonic()
+            if before is None or began < watched.not_before:
                 return ()
-            now = self._known[repo.common_dir] = _rescue_refs(repo)
+            now = watched.known = _rescue_refs(repo)
             ended = self._monotonic()
-            self._not_before = ended + _PAUSE * (ended - began)
-            ours = {ref for place, updates in self._moving if place == repo.common_dir for ref, _ in updates}
+            watched.not_before = ended + _PAUSE * (ended - began)
+            ours = {ref for updates in watched.moving for ref, _ in updates}
             return tuple(sorted(ref for ref, oid in before.items() if now.get(ref) != oid and ref not in ours))
+
+
+class _Watched:
+    """What is known of one repository."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.known: dict[str, str] | None = None
+        """Its rescue refs; None before anybody asked."""
+        self.moving: list[list[tuple[str, str]]] = []
+        self.not_before = 0.0
+
+    def learn(self, updates: list[tuple[str, str]]) -> None:
+        """Take these moves of ours for known; "" is one that is gone, or where nobody knows."""
+        with self.lock:
+            if self.known is not None:
+                for ref, new in updates:
+                    self.known.pop(ref, None)
+                    if new and ref.startswith(_RESCUE):
+                        self.known[ref] = new
 
 
 def _rescue_refs(repo: Repository) -> dict[str, str]:
