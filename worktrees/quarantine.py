@@ -21,6 +21,7 @@ _PREFIX = "nightcrew-incoming-"  # not as git's own `tmp_objdir`: a person's `gi
 _KEEP = "nightcrew "
 _FANOUT = re.compile(r"[0-9a-f]{2}")
 _LOOSE = re.compile(r"[0-9a-f]{38}|[0-9a-f]{62}")
+_GIVE_TRIES = 8
 _PACK_PARTS = (".keep", ".pack", ".rev", ".idx")  # a reader looks for .idx: it comes last
 
 
@@ -70,15 +71,13 @@ def migrate(place: Path, objects: Path) -> None:
     """Give every file of the quarantine its name in the store. What is there already stays: the same name is the same object."""
     touched = set()
     for shard in _shards(place):
-        names = _files(shard)
-        if names and _give_directory(objects, shard.name):
-            touched.add(objects)
-        for file in names:
-            _give(file, objects / shard.name / file.name)
-        if names:
+        for file in _files(shard):
+            if _give(file, objects, shard.name):
+                touched.add(objects)
             touched.add(objects / shard.name)
     for directory in sorted(touched):
-        _sync(directory)
+        with contextlib.suppress(FileNotFoundError):  # a person's git packed what it held
+            _sync(directory)
 
 
 def is_migrated(place: Path, objects: Path) -> bool:
@@ -112,23 +111,41 @@ def is_collecting(common_dir: Path) -> bool:
     return True
 
 
+def _give(file: Path, objects: Path, shard: str) -> bool:
+    """Whether the directory was made for it. A person's `git gc` removes one that is empty, even one of a moment ago."""
+    if file.suffix in {".idx", ".rev"}:
+        _sync(file)  # not part of `core.fsync=committed`, but a pack whose index is empty after a power cut is none
+    made, target = False, objects / shard / file.name
+    for left in reversed(range(_GIVE_TRIES)):
+        made |= _give_directory(objects, shard)
+        try:
+            _link_or_copy(file, target)
+        except FileNotFoundError:
+            if left and file.exists():
+                continue
+            raise
+        break
+    return made
+
+
 def _give_directory(objects: Path, name: str) -> bool:
     """Whether it was made; with the mode of the store, which `core.sharedRepository` may have chosen."""
     try:
         (objects / name).mkdir()
     except FileExistsError:
         return False
-    (objects / name).chmod(objects.stat().st_mode & 0o7777)
+    with contextlib.suppress(FileNotFoundError):
+        (objects / name).chmod(objects.stat().st_mode & 0o7777)
     return True
 
 
-def _give(file: Path, target: Path) -> None:
-    if file.suffix in {".idx", ".rev"}:
-        _sync(file)  # not part of `core.fsync=committed`, but a pack whose index is empty after a power cut is none
+def _link_or_copy(file: Path, target: Path) -> None:
     try:
         target.hardlink_to(file)
     except FileExistsError:
         return
+    except FileNotFoundError:
+        raise
     except OSError:  # another file system, or one without links
         _copy_to(file, target)
 

@@ -19,7 +19,7 @@ from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolFailed
 from tests.worktrees import packs
 from tests.worktrees.conftest import World
 from tests.worktrees.packs import BLOB, COMMIT, REF_DELTA, TREE, Thing, blob, commit, pack_of, packed, sent, tree, varint
-from worktrees import intake, quarantine
+from worktrees import intake
 from worktrees.git import Bounds
 from worktrees.intake import take
 from worktrees.refs import Update
@@ -606,12 +606,3 @@ def test_a_pack_that_is_not_named_yet_outlives_a_repack(box: Sandbox, monkeypatc
     box.take_to(tip)
     assert len(box.world.blobs(box.repo, REF)) > 150
     assert box.healthy()
-
-
-def test_a_persons_gc_takes_no_quarantine_away(world: World) -> None:
-    repo = world.repo()
-    with quarantine.quarantine(repo.common_dir / "objects") as place:
-        (place / "draft").touch()
-        world.sh(repo.root, "gc", "-q", "--prune=now")
-        assert (place / "draft").exists()
-    assert not place.exists()

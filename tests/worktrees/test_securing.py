@@ -141,7 +141,12 @@ def test_a_helper_that_stands_still_before_its_pack_ends_is_ended_after_seconds(
     (env.path / "large.bin").write_bytes(os.urandom(2**20))
     take = securing._take
 
+    def packs(helper: helper_process.Helper) -> bool:
+        return any(b"pack-objects" in procfs.slurp(f"/proc/{child.pid}/cmdline") for child in procfs.descendants(helper.pid))
+
     def stopped(env: Environment, helper: helper_process.Helper, *rest: Any) -> None:
+        # Until its exec the helper waits for it in a state that looks like waiting for a disk: stopped then, both would wait for good.
+        wait_until(lambda: packs(helper), "git to write into the pipe, which holds less than that")
         for child in procfs.descendants(helper.pid):
             os.kill(child.pid, signal.SIGSTOP)
         take(env, helper, *rest)
