@@ -11,7 +11,7 @@ from pathlib import Path
 def main() -> None:
     """Run the command line with our own packages, whatever PYTHONPATH and the current directory hold.
 
-    Exits 2 with one line when the environment itself holds another `supervisor`; `supervisor.host.guard` checks the rest.
+    Exits 2 with one line when the environment itself holds another `supervisor`; `supervisor.host.import_guard` checks the rest.
     """
     if os.environ.get("PYTHONPATH") and not sys.flags.isolated:
         os.execv(sys.executable, [sys.executable, "-I", "-m", "nightcrew", *sys.argv[1:]])  # noqa: S606 - no shell is the point

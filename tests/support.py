@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agents.tmux import ServerGone, Tmux, process
+from agents.tmux import ServerGone, Tmux, server_process
 from supervisor.daemon import gateway_process, lock, zygotes
-from supervisor.host import binding
+from supervisor.host import unix_sockets
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 from tests import warm
@@ -172,9 +172,9 @@ class House:
             _end(pid)
         for gateway in gateway_process.all_of(self.home):  # also one that has written no record yet
             _end(gateway.pid)
-        if (server := process.server_pid(self.home.tmux_socket)) is not None:  # also one in another network namespace
+        if (server := server_process.server_pid(self.home.tmux_socket)) is not None:  # also one in another network namespace
             _end(server)
-        for listener in binding.listeners(self.home.tmux_socket):  # also one whose socket was removed
+        for listener in unix_sockets.listeners(self.home.tmux_socket):  # also one whose socket was removed
             _end(listener.pid)
         zygotes.stop_all(self.home)
         for left in self.tagged():

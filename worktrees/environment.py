@@ -9,8 +9,8 @@ from pathlib import Path
 from supervisor.core.records import attempt_name, rescue_ref, tips_ref
 from worktrees import private_repository
 from worktrees.git import Place
-from worktrees.inside import Inside
 from worktrees.layers import Layers
+from worktrees.mount_namespace import Inside
 from worktrees.repository import Repository
 
 _LATER = 65

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from supervisor.core.errors import HostError, TimedOut, ToolFailed, ToolHung, ToolMissing
 from supervisor.host import files
-from worktrees import waiting
+from worktrees import stall_detection
 from worktrees.failures import failure
 from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
-from worktrees.inside import Inside
+from worktrees.mount_namespace import Inside
 
 if TYPE_CHECKING:
     from git.cmd import Git as Starter
@@ -236,11 +236,11 @@ class Git:
         command = [*door, *self._leash, *bounded, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
         pipe = stdin if isinstance(stdin, int) else subprocess.PIPE if stdin else None
         process, _alive = self._open(command, {**ENVIRONMENT, **env}, pipe, (*self._held, *handles))
-        tail = waiting.Tail(process, _SAID_MAX) if bounds is not None else None
+        tail = stall_detection.Tail(process, _SAID_MAX) if bounds is not None else None
         self._runs[threading.get_ident()] = f"git {argv[0]} on {directory} (pid {process.pid})"
         try:
-            out, err = waiting.communicate(process, b"" if isinstance(stdin, int) else stdin, deadline_s)
-        except waiting.Stopped as late:
+            out, err = stall_detection.communicate(process, b"" if isinstance(stdin, int) else stdin, deadline_s)
+        except stall_detection.Stopped as late:
             raise ToolHung(
                 f"git {argv[0]} was stopped", on=str(directory), why=str(late), hint="look for pipes there, and at the disk; then retry"
             ) from late

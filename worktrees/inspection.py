@@ -10,7 +10,7 @@ from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound
 from supervisor.host.foreign import open_plain
-from worktrees import tips, traps
+from worktrees import blocking_files, tips
 from worktrees.changes import observe
 from worktrees.environment import Environment
 from worktrees.templates import read
@@ -91,9 +91,9 @@ def origin(env: Environment) -> Origin | None:
 
 
 def look(env: Environment, made_from: Origin | None, *, objects: bool = True) -> Look:
-    """Of what `open_env` gave. Looks only, but sets aside what would make git wait; `objects` as in `traps.disarm`. Raises ToolFailed,
-    ToolHung, HostError."""
-    traps.disarm(env, objects=objects)
+    """Of what `open_env` gave. Looks only, but sets aside what would make git wait; `objects` as in `blocking_files.disarm`. Raises
+    ToolFailed, ToolHung, HostError."""
+    blocking_files.disarm(env, objects=objects)
     changes = observe(env.repo.git, env.place, ignored=True)
     groups = {
         Why.DIRTY: (*changes.tracked, *changes.deleted, *changes.hidden),

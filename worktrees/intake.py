@@ -35,7 +35,7 @@ from typing import IO
 from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolHung
 from supervisor.host.failpoint import failpoint
 from supervisor.host.files import disk_full, free_bytes
-from worktrees import quarantine, refs, waiting
+from worktrees import quarantine, refs, stall_detection
 from worktrees.failures import last_words
 from worktrees.git import BULK_S, Answer, Bounds, wrap_os_errors
 from worktrees.refs import Update
@@ -156,7 +156,7 @@ class _Intake:
 
     def _wait_on(self, *, still: bool) -> None:
         if still or time.monotonic() >= self.until:
-            why = waiting.STILL if still else "the pack came to no end in time"
+            why = stall_detection.STILL if still else "the pack came to no end in time"
             raise ToolHung("taking commits out of a sandbox was stopped", on=str(self.repo.root), why=why)
 
     def _copy(self, pack: int, file: IO[bytes], is_still: Callable[[], bool]) -> int:
@@ -164,7 +164,7 @@ class _Intake:
         size, poll = 0, select.poll()
         poll.register(pack, select.POLLIN)
         while True:
-            while not poll.poll(waiting.LOOK_S * 1000):
+            while not poll.poll(stall_detection.LOOK_S * 1000):
                 self._wait_on(still=is_still())
             self._wait_on(still=False)
             chunk = os.read(pack, _CHUNK)

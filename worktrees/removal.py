@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
-from worktrees import refs, registration, securing, traps
+from worktrees import blocking_files, refs, registration, securing
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import check_admin, is_locked, open_env, take_away
 from worktrees.inspection import HARD, Look, Reason, Why
 from worktrees.layers import beside
-from worktrees.merged import Branches
+from worktrees.merge_status import Branches
 from worktrees.repository import Repository
 from worktrees.rescue import Secured
 
@@ -55,7 +55,7 @@ Alive = Callable[[Path], Sequence[int]]
 
 def survey(repo: Repository, envs: Sequence[Environment]) -> Branches:
     """What looks at several worktrees of one repository have in common: asked once, and to be used within seconds. Raises as `Git.run`."""
-    traps.disarm_objects(repo)
+    blocking_files.disarm_objects(repo)
     listed = refs.over_all(repo, "for-each-ref", "--format=%(objectname)", *(env.branch_ref for env in envs)).text.split()
     return Branches(repo, [*listed, *(env.base for env in envs)])
 

@@ -1,7 +1,7 @@
 """An attempt's own repository is made fit for our git before its work is collected: in its sandbox, when its agent has ended.
 
-What would make git wait is set aside (`traps`). What git needs before it takes a directory for a repository is written anew where it cannot
-be used: the agent could write anything there. Each is a line for the result.
+What would make git wait is set aside (`blocking_files`). What git needs before it takes a directory for a repository is written anew where
+it cannot be used: the agent could write anything there. Each is a line for the result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from supervisor.core.errors import ToolFailed
 from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import Folder, entries, folder
-from worktrees import own_refs, traps
+from worktrees import blocking_files, own_refs
 from worktrees.environment import Environment
 from worktrees.git import wrap_os_errors
 
@@ -31,7 +31,7 @@ def repair(env: Environment) -> list[str]:
     with wrap_os_errors(top):
         _open_up(top)
         own_refs.unlock(top)
-        notes = traps.disarm_repository(env)
+        notes = blocking_files.disarm_repository(env)
         with folder(top) as here:
             notes += [*_directory(here, "objects"), *_directory(here, "refs")]
             notes += _aside(here, "commondir", "it led to another repository") if here.look("commondir") else []
@@ -46,7 +46,7 @@ def repair(env: Environment) -> list[str]:
 def _open_up(top: Path) -> None:
     """Let the owner enter and change every directory of the repository: the person's stand read-only and are not touched."""
     top.chmod(stat.S_IMODE(top.stat().st_mode) | stat.S_IRWXU)
-    for _ in entries(top, leave_out=traps.OF_THE_PERSON, open_up=True):
+    for _ in entries(top, leave_out=blocking_files.OF_THE_PERSON, open_up=True):
         pass
 
 

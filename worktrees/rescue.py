@@ -25,7 +25,7 @@ from supervisor.core.result import TAMPERING
 from supervisor.host import files
 from supervisor.host.foreign import folder, open_plain
 from supervisor.host.scratch import locked_directory
-from worktrees import refs, registration, tips, traps
+from worktrees import blocking_files, refs, registration, tips
 from worktrees.changes import Changes, observe
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import check_admin, shown
@@ -65,14 +65,14 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     tips that nothing but its logs remembers, the newest `most` are kept.
     Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
     """
-    notes = traps.disarm(asked)
+    notes = blocking_files.disarm(asked)
     with contextlib.ExitStack() as stack:
         env = stack.enter_context(shown(asked))
         stack.enter_context(wrap_os_errors(_scratch(env)))
         scratch = stack.enter_context(locked_directory(_scratch(env), "nightcrew."))
         found = tips.refs_of(env)
         gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
-        notes += gone[: traps.SHOWN]
+        notes += gone[: blocking_files.SHOWN]
         tip = found.get(env.branch_ref)
         scene = _look(env, Path(scratch), tip or env.base, notes)
         commit = Committer(env.repo.git, scene, message)

@@ -31,7 +31,7 @@ from supervisor.host.foreign import folder
 from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
 from supervisor.host.scratch import locked_directory
-from worktrees import helper_process, inspection, intake, private_repository, refs, rescue, storing, tips, waiting
+from worktrees import helper_process, inspection, intake, private_repository, refs, rescue, stall_detection, storing, tips
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import shown
@@ -166,7 +166,7 @@ def _take(
     if all(update.new in had for update in updates):
         refs.move_all(env.repo, updates, _WHY)
     else:
-        watch = waiting.Stillness(helper.pid)
+        watch = stall_detection.Stillness(helper.pid)
         intake.take(env.repo, helper.stdout, updates, sorted(had), _WHY, deadline_s=deadline_s, is_still=watch.look)
 
 
@@ -307,12 +307,12 @@ def _write(helper: Helper, body: bytes) -> None:
 
 
 def _read(helper: Helper, length: int, until: float) -> bytes:
-    found, watch = bytearray(), waiting.Stillness(helper.pid)
+    found, watch = bytearray(), stall_detection.Stillness(helper.pid)
     while len(found) < length:
-        if not select.select([helper.stdout], [], [], waiting.LOOK_S)[0]:
+        if not select.select([helper.stdout], [], [], stall_detection.LOOK_S)[0]:
             late, is_still = time.monotonic() > until, watch.look()
             if late or is_still:
-                why = "its helper did not answer in time" if late else waiting.STILL
+                why = "its helper did not answer in time" if late else stall_detection.STILL
                 raise ToolHung("securing the work of an attempt was stopped", why=why, kept="its files")
             continue
         part = os.read(helper.stdout, length - len(found))

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 from supervisor.core.errors import NightcrewError, ToolFailed
 from supervisor.host import files
 from supervisor.host.foreign import folder
-from supervisor.host.sandbox import namespaces, orders
+from supervisor.host.sandbox import namespaces, policy_arguments
 from worktrees import inspection, refs, repair, rescue, tips
 from worktrees.environment import Alone, Environment
 from worktrees.environments import open_env
@@ -253,7 +253,7 @@ def _become(words: bytes, handles: Sequence[int]) -> NoReturn:
         for number, handle in enumerate(handles):
             os.dup2(handle, number)
         os.closerange(3, 2**16)
-        namespaces.enter(orders.parse([os.fsdecode(word) for word in words.split(b"\0")])[0])
+        namespaces.enter(policy_arguments.parse([os.fsdecode(word) for word in words.split(b"\0")])[0])
         main()
         os._exit(0)
     except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the server's loop

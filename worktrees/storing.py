@@ -14,7 +14,7 @@ from pathlib import Path
 
 from supervisor.core.errors import DiskFull, ToolFailed
 from supervisor.host import files
-from worktrees import quarantine, traps
+from worktrees import blocking_files, quarantine
 from worktrees.changes import Changes
 from worktrees.git import BULK_S, Git, Place
 from worktrees.hardening import IDENTITY
@@ -152,9 +152,9 @@ class Committer:
             why = self._too_large(place.top / os.fsdecode(path))
             if not why:
                 found.append(path)
-            elif (left := left + 1) <= traps.SHOWN:
+            elif (left := left + 1) <= blocking_files.SHOWN:
                 notes.append(f"{_shown(path)} is {why}: it was not stored and lies where it was")
-        notes += [f"{left - traps.SHOWN} more like these"] if left > traps.SHOWN else []
+        notes += [f"{left - blocking_files.SHOWN} more like these"] if left > blocking_files.SHOWN else []
         return found
 
     def _too_large(self, path: Path) -> str:

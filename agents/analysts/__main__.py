@@ -18,7 +18,7 @@ if __name__ == "__main__":
     from agents.analysts import survey
     from agents.analysts.parameters import read
     from agents.analysts.progress import Progress
-    from supervisor.core.analysis import wire
+    from supervisor.core.analysis import analyst_json
     from supervisor.core.errors import NightcrewError
     from supervisor.host.clock import SystemClock
 
@@ -27,7 +27,7 @@ if __name__ == "__main__":
     try:
         parameters = read(os.environ)
         facts = survey.survey(parameters, Path.cwd(), Progress(parameters.perspective, SystemClock(), sys.stderr))
-        output.put(line_out, wire.write(facts))
+        output.put(line_out, analyst_json.write(facts))
     except NightcrewError as error:
         print(error.line(), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -12,7 +12,7 @@ from radon.visitors import ComplexityVisitor  # type: ignore[import-untyped]
 from agents.analysts.definitions import Definition, definitions
 from agents.analysts.facts import Seen
 from agents.analysts.parsing import Module, deep
-from supervisor.core.analysis.nouns import Finding, Perspective, Severity
+from supervisor.core.analysis.types import Finding, Perspective, Severity
 
 OVER = 5
 """The end of radon's rank A, "low risk - simple block"."""

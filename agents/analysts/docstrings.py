@@ -12,7 +12,7 @@ import re
 from agents.analysts.definitions import Definition, definitions
 from agents.analysts.facts import Seen
 from agents.analysts.parsing import Module
-from supervisor.core.analysis.nouns import Finding, Perspective, Severity
+from supervisor.core.analysis.types import Finding, Perspective, Severity
 
 MANY = 10
 """Public objects from which on a file without any docstring is a medium finding."""

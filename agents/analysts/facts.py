@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor.core.analysis.merge import merge
-from supervisor.core.analysis.nouns import REPOSITORY, Facts, Finding, Perspective, Severity, Shard
+from supervisor.core.analysis.types import REPOSITORY, Facts, Finding, Perspective, Severity, Shard
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from supervisor.core.analysis import figures, lead, told
+from supervisor.core.analysis import analyst_results, lead, speedup
 
 
 def main(environ: Mapping[str, str], out: TextIO, talk: TextIO) -> int:
@@ -25,7 +25,7 @@ def main(environ: Mapping[str, str], out: TextIO, talk: TextIO) -> int:
     except (KeyError, OSError, ValueError) as error:
         print(f"lead: nothing to merge: {type(error).__name__}: {error}", file=talk)
         return 2
-    found = lead.summary(told.told(tasks), figures.figures(told.spans(tasks), cores, told.spoilt(tasks)))
+    found = lead.summary(analyst_results.told(tasks), speedup.figures(analyst_results.spans(tasks), cores, analyst_results.spoilt(tasks)))
     _say(found, talk)
     print(json.dumps(found, ensure_ascii=False, separators=(",", ":")), file=out)
     return 0

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from supervisor.core.analysis.nouns import Perspective, Shard
+from supervisor.core.analysis.types import Perspective, Shard
 from supervisor.core.errors import UsageError
 
 DEFAULT_TIMEOUT_S = 300.0

@@ -18,7 +18,7 @@ from agents.analysts.commands import Command, run
 from agents.analysts.facts import Seen
 from agents.analysts.parsing import Unparsable, parse
 from agents.analysts.sources import Source, content, lines
-from supervisor.core.analysis.nouns import Finding, Perspective, Severity
+from supervisor.core.analysis.types import Finding, Perspective, Severity
 from supervisor.core.errors import ToolFailed
 
 # The empty -x: bandit's own exclusions are pieces of text, and `.git` in it would leave out all of `.github` and `my.gitstuff`.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.analysts.commands import Command, run
-from supervisor.core.analysis.nouns import Shard
+from supervisor.core.analysis.types import Shard
 from supervisor.host.foreign import folder
 
 MAX_BYTES = 1_000_000

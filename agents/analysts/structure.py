@@ -9,7 +9,7 @@ from agents.analysts.definitions import Definition, definitions
 from agents.analysts.facts import Seen
 from agents.analysts.parsing import Module, Unparsable
 from agents.analysts.sources import MAX_BYTES, Source
-from supervisor.core.analysis.nouns import Finding, Perspective, Severity
+from supervisor.core.analysis.types import Finding, Perspective, Severity
 
 FUNCTION_LINES = ((300, Severity.MEDIUM), (100, Severity.LOW))
 FILE_LINES = ((3000, Severity.MEDIUM), (1000, Severity.LOW))

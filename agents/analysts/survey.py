@@ -12,7 +12,7 @@ from agents.analysts.parameters import Parameters
 from agents.analysts.parsing import Module, Unparsable, parse, without_cycles
 from agents.analysts.progress import Progress
 from agents.analysts.sources import Source
-from supervisor.core.analysis.nouns import Facts, Perspective
+from supervisor.core.analysis.types import Facts, Perspective
 
 Look = Callable[[Module], Seen]
 LOOKS: Mapping[Perspective, Look] = {

@@ -9,7 +9,7 @@ from agents.analysts.definitions import Definition, definitions
 from agents.analysts.facts import Seen
 from agents.analysts.parsing import Module
 from agents.analysts.sources import Source
-from supervisor.core.analysis.nouns import REPOSITORY, Finding, Perspective, Severity
+from supervisor.core.analysis.types import REPOSITORY, Finding, Perspective, Severity
 
 
 def look(module: Module) -> Seen:

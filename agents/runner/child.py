@@ -179,7 +179,7 @@ def _confine(spec: "Spec") -> None:
     if not spec.policy:
         return
     from supervisor.host.sandbox import namespaces  # only who needs it pays for it
-    from supervisor.host.sandbox.orders import parse
+    from supervisor.host.sandbox.policy_arguments import parse
 
     with open(spec.policy, "rb") as file:
         words = file.read().split(b"\0")[:-1]

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from agents.runner import venv
-from agents.runner.program import Program, recognise
-from agents.runner.title import Title
+from agents.runner.process_title import Title
+from agents.runner.python_program import Program, recognise
 
 __all__ = ["OURS", "TITLE", "prepare", "recognise", "run"]
 

@@ -1,15 +1,15 @@
 """The only door to tmux: import from here.
 
-door       Tmux: the calls          control   the persistent `tmux -C` client and its protocol
-people     tree, attach             process   the server's start, its settings and its environment
-views      rows -> values (pure)    quoting   text that tmux must not read as commands (pure)
+tmux_server Tmux: the calls          control   the persistent `tmux -C` client and its protocol
+attaching tree, attach             server_process the server's start, its settings and its environment
+listings  rows -> values (pure)    quoting   text that tmux must not read as commands (pure)
 """
 
 from __future__ import annotations
 
-from agents.tmux.door import ARG_MAX, CONTROL_SESSION, Pane, ServerGone, SessionExists, Tmux
-from agents.tmux.people import PaneTree, SessionTree, WindowTree
-from agents.tmux.views import PaneView
+from agents.tmux.attaching import PaneTree, SessionTree, WindowTree
+from agents.tmux.listings import PaneView
+from agents.tmux.tmux_server import ARG_MAX, CONTROL_SESSION, Pane, ServerGone, SessionExists, Tmux
 
 __all__ = [
     "ARG_MAX",

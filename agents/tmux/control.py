@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.tmux.process import CUT, NO_SESSION, kill_group, open_group, run
+from agents.tmux.server_process import CUT, NO_SESSION, kill_group, open_group, run
 from supervisor.core.errors import ToolFailed
 
 LINE_MAX = 2**20

@@ -3,13 +3,13 @@
     pane: client --SCM_RIGHTS--> zygote --fork--> runner (new session, the pane's terminal) --fork--> agent
 
 The runner is the same as for any attempt: it claims the epoch, limits, waits and records. So the client or the zygote may die, and a
-restarted supervisor adopts the attempt by its records. `__main__` is the zygote, `starting` its outside, `client.c` and `client.py`
-what runs in the pane, `wire` what they speak.
+restarted supervisor adopts the attempt by its records. `__main__` is the zygote, `lifecycle` its outside, `client.c` and `client.py`
+what runs in the pane, `zygote_protocol` what they speak.
 """
 
 from agents.zygote.building import build_client
+from agents.zygote.lifecycle import Child, Wanted, answers, find, pane_argv, start, stop
 from agents.zygote.record import Place, Record
-from agents.zygote.starting import Child, Wanted, answers, find, pane_argv, start, stop
 from agents.zygote.version import program
 
 __all__ = ["Child", "Place", "Record", "Wanted", "answers", "build_client", "find", "pane_argv", "program", "start", "stop"]

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from agents.runner.warm import TITLE
-from agents.zygote import preload, version, wire
+from agents.zygote import preload, version, zygote_protocol
 from agents.zygote.record import Place, Record
 from agents.zygote.server import Server
 from supervisor.core.errors import NightcrewError, Refused
@@ -74,7 +74,7 @@ def _options(words: list[str]) -> argparse.Namespace:
 
 def _start_clean(words: list[str], names: list[str]) -> None:
     """Start over, because what a process was started with can be read in /proc for ever: without other variables and handles,
-    and with room for the command lines and the tags of forks (`agents.runner.title`)."""
+    and with room for the command lines and the tags of forks (`agents.runner.process_title`)."""
     environment = {name: os.environ[name] for name in names if name in os.environ and name != "LC_ALL"}
     environment |= {"LC_CTYPE": "C.UTF-8", "NIGHTCREW_ROOM": "." * 256}  # LC_ALL=C would turn Python's UTF-8 mode on for every fork
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -103,7 +103,7 @@ def _lock(place: Place) -> int:
 
 def _listen(place: Place) -> socket.socket:
     place.socket.unlink(missing_ok=True)  # a dead one's: we hold the lock
-    listener = socket.socket(socket.AF_UNIX, wire.KIND)
+    listener = socket.socket(socket.AF_UNIX, zygote_protocol.KIND)
     try:
         mask = os.umask(0o177)
         listener.bind(os.fspath(place.socket))

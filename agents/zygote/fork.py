@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from agents.runner import main as runner
 from agents.runner.warm import TITLE
-from agents.zygote import wire
-from agents.zygote.wire import Request
+from agents.zygote import zygote_protocol
+from agents.zygote.zygote_protocol import Request
 
 _NOTHING_STARTED = 70
 
@@ -41,22 +41,22 @@ def _become_runner(request: Request, handles: list[int], caller: socket.socket) 
     status = _NOTHING_STARTED
     try:
         TITLE.show(title(request))
-        wire.send(caller, wire.answer("pid", os.getpid()))
-        if wire.taken_back(caller):  # before anything of the pane's is touched: it starts the runner cold
+        zygote_protocol.send(caller, zygote_protocol.answer("pid", os.getpid()))
+        if zygote_protocol.taken_back(caller):  # before anything of the pane's is touched: it starts the runner cold
             raise TimeoutError("it came too late")
         _take_over(handles, caller.fileno())
         os.environb.clear()
         os.environb.update(request.environment)
         _signals()
     except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the zygote's frames
-        wire.send(caller, wire.answer("no", error))
+        zygote_protocol.send(caller, zygote_protocol.answer("no", error))
         os._exit(status)
     try:
         status = runner.main(os.fsdecode(request.directory), forked=True)
     except BaseException:  # noqa: BLE001 - as above; this is what Python does with it at the end of a program
         sys.excepthook(*sys.exc_info())
         status = 1
-    wire.send(caller, wire.answer("end", status))
+    zygote_protocol.send(caller, zygote_protocol.answer("end", status))
     os._exit(status)
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from agents.runner.warm import TITLE
-from agents.zygote import wire
+from agents.zygote import zygote_protocol
 from agents.zygote.fork import fork, title
 
 _REQUEST_S = 2.0
@@ -25,7 +25,7 @@ _WAITING_MAX = 64
 _LOOK_S = 10.0
 """Between two looks whether anybody can still reach us."""
 _FULL_S = 0.05  # no handle is left to accept with, and only the end of a runner gives one back
-_MORE = wire.REQUEST_MAX + 64
+_MORE = zygote_protocol.REQUEST_MAX + 64
 
 
 class Caller:
@@ -41,7 +41,7 @@ class Caller:
         self.pid = 0
 
     def close(self) -> None:
-        wire.close_all(self.handles)
+        zygote_protocol.close_all(self.handles)
         self.handles = []
         self.socket.close()
 
@@ -108,7 +108,7 @@ class Server:
         connection.setblocking(False)
         caller = Caller(connection, time.monotonic())
         with contextlib.suppress(OSError):
-            if wire.peer_uid(connection) == os.geteuid():
+            if zygote_protocol.peer_uid(connection) == os.geteuid():
                 self._callers[connection.fileno()] = caller
                 self._poll.register(connection, select.POLLIN)
                 self._drop(waiting[: max(0, len(waiting) + 1 - _WAITING_MAX)])
@@ -129,14 +129,14 @@ class Server:
             self._drop([caller])
             return
         try:
-            request = wire.read_request(caller.data)
-        except wire.NotARequest as error:
+            request = zygote_protocol.read_request(caller.data)
+        except zygote_protocol.NotARequest as error:
             self._refuse(caller, error)
             return
         if request is not None:
             self._start(caller, request)
 
-    def _start(self, caller: Caller, request: wire.Request) -> None:
+    def _start(self, caller: Caller, request: zygote_protocol.Request) -> None:
         if len(caller.handles) != 3:
             self._refuse(caller, "three handles are needed")
         elif not TITLE.holds(title(request)):
@@ -147,12 +147,12 @@ class Server:
             except OSError as error:
                 self._refuse(caller, error.strerror)
                 return
-            wire.close_all(caller.handles)
+            zygote_protocol.close_all(caller.handles)
             caller.handles = []
             caller.data = b""
 
     def _refuse(self, caller: Caller, why: object) -> None:
-        wire.send(caller.socket, wire.answer("no", why))
+        zygote_protocol.send(caller.socket, zygote_protocol.answer("no", why))
         self._drop([caller])
 
     def _take_signals(self) -> None:
@@ -172,7 +172,7 @@ class Server:
             code = os.waitstatus_to_exitcode(status)
             callers = [caller for caller in self._callers.values() if caller.pid == pid]
             for caller in callers:
-                wire.send(caller.socket, wire.answer("end", code if code >= 0 else 128 - code))
+                zygote_protocol.send(caller.socket, zygote_protocol.answer("end", code if code >= 0 else 128 - code))
             self._drop(callers)
 
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from supervisor.bench import corpus, place, spawn
+from supervisor.bench import corpus, spawn, workspace
 from supervisor.core.errors import ToolFailed
 from supervisor.core.spec import Settings
 from supervisor.host import cores
@@ -43,7 +43,7 @@ def measure(source: Path, rounds: int, under: Path | None, say: Say) -> dict[str
                 found.append(_round(repo, home, environ))
         finally:
             _nightcrew(["down", "--now"], root, environ)
-            place.end_server(home)
+            workspace.end_server(home)
     found.sort(key=lambda one: float(one["work_s"]))
     chosen = found[(len(found) - 1) // 2]
     return {

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.bench.figures import milli
-from supervisor.bench.place import end_server, make_repository
+from supervisor.bench.workspace import end_server, make_repository
 from supervisor.core.errors import NightcrewError, one_line
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon import start

@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from supervisor.bench.place import by_hand
+from supervisor.bench.workspace import by_hand
 from supervisor.core.errors import UsageError
 
 

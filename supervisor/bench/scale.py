@@ -17,9 +17,9 @@ import psutil
 
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import milli
-from supervisor.bench.history import status_once_s
-from supervisor.bench.ours import Ours, until
-from supervisor.bench.place import make_repository
+from supervisor.bench.status_history import status_once_s
+from supervisor.bench.supervised_run import Ours, until
+from supervisor.bench.workspace import make_repository
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon import protocol
 from supervisor.ledger import store

@@ -22,13 +22,13 @@ from typing import Any
 
 import psutil
 
-from supervisor.bench import cleaning, figures, history, scale
+from supervisor.bench import cleaning, figures, scale, status_history
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import Burst
-from supervisor.bench.ours import Crew, Ours
-from supervisor.bench.place import FILES, make_repository
-from supervisor.bench.plain import Plain
+from supervisor.bench.plain_git import Plain
 from supervisor.bench.scale import Waiting
+from supervisor.bench.supervised_run import Crew, Ours
+from supervisor.bench.workspace import FILES, make_repository
 from supervisor.host import cores, files, placement
 from worktrees import trees
 
@@ -79,7 +79,7 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
             say(f"no-op tasks, with {', '.join(map(str, options.waiting.sizes))} waiting")
             report["scale"] = scale.measure(files.private_dir(root / "scale"), options.seed, options.waiting, arrivals)
         say(f"nightcrew status over {options.history_rows} ended tasks")
-        report["status_ms"] = figures.milli(history.status_s(root / "history", options.history_rows))
+        report["status_ms"] = figures.milli(status_history.status_s(root / "history", options.history_rows))
         report["clean"] = cleaning.measure(root / "clean", options.clean, options.seed, say)
         say(f"removing {root}; its files are many")
     return report | {"options": asdict(options), "machine": machine(), "repository": {"files": FILES, "bytes": size}}

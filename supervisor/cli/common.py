@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from supervisor.core.errors import NotFound, one_line
-from supervisor.daemon import lock, word
+from supervisor.daemon import gateway_report, lock
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
@@ -95,15 +95,15 @@ class SupervisorWatch:
         self._where = where
         self._said: set[str] = set()
         self._hear_at = 0.0
-        self._heard = word.Heard()
+        self._heard = gateway_report.Heard()
 
-    def look(self) -> word.Heard:
+    def look(self) -> gateway_report.Heard:
         """Look whether a supervisor runs, and what it says; cheap enough for every turn of a loop."""
         if lock.holder(self._where.lock) is None:
-            self._heard = word.Heard()
+            self._heard = gateway_report.Heard()
             self._say("no supervisor is running: agents that live go on, nothing new starts; next: nightcrew up -d")
         elif time.monotonic() >= self._hear_at:
-            self._heard = word.hear(self._where)
+            self._heard = gateway_report.hear(self._where)
             self._hear_at = time.monotonic() + HEAR_S
             for trouble in self._heard.troubles:
                 self._say(f"the gateway: {one_line(trouble)}")

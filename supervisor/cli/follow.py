@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import click
 
-from supervisor.cli import building, common
-from supervisor.core.analysis.nouns import many
+from supervisor.cli import common, snapshot_progress
+from supervisor.core.analysis.types import many
 from supervisor.core.spec import Submission
 from supervisor.core.states import TaskState
 from supervisor.faces import status, tasks_json
@@ -59,7 +59,7 @@ def hand_over(home: Home, submission: Submission, notes: Iterable[str]) -> Accep
 
     for note in notes:
         common.say(note)
-    submission = building.ready_for(home, submission)
+    submission = snapshot_progress.ready_for(home, submission)
     start.ensure_running(home, common.settings_file(), common.say)
     answer = protocol.call(home.daemon_socket, "submit", submit.to_wire(submission))
     accepted = Accepted(str(answer["run"]), tuple(answer["tasks"]), bool(answer["new"]))

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from supervisor import __version__
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError, one_line
-from supervisor.host.guard import check_packages
+from supervisor.host.import_guard import check_packages
 
 VERBS = {
     "run": "Run a plan of tasks and follow it to its end.",

@@ -17,8 +17,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from supervisor.config.locate import line_of
 from supervisor.config.reading import Duration, Strict
 from supervisor.core.errors import ConfigError
-from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
+from supervisor.core.gateway.types import Api
 from supervisor.core.names import nearest
 
 HOMES = {

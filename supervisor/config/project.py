@@ -21,7 +21,7 @@ from supervisor.config.locate import line_of
 from supervisor.config.plan import Shared
 from supervisor.config.reading import Duration, Strict, parse, read_text
 from supervisor.config.snapshots import SnapshotModel, check_name, to_spec
-from supervisor.core.analysis.nouns import Perspective
+from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
 from supervisor.core.names import nearest
 from supervisor.core.snapshots import SnapshotSpec

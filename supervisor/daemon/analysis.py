@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from supervisor.core.analysis import crew
-from supervisor.core.analysis.crew import Wanted
+from supervisor.core.analysis import analysis_tasks
+from supervisor.core.analysis.analysis_tasks import Wanted
 from supervisor.core.spec import RunSpec, Submission
 from supervisor.daemon import submit
 from supervisor.daemon.submit import Workplace
 from supervisor.host import cores
-from worktrees.listing import Extent, extent
+from worktrees.commit_listing import Extent, extent
 from worktrees.repository import resolve
 
 
@@ -31,8 +31,8 @@ def prepare(place: Workplace, wanted: Wanted, base: str | None, key: str | None,
     commit = resolve(place.repository, base)
     seen = extent(place.repository, commit, b".py")
     mine = usable_cores(place)
-    tasks = crew.crew(
-        wanted, crew.shards(wanted.perspectives, seen.files, seen.size, mine, place.settings.slots), mine, submit.kind_commands()
+    tasks = analysis_tasks.crew(
+        wanted, analysis_tasks.shards(wanted.perspectives, seen.files, seen.size, mine, place.settings.slots), mine, submit.kind_commands()
     )
     spec = RunSpec(title=f"analysis of {place.repository.root.name}", tasks=tasks, base=base)
     return Analysis(submit.submission(spec, place, None, key, environ), seen, mine)

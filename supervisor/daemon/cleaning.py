@@ -18,7 +18,7 @@ from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, removal
 from worktrees.environment import Environment
 from worktrees.inspection import Why
-from worktrees.merged import Branches
+from worktrees.merge_status import Branches
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,18 +20,18 @@ from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.daemon import kind_protocol, launch_files, spent
-from supervisor.daemon.access import Access
+from supervisor.daemon import kind_protocol, launch_files, model_usage
+from supervisor.daemon.agent_access import Access
 from supervisor.daemon.cleaning import alive_inside
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.limits import LimitDesk
-from supervisor.daemon.sight import Key, Sight
+from supervisor.daemon.observation import Key, Sight
 from supervisor.host import files, foreign, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
 from supervisor.ledger.rows import AttemptRow, LaunchRow
-from worktrees import environments, guard, leftovers, merge, removal, securing
+from worktrees import environments, guard, merge, refused_names, removal, securing
 from worktrees.environment import Environment
 from worktrees.guard import RefGuard
 from worktrees.repository import Repository
@@ -131,7 +131,7 @@ class Ending:
             record=record,
             times=result.Times(launch.created, row.created, ended=lived["ended"], up=self._up(key)),
             work=work,
-            spent=spent.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams)),
+            spent=model_usage.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams)),
             output=result.last_json_object(foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
         )
         for write in (
@@ -187,7 +187,7 @@ class Ending:
         if not names:
             return ()
         try:
-            return tuple(leftovers.keep(made, names, files.private_dir(self._home.attempt(row.task, row.epoch))))
+            return tuple(refused_names.keep(made, names, files.private_dir(self._home.attempt(row.task, row.epoch))))
         except DiskFull:
             raise
         except NightcrewError as error:

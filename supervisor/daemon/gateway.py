@@ -1,5 +1,5 @@
 """The gateway as the daemon keeps it: started when the settings name an upstream, found again by a later daemon, started anew when it dies
-or hangs. When to do what is decided in `supervisor/core/gateway/watch.py`.
+or hangs. When to do what is decided in `supervisor/core/gateway/process_watch.py`.
 
 Nothing waits for it: this is a task beside the loop, and what may block is done in a thread of its own. The gateway's flock keeps two
 daemons from having two.
@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 from supervisor import __version__
 from supervisor.core.crew import Event, TrafficChanged
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed, one_line
-from supervisor.core.gateway.watch import Watch
+from supervisor.core.gateway.process_watch import Watch
 from supervisor.core.records import Identity
 from supervisor.daemon import gateway_process, prices
-from supervisor.daemon.complaints import Complaints
+from supervisor.daemon.gateway_problems import Complaints
+from supervisor.daemon.gateway_report import Word
 from supervisor.daemon.models import Models
-from supervisor.daemon.word import Word
-from supervisor.gateway import pages
+from supervisor.gateway import status_client
 from supervisor.host import processes
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
@@ -189,7 +189,7 @@ class Gateway:
         asked_at = self._clock.monotonic()
         failing = self._watch.failing
         try:
-            answer = await self._in_thread(self._ask, pages.PING)
+            answer = await self._in_thread(self._ask, status_client.PING)
         except (NotRunning, TimedOut, ToolFailed):
             answer = {}
         now = self._clock.monotonic()
@@ -202,17 +202,17 @@ class Gateway:
             processes.send(who, signal.SIGKILL)
 
     def _ask(self, page: str, *, post: bool = False, timeout_s: float = QUESTION_S) -> dict[str, Any]:
-        return pages.ask(self._home, page, post=post, timeout_s=timeout_s)
+        return status_client.ask(self._home, page, post=post, timeout_s=timeout_s)
 
     async def _became_ready(self, failed_before: bool) -> None:
         if failed_before:
             self._say("the gateway runs again")
         self._tell(self._told)  # wakes the loop: what waited for the gateway can start
         if self._child is None:  # an earlier daemon started it: our settings may be others
-            await self._in_thread(lambda: self._ask(pages.RELOAD, post=True, timeout_s=RELOAD_S))
+            await self._in_thread(lambda: self._ask(status_client.RELOAD, post=True, timeout_s=RELOAD_S))
 
     async def _look_at_load(self, who: Identity) -> None:
-        status = await self._in_thread(self._ask, pages.NOW)
+        status = await self._in_thread(self._ask, status_client.NOW)
         settings = await self._in_thread(self._models.now)
         load = _load(status)
         self._publish(load.traffic)
@@ -220,7 +220,7 @@ class Gateway:
             self._say(f"the gateway: {complaint}")
         if not load.busy and self._is_outdated(who):
             self._stopped_by_us, self._watch = True, Watch()
-            await self._in_thread(lambda: self._ask(pages.STOP, post=True))
+            await self._in_thread(lambda: self._ask(status_client.STOP, post=True))
 
     def _is_outdated(self, who: Identity) -> bool:
         """Another version started it, or somebody with another settings file."""

@@ -13,7 +13,7 @@ from supervisor.core.sandbox import Tier
 from supervisor.core.spec import TaskSpec
 from supervisor.host import files, gpus
 from supervisor.host.paths import Home
-from supervisor.host.sandbox import executors, places, probing
+from supervisor.host.sandbox import executors, policy_paths, probing
 from supervisor.host.sandbox.executors import Executor
 from worktrees import private_repository
 from worktrees.backends.overlay import UserOverlay
@@ -96,13 +96,13 @@ class Isolation:
             raise HostError("it has no repository of its own", on=str(made.path), why="it was made for no sandbox", kept="its worktree")
         git = (made.repo.common_dir, made.private, made.admin_dir.name)
         options = made.layers.options(user=True) if made.layers is not None and made.layers.backend == UserOverlay.name else ""
-        seen = places.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
+        seen = policy_paths.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
         seen = replace(seen, devices=tuple(sorted({device for gpu in shown for device in gpu.devices})))
-        seen = replace(seen, caches=places.caches(attempt.home, attempt.variables, seen.own_state), shared_caches=self._shared_caches)
+        seen = replace(seen, caches=policy_paths.caches(attempt.home, attempt.variables, seen.own_state), shared_caches=self._shared_caches)
         seen = replace(seen, program=(*seen.program, *private_repository.borrowed(made.repo)))
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
-        policy = places.policy(seen, tier, attempt.spec.network, gateway_port)
+        policy = policy_paths.policy(seen, tier, attempt.spec.network, gateway_port)
         variables = (*narrowed.items(), *sandbox.variables(policy).items(), *sandbox.unsigned(attempt.variables).items())
         if warm and tier in self.support.works[Executor.NAMESPACES]:
             file = attempt.directory / POLICY

@@ -24,12 +24,12 @@ from supervisor.daemon import limits
 from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning
 from supervisor.daemon.ending import Ending
 from supervisor.daemon.environments import Environments, facts
+from supervisor.daemon.job_slots import Turns
 from supervisor.daemon.launching import Launching, Source
 from supervisor.daemon.limits import LimitDesk
+from supervisor.daemon.observation import Sight
 from supervisor.daemon.port_blocks import PortBlocks
-from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
-from supervisor.daemon.turns import Turns
 from supervisor.host import cores, files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint

@@ -13,7 +13,7 @@ from agents.kinds import kinds
 from supervisor.core import environment, records
 from supervisor.core.records import LaunchSpec
 from supervisor.core.spec import Settings
-from supervisor.daemon.access import Access
+from supervisor.daemon.agent_access import Access
 from supervisor.daemon.isolation import Confined
 from supervisor.daemon.limits import Bounds
 from supervisor.host import cores, files

@@ -21,11 +21,11 @@ from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
 from supervisor.daemon import isolation, launch_files
-from supervisor.daemon.access import Access
+from supervisor.daemon.agent_access import Access
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.isolation import Isolation
 from supervisor.daemon.limits import LimitDesk
-from supervisor.daemon.sight import Sight
+from supervisor.daemon.observation import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import files

@@ -43,14 +43,14 @@ from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRun
 from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
+from supervisor.daemon.gateway_report import Word
+from supervisor.daemon.job_retries import Aside, Job, Key, leave, until_done
 from supervisor.daemon.jobs import Doors, Jobs
+from supervisor.daemon.observation import Seen
 from supervisor.daemon.publishing import Publishing
 from supervisor.daemon.quotas import QuotaDesk
-from supervisor.daemon.sight import Seen
 from supervisor.daemon.suspending import Suspending
-from supervisor.daemon.tries import Aside, Job, Key, leave, until_done
 from supervisor.daemon.watching import Watching
-from supervisor.daemon.word import Word
 from supervisor.host.clock import Clock, busy_s
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.rows import AttemptRow
@@ -250,7 +250,7 @@ class Loop:
         return found is not None and found.attempt is not None and found.attempt.state is AttemptState.STOPPING
 
     def _start_job(self, key: Key, job: Job, aside: Aside | None) -> None:
-        """Run a job for an attempt, after the one that it may still have. What `aside` is for: see `tries`."""
+        """Run a job for an attempt, after the one that it may still have. What `aside` is for: see `job_retries`."""
         before = self._under_way.get(key)
         self._under_way[key] = asyncio.get_running_loop().create_task(self._until_done(key, job, aside, before))
 

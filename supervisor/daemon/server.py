@@ -6,9 +6,9 @@ from typing import Any
 
 from supervisor.core.errors import UsageError
 from supervisor.daemon import protocol
-from supervisor.daemon.door import Door, Terms, Visitor
 from supervisor.daemon.handlers import ENDS_WITH_ITS_CLIENT, HANDLERS
 from supervisor.daemon.loop import Loop
+from supervisor.daemon.socket_server import Door, Terms, Visitor
 from supervisor.host.paths import Home
 
 TERMS = Terms(request_max=protocol.MAX_REQUEST, read_s=30.0, silent_max=200)

@@ -19,7 +19,7 @@ from supervisor.core.errors import NotFound, UsageError
 from supervisor.core.names import nearest
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.daemon.submit import Workplace
-from supervisor.host import matching
+from supervisor.host import path_patterns
 from supervisor.host.foreign import open_plain
 from worktrees.repository import Repository, resolve
 
@@ -120,6 +120,6 @@ def _copy_digests(root: Path, copies: Iterable[str]) -> dict[str, str]:
 
 def _copies(root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
     try:
-        return matching.files(root, patterns)
+        return path_patterns.files(root, patterns)
     except ValueError as error:
         raise UsageError("copy matches too much", on=os.fspath(root), why=str(error), hint="let setup make them") from None

@@ -16,8 +16,8 @@ from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, one_lin
 from supervisor.core.gateway.client_env import PROVIDER_KEYS
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.daemon import gateway_process, lock, protocol, zygotes
-from supervisor.gateway import pages
-from supervisor.host import binding, cores, files
+from supervisor.gateway import status_client
+from supervisor.host import cores, files, unix_sockets
 from supervisor.host.paths import Home
 from supervisor.ledger import store
 
@@ -118,7 +118,7 @@ def _ready_gateway(home: Home) -> tuple[str, list[str]]:
     found = gateway_process.running(home)
     where = f"127.0.0.1:{found.port}" if found is not None else "its port"
     with contextlib.suppress(NightcrewError):  # that it is slow to say more is no news: the daemon tells what is wrong
-        return f"the gateway listens on {where}", list(map(str, pages.ask(home, pages.STATUS)["problems"]))
+        return f"the gateway listens on {where}", list(map(str, status_client.ask(home, status_client.STATUS)["problems"]))
     return f"the gateway listens on {where}", []
 
 
@@ -186,7 +186,7 @@ def stop_servers_when_empty(home: Home) -> None:
             tmux.kill_server()
     gateway_process.stop(home)
     zygotes.stop_all(home)
-    binding.remove_unused(home.run_dir)
+    unix_sockets.remove_unused(home.run_dir)
     _fold_log(home)
 
 

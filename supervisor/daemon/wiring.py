@@ -15,8 +15,8 @@ from pathlib import Path
 from agents.tmux import Tmux
 from supervisor.config import user
 from supervisor.daemon import start
-from supervisor.daemon.access import Access
-from supervisor.daemon.agents_door import AgentsDoor
+from supervisor.daemon.agent_access import Access
+from supervisor.daemon.agents_socket import AgentsDoor
 from supervisor.daemon.ending import Ending, EndingDoors
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.gateway import Gateway, refresh_prices
@@ -27,12 +27,12 @@ from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.models import Models
+from supervisor.daemon.observation import Sight
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
-from supervisor.daemon.sight import Sight
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
-from supervisor.host import binding, cores, files, limits, placement, secrets
+from supervisor.host import cores, files, limits, placement, secrets, unix_sockets
 from supervisor.host.audit import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import FAR_PREFIX, Home
@@ -56,7 +56,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     models = Models(home, settings_file)
     lock = DaemonLock(home.lock)
     clock = SystemClock()
-    binding.sweep(Path(tempfile.gettempdir()), FAR_PREFIX, clock.wall())
+    unix_sockets.sweep(Path(tempfile.gettempdir()), FAR_PREFIX, clock.wall())
     try:
         with contextlib.ExitStack() as stack:
             ledger = stack.enter_context(contextlib.closing(Ledger(home.ledger, clock.wall)))
@@ -203,7 +203,7 @@ async def _tmux_socket(loop: Loop, tmux: Tmux, home: Home) -> AsyncIterator[None
 
 @contextlib.asynccontextmanager
 async def _kept(path: Path, bind: Callable[[], object], say: Callable[[str], None]) -> AsyncIterator[None]:
-    task = asyncio.get_running_loop().create_task(binding.keep(path, bind, say))
+    task = asyncio.get_running_loop().create_task(unix_sockets.keep(path, bind, say))
     try:
         yield
     finally:

@@ -15,20 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.tmux import PaneView, views
-from agents.tmux import process as tmux_process
+from agents.tmux import PaneView, listings
+from agents.tmux import server_process as tmux_process
 from supervisor import __version__
 from supervisor.core import records
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
 from supervisor.core.states import FINAL
 from supervisor.daemon import lock, protocol
-from supervisor.daemon.sight import ATTEMPT_OPTION, HOME_OPTION
+from supervisor.daemon.observation import ATTEMPT_OPTION, HOME_OPTION
 from supervisor.doctor import gateway
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.doctor.place import Place
 from supervisor.ledger import store
-from worktrees.backends import kernel
+from worktrees.backends import syscalls
 from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment, environment_path
 from worktrees.git import Git
@@ -134,9 +134,9 @@ def server(place: Place) -> Finding:
 
 def _panes(place: Place) -> list[PaneView] | str:
     """Every pane of our server; or why not."""
-    said = place.ask(*_tmux(place), "list-panes", "-a", "-F", views.FORMAT)
+    said = place.ask(*_tmux(place), "list-panes", "-a", "-F", listings.FORMAT)
     if said.code == 0:
-        return views.parse_panes(said.text.splitlines())
+        return listings.parse_panes(said.text.splitlines())
     return [] if said.text == tmux_process.NO_SESSION or "no server running" in said.text else said.text
 
 
@@ -277,7 +277,7 @@ def _forget(place: Place, gone: list[Row]) -> str:
 
 def _unmount(strays: list[Path]) -> str:
     for path in reversed(strays):
-        kernel.unmount(path, lazy=True)
+        syscalls.unmount(path, lazy=True)
     return f"unmounted {len(strays)}; their files stay where they lie"
 
 

@@ -10,9 +10,9 @@ from agents.zygote import build_client
 from supervisor.core import limits as core_limits
 from supervisor.core.limits import By, Limits, Means
 from supervisor.core.sandbox import Tier
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, warn
-from supervisor.doctor.place import Place
 from supervisor.host import cgroups, gpus, limits
 from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.core.errors import NightcrewError, one_line
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.finding import Checked, Finding, State, unknown
-from supervisor.doctor.place import Place
 
 GROUPS = ("software", "machine", "environments", "state", "crew")
 DEADLINE_S = 20.0

@@ -12,10 +12,10 @@ from typing import Any
 from supervisor.config import user
 from supervisor.core.errors import ConfigError, NightcrewError, NotFound, Refused
 from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.daemon import complaints, gateway_process, lock
+from supervisor.daemon import gateway_problems, gateway_process, lock
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.doctor.place import Place
-from supervisor.gateway import pages
+from supervisor.gateway import status_client
 from supervisor.host import secrets
 
 
@@ -31,7 +31,7 @@ def process(place: Place) -> Finding:
         return _nobody(place)
     seen = f"pid {found.identity.pid}, 127.0.0.1:{found.port}"
     try:
-        status = pages.ask(place.home, pages.STATUS, timeout_s=place.tool_s)
+        status = status_client.ask(place.home, status_client.STATUS, timeout_s=place.tool_s)
     except NightcrewError as error:
         return fail(f"{seen}: {error.line()}", "agents wait for a model", f"kill -9 {found.identity.pid}: the supervisor starts another")
     return _usable(place, settings, status, seen) or ok(f"{seen}; upstreams: {', '.join(upstream.name for upstream in settings.upstreams)}")
@@ -39,16 +39,16 @@ def process(place: Place) -> Finding:
 
 def _usable(place: Place, settings: GatewaySettings, status: dict[str, Any], seen: str) -> Finding | None:
     """The worst of what keeps agents from an upstream, or None. What others there are stands in `nightcrew gateway status`."""
-    if refused := complaints.refused(status, settings):
+    if refused := gateway_problems.refused(status, settings):
         names = ", ".join(upstream.name for upstream in refused)
-        step = complaints.next_step(place.home, refused[0])
+        step = gateway_problems.next_step(place.home, refused[0])
         return fail(f"{seen}: the key of {names} is refused", "nothing is sent there with a key that is wrong", step)
     for upstream in settings.upstreams:
         if lines := [line for line in status["problems"] if f"upstream {upstream.name}:" in line]:
-            return warn(f"{seen}: {lines[0]}", "requests for it are refused", complaints.next_step(place.home, upstream))
-    if problems := complaints.standing(place.home, status, settings):
+            return warn(f"{seen}: {lines[0]}", "requests for it are refused", gateway_problems.next_step(place.home, upstream))
+    if problems := gateway_problems.standing(place.home, status, settings):
         return warn(f"{seen}: {problems[0]}", "it does less than it should", "nightcrew gateway status")
-    if silent := list(complaints.unserved(status).values()):
+    if silent := list(gateway_problems.unserved(status).values()):
         return warn(
             f"{seen}: {silent[0]}", "requests wait until it does", "see whether the provider can be reached: nightcrew gateway status"
         )
@@ -74,7 +74,7 @@ def keys(place: Place) -> Finding:
         except NotFound:
             if path in wanted:
                 why = f"the upstream {wanted[path]} cannot be used without its key"
-                return fail(f"no file {path}", why, f"put the key into {path} (mode 600), then {complaints.RELOAD}")
+                return fail(f"no file {path}", why, f"put the key into {path} (mode 600), then {gateway_problems.RELOAD}")
         except Refused as error:
             fix = error.hint or f"look at it: ls -l {shlex.quote(str(path))}"
             return fail(f"{path}: {error.why}", "it is not used like that; whoever could read it may have", fix, _closer(path))

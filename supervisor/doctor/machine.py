@@ -11,9 +11,9 @@ import resource
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.doctor.place import Place
 from supervisor.host import limits
 
 INSTANCES_BASE, INSTANCES_EACH = 64, 4

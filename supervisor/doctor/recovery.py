@@ -11,7 +11,7 @@ from pathlib import Path
 from supervisor.core.errors import NightcrewError, NotFound
 from supervisor.daemon.environments import facts
 from supervisor.daemon.lock import DaemonLock
-from supervisor.gateway import records
+from supervisor.gateway import process_lock
 from supervisor.gateway.account.schema import ACCOUNT
 from supervisor.host import secrets
 from supervisor.host.audit import Audit
@@ -40,7 +40,7 @@ def account(home: Home) -> Report:
     """Recover the gateway's account. Raises Refused while a gateway lives, else as `ledger`."""
     if not home.gateway_account.parent.is_dir():
         raise NotFound("no account", on=str(home.gateway_account), why=ACCOUNT.absent, hint=ACCOUNT.first)
-    handle = records.lock(home)
+    handle = process_lock.lock(home)
     try:
         return _noted(home, "account", recover(home.gateway_account, ACCOUNT, _stamp(), lambda _: [], lambda _: None))
     finally:

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from agents.tmux import process as tmux_process
+from agents.tmux import server_process as tmux_process
 from supervisor import __version__
 from supervisor.core.errors import HostError
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown
-from supervisor.doctor.place import Place
-from supervisor.host import guard
+from supervisor.host import import_guard
 from worktrees.git import parse_version
 from worktrees.hardening import MINIMUM
 
@@ -29,11 +29,11 @@ def python(place: Place) -> Finding:  # noqa: ARG001 - the shape of every check
 def packages(place: Place) -> Finding:
     """Whether our import names are our own."""
     try:
-        guard.check_packages()
+        import_guard.check_packages()
     except HostError as error:
         return fail(f"{error.on}: {error.why}", "half of another program would run in place of ours", error.hint)
     ignored = "; PYTHONPATH is set, and neither nightcrew nor its agents use it" if place.environ.get("PYTHONPATH") else ""
-    return ok(f"{__version__}  {Path(guard.__file__).resolve().parents[2]}{ignored}")
+    return ok(f"{__version__}  {Path(import_guard.__file__).resolve().parents[2]}{ignored}")
 
 
 def tmux(place: Place) -> Finding:

@@ -14,9 +14,9 @@ from pathlib import Path
 from supervisor.config import project, user
 from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
 from supervisor.doctor import gateway
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.doctor.place import Place
 from supervisor.host import cores, files
 from supervisor.host import disk as host_disk
 from supervisor.host.scratch import locked_directory

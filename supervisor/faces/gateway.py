@@ -13,12 +13,12 @@ from typing import Any
 
 from supervisor.core.errors import NightcrewError, NotRunning, one_line
 from supervisor.core.gateway.budget import NIGHT_S
-from supervisor.core.gateway.nouns import AgentView, PoolView, Refusal, TrafficView
+from supervisor.core.gateway.types import AgentView, PoolView, Refusal, TrafficView
 from supervisor.core.result import rfc3339
 from supervisor.core.states import FINAL
 from supervisor.faces.figures import bar, cost, money, percent, percentiles, short, span
 from supervisor.faces.status import age, columns, cut
-from supervisor.gateway import pages
+from supervisor.gateway import status_client
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.status import status
@@ -49,7 +49,7 @@ def look(home: Home, now: float, *, timeout_s: float = 5.0) -> dict[str, Any] | 
     why = ""
     if home.gateway_record.exists():
         try:
-            return _priced(_known({"running": True, **pages.ask(home, pages.STATUS, timeout_s=timeout_s)}, home, now))
+            return _priced(_known({"running": True, **status_client.ask(home, status_client.STATUS, timeout_s=timeout_s)}, home, now))
         except NightcrewError as error:
             why = "" if isinstance(error, NotRunning) else error.line()
     elif not home.gateway_account.exists():

@@ -8,7 +8,7 @@ from typing import Self
 from aiohttp import web
 from aiohttp.streams import StreamReader
 
-from supervisor.gateway.guard import BODY_MAX
+from supervisor.gateway.browser_guard import BODY_MAX
 from supervisor.gateway.wire import BadRequest
 
 BODY_S = 60.0

@@ -18,12 +18,12 @@ from aiohttp import web
 from supervisor.core.gateway.commands import Send, TurnAway
 from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.core.gateway.settings import Upstream
+from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.gateway import recording, wire
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
-from supervisor.gateway.call import BYTES_PER_TOKEN, Call, outgoing, passed_back
-from supervisor.gateway.parts import Parts
+from supervisor.gateway.proxied_request import BYTES_PER_TOKEN, Call, outgoing, passed_back
+from supervisor.gateway.request_context import Parts
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
 
 _ERROR_MAX = 64 * 2**10

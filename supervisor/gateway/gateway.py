@@ -18,19 +18,19 @@ from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.gateway import keys
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.desk import Desk
-from supervisor.gateway.front import Front
-from supervisor.gateway.guard import Guard
+from supervisor.gateway.admission import Desk
+from supervisor.gateway.browser_guard import Guard
 from supervisor.gateway.keys import Keyring
 from supervisor.gateway.log import Handler, Log
 from supervisor.gateway.metrics import Metrics
-from supervisor.gateway.own_pages import OwnPages
-from supervisor.gateway.parts import Parts
 from supervisor.gateway.prices import Prices
 from supervisor.gateway.recording import Recorder
 from supervisor.gateway.redact import Redactor
+from supervisor.gateway.request_context import Parts
+from supervisor.gateway.request_handler import Front
 from supervisor.gateway.roster import Roster
 from supervisor.gateway.settings import read
+from supervisor.gateway.status_routes import OwnPages
 from supervisor.gateway.upstreams import Timeouts, Upstreams
 from supervisor.host import secrets
 from supervisor.host.audit import Audit

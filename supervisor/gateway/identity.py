@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from supervisor.core import tokens
-from supervisor.core.gateway.nouns import Agent
+from supervisor.core.gateway.types import Agent
 from supervisor.gateway.roster import Roster
 
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")

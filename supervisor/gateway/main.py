@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError
-from supervisor.gateway import records
-from supervisor.gateway.harden import clean_environment, harden
+from supervisor.gateway import process_lock
+from supervisor.gateway.process_hardening import clean_environment, harden
 from supervisor.gateway.settings import Reading
 from supervisor.host import files
 from supervisor.host.paths import Home
@@ -28,7 +28,7 @@ def main(args: Sequence[str]) -> int:
         complaints = harden()
         files.private_dir(home.root)
         files.private_dir(home.run_dir)
-        handle = records.lock(home)
+        handle = process_lock.lock(home)
         reading = Reading(config, home.keys)
         from supervisor.gateway import running  # late: it takes as long as the reading, which goes on meanwhile
 

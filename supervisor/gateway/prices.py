@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 
 SCHEMA = 1
 MAX_BYTES = 16 * 2**20

@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from supervisor.core.errors import NotFound, Refused, ToolFailed
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 from supervisor.gateway import recording, wire
 from supervisor.gateway.wire import Endpoint
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from supervisor.core import tokens
 from supervisor.core.errors import LedgerError
 from supervisor.core.gateway.client_env import is_patient
-from supervisor.core.gateway.nouns import Agent
+from supervisor.core.gateway.types import Agent
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import LIVING

@@ -6,8 +6,8 @@ from collections.abc import Container
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, Route, Upstream
+from supervisor.core.gateway.types import Api
 
 
 class Way(NamedTuple):

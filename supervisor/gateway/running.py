@@ -8,10 +8,10 @@ import os
 import signal
 from pathlib import Path
 
-from supervisor.gateway import listen, records
+from supervisor.gateway import listen, process_lock
 from supervisor.gateway.gateway import Gateway, Place
 from supervisor.gateway.settings import Reading
-from supervisor.host import binding
+from supervisor.host import unix_sockets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 
@@ -25,7 +25,7 @@ def run(home: Home, config: Path, reading: Reading, complaints: list[str]) -> No
 async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     gateway = Gateway(place, reading.result())
     # A port that the settings name is taken as it is; otherwise the one of before, because agents that outlived it still send there.
-    tcp = listen.on_port(gateway.settings.port or records.kept_port(place.home))
+    tcp = listen.on_port(gateway.settings.port or process_lock.kept_port(place.home))
     port = int(tcp.getsockname()[1])
     unix = listen.on_path(place.home.gateway_socket)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -34,7 +34,9 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     for complaint in complaints:
         gateway.log.say(complaint)
     gateway.log.say(f"ready on {listen.HOST}:{port}")
-    records.write(place.home, records.record(port, gateway.settings.upstreams, place.clock))  # last: whoever reads it finds all the rest
+    process_lock.write(
+        place.home, process_lock.record(port, gateway.settings.upstreams, place.clock)
+    )  # last: whoever reads it finds all the rest
     _be_silent()
     # What was imported and built stays for ever: looking through it again cost the streams 50 to 190 ms at each full collection.
     gc.collect()
@@ -43,7 +45,7 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     async def bind() -> None:
         await gateway.listen(listen.on_path(place.home.gateway_socket))
 
-    kept = asyncio.get_running_loop().create_task(binding.keep(place.home.gateway_socket, bind, gateway.log.say))
+    kept = asyncio.get_running_loop().create_task(unix_sockets.keep(place.home.gateway_socket, bind, gateway.log.say))
     await gateway.stop_asked.wait()
     kept.cancel()
     gateway.log.say("stopping")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from supervisor.core.errors import NightcrewError
-from supervisor.core.gateway.nouns import AgentView, PoolView, TrafficView
+from supervisor.core.gateway.types import AgentView, PoolView, TrafficView
 from supervisor.gateway.account.reading import Figures, Window
 
 

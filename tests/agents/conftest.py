@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 from agents.tmux import Tmux
-from agents.tmux.process import server_pid
+from agents.tmux.server_process import server_pid
 
 
 class WaitUntil(Protocol):

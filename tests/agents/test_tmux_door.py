@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.tmux import ARG_MAX, Pane, PaneView, SessionExists, Tmux
-from agents.tmux.views import parse_panes
+from agents.tmux.listings import parse_panes
 from supervisor.core.errors import NotFound, ToolFailed
 
 from .conftest import AskTmux, WaitUntil

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor.bench.fairness import scenarios
-from supervisor.bench.fairness.crowd import Agent, Crowd
-from supervisor.bench.fairness.ours import Gateway
-from supervisor.bench.fairness.rivals import CountAfter, NoGateway
+from supervisor.bench.fairness.baselines import CountAfter, NoGateway
+from supervisor.bench.fairness.clients import Agent, Crowd
+from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.runs import Figures, Outside, Run, Scenario, jain, run
-from supervisor.bench.fairness.world import LINK_S, Bucket, Charge, Headers, Timeline, Turn, Upstream, World
+from supervisor.bench.fairness.simulation import LINK_S, Bucket, Charge, Headers, Timeline, Turn, Upstream, World
 from supervisor.cli.main import cli
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.settings import Policy

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.bench.fairness import learned
-from supervisor.bench.fairness.crowd import Crowd
-from supervisor.bench.fairness.learned import AIMS, CASES, Case, Judge, Learned, Other, Provider
-from supervisor.bench.fairness.ours import Gateway
-from supervisor.bench.fairness.world import Timeline, Turn, World
+from supervisor.bench.fairness import learned_limits
+from supervisor.bench.fairness.clients import Crowd
+from supervisor.bench.fairness.learned_limits import AIMS, CASES, Case, Judge, Learned, Other, Provider
+from supervisor.bench.fairness.nightcrew_policy import Gateway
+from supervisor.bench.fairness.simulation import Timeline, Turn, World
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.pool import Pool
-from supervisor.core.gateway.proving import Proving
+from supervisor.core.gateway.unknown_limit import Proving
 from supervisor.core.gateway.upstream_bucket import UpstreamBucket
 
 T02 = ("narrow", "wide", "requests_late", "requests_50_agents", "input_2_agents", "input_50_agents", "output_late", "output_long")
@@ -26,28 +26,28 @@ SEED = 1
 @pytest.mark.parametrize("name", [*T02, *T03, *YESTERDAY])
 def test_t02_t03_what_nobody_configured_is_learned_used_and_nobody_elses(name: str) -> None:
     case = CASES[name]
-    found = learned.run(case, SEED)
+    found = learned_limits.run(case, SEED)
     assert [aim.figure for aim in AIMS if aim.of(case) and not aim.met(getattr(found, aim.figure))] == [], f"seed {SEED}: {found}"
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
-    assert learned.run(CASES["outside_40_later"], 7, 200.0) == learned.run(CASES["outside_40_later"], 7, 200.0)
+    assert learned_limits.run(CASES["outside_40_later"], 7, 200.0) == learned_limits.run(CASES["outside_40_later"], 7, 200.0)
 
 
 def test_who_sends_blind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Proving, "allows", lambda *_: True)
-    assert learned.run(CASES["narrow"], SEED, 120.0).upstream_429 > 5
+    assert learned_limits.run(CASES["narrow"], SEED, 120.0).upstream_429 > 5
 
 
 def test_outside_use_that_is_not_there_is_seen_by_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UpstreamBucket, "outside", lambda *_: 100.0)
-    assert learned.run(CASES["input"], SEED, 120.0).phantom_outside_per_min == pytest.approx(6_000 / 80_000)
+    assert learned_limits.run(CASES["input"], SEED, 120.0).phantom_outside_per_min == pytest.approx(6_000 / 80_000)
 
 
 def test_a_gateway_that_stands_still_is_seen_by_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = Pool.fits
     monkeypatch.setattr(Pool, "fits", lambda pool, ticket, share, now: not 60 <= now < 90 and fits(pool, ticket, share, now))
-    found = learned.run(CASES["input"], SEED, 180.0)
+    found = learned_limits.run(CASES["input"], SEED, 180.0)
     assert 15 < found.stalls_s < 30
 
 

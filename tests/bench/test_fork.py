@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agents import zygote
-from supervisor.bench.fork import environment, material, report
-from supervisor.bench.fork.material import Size
+from supervisor.bench.fork import environment, fixtures, report
+from supervisor.bench.fork.fixtures import Size
 from supervisor.bench.fork.measure import Options, measure
-from supervisor.bench.fork.side import Side
+from supervisor.bench.fork.supervised_run import Side
 from supervisor.core.errors import NotFound, ToolFailed
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.daemon import protocol
@@ -117,10 +117,10 @@ def test_what_could_not_be_measured_is_no_figure(found: dict[str, Any]) -> None:
 def test_the_same_seed_is_the_same_material(tmp_path: Path) -> None:
     heads = []
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        size = material.repository(tmp_path / name, seed, Size(30, 100_000))
+        size = fixtures.repository(tmp_path / name, seed, Size(30, 100_000))
         assert 50_000 < size < 200_000
         heads.append(git(tmp_path / name, "rev-parse", "HEAD"))
-        material.dependencies(tmp_path / f"{name}-deps", seed, Size(50, 100_000))
+        fixtures.dependencies(tmp_path / f"{name}-deps", seed, Size(50, 100_000))
     assert heads[0] == heads[1] != heads[2]
     one, same, other = ([path.read_bytes() for path in sorted((tmp_path / f"{name}-deps").rglob("file*"))] for name in ("a", "b", "c"))
     assert one == same != other
@@ -130,7 +130,7 @@ def test_the_same_seed_is_the_same_material(tmp_path: Path) -> None:
 
 def test_too_few_python_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="1000000"):
-        material.corpus(tmp_path / "corpus", 1_000_000)
+        fixtures.corpus(tmp_path / "corpus", 1_000_000)
 
 
 def test_a_worktree_that_is_not_clean_is_no_figure(repo: Path, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.bench.gateway import learned
-from supervisor.bench.gateway.judge import Bucket, Crowd, Sample, figures, phantoms, stalls, utilisation
-from supervisor.bench.gateway.learned import Options, Scenario
+from supervisor.bench.gateway import learned_limits
+from supervisor.bench.gateway.learned_limits import Options, Scenario
+from supervisor.bench.gateway.scoring import Bucket, Crowd, Sample, figures, phantoms, stalls, utilisation
 from supervisor.core.errors import UsageError
 from supervisor.core.gateway.settings import Limits
 from tests.support import House
@@ -104,31 +104,31 @@ SMALL = Scenario(about="small", agents=3, limits=Limits(600, 3_000_000, 600_000)
 
 @pytest.mark.parametrize("scenario", [SMALL, replace(SMALL, remembered=2.0, changes=((0.3, 0.5),), steal=0.5)], ids=["plain", "all"])
 def test_a_small_run_is_a_real_one(tmp_path: Path, scenario: Scenario) -> None:
-    found = learned.run(scenario, Options(seconds=4, settle_s=1), tmp_path)
+    found = learned_limits.run(scenario, Options(seconds=4, settle_s=1), tmp_path)
     assert found["answered"] > 0 and found["failed"] == 0
     assert found["utilisation_after_1min"] > 0
-    assert set(found["missed"]) <= {"upstream_429", *(name for name, *_ in learned.AIMS)}
+    assert set(found["missed"]) <= {"upstream_429", *(name for name, *_ in learned_limits.AIMS)}
 
 
 def test_the_report_names_every_scenario_and_what_it_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learned, "SCENARIOS", {"small": SMALL})
+    monkeypatch.setattr(learned_limits, "SCENARIOS", {"small": SMALL})
     said: list[str] = []
-    report = learned.measure(Options(seconds=2, settle_s=1, seed=7), (), tmp_path, said.append)
+    report = learned_limits.measure(Options(seconds=2, settle_s=1, seed=7), (), tmp_path, said.append)
     figures_of = report["learned"]["small"]
     assert {"upstream_429", "utilisation_after_1min", "phantom_outside_per_min", "stalls_s"} <= figures_of.keys()
-    assert report["seed"] == 7 and "seed 7" in said[0] and "small" in learned.table(report)
+    assert report["seed"] == 7 and "seed 7" in said[0] and "small" in learned_limits.table(report)
     assert not list(tmp_path.iterdir()), "nothing stays"
 
 
 def test_a_scenario_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cold_50k"):
-        learned.measure(Options(), ("warm",), tmp_path, lambda _: None)
+        learned_limits.measure(Options(), ("warm",), tmp_path, lambda _: None)
 
 
 def test_the_six_scenarios_are_six() -> None:
-    assert len(learned.SCENARIOS) == 6
-    late = [scenario for scenario in learned.SCENARIOS.values() if scenario.steal and scenario.steal_from]
-    assert all(scenario.most_429 == (1 if scenario in late or scenario.changes else 0) for scenario in learned.SCENARIOS.values())
+    assert len(learned_limits.SCENARIOS) == 6
+    late = [scenario for scenario in learned_limits.SCENARIOS.values() if scenario.steal and scenario.steal_from]
+    assert all(scenario.most_429 == (1 if scenario in late or scenario.changes else 0) for scenario in learned_limits.SCENARIOS.values())
 
 
 def test_scenarios_belong_to_learned(house: House) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from supervisor.bench import figures
-from supervisor.bench.place import by_hand, make_repository
 from supervisor.bench.scale import Waiting
 from supervisor.bench.spawn import Options, measure
+from supervisor.bench.workspace import by_hand, make_repository
 from supervisor.core.errors import ToolFailed
 from tests.support import wait_until
 from tests.warm import NIGHTCREW

@@ -8,8 +8,8 @@ import pytest
 
 from supervisor.config import user
 from supervisor.core.errors import ConfigError
-from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Quota, Route
+from supervisor.core.gateway.types import Api
 
 
 def load(tmp_path: Path, text: str, stored: Path | None = None) -> GatewaySettings:

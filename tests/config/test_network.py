@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.config import plan
 from supervisor.config.network import MAX_HOSTS, network, written
-from supervisor.host.sandbox import egress
+from supervisor.host.sandbox import egress_proxy
 
 LONG = ".".join(["a" * 63] * 3)
 
@@ -17,7 +17,7 @@ LONG = ".".join(["a" * 63] * 3)
 def test_a_name_that_can_be_reached(name: str) -> None:
     found = network([name])
     assert found == (name,)
-    assert egress.allowed(name.replace("*", "any").upper(), (name,))
+    assert egress_proxy.allowed(name.replace("*", "any").upper(), (name,))
 
 
 @pytest.mark.parametrize(

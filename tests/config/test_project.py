@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from supervisor.config import plan, project
 from supervisor.config.project import TEMPLATE, Analyze, Project, load
 from supervisor.config.snapshots import SnapshotModel
-from supervisor.core.analysis.nouns import Perspective
+from supervisor.core.analysis.types import Perspective
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError
 from tests.config.test_fuzz import tables

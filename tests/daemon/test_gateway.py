@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.daemon import gateway_process, prices, protocol, word
+from supervisor.daemon import gateway_process, gateway_report, prices, protocol
 from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
-from supervisor.gateway import pages
+from supervisor.gateway import status_client
 from supervisor.host import files, processes
 from tests.gateway.kit import KEY, upstream
 from tests.gateway.simulator import Simulator
@@ -292,7 +292,7 @@ def test_one_of_an_older_version_is_replaced_when_nothing_is_under_way(models: M
     models.start()
     looks_end = time.monotonic() + 2 * LOOK_S
     while time.monotonic() < looks_end:
-        answer = pages.ask(models.house.home, pages.PING)
+        answer = status_client.ask(models.house.home, status_client.PING)
         assert (answer["pid"], answer["stopping"]) == (before.identity.pid, False), "a stream is under way"
         time.sleep(0.1)
     models.sim.release("answer")
@@ -355,10 +355,10 @@ def test_a_refused_key_is_told_once_and_is_forgotten_when_the_right_one_is_there
     models.house.ok("add", "--id", "asks", f"{models.ask} 1")
     file = models.house.home.keys / "sim.key"
     said = f"sim refuses its key: put the key into {file} (mode 600), then nightcrew gateway reload"
-    wait_until(lambda: word.hear(models.house.home).troubles == (said,), "the word of it")
+    wait_until(lambda: gateway_report.hear(models.house.home).troubles == (said,), "the word of it")
     models.house.ok("gateway", "reload")
     models.house.ok("wait", "asks")
-    wait_until(lambda: word.hear(models.house.home).troubles == (), "it to be over")
+    wait_until(lambda: gateway_report.hear(models.house.home).troubles == (), "it to be over")
     assert models.house.state("asks") == "done"
     assert models.house.daemon_output().count(said) == 1
 
@@ -388,8 +388,8 @@ def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models
     many = " & ".join([f"{models.ask} 300"] * 4)
     models.house.ok("add", "--id", "heavy", f"{many} & wait")
     wait_until(lambda: "batch" in models.ping()["held_back"], "the delay to reach the crew")
-    assert re.fullmatch(r"waits for the model limit \(a request waits \d+[sm]\)", word.hear(models.house.home).why("batch"))
-    assert word.hear(models.house.home).why("interactive") == ""
+    assert re.fullmatch(r"waits for the model limit \(a request waits \d+[sm]\)", gateway_report.hear(models.house.home).why("batch"))
+    assert gateway_report.hear(models.house.home).why("interactive") == ""
     for name in ("batch", "interactive"):
         models.house.ok("add", "--id", name, "--class", name, "true")
     models.house.ok("wait", "interactive")
@@ -408,7 +408,7 @@ def test_its_socket_that_somebody_removed_is_bound_again(models: Models) -> None
     gateway = models.record()
     models.house.home.gateway_socket.unlink()
     wait_until(lambda: models.house.home.gateway_socket.exists(), "the socket to be there again", 20)
-    assert pages.ask(models.house.home, pages.STATUS) and models.record() == gateway
+    assert status_client.ask(models.house.home, status_client.STATUS) and models.record() == gateway
     models.house.ok("down")
     assert not models.house.home.run_dir.exists()
     assert [path.name for path in models.house.home.root.iterdir() if path.name.endswith(("-wal", "-shm"))] == [], "no log is left"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Upstream
-from supervisor.daemon import complaints, word
-from supervisor.daemon.complaints import UNSERVED_S, Complaints
+from supervisor.core.gateway.types import Api
+from supervisor.daemon import gateway_problems, gateway_report
+from supervisor.daemon.gateway_problems import UNSERVED_S, Complaints
 from supervisor.host.paths import Home
 
 HOME = Home(Path("/h"))
@@ -61,7 +61,7 @@ def test_a_limit_is_daily_work_and_no_trouble(why: str) -> None:
 
 
 def test_an_upstream_that_left_the_settings_refuses_nothing() -> None:
-    assert complaints.standing(HOME, status(pool("key refused", account="gone")), SETTINGS) == []
+    assert gateway_problems.standing(HOME, status(pool("key refused", account="gone")), SETTINGS) == []
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_an_upstream_that_left_the_settings_refuses_nothing() -> None:
     ],
 )
 def test_the_next_step_fits_where_the_key_comes_from(source: KeySource, step: str) -> None:
-    assert complaints.next_step(HOME, Upstream("main", Api.ANTHROPIC, "", key=source)).startswith(step)
+    assert gateway_problems.next_step(HOME, Upstream("main", Api.ANTHROPIC, "", key=source)).startswith(step)
 
 
 def test_a_supervisor_that_is_not_there_says_nothing(tmp_path: Path) -> None:
-    heard = word.hear(Home(tmp_path))
+    heard = gateway_report.hear(Home(tmp_path))
     assert (heard.troubles, heard.why("batch")) == ((), "")

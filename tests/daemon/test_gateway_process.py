@@ -15,7 +15,7 @@ from supervisor.core.crew import TrafficChanged
 from supervisor.core.errors import NotRunning
 from supervisor.daemon import gateway_process
 from supervisor.daemon.gateway import Load, _load
-from supervisor.gateway import pages
+from supervisor.gateway import status_client
 from supervisor.host import files, processes
 from supervisor.host.paths import Home
 from tests.support import wait_until
@@ -66,7 +66,7 @@ def test_a_record_that_is_none(tmp_path: Path, text: str) -> None:
 def test_nobody_listens(tmp_path: Path) -> None:
     home = Home(files.private_dir(tmp_path / "home"))
     with pytest.raises(NotRunning, match="no gateway is running"):
-        pages.ask(home, pages.PING)
+        status_client.ask(home, status_client.PING)
 
 
 # Its load -------------------------------------------------------------------------------------------------------------------------

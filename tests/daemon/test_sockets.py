@@ -14,7 +14,7 @@ import pytest
 
 from supervisor.core.errors import NotRunning
 from supervisor.daemon import lock, protocol, start
-from supervisor.host import binding
+from supervisor.host import unix_sockets
 from tests.support import House, wait_until
 
 AT_WORK = "while [ ! -e go ]; do sleep 0.05; done; echo finished"
@@ -52,7 +52,7 @@ def test_what_somebody_removed_is_bound_again(house: House, whole: bool) -> None
     alerts = protocol.call(house.home.daemon_socket, "ping", {})["alerts"]
     assert any(f"{house.home.run_dir / names[0]} was removed or replaced, and is bound again" in alert for alert in alerts), alerts
     house.ok("down")
-    assert binding.listeners(house.home.tmux_socket) == [], "no server is left"
+    assert unix_sockets.listeners(house.home.tmux_socket) == [], "no server is left"
 
 
 def test_a_socket_that_somebody_put_in_its_place_is_taken_away(house: House) -> None:
@@ -61,7 +61,9 @@ def test_a_socket_that_somebody_put_in_its_place_is_taken_away(house: House) -> 
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(house.home.daemon_socket))
         other.listen()
-        wait_until(lambda: {who.pid for who in binding.listeners(house.home.daemon_socket)} >= {daemon.pid, os.getpid()}, "both to listen")
+        wait_until(
+            lambda: {who.pid for who in unix_sockets.listeners(house.home.daemon_socket)} >= {daemon.pid, os.getpid()}, "both to listen"
+        )
         wait_until(lambda: house.ready(), "the supervisor to answer again", 20)
 
 
@@ -111,7 +113,7 @@ def test_a_tmux_server_whose_socket_was_removed_is_the_next_supervisors_too(hous
     house.ok("kill", "agent")
     shutil.rmtree(house.home.run_dir)
     house.ok("down")
-    assert binding.listeners(house.home.tmux_socket) == [], "no server is left"
+    assert unix_sockets.listeners(house.home.tmux_socket) == [], "no server is left"
 
 
 @pytest.mark.parametrize("length", [1, 80])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.spec import Settings
-from supervisor.doctor.place import Place
+from supervisor.doctor.check_context import Place
 from supervisor.host.paths import Home
 
 

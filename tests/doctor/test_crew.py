@@ -17,8 +17,8 @@ from agents.tmux import Tmux
 from supervisor.core import records
 from supervisor.daemon import lock
 from supervisor.doctor import crew as checks
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.finding import Finding, State
-from supervisor.doctor.place import Place
 from supervisor.host import files
 from supervisor.ledger import store
 from tests.daemon.snapshot_kit import create, unmounted, with_dependencies

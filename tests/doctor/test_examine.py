@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.core.errors import ToolFailed
-from supervisor.doctor import page
+from supervisor.doctor import output
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.examine import GROUPS, Check, examine, mend, without_failed
 from supervisor.doctor.finding import Checked, Finding, State, fail, ok, unknown, warn
-from supervisor.doctor.place import Place
 from tests.doctor.conftest import Machine
 
 
@@ -105,7 +105,7 @@ SAMPLE = [
 
 
 def test_the_page() -> None:
-    assert list(page.lines(SAMPLE, 80, color=False)) == [
+    assert list(output.lines(SAMPLE, 80, color=False)) == [
         "Software",
         "  ✓ tmux           3.3a  /usr/bin/tmux",
         "  ✗ git            not on PATH",
@@ -119,12 +119,12 @@ def test_the_page() -> None:
         "                   → sudo sysctl -w " + "x" * 90,
         "  ? logout         systemd does not\\x1b[31m run here",
     ]
-    assert page.summary(SAMPLE) == "1 not working, 1 to look at, 1 unknown, 1 fine; next: nightcrew doctor --fix mends 1 of them"
-    assert page.summary(SAMPLE[:1]) == "all 1 are fine"
+    assert output.summary(SAMPLE) == "1 not working, 1 to look at, 1 unknown, 1 fine; next: nightcrew doctor --fix mends 1 of them"
+    assert output.summary(SAMPLE[:1]) == "all 1 are fine"
 
 
 def test_colours_only_wrap_the_same_text() -> None:
-    plain, coloured = (list(page.lines(SAMPLE, 60, color=color)) for color in (False, True))
+    plain, coloured = (list(output.lines(SAMPLE, 60, color=color)) for color in (False, True))
     assert "\x1b[31m✗\x1b[0m" in "\n".join(coloured)
     assert [line.replace("\x1b[0m", "").replace("\x1b[1m", "").replace("\x1b[2m", "") for line in coloured if "✗" not in line][:1] == plain[
         :1
@@ -133,7 +133,7 @@ def test_colours_only_wrap_the_same_text() -> None:
 
 
 def test_the_object() -> None:
-    shape = page.shape(SAMPLE, [])
+    shape = output.shape(SAMPLE, [])
     assert shape["counts"] == {"ok": 1, "warn": 1, "fail": 1, "unknown": 1}
     assert shape["checks"][2]["fixable"] and not shape["checks"][1]["fixable"]
     assert set(shape["checks"][0]) == {"group", "name", "state", "seen", "why", "fix", "fixable"}

@@ -12,8 +12,8 @@ import pytest
 from supervisor.daemon import gateway_process
 from supervisor.doctor import crew, state
 from supervisor.doctor import gateway as checks
+from supervisor.doctor.check_context import Place
 from supervisor.doctor.finding import Finding, State
-from supervisor.doctor.place import Place
 from supervisor.host import files
 from tests.gateway.kit import upstream
 from tests.support import House, wait_until

@@ -11,8 +11,8 @@ import pytest
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import LedgerError, ToolFailed
-from supervisor.core.gateway.nouns import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
-from supervisor.core.gateway.nouns import Window as Subscription
+from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
+from supervisor.core.gateway.types import Window as Subscription
 from supervisor.faces import gateway
 from supervisor.faces.status import columns
 from supervisor.gateway.account.reading import Figures, Percentiles, Window

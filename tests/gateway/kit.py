@@ -27,7 +27,7 @@ from supervisor.config import user
 from supervisor.core import tokens
 from supervisor.core.crew import TaskClass
 from supervisor.core.spec import TaskSpec
-from supervisor.gateway import listen, records
+from supervisor.gateway import listen, process_lock
 from supervisor.gateway.account import schema
 from supervisor.gateway.gateway import Gateway, Place
 from supervisor.gateway.upstreams import Timeouts
@@ -289,14 +289,16 @@ class GatewayProcess:
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **(env or {})}, cwd=self.home.root
             )
         if wait:
-            wait_until(lambda: process.poll() is not None or records.read(self.home).get("pid") == process.pid, "the gateway to be ready")
+            wait_until(
+                lambda: process.poll() is not None or process_lock.read(self.home).get("pid") == process.pid, "the gateway to be ready"
+            )
             assert process.poll() is None, self.output()
         return process
 
     @property
     def port(self) -> int:
         """Where the last one listened."""
-        return records.kept_port(self.home)
+        return process_lock.kept_port(self.home)
 
     @property
     def pid(self) -> int:

@@ -14,7 +14,7 @@ import pytest
 from genai_prices import data_snapshot
 
 from supervisor.core.errors import ToolFailed
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.daemon import prices as writer
 from supervisor.gateway.prices import Prices, matches
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host import binding
+from supervisor.host import unix_sockets
 from supervisor.host.sandbox import probing
 from supervisor.host.scratch import locked_directory
 
@@ -56,7 +56,7 @@ def test_probing_sandboxes_leaves_nothing_and_takes_away_what_a_killed_probe_lef
 
 
 def aged(place: Path) -> Path:
-    os.utime(place, (0, time.time() - 2 * binding.UNUSED_S))
+    os.utime(place, (0, time.time() - 2 * unix_sockets.UNUSED_S))
     return place
 
 
@@ -82,8 +82,8 @@ def judge_directories(top: Path) -> None:
         (strange / "notes.txt").touch()
         for place in (dead, used, strange, places[-1]):
             aged(place)
-        binding.sweep(top, PREFIX, time.time())
+        unix_sockets.sweep(top, PREFIX, time.time())
         assert not dead.exists() and all(place.exists() for place in places[1:]), "in use, new, not ours, not of that name"
-        assert [who.pid for who in binding.listeners(used / "tmux.sock")] == [os.getpid()]
-    binding.sweep(top, PREFIX, time.time())
+        assert [who.pid for who in unix_sockets.listeners(used / "tmux.sock")] == [os.getpid()]
+    unix_sockets.sweep(top, PREFIX, time.time())
     assert not used.exists() and fresh.exists()

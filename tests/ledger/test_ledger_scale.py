@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from supervisor.cli.follow import Followed
-from supervisor.cli.live import LiveView
+from supervisor.cli.live_pane import LiveView
 from supervisor.core.crew import Crew
 from supervisor.core.states import TaskState
 from supervisor.host.paths import Home

@@ -14,7 +14,7 @@ import pytest
 from supervisor.core.errors import TimedOut, ToolFailed, ToolHung, ToolMissing
 from supervisor.host import procfs
 from tests.support import wait_until
-from worktrees import hardening, waiting
+from worktrees import hardening, stall_detection
 from worktrees.failures import last_words
 from worktrees.git import Git, parse_version
 from worktrees.securing import secure
@@ -74,7 +74,7 @@ def test_a_git_that_is_stopped_or_leaves_a_child_with_its_pipes_is_not_waited_fo
     world: World, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     repo = world.repo()
-    monkeypatch.setattr(waiting, "STILL_LOOKS", 2)
+    monkeypatch.setattr(stall_detection, "STILL_LOOKS", 2)
     _fake_git(world.tmp / "still", f"cd {world.tmp}; {script}")
     monkeypatch.setenv("PATH", f"{world.tmp / 'still'}:{os.environ['PATH']}")
     with pytest.raises(ToolHung, match="it did nothing for"):
@@ -119,7 +119,7 @@ def test_who_waits_for_a_repository_is_told_who_holds_it(
 def test_a_git_that_works_for_long_is_not_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be slow as long as it does something: here one that sleeps, and then goes on, again and again."""
     repo = world.repo()
-    monkeypatch.setattr(waiting, "STILL_LOOKS", 4)
+    monkeypatch.setattr(stall_detection, "STILL_LOOKS", 4)
     _fake_git(world.tmp / "slow", "for n in 1 2 3 4 5 6; do sleep 0.7; done; echo done")
     monkeypatch.setenv("PATH", f"{world.tmp / 'slow'}:{os.environ['PATH']}")
     assert repo.git.run(repo.store, "status").text == "done"

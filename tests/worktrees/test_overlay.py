@@ -13,13 +13,13 @@ from supervisor.core.errors import HostError, Refused
 from tests.worktrees.conftest import World
 from tests.worktrees.workshop import Workshop, at_work, make_workshop
 from worktrees import removal, securing, templates, trees
-from worktrees.backends import best, kernel, named
+from worktrees.backends import best, named, syscalls
 from worktrees.backends.base import Backend
 from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment
 from worktrees.environments import Warm, create, open_env, release
-from worktrees.inside import Inside, entered
 from worktrees.layers import beside
+from worktrees.mount_namespace import Inside, entered
 
 Alive = Callable[[Path], Sequence[int]]
 
@@ -160,7 +160,7 @@ def test_a_foreign_mount_in_the_place_is_refused_and_nothing_is_deleted_through_
     release(env)
     rooted.unmount_everything()
     assert other.layers is not None
-    kernel.mount_overlay(env.path, other.layers.options(user=False))
+    syscalls.mount_overlay(env.path, other.layers.options(user=False))
     with pytest.raises(Refused, match="something else is mounted"), open_env(env):
         pass
     assert isinstance(removal.inspect(env, nobody_alive), removal.Keep)

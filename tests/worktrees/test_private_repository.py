@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.host.foreign import folders, remove_tree
 from tests.host.test_trees import dig
-from worktrees import own_refs, traps
+from worktrees import blocking_files, own_refs
 from worktrees.environment import Environment
 from worktrees.environments import release
 from worktrees.removal import remove
@@ -379,7 +379,7 @@ def test_refs_that_lie_deep_are_not_looked_for_from_the_top_each(env: Environmen
     try:
         own_refs.read(env.private, "")
         own_refs.unlock(env.private)
-        traps.disarm_repository(replace(env, repo=replace(env.repo, common_dir=env.private)))
+        blocking_files.disarm_repository(replace(env, repo=replace(env.repo, common_dir=env.private)))
     finally:
         remove_tree(env.private / "refs")  # deeper than pytest can clear away
     assert steps < levels, "of each directory by its path there would be a million"

@@ -14,12 +14,12 @@ from pathlib import Path
 from supervisor.host.sandbox import executors
 from tests.worktrees.conftest import World
 from worktrees import securing, templates
-from worktrees.backends import kernel
+from worktrees.backends import syscalls
 from worktrees.backends.base import Backend
 from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment
 from worktrees.environments import Confined, Warm, create
-from worktrees.inside import entered
+from worktrees.mount_namespace import entered
 from worktrees.repository import Repository, discover
 from worktrees.templates import Template
 
@@ -62,7 +62,7 @@ class Workshop:
     def unmount_everything(self) -> None:
         """As a reboot does."""
         for mount in reversed(mounts(self.world.tmp)):
-            kernel.unmount(mount.path, lazy=True)
+            syscalls.unmount(mount.path, lazy=True)
 
 
 def make_workshop(world: World, backend: Backend) -> Workshop:

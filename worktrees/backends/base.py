@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from supervisor.core.errors import HostError
 from supervisor.host.scratch import locked_directory
 from worktrees.git import CHECKOUT_S, write_atomically
-from worktrees.inside import Inside
+from worktrees.mount_namespace import Inside
 
 if TYPE_CHECKING:
     from worktrees.environment import Environment

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 from supervisor.core.errors import HostError, NightcrewError, Refused
 from worktrees import trees
-from worktrees.backends import base, kernel
+from worktrees.backends import base, syscalls
 from worktrees.backends.mounts import mounts
 from worktrees.git import wrap_os_errors
-from worktrees.inside import Inside, entered
 from worktrees.layers import Layers, beside
+from worktrees.mount_namespace import Inside, entered
 
 if TYPE_CHECKING:
     from worktrees.environment import Environment
@@ -43,13 +43,13 @@ class Overlay:
         with base.trial(directory) as scratch:
             layers, target = _trial_layers(self.name, scratch)
             try:
-                kernel.mount_overlay(target, layers.options(user=False))
+                syscalls.mount_overlay(target, layers.options(user=False))
             except OSError as error:
                 return f"mount: {error.strerror}"
             try:
                 return _disturbed(target, Path(layers.lower))
             finally:
-                kernel.unmount(target, lazy=True)
+                syscalls.unmount(target, lazy=True)
 
     def refuses(self, template: Template) -> str | None:  # noqa: ARG002 - part of the interface
         """Serves every template."""
@@ -92,7 +92,7 @@ class Overlay:
         with _alone(env.path):
             while self.is_open(env):
                 try:
-                    kernel.unmount(env.path, lazy=lazy)
+                    syscalls.unmount(env.path, lazy=lazy)
                 except OSError as error:
                     kind, why = (Refused, "a process stands in there") if error.errno == errno.EBUSY else (HostError, error.strerror or "")
                     hint = f"fuser -vm {env.path}"
@@ -106,7 +106,7 @@ class Overlay:
             with wrap_os_errors(env.path):
                 env.path.mkdir(parents=True, exist_ok=True)
             try:
-                kernel.mount_overlay(env.path, layers.options(user=False))
+                syscalls.mount_overlay(env.path, layers.options(user=False))
             except OSError as error:
                 raise HostError(
                     "the files could not be mounted",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from worktrees import trees
-from worktrees.backends import base, kernel
+from worktrees.backends import base, syscalls
 from worktrees.backends.index import fitted
 from worktrees.git import wrap_os_errors
 from worktrees.layers import Layers
@@ -54,7 +54,7 @@ class Reflink(base.Visible):
 def _copy(source: Path, target: Path) -> None:
     if sys.platform == "darwin":
         for entry in source.iterdir():
-            kernel.clone_tree(entry, target / entry.name)
+            syscalls.clone_tree(entry, target / entry.name)
         return
     closed: list[tuple[Path, int]] = []
     for name, seen in trees.walk(source):
@@ -76,7 +76,7 @@ def _share(source: Path, target: Path, seen: os.stat_result) -> None:
     try:
         new = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(seen.st_mode))
         try:
-            kernel.share_file(here, new)
+            syscalls.share_file(here, new)
             os.fchmod(new, stat.S_IMODE(seen.st_mode))
             os.utime(new, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
         finally:

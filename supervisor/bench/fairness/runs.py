@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from supervisor.bench.fairness.crowd import Agent, Crowd
-from supervisor.bench.fairness.world import Door, Timeline, Upstream, World
+from supervisor.bench.fairness.clients import Agent, Crowd
+from supervisor.bench.fairness.simulation import Door, Timeline, Upstream, World
 from supervisor.bench.figures import quantile
 from supervisor.core.crew import TaskClass
 

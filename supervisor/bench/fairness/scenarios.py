@@ -8,12 +8,12 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from supervisor.bench.fairness import learned
-from supervisor.bench.fairness.crowd import Agent
-from supervisor.bench.fairness.ours import Gateway
-from supervisor.bench.fairness.rivals import EXPECTED_OUTPUT, MARGIN, MAX_TOKENS, CountAfter, NoGateway, Reserve, Semaphore
+from supervisor.bench.fairness import learned_limits
+from supervisor.bench.fairness.baselines import EXPECTED_OUTPUT, MARGIN, MAX_TOKENS, CountAfter, NoGateway, Reserve, Semaphore
+from supervisor.bench.fairness.clients import Agent
+from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.runs import HOUR_S, LIMIT_TPM, Figures, Outside, Scenario, run
-from supervisor.bench.fairness.world import Upstream, World
+from supervisor.bench.fairness.simulation import Upstream, World
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.settings import Limits
 
@@ -104,7 +104,7 @@ def measure(
     virtual_s: float = HOUR_S,
     say: Callable[[str], None] = lambda _: None,
     scenarios: Mapping[str, Scenario] = SCENARIOS,
-    cases: Mapping[str, learned.Case] = learned.CASES,
+    cases: Mapping[str, learned_limits.Case] = learned_limits.CASES,
 ) -> dict[str, Any]:
     """The report that `nightcrew bench fairness --json` prints; docs/bench.md describes every key."""
     found = {}
@@ -115,7 +115,7 @@ def measure(
     return {
         "scenarios": {name: _mean(figures) for name, figures in found.items()},
         "sustainable": {str(size): round(_sustained(size, seeds, virtual_s), 4) for size in CREW_SIZES},
-        "learned": learned.measure(seeds, learned.QUICK_S if virtual_s < HOUR_S else learned.RUN_S, say, cases),
+        "learned": learned_limits.measure(seeds, learned_limits.QUICK_S if virtual_s < HOUR_S else learned_limits.RUN_S, say, cases),
         "aims": list(judge(found)),
         "seeds": list(seeds),
         "virtual_s": virtual_s,
@@ -147,7 +147,7 @@ def table(report: Mapping[str, Any]) -> str:
         *(f"{size:>4} agents {share:>8.3f}" for size, share in report["sustainable"].items()),
         "",
         "Limits that nobody configured, each seed's worst; docs/bench.md says what is in each name:",
-        *learned.table(report["learned"]),
+        *learned_limits.table(report["learned"]),
         "",
         f"{'aim (of each seed, over an hour)':<40}{'worst seed':>12}",
         *(f"{aim['aim']:<40}{aim['worst']:>12,}  {'met' if aim['met'] else 'MISSED'}" for aim in report["aims"]),

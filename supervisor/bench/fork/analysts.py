@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from agents.kinds import kinds
-from supervisor.bench.fork import material
-from supervisor.bench.fork.side import Side
-from supervisor.core.analysis.crew import Wanted, crew, shards
-from supervisor.core.analysis.nouns import Perspective
+from supervisor.bench.fork import fixtures
+from supervisor.bench.fork.supervised_run import Side
+from supervisor.core.analysis.analysis_tasks import Wanted, crew, shards
+from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ToolFailed
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings, TaskSpec
@@ -33,7 +33,7 @@ def measure(side: Side, files: int, rounds: int) -> tuple[dict[str, Any], dict[s
     A crew's seconds count from the first one's admission to the last one's end: worktrees, starts and all but the securing of the last.
     """
     source = side.home.root.parent / "corpus"
-    size = material.corpus(source, files)
+    size = fixtures.corpus(source, files)
     usable = cores.choose(0, None, cores.usable()) or cores.usable()
     tasks = _tasks(files, size, len(usable))
     repo = side.repository(source)

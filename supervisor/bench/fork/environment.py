@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.bench.figures import milli, quantile
-from supervisor.bench.fork import material
-from supervisor.bench.fork.material import DEPENDENCIES, Size
-from supervisor.bench.place import by_hand
+from supervisor.bench.fork import fixtures
+from supervisor.bench.fork.fixtures import DEPENDENCIES, Size
+from supervisor.bench.workspace import by_hand
 from supervisor.core.errors import ToolFailed
 from supervisor.host import disk, files, placement
 from worktrees import backends, environments, templates
@@ -48,7 +48,7 @@ def measure(root: Path, source: Path, seed: int, size: Size, turns: int) -> dict
     Raises ToolFailed when an environment is not clean, which no figure would say; what tools raise. No mount stays.
     """
     repo = discover(Git(files.private_dir(root) / "git"), source)
-    template = templates.build(repo, repo.head, root / "template", lambda tree: material.dependencies(tree / DEPENDENCIES, seed, size))
+    template = templates.build(repo, repo.head, root / "template", lambda tree: fixtures.dependencies(tree / DEPENDENCIES, seed, size))
     warm = Warm(template, backends.best(files.private_dir(root / "environments"), template))
     times = _Times([], [], [], [], [], [])
     plain = files.private_dir(root / "plain")

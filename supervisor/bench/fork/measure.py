@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor.bench.fork import analysts, environment, material, paying, private_git, spawns
-from supervisor.bench.fork.material import Size
-from supervisor.bench.fork.side import Side
+from supervisor.bench.fork import analysts, break_even, environment, fixtures, private_git, spawns
+from supervisor.bench.fork.fixtures import Size
+from supervisor.bench.fork.supervised_run import Side
 from supervisor.bench.spawn import machine, private_place
 
 
@@ -56,7 +56,7 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
     with private_place(under) as root:
         say(f"seed {options.seed}, in {root}")
         source = root / "source"
-        written = material.repository(source, options.seed, options.repository)
+        written = fixtures.repository(source, options.seed, options.repository)
         say(f"environments: {options.turns} turns beside {options.dependencies.files:,} copied and linked files of dependencies")
         found = environment.measure(root / "env", source, options.seed, options.dependencies, options.turns)
         say(
@@ -67,7 +67,7 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
             say(f"agents: {options.rounds} of each kind, then {options.crew} at once, {options.bursts} times")
             spawn, used = spawns.measure(side, source, options.rounds, options.crew, options.bursts)
             say("a snapshot with a set-up of its own")
-            snapshot, setup = paying.measure(side, source, options.seed, options.dependencies, options.index)
+            snapshot, setup = break_even.measure(side, source, options.seed, options.dependencies, options.index)
             say(f"five analysts over {options.python_files:,} Python files: cold, forked, and in a pool")
             crew, pieces = analysts.measure(side, options.python_files, options.crews)
         say(f"removing {root}; its files are many")

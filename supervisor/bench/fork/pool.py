@@ -18,7 +18,7 @@ from pathlib import Path
 from agents.analysts import survey
 from agents.analysts.parameters import read
 from agents.analysts.progress import Progress
-from supervisor.core.analysis import wire
+from supervisor.core.analysis import analyst_json
 from supervisor.host.clock import SystemClock
 
 
@@ -26,7 +26,7 @@ def _work(job: dict[str, str]) -> int:
     """One piece, as `agents.analysts` does it; the length of its answer."""
     parameters = read(job)
     facts = survey.survey(parameters, Path.cwd(), Progress(parameters.perspective, SystemClock(), sys.stderr))
-    return len(wire.write(facts))
+    return len(analyst_json.write(facts))
 
 
 def main() -> None:

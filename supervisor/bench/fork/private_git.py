@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from supervisor.bench.figures import milli
-from supervisor.bench.place import GIT_ENV, by_hand
+from supervisor.bench.workspace import GIT_ENV, by_hand
 from supervisor.core.errors import HostError
 from supervisor.host import files
 from worktrees import environments, private_repository, securing

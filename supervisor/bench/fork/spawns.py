@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 
 from supervisor.bench.figures import milli
-from supervisor.bench.fork.material import AGENT, PRELOAD
-from supervisor.bench.fork.side import Agent, Side
+from supervisor.bench.fork.fixtures import AGENT, PRELOAD
+from supervisor.bench.fork.supervised_run import Agent, Side
 from supervisor.core.errors import ToolFailed
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec

@@ -17,15 +17,15 @@ from typing import Any
 import psutil
 
 from supervisor.bench.figures import milli, quantile
-from supervisor.bench.gateway import load, peers, place
+from supervisor.bench.gateway import litellm, load, workspace
 from supervisor.bench.gateway.load import Load
-from supervisor.bench.gateway.place import Server
+from supervisor.bench.gateway.workspace import Server
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ToolFailed
 from supervisor.core.gateway.events import Arrived, Ended
-from supervisor.core.gateway.nouns import Agent, Api, End, LaneKey, Usage
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Upstream
 from supervisor.core.gateway.traffic import Traffic
+from supervisor.core.gateway.types import Agent, Api, End, LaneKey, Usage
 from supervisor.host.paths import Home
 
 
@@ -58,7 +58,7 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
         ours["cpu_ratio_to_bare"] = _beside_bare(options, root)
         say("decisions in process")
         ours["decisions_per_s"] = round(decisions_per_s())
-        command = peers.program()
+        command = litellm.program()
         say("LiteLLM" if command else "LiteLLM is not installed (make bench-peers): not measured")
         theirs = _litellm(command, options, root) if command else None
     report: dict[str, Any] = {
@@ -69,17 +69,17 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
 
 def _gateway(options: Options, root: Path) -> dict[str, Any]:
     home = Home(root / "home")
-    secrets = place.agents(home, options.clients)
-    with place.upstream() as provider, place.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
-        place.pin(provider, 1)
-        place.pin(server, 0)
+    secrets = workspace.agents(home, options.clients)
+    with workspace.upstream() as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
+        workspace.pin(provider, 1)
+        workspace.pin(server, 0)
         return _figures(server, provider, [{"authorization": f"Bearer {secret}"} for secret in secrets], options, options.requests)
 
 
 def _bare(options: Options) -> dict[str, Any]:
-    with place.upstream() as provider, place.bare(f"http://127.0.0.1:{provider.port}") as server:
-        place.pin(provider, 1)
-        place.pin(server, 0)
+    with workspace.upstream() as provider, workspace.bare(f"http://127.0.0.1:{provider.port}") as server:
+        workspace.pin(provider, 1)
+        workspace.pin(server, 0)
         total = min(options.requests, 10_000)
         return _figures(server, provider, [{"authorization": "Bearer nobody"}] * options.clients, options, total)
 
@@ -87,11 +87,15 @@ def _bare(options: Options) -> dict[str, Any]:
 def _beside_bare(options: Options, root: Path) -> float:
     """How many times the bare proxy's CPU a request takes: both are there, and are asked in turns; the median of the rounds."""
     home = Home(root / "beside")
-    secrets = place.agents(home, options.clients)
-    with place.upstream() as provider, place.bare(url := f"http://127.0.0.1:{provider.port}") as bare, place.gateway(home, url, {}) as ours:
-        place.pin(provider, 1)
-        place.pin(bare, 0)
-        place.pin(ours, 0)
+    secrets = workspace.agents(home, options.clients)
+    with (
+        workspace.upstream() as provider,
+        workspace.bare(url := f"http://127.0.0.1:{provider.port}") as bare,
+        workspace.gateway(home, url, {}) as ours,
+    ):
+        workspace.pin(provider, 1)
+        workspace.pin(bare, 0)
+        workspace.pin(ours, 0)
         ratios = [_cpu_s(ours, secrets) / _cpu_s(bare, secrets) for _ in range(2 * options.rounds + 1)]
     return round(statistics.median(ratios[1:]), 2)
 
@@ -104,10 +108,10 @@ def _cpu_s(server: Server, secrets: Sequence[str]) -> float:
 
 
 def _litellm(command: Path, options: Options, root: Path) -> dict[str, Any]:
-    header = {"x-api-key": peers.KEY, "authorization": f"Bearer {peers.KEY}", "anthropic-version": "2023-06-01"}
-    with place.upstream() as provider, peers.litellm(command, root, f"http://127.0.0.1:{provider.port}") as server:
-        place.pin(provider, 1)
-        place.pin(server, 0)
+    header = {"x-api-key": litellm.KEY, "authorization": f"Bearer {litellm.KEY}", "anthropic-version": "2023-06-01"}
+    with workspace.upstream() as provider, litellm.litellm(command, root, f"http://127.0.0.1:{provider.port}") as server:
+        workspace.pin(provider, 1)
+        workspace.pin(server, 0)
         fewer = Options(options.peer_requests, options.clients, min(options.singles, options.peer_requests // 2), options.rounds)
         return _figures(server, provider, [header] * options.clients, fewer, options.peer_requests)
 
@@ -165,10 +169,10 @@ def _pooled(root: Path, options: Options) -> float | None:
 
 def _tls_s(folder: Path, options: Sequence[str], cert: Path, count: int) -> float:
     home = Home(folder)
-    (secret,) = place.agents(home, 1)
+    (secret,) = workspace.agents(home, 1)
     with (
-        place.upstream(*options) as provider,
-        place.gateway(home, f"https://localhost:{provider.port}", {"SSL_CERT_FILE": str(cert)}) as server,
+        workspace.upstream(*options) as provider,
+        workspace.gateway(home, f"https://localhost:{provider.port}", {"SSL_CERT_FILE": str(cert)}) as server,
     ):
         text = load.request(server.port, {"authorization": f"Bearer {secret}"}, load.body())
         _go(server, [text], WARM)
@@ -183,7 +187,7 @@ def decisions_per_s(count: int = 100_000) -> float:
     """Admission decisions a second in process: each is a request that arrives, is admitted, and is settled, of 50 agents in turn."""
     upstream = Upstream("bench", Api.ANTHROPIC, "http://127.0.0.1", limits=Limits(rpm=1e9, itpm=1e12, otpm=1e12))
     lane = LaneKey(Api.ANTHROPIC, "sonnet-4")
-    agents = [Agent(f"{place.RUN}/a{number}", 1, TaskClass.NORMAL) for number in range(50)]
+    agents = [Agent(f"{workspace.RUN}/a{number}", 1, TaskClass.NORMAL) for number in range(50)]
     traffic = Traffic(GatewaySettings(upstreams=(upstream,)), 0.0)
     events = [
         (
@@ -205,7 +209,7 @@ def _on_core(core: int) -> Iterator[None]:
     """This process on one core, and where it was before afterwards."""
     process = psutil.Process()
     before = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
-    place.pin(None, core)
+    workspace.pin(None, core)
     try:
         yield
     finally:

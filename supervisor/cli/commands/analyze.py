@@ -13,15 +13,15 @@ import click
 from click.shell_completion import CompletionItem
 
 from supervisor.cli import common, follow
-from supervisor.core.analysis.crew import PHASE
-from supervisor.core.analysis.figures import Phase
-from supervisor.core.analysis.nouns import Perspective, many
+from supervisor.core.analysis.analysis_tasks import PHASE
+from supervisor.core.analysis.speedup import Phase
+from supervisor.core.analysis.types import Perspective, many
 from supervisor.core.errors import NotFound, UsageError
 from supervisor.host.paths import Home, home
 
 if TYPE_CHECKING:
     from supervisor.config.project import Analyze
-    from supervisor.core.analysis.crew import Wanted
+    from supervisor.core.analysis.analysis_tasks import Wanted
     from supervisor.daemon.analysis import Analysis
     from supervisor.daemon.submit import Workplace
     from supervisor.ledger.queries import TaskView
@@ -151,7 +151,7 @@ def _prepared(place: Workplace, asked: _Asked) -> Analysis:
 
 def _wanted(asked: _Asked, given: Analyze) -> Wanted:
     """What was typed, and what the project says where nothing was."""
-    from supervisor.core.analysis.crew import Wanted
+    from supervisor.core.analysis.analysis_tasks import Wanted
 
     return Wanted(
         perspectives=asked.agents or given.agents,

@@ -169,14 +169,16 @@ def gateway(quick: bool, learned: bool, scenarios: tuple[str, ...], seed: int, u
 
 
 def _learned(quick: bool, scenarios: tuple[str, ...], seed: int, under: Path | None, as_json: bool) -> None:
-    from supervisor.bench.gateway import learned
+    from supervisor.bench.gateway import learned_limits
 
-    options = learned.Options(learned.QUICK_S, learned.QUICK_SETTLE_S, seed) if quick else learned.Options(seed=seed)
-    report = learned.measure(options, scenarios, under, common.say)
+    options = (
+        learned_limits.Options(learned_limits.QUICK_S, learned_limits.QUICK_SETTLE_S, seed) if quick else learned_limits.Options(seed=seed)
+    )
+    report = learned_limits.measure(options, scenarios, under, common.say)
     if as_json:
         common.print_json(**report)
     else:
-        click.echo(learned.table(report))
+        click.echo(learned_limits.table(report))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of every signal handler

@@ -36,9 +36,9 @@ def command(fix: bool, ledger: bool, account: bool, as_json: bool) -> int:
         if fix or (ledger and account):
             raise UsageError("one of these at a time", on="--fix, --recover-ledger, --recover-account")
         return _recover("ledger" if ledger else "account", as_json)
-    from supervisor.doctor import examine, page, place
+    from supervisor.doctor import check_context, examine, output
 
-    here = place.here()
+    here = check_context.here()
     checked = examine.examine(here)
     mended = examine.mend(checked) if fix else []
     for one in mended:
@@ -46,12 +46,12 @@ def command(fix: bool, ledger: bool, account: bool, as_json: bool) -> int:
     if mended:
         checked = examine.without_failed(examine.examine(here), mended)
     if as_json:
-        common.print_json(**page.shape(checked, mended))
+        common.print_json(**output.shape(checked, mended))
     else:
-        for line in page.lines(checked, common.width(), color=common.use_color()):
+        for line in output.lines(checked, common.width(), color=common.use_color()):
             common.show(line)
-        common.say(page.summary(checked))
-    return 1 if page.counts(checked)["fail"] else 0
+        common.say(output.summary(checked))
+    return 1 if output.counts(checked)["fail"] else 0
 
 
 def _recover(name: str, as_json: bool) -> int:

@@ -57,18 +57,18 @@ def status(watch: bool, as_json: bool) -> None:
 
 
 def _watch(where: Home) -> None:
-    from supervisor.cli import live
+    from supervisor.cli import live_pane
     from supervisor.faces import gateway as face
 
-    live.must_redraw("nightcrew gateway status")
-    with live.whole_screen():
+    live_pane.must_redraw("nightcrew gateway status")
+    with live_pane.whole_screen():
         while True:
             shape, now = face.look(where, time.time()), time.time()
             said = f"{_NONE}; next: {_START}"
             if shape is not None:
                 rows = shutil.get_terminal_size().lines - 1
                 said = face.text(shape, now, width=common.width() - 1, color=common.use_color(), rows=rows)
-            live.draw(live.fitted(said))
+            live_pane.draw(live_pane.fitted(said))
             time.sleep(1.0)
 
 
@@ -87,9 +87,9 @@ def metrics() -> None:
     \b
     nightcrew gateway metrics | grep sup_llm_tokens
     """
-    from supervisor.gateway import pages
+    from supervisor.gateway import status_client
 
-    click.echo(pages.fetch(_with_gateway(), pages.METRICS).decode(), nl=False)
+    click.echo(status_client.fetch(_with_gateway(), status_client.METRICS).decode(), nl=False)
 
 
 @command.command()
@@ -99,9 +99,9 @@ def reload() -> None:
     \b
     nightcrew gateway reload
     """
-    from supervisor.gateway import pages
+    from supervisor.gateway import status_client
 
-    pages.ask(_with_gateway(), pages.RELOAD, post=True)
+    status_client.ask(_with_gateway(), status_client.RELOAD, post=True)
     common.say("the gateway has read its settings again")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from supervisor.cli import building, common
+from supervisor.cli import common, snapshot_progress
 from supervisor.cli.names import snapshot_name
 from supervisor.core.errors import Refused, UsageError, one_line
 from supervisor.faces import snapshots as face
@@ -61,7 +61,7 @@ def create(name: str, repo: Path, base: str | None, as_json: bool, **options: An
     if options["preload"]:
         options["kind"] = options["kind"] or "memory"
     spec = snapshot_order.asked_for(name, place, options)
-    row = building.build(home(), snapshot_order.order(spec, place, base, os.environ))
+    row = snapshot_progress.build(home(), snapshot_order.order(spec, place, base, os.environ))
     if as_json:
         common.print_json(**face.as_json(row))
     else:
@@ -169,8 +169,8 @@ def advise(name: str, runs: int, repo: Path, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from supervisor.core.advice import Times
-    from supervisor.core.advice import advise as advice
+    from supervisor.core.snapshot_advice import Times
+    from supervisor.core.snapshot_advice import advise as advice
 
     with contextlib.closing(common.ledger(home())) as db:
         row = snapshots.find(db, common.typed(name), _project(repo))

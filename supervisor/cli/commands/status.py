@@ -16,8 +16,8 @@ from supervisor.cli import common
 from supervisor.cli.names import any_name
 from supervisor.core.errors import NightcrewError, UsageError, one_line
 from supervisor.core.states import TaskState
-from supervisor.daemon import lock, word
-from supervisor.faces import spent, tasks_json
+from supervisor.daemon import gateway_report, lock
+from supervisor.faces import model_usage, tasks_json
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
@@ -100,7 +100,7 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         common.say("nothing was ever run here; next: nightcrew run PLAN")
         return
     views, counts = _chosen(db, name, everything)
-    heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else word.Heard()
+    heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
     now = time.time()
     for view in text.by_urgency(views):
         detail = "; ".join(filter(None, (text.detail(view, where.root), _held(view, heard))))
@@ -133,7 +133,7 @@ def _gateway_line(where: Home, views: list[queries.TaskView]) -> str:
     return said if shape is not None and (shape["running"] or any(not view.final for view in views)) else ""
 
 
-def _held(view: queries.TaskView, heard: word.Heard) -> str:
+def _held(view: queries.TaskView, heard: gateway_report.Heard) -> str:
     return heard.why(view.task_class) if view.state is TaskState.READY else ""
 
 
@@ -160,22 +160,22 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
         click.echo(f"  {name:<9} {one_line(said)}")
     if view.epoch:
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
-    if taken := spent.of([view.result]):
-        click.echo(f"  models    {spent.text(taken, text.age(taken['wait_s']))}")
+    if taken := model_usage.of([view.result]):
+        click.echo(f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}")
     for entry in queries.journal(db, view.id):
         click.echo(f"  {text.history(entry)}")
 
 
 def _watch(where: Home, name: str | None) -> None:
-    from supervisor.cli import live
+    from supervisor.cli import live_pane
 
-    live.must_redraw("nightcrew status")
-    with live.whole_screen():
+    live_pane.must_redraw("nightcrew status")
+    with live_pane.whole_screen():
         while True:
             views, counts = list[queries.TaskView](), Counter[TaskState]()
             if where.ledger.exists() or name is not None:
                 with contextlib.closing(common.ledger(where)) as db:
                     views, counts = _chosen(db, name, everything=False)
             gateway = _gateway_line(where, views) if name is None else ""
-            live.draw(live.frame(where, views, counts, [], time.time(), gateway=gateway))
+            live_pane.draw(live_pane.frame(where, views, counts, [], time.time(), gateway=gateway))
             time.sleep(1.0)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from supervisor.core.analysis import figures, scores
-from supervisor.core.analysis.figures import Figures, Phase
-from supervisor.core.analysis.hot import hottest, summed
+from supervisor.core.analysis import scores, speedup
+from supervisor.core.analysis.hotspots import hottest, summed
 from supervisor.core.analysis.merge import merge
-from supervisor.core.analysis.nouns import REPOSITORY, Facts, Finding, Perspective, Severity, many, order
 from supervisor.core.analysis.scores import Score
+from supervisor.core.analysis.speedup import Figures, Phase
+from supervisor.core.analysis.types import REPOSITORY, Facts, Finding, Perspective, Severity, many, order
 from supervisor.core.states import FINAL
 
 SCHEMA = 1
@@ -61,7 +61,7 @@ def summary(told: Iterable[Told], found: Figures | None) -> dict[str, Any]:
         "hot_spots": hot_spots(facts.values()),
         "actions": actions(facts, points, failed, left),
         "failed": list(map(_failure, failed)),
-        "parallel": "The analysts are still at work." if left else figures.plainly(found),
+        "parallel": "The analysts are still at work." if left else speedup.plainly(found),
     }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from supervisor.core.analysis.hot import summed
-from supervisor.core.analysis.nouns import COUNTS, Facts, Perspective, Severity, Shard, order
+from supervisor.core.analysis.hotspots import summed
+from supervisor.core.analysis.types import COUNTS, Facts, Perspective, Severity, Shard, order
 
 _GREATEST = frozenset({"worst"})
 

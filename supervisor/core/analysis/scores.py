@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from supervisor.core.analysis.nouns import Facts, Perspective
+from supervisor.core.analysis.types import Facts, Perspective
 
 FORMULAS: Mapping[Perspective, tuple[str, str]] = {
     Perspective.SECURITY: ("max(0, 100 - 10 x issues)", "max(0, 100 - 10 x issues per 1,000 lines)"),

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.nouns import BreakerState
+from supervisor.core.gateway.types import BreakerState
 
 TRANSITIONS: Final[Mapping[tuple[BreakerState, str], BreakerState]] = {
     (BreakerState.CLOSED, "trip"): BreakerState.OPEN,

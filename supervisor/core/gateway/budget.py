@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.gateway.estimate import FASTEST
-from supervisor.core.gateway.nouns import Agent
-from supervisor.core.gateway.rank import Flow, Rank
-from supervisor.core.gateway.recent import Recent, Slot
+from supervisor.core.gateway.fair_queue import Flow, Rank
+from supervisor.core.gateway.sliding_window import Recent, Slot
 from supervisor.core.gateway.ticket import Ticket
+from supervisor.core.gateway.types import Agent
 
 NIGHT_S = 12 * 3600.0
 NIGHT_STEP_S = 600.0

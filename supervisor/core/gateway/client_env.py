@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from supervisor.core.crew import TaskClass
-from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings
+from supervisor.core.gateway.types import Api
 
 _CLAUDE_QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1"}
 _CLAUDE_PATIENT = {

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from supervisor.core.gateway.bucket import NEVER, SLACK, Bucket
-from supervisor.core.gateway.nouns import DimensionView, Level
+from supervisor.core.gateway.types import DimensionView, Level
 from supervisor.core.gateway.upstream_bucket import MOST_S, Mark, UpstreamBucket
 
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)

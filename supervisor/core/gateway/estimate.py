@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.gateway.events import Arrived
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 
 FIRST_RATIO = 3.6
 """Bytes of JSON a token, measured on English prompts and code."""

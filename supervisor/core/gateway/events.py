@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Agent, End, LaneKey, Observed, Refusal, Usage
+from supervisor.core.gateway.types import NOTHING_OBSERVED, Agent, End, LaneKey, Observed, Refusal, Usage
 
 
 @dataclass(frozen=True, slots=True)

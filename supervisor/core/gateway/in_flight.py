@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 
 if TYPE_CHECKING:
     from supervisor.core.gateway.estimate import Guess

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from supervisor.core.gateway.crew import Crew
+from supervisor.core.gateway.agents import Crew
 from supervisor.core.gateway.network import Network
-from supervisor.core.gateway.nouns import Api, LaneKey, PoolKey, Usage
+from supervisor.core.gateway.types import Api, LaneKey, PoolKey, Usage
 
 
 def pools(network: Network) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 
 LONG_CONTEXT_BYTES = 720_000
 """A body above this is taken for more than 200,000 tokens, where Anthropic's separate limit for long contexts begins: a token is about

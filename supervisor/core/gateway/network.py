@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from supervisor.core.gateway.breaker_policy import Desk
 from supervisor.core.gateway.budget import Never, Wait
 from supervisor.core.gateway.commands import Alert, Command, TurnAway
-from supervisor.core.gateway.lane import Door, Lane, Route, RoutedTicket
-from supervisor.core.gateway.nouns import LaneKey, PoolKey
+from supervisor.core.gateway.model_queue import Door, Lane, Route, RoutedTicket
 from supervisor.core.gateway.pool import Pool
 from supervisor.core.gateway.settings import GatewaySettings, Upstream
-from supervisor.core.gateway.trouble import Desk
+from supervisor.core.gateway.types import LaneKey, PoolKey
 
 LANES_MOST = 200
 """Model classes in all lanes, but for those that the user's settings name: whoever makes names up gets one lane for all of them."""

@@ -1,7 +1,7 @@
 """One account's part of a lane: its limits, what is reserved and settled in them, and whether it may be asked at all.
 
 Life of a reservation: `send` charges the estimate; `input_known` corrects the input as soon as the provider says it; `settle` corrects the
-output at the end; `refused` gives everything back. `trouble.py` decides what refusals mean.
+output at the end; `refused` gives everything back. `breaker_policy.py` decides what refusals mean.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from supervisor.core.gateway.breaker_policy import MARGIN_FLOOR, Desk, Trouble
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension, Owed
 from supervisor.core.gateway.events import Refused
 from supervisor.core.gateway.in_flight import InFlight
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, DimensionView, Level, Observed, PoolKey, Refusal, Usage, Window
 from supervisor.core.gateway.pace import Pace
-from supervisor.core.gateway.proving import Proving
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Policy, Upstream
 from supervisor.core.gateway.ticket import Ticket
-from supervisor.core.gateway.trouble import MARGIN_FLOOR, Desk, Trouble
+from supervisor.core.gateway.types import NOTHING_OBSERVED, Api, DimensionView, Level, Observed, PoolKey, Refusal, Usage, Window
+from supervisor.core.gateway.unknown_limit import Proving
 
 
 class Pool:

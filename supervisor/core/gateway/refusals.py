@@ -11,7 +11,7 @@ from typing import Final
 
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.commands import TurnAway
-from supervisor.core.gateway.nouns import Refusal
+from supervisor.core.gateway.types import Refusal
 
 FAULTS_MOST: Final = 5
 """So many refusals of its own, and it is answered."""

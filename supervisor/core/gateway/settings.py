@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
     from supervisor.core.gateway.estimate import Guess
     from supervisor.core.gateway.events import Arrived
-    from supervisor.core.gateway.nouns import Api, Observed
-    from supervisor.core.gateway.recent import Slot
     from supervisor.core.gateway.refusals import Refusals
+    from supervisor.core.gateway.sliding_window import Slot
+    from supervisor.core.gateway.types import Api, Observed
     from supervisor.core.gateway.upstream_bucket import Mark
 
 
@@ -21,7 +21,7 @@ still hold it pass over it. Plain numbers, because Python 3.11 needs 90 ns to lo
 
 
 class Ticket:
-    """Mutable, and changed by its lane, rank, pool and budget alone, which `lane.RoutedTicket` names. Amounts are tokens."""
+    """Mutable, and changed by its lane, fair queue, pool and budget alone, which `model_queue.RoutedTicket` names. Amounts are tokens."""
 
     __slots__ = (
         "answered", "answered_at", "api", "arrived_at", "attempt", "bound", "cost", "counted", "deadline", "deviation", "doubt",

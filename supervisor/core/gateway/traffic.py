@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from supervisor.core.gateway import memory, views
+from supervisor.core.gateway.agents import Crew
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.budget import Budget, Never, Wait
 from supervisor.core.gateway.commands import Command, Send, TurnAway
-from supervisor.core.gateway.crew import Crew
 from supervisor.core.gateway.estimate import Estimator
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.lane import Door, Lane, Route, RoutedTicket
+from supervisor.core.gateway.kept_positions import Places
+from supervisor.core.gateway.model_queue import Door, Lane, Route, RoutedTicket
 from supervisor.core.gateway.network import Network
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, PoolKey, Refusal, TrafficView, Usage
-from supervisor.core.gateway.places import Places
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.ticket import GONE, LATER, QUEUED, SENT
 from supervisor.core.gateway.timers import EARLY_S, Timers
+from supervisor.core.gateway.types import NOTHING_OBSERVED, End, PoolKey, Refusal, TrafficView, Usage
 
 SWEEP_S = 600.0
 """How often what nobody uses any more is forgotten."""

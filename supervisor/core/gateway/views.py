@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.dimension import REQUESTS
-from supervisor.core.gateway.lane import RoutedTicket
-from supervisor.core.gateway.nouns import AgentView, BreakerState, LaneKey, PoolView, TrafficView
+from supervisor.core.gateway.model_queue import RoutedTicket
 from supervisor.core.gateway.ticket import SENT
+from supervisor.core.gateway.types import AgentView, BreakerState, LaneKey, PoolView, TrafficView
 
 if TYPE_CHECKING:
     from supervisor.core.gateway.budget import Budget
-    from supervisor.core.gateway.lane import Lane
+    from supervisor.core.gateway.model_queue import Lane
     from supervisor.core.gateway.network import Network
     from supervisor.core.gateway.pool import Pool
 

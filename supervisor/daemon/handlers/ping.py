@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from supervisor import __version__
-from supervisor.daemon import word
+from supervisor.daemon import gateway_report
 from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
 
@@ -22,5 +22,5 @@ async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]
         "ready": loop.ready,
         "tick_ms_p99": round(1000 * sorted(loop.ticks)[len(loop.ticks) * 99 // 100], 3) if loop.ticks else 0.0,
         "no_gateway": loop.no_gateway(),
-        **word.to_ping(loop.of_gateway(), sorted(loop.crew.held_back)),
+        **gateway_report.to_ping(loop.of_gateway(), sorted(loop.crew.held_back)),
     }

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from supervisor import __version__
-from supervisor.core.analysis import figures, lead, told
-from supervisor.core.analysis.crew import CORES, PHASE
-from supervisor.core.analysis.figures import Phase
-from supervisor.core.analysis.nouns import Finding, Severity, order
+from supervisor.core.analysis import analyst_results, lead, speedup
+from supervisor.core.analysis.analysis_tasks import CORES, PHASE
+from supervisor.core.analysis.speedup import Phase
+from supervisor.core.analysis.types import Finding, Severity, order
 from supervisor.core.errors import HostError
 from supervisor.core.result import rfc3339
 from supervisor.core.states import TaskState
-from supervisor.faces import spent, status
+from supervisor.faces import model_usage, status
 from supervisor.host import foreign
 from supervisor.ledger import queries
 from supervisor.ledger.queries import RunView, TaskView
@@ -34,8 +34,8 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
     """The report of a run as it stands. `root` is the state directory, `now` wall-clock seconds."""
     views = queries.of_run(db, run.id)
     outcomes = queries.outcomes(db, run.id)
-    analysts = told.told(outcomes)
-    found = figures.figures(told.spans(outcomes), _cores(outcomes), told.spoilt(outcomes))
+    analysts = analyst_results.told(outcomes)
+    found = speedup.figures(analyst_results.spans(outcomes), _cores(outcomes), analyst_results.spoilt(outcomes))
     crew = [one.facts for one in analysts if one.facts is not None and one.phase is Phase.CREW]
     summary = lead.summary(analysts, found) if analysts else None
     tasks = [_task(db, view, outcome, root) for view, outcome in zip(views, outcomes, strict=True)]
@@ -51,7 +51,7 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
         "findings_total": sum(facts.severities.get(severity, 0) for facts in crew for severity in Severity),
         "exclude": _excluded(outcomes),
         "figures": found.to_json() if found else None,
-        "spent": spent.total(task["spent"] for task in tasks),
+        "spent": model_usage.total(task["spent"] for task in tasks),
         "tasks": tasks,
     }
 
@@ -112,7 +112,7 @@ def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], ro
         "diff": result.get("diff"),
         "notes": result.get("notes", [])[:NOTES_MAX],
         "cpu_s": result.get("cpu_s"),
-        "spent": spent.of(json.loads(row["result"]) for row in attempts if row["result"]),
+        "spent": model_usage.of(json.loads(row["result"]) for row in attempts if row["result"]),
         "last_line": _last_line(root / "runs" / view.id / str(view.epoch)),
         "attempts": [_attempt(row) for row in attempts],
     }
@@ -123,9 +123,9 @@ def _attempt(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "epoch": row["epoch"],
         "created": row["created"],
-        "up": told.seconds(result.get("up")) or row["started"],
-        "began": told.seconds(result.get("started")),
-        "ended": told.seconds(result.get("ended")) or row["ended"],
+        "up": analyst_results.seconds(result.get("up")) or row["started"],
+        "began": analyst_results.seconds(result.get("started")),
+        "ended": analyst_results.seconds(result.get("ended")) or row["ended"],
         "end": row["end"],
         "cause": row["end_cause"],
     }

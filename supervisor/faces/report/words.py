@@ -10,10 +10,10 @@ from itertools import pairwise
 from shlex import quote
 from typing import Any
 
-from supervisor.core.analysis.nouns import REPOSITORY, Perspective
-from supervisor.core.analysis.nouns import many as many  # the pages take their words from here, this one too
+from supervisor.core.analysis.types import REPOSITORY, Perspective
+from supervisor.core.analysis.types import many as many  # the pages take their words from here, this one too
 from supervisor.core.errors import one_line
-from supervisor.faces.spent import text as spent_words
+from supervisor.faces.model_usage import text as spent_words
 from supervisor.faces.status import cut
 
 Report = Mapping[str, Any]

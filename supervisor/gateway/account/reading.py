@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from supervisor.core.gateway.nouns import Api, End, LaneKey, PoolKey, Usage
+from supervisor.core.gateway.types import Api, End, LaneKey, PoolKey, Usage
 from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED
 
 NEWEST = 10_000

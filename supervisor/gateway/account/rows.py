@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from supervisor.core.crew import TaskClass
-from supervisor.core.gateway.nouns import LaneKey, PoolKey, Usage
+from supervisor.core.gateway.types import LaneKey, PoolKey, Usage
 
 REFUSED = "refused"
 """End of a sending that the upstream did not serve (429, 529, 5xx, no answer); the client saw none of it."""
@@ -63,7 +63,7 @@ class SettledRow(NamedTuple):
     price."""
 
     end: str
-    """One of `nouns.End`, or REFUSED, or NEVER_SENT."""
+    """One of `types.End`, or REFUSED, or NEVER_SENT."""
     usage: Usage
     status: int | None = None
     """The upstream's; None when no response line came."""

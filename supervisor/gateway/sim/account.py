@@ -7,13 +7,13 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from supervisor.core.gateway.nouns import Usage
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.sim.buckets import Bucket, Meter, Window
 from supervisor.gateway.sim.counting import PrefixCache, model_class, tokens_of
 from supervisor.gateway.sim.dialects import Ask, Failure, Gauge
 from supervisor.gateway.sim.faults import Fault
-from supervisor.gateway.sim.outside import Outside
+from supervisor.gateway.sim.outside_use import Outside
 from supervisor.gateway.sim.settings import SimSettings
 from supervisor.gateway.sim.stats import label
 from supervisor.host.clock import Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.sim.counting import BYTES_PER_TOKEN
 from supervisor.gateway.sim.dialects import Answer, Ask, ToolCall
 from supervisor.gateway.sim.faults import Fault

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from supervisor.core.gateway.settings import Limits
-from supervisor.gateway.sim.outside import PATIENCE_S, Outside
+from supervisor.gateway.sim.outside_use import PATIENCE_S, Outside
 
 
 class Bucket:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 
 BYTES_PER_TOKEN = 3.6
 """Of JSON bodies as agents send them; a little under the 4 characters that are quoted for plain English."""

@@ -13,11 +13,11 @@ from aiohttp import web
 
 from supervisor.gateway.sim.account import Place, Served
 from supervisor.gateway.sim.answers import compose
+from supervisor.gateway.sim.broken_http import broken, writes
 from supervisor.gateway.sim.dialects import WORDS, Answer, Ask, Dialect, Failure, Frame, compact
 from supervisor.gateway.sim.faults import Fault
 from supervisor.gateway.sim.provider import Provider
 from supervisor.gateway.sim.stats import Entry, Tally, add_usage
-from supervisor.gateway.sim.wire import broken, writes
 
 PING_EVERY_S = 0.2
 """Of endless pings. Real ones are ten seconds and more apart."""

@@ -19,7 +19,7 @@ from supervisor.gateway.sim.dialects import Anthropic, Chat, Failure, Gemini, Re
 from supervisor.gateway.sim.exchange import SIMULATED
 from supervisor.gateway.sim.faults import Fault
 from supervisor.gateway.sim.provider import Provider
-from supervisor.gateway.sim.reception import complete, count, models
+from supervisor.gateway.sim.request_handler import complete, count, models
 from supervisor.gateway.sim.settings import SimSettings
 from supervisor.host.clock import Clock
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 from supervisor.gateway.wire.asked import Endpoint, Recognised
 from supervisor.gateway.wire.errors import error
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.wire.asked import Asked, Endpoint
 from supervisor.gateway.wire.sse import PART_MAX, Elements, Events, Part, data_of
 from supervisor.gateway.wire.usages import Meter

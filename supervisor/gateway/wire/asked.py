@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 
 
 class Endpoint(StrEnum):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 
 RETRY_AFTER_S = (1, 60)
 """Claude Code gives up at once at 61 (measured with 2.1.197)."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, Level, Observed, Window
+from supervisor.core.gateway.types import NOTHING_OBSERVED, Api, Level, Observed, Window
 
 CLIENT_AUTH_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie", "proxy-authorization"})
 """Never passed to an upstream that has a key of its own: a client may send two of them at once (Claude Code does)."""

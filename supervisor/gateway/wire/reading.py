@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from supervisor.core.gateway.models import LONG_CONTEXT_BYTES
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint, Recognised, Span
 
 MODEL_CHARS = 200

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from supervisor.core.gateway.nouns import Api, Usage
+from supervisor.core.gateway.types import Api, Usage
 from supervisor.gateway.wire.asked import Asked, Endpoint
 
 ABSURD = 20_000_000

@@ -12,7 +12,7 @@ from pathlib import Path
 from supervisor.core import sandbox
 from supervisor.core.errors import Refused
 from supervisor.core.sandbox import Act, Policy
-from supervisor.host.sandbox.orders import Orders, parse
+from supervisor.host.sandbox.policy_arguments import Orders, parse
 
 _STEP = (sys.executable, "-I", "-S", str(Path(__file__).resolve().parent / "main.py"))
 _ROOT = Path(__file__).resolve().parents[3]
@@ -40,7 +40,7 @@ def orders(policy: Policy) -> Orders:
 
 
 def words(policy: Policy) -> tuple[str, ...]:
-    """The orders as text, for a file or a command line. `orders.parse` reads them."""
+    """The orders as text, for a file or a command line. `policy_arguments.parse` reads them."""
     found = ["--overlay", *policy.overlay] if policy.overlay is not None else []
     for mount in sandbox.mounts(policy):
         found += [f"--{mount.act}", mount.path, *([mount.source] if mount.act in _BWRAP_ACTS else [])]

@@ -15,8 +15,8 @@ import sys
 if __name__ == "__main__":
     sys.path.append(__file__.rsplit("/", 4)[0])  # -I leaves it out; at the end, so that nothing here can shadow the standard library
 
-from supervisor.host.sandbox import innermost
-from supervisor.host.sandbox.orders import parse
+from supervisor.host.sandbox import exec_step
+from supervisor.host.sandbox.policy_arguments import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,16 +32,16 @@ def _enter(words: list[str]) -> "NoReturn":
 
 
 def _outside(words: list[str]) -> "NoReturn":
-    from supervisor.host.sandbox import doorman, kernel
+    from supervisor.host.sandbox import loopback_proxy, syscalls
 
     parent = os.getppid()
-    kernel.die_with(parent)
+    syscalls.die_with(parent)
     orders, command = parse(words)
-    innermost.ignore_stops()
-    post = doorman.start(orders) if orders.ports else -1
+    exec_step.ignore_stops()
+    post = loopback_proxy.start(orders) if orders.ports else -1
     if post >= 0:
         os.set_inheritable(post, True)
-    innermost.execute([*_filled_in(command, post)])
+    exec_step.execute([*_filled_in(command, post)])
 
 
 def _filled_in(command: list[str], post: int) -> "Iterator[str]":
@@ -58,16 +58,16 @@ def _filled_in(command: list[str], post: int) -> "Iterator[str]":
 
 
 def _inside(words: list[str]) -> "NoReturn":
-    from supervisor.host.sandbox import filter as calls
+    from supervisor.host.sandbox import seccomp_filter as calls
 
     split = words.index("--")
     post, ports = words[0], [int(port) for port in words[1:split]]
     if post != "-":
-        innermost.open_doors(ports, int(post))
+        exec_step.open_doors(ports, int(post))
     calls.install()
-    innermost.default_stops()
-    innermost.lead_group(take_terminal=innermost.in_foreground())
-    innermost.execute(words[split + 1 :])
+    exec_step.default_stops()
+    exec_step.lead_group(take_terminal=exec_step.in_foreground())
+    exec_step.execute(words[split + 1 :])
 
 
 if __name__ == "__main__":

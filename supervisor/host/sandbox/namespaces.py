@@ -10,14 +10,14 @@ the root down. Rights go last, and the agent is forked after them.
 import os
 import select
 
-from supervisor.host.sandbox import doorman, innermost, kernel
-from supervisor.host.sandbox.kernel import NO_DEVICES, NO_PROGRAMS, NO_SUID, READ_ONLY
+from supervisor.host.sandbox import exec_step, loopback_proxy, syscalls
+from supervisor.host.sandbox.syscalls import NO_DEVICES, NO_PROGRAMS, NO_SUID, READ_ONLY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from supervisor.host.sandbox.orders import Orders
+    from supervisor.host.sandbox.policy_arguments import Orders
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"}
@@ -39,23 +39,23 @@ def enter(orders: "Orders") -> None:
     parent, cwd = os.getppid(), os.getcwd()
     ready, told = os.pipe()
     alive, hold = os.pipe()
-    signals = innermost.ignore_stops()
+    signals = exec_step.ignore_stops()
     try:
-        post = doorman.start(orders) if orders.ports else -1
-        kernel.unshare(network=orders.own_network)
-        kernel.die_with(parent)  # only now: taking a user namespace clears it
+        post = loopback_proxy.start(orders) if orders.ports else -1
+        syscalls.unshare(network=orders.own_network)
+        syscalls.die_with(parent)  # only now: taking a user namespace clears it
     except OSError as error:
-        innermost.restore(signals)
+        exec_step.restore(signals)
         raise SandboxError(_words(error)) from error
-    foreground = innermost.in_foreground()
+    foreground = exec_step.in_foreground()
     init = os.fork()
     if init:
         _wait_outside(init, ready, told, hold)
     os.close(ready)
     os.close(hold)
     _become_init(orders, cwd, post, told, alive)
-    innermost.restore(signals)
-    innermost.lead_group(take_terminal=foreground)
+    exec_step.restore(signals)
+    exec_step.lead_group(take_terminal=foreground)
 
 
 def _wait_outside(init: int, ready: int, told: int, hold: int) -> "NoReturn":
@@ -72,17 +72,17 @@ def _wait_outside(init: int, ready: int, told: int, hold: int) -> "NoReturn":
 def _become_init(orders: "Orders", cwd: str, post: int, told: int, alive: int) -> None:
     """Build everything as pid 1; returns in its only child of ours, the agent."""
     try:
-        innermost.default_stops()  # what it has no handler for does not reach the first process of a namespace
-        kernel.die_with(0)  # the parent lives in another namespace, so it has no number here
+        exec_step.default_stops()  # what it has no handler for does not reach the first process of a namespace
+        syscalls.die_with(0)  # the parent lives in another namespace, so it has no number here
         if select.select([alive], [], [], 0)[0]:
             os._exit(127)
         _build(orders)
         os.chdir(cwd)
         if orders.own_network:
-            kernel.loopback_up()
+            syscalls.loopback_up()
         if post >= 0:
-            innermost.open_doors(orders.ports, post)
-        innermost.confine()
+            exec_step.open_doors(orders.ports, post)
+        exec_step.confine()
         agent = os.fork()
     except BaseException as error:  # noqa: BLE001 - a forked child: nothing may unwind into the caller's frames
         os.write(told, _words(error).encode("utf-8", "replace")[:4000])
@@ -95,7 +95,7 @@ def _become_init(orders: "Orders", cwd: str, post: int, told: int, alive: int) -
 
 def _reap(agent: int, alive: int) -> "NoReturn":
     """Collect whatever ends until the agent does. Our own end then takes everybody else along."""
-    kernel.hide_from_tracers()
+    syscalls.hide_from_tracers()
     os.closerange(3, alive)
     os.closerange(alive + 1, _HIGHEST)
     while True:
@@ -110,37 +110,37 @@ def _status(status: int) -> int:
 
 
 def _build(orders: "Orders") -> None:
-    kernel.follow_host()
+    syscalls.follow_host()
     if orders.overlay is not None:
-        kernel.new_mount("overlay", *orders.overlay)
+        syscalls.new_mount("overlay", *orders.overlay)
     mounts = [mount for mount in orders.mounts if mount[0] != "mask" or os.path.exists(mount[1])]
     sources = ["/dev/null" if act == "mask" else source for act, _, source in mounts]
-    trees = [kernel.take_tree(source) if source else -1 for source in sources]
+    trees = [syscalls.take_tree(source) if source else -1 for source in sources]
     directories = [bool(source) and os.path.isdir(source) for source in sources]
-    devices = {name: kernel.take_tree(f"/dev/{name}") for name in _DEVICES}
+    devices = {name: syscalls.take_tree(f"/dev/{name}") for name in _DEVICES}
     if (terminal := _terminal()) is not None:
-        devices["console"] = kernel.take_tree(terminal)
-    kernel.restrict("/", READ_ONLY | NO_SUID | NO_DEVICES)
-    kernel.new_mount("proc", "/proc", flags=NO_SUID | NO_DEVICES | NO_PROGRAMS)
+        devices["console"] = syscalls.take_tree(terminal)
+    syscalls.restrict("/", READ_ONLY | NO_SUID | NO_DEVICES)
+    syscalls.new_mount("proc", "/proc", flags=NO_SUID | NO_DEVICES | NO_PROGRAMS)
     _new_dev(devices)
     for (act, path, _), tree, directory in zip(mounts, trees, directories, strict=True):
         if act == "hide":
             _make_place(path, directory=True)
-            kernel.new_mount("tmpfs", path, "mode=0755")
+            syscalls.new_mount("tmpfs", path, "mode=0755")
         else:
-            kernel.restrict("", (READ_ONLY if act in ("ro", "mask") else 0) | NO_SUID | (0 if act == "device" else NO_DEVICES), tree=tree)
+            syscalls.restrict("", (READ_ONLY if act in ("ro", "mask") else 0) | NO_SUID | (0 if act == "device" else NO_DEVICES), tree=tree)
             _make_place(path, directory=directory)
             _put(tree, path)
     for act, path, _ in mounts:
         if act == "hide":
-            kernel.restrict(path, READ_ONLY, below=False)
+            syscalls.restrict(path, READ_ONLY, below=False)
 
 
 def _new_dev(devices: dict[str, int]) -> None:
-    kernel.new_mount("tmpfs", "/dev", "mode=0755")
+    syscalls.new_mount("tmpfs", "/dev", "mode=0755")
     for name in ("shm", "pts"):
         os.mkdir(f"/dev/{name}")
-    kernel.new_mount("devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620", flags=NO_SUID)
+    syscalls.new_mount("devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620", flags=NO_SUID)
     for name, target in _LINKS.items():
         os.symlink(target, f"/dev/{name}")
     for name, tree in devices.items():
@@ -149,7 +149,7 @@ def _new_dev(devices: dict[str, int]) -> None:
 
 
 def _put(tree: int, path: str) -> None:
-    kernel.attach(tree, path)
+    syscalls.attach(tree, path)
     os.close(tree)
 
 
@@ -184,4 +184,4 @@ def run(orders: "Orders", command: list[str]) -> "NoReturn":
     except SandboxError as error:
         os.write(2, f"nightcrew: no sandbox: {error}\n".encode("utf-8", "replace"))
         os._exit(126)
-    innermost.execute(command)
+    exec_step.execute(command)

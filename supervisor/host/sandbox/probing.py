@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.sandbox import STEERS_KERNEL, Network, Policy, Tier
-from supervisor.host.sandbox import filter as calls
+from supervisor.host.sandbox import seccomp_filter as calls
 from supervisor.host.sandbox.executors import Executor, argv, program
 from supervisor.host.scratch import locked_directory
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agents.analysts.parsing import Module, parse
-from supervisor.core.analysis import wire
-from supervisor.core.analysis.nouns import Facts, Finding
+from supervisor.core.analysis import analyst_json
+from supervisor.core.analysis.types import Facts, Finding
 from tests.support import git, wait_until
 
 
@@ -56,7 +56,7 @@ def look(path: Path, perspective: str, **extra: str) -> Facts:
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert done.stdout.count(b"\n") == 1
     assert done.stdout.endswith(b"\n")
-    return wire.read(json.loads(done.stdout))
+    return analyst_json.read(json.loads(done.stdout))
 
 
 def assert_gone(pid: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from agents.analysts import complexity, docstrings, structure, tests
 from agents.analysts.definitions import definitions
-from supervisor.core.analysis.nouns import Severity
+from supervisor.core.analysis.types import Severity
 from tests.agents.analysts.kit import module
 
 NESTED = """

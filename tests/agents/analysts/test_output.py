@@ -41,7 +41,7 @@ def test_whatever_prints_prints_on_stderr() -> None:
 NOISY_LOOK = """
 import os, runpy
 from agents.analysts import survey
-from supervisor.core.analysis.nouns import Perspective
+from supervisor.core.analysis.types import Perspective
 
 look = survey.LOOKS[Perspective.TESTS]
 

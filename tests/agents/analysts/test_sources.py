@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.analysts.parameters import Excluded, read
 from agents.analysts.sources import Source, lines, shard, tracked
-from supervisor.core.analysis.nouns import Perspective, Shard
+from supervisor.core.analysis.types import Perspective, Shard
 from supervisor.core.errors import UsageError
 
 OID = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from agents.zygote import starting, wire
+from agents.zygote import lifecycle, zygote_protocol
 from supervisor.host import procfs
 from tests.agents.runner.kit import Server, until
 from tests.agents.zygote import kit
@@ -104,10 +104,10 @@ def waits(pid: int) -> bool:
 def test_a_runner_that_comes_too_late_leaves_before_it_claims_the_epoch(stopped: Warm, *, gone: bool) -> None:
     attempt = stopped.attempt("sh", "-c", "echo ran")
     null = os.open(os.devnull, os.O_RDWR)
-    with socket.socket(socket.AF_UNIX, wire.KIND) as caller:
+    with socket.socket(socket.AF_UNIX, zygote_protocol.KIND) as caller:
         caller.settimeout(30)
         caller.connect(os.fspath(stopped.place.socket))
-        request = wire.write_request(wire.Request(os.fsencode(attempt.directory), {}))
+        request = zygote_protocol.write_request(zygote_protocol.Request(os.fsencode(attempt.directory), {}))
         socket.send_fds(caller, [request], [null] * 3)
         os.close(null)
         if gone:
@@ -116,14 +116,14 @@ def test_a_runner_that_comes_too_late_leaves_before_it_claims_the_epoch(stopped:
             caller.shutdown(socket.SHUT_WR)
         goes_on(stopped)
         if not gone:
-            assert caller.recv(wire.ANSWER).startswith(b"pid ")
-            assert caller.recv(wire.ANSWER).rstrip(b"\0") == b"no it came too late"
+            assert caller.recv(zygote_protocol.ANSWER).startswith(b"pid ")
+            assert caller.recv(zygote_protocol.ANSWER).rstrip(b"\0") == b"no it came too late"
     assert attempt.started() is None
 
 
 def test_a_runner_that_leaves_after_it_said_its_pid_is_no_runner(client: Path | None, tmp_path: Path) -> None:
     """Both looked at the same moment. The test is the zygote here, because no real one can be made to hit that moment."""
-    with kit.place() as place, kit.attempts(tmp_path) as lab, socket.socket(socket.AF_UNIX, wire.KIND) as listener:
+    with kit.place() as place, kit.attempts(tmp_path) as lab, socket.socket(socket.AF_UNIX, zygote_protocol.KIND) as listener:
         warm = Warm(place, client, lab)
         listener.settimeout(30)
         listener.bind(os.fspath(place.socket))
@@ -131,8 +131,8 @@ def test_a_runner_that_leaves_after_it_said_its_pid_is_no_runner(client: Path | 
         attempt = warm.attempt("sh", "-c", "exit 5")
         process = warm.start(attempt)
         with listener.accept()[0] as caller:
-            assert wire.read_request(caller.recv(wire.REQUEST_MAX + 64)) is not None
-            for said in (wire.answer("pid", os.getpid()), wire.answer("no", "it came too late")):
+            assert zygote_protocol.read_request(caller.recv(zygote_protocol.REQUEST_MAX + 64)) is not None
+            for said in (zygote_protocol.answer("pid", os.getpid()), zygote_protocol.answer("no", "it came too late")):
                 caller.send(said)
             assert process.wait(30) == 5
         assert process.communicate(timeout=30)[1] == b"nightcrew: the warm process refused: it came too late; starting cold\n"
@@ -145,7 +145,7 @@ def test_whether_it_answers(served: zygote.Place, tmp_path: Path) -> None:
 
 
 def test_one_that_is_stopped_does_not_answer_and_can_be_ended(stopped: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "_ANSWER_S", 1)
+    monkeypatch.setattr(lifecycle, "_ANSWER_S", 1)
     pid = stopped.pid()
     assert not zygote.answers(stopped.place)
     os.kill(pid, signal.SIGCONT)

@@ -7,11 +7,11 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from supervisor.core.analysis import figures, lead, told, wire
-from supervisor.core.analysis.figures import Phase, Span
+from supervisor.core.analysis import analyst_json, analyst_results, lead, speedup
 from supervisor.core.analysis.lead import Told
 from supervisor.core.analysis.merge import merge
-from supervisor.core.analysis.nouns import COUNTS, Facts, Finding, Perspective, Severity, Shard
+from supervisor.core.analysis.speedup import Phase, Span
+from supervisor.core.analysis.types import COUNTS, Facts, Finding, Perspective, Severity, Shard
 
 SECURITY, COMPLEXITY, DOCSTRINGS, TESTS, STRUCTURE = Perspective
 HIGH, MEDIUM, LOW = Severity
@@ -127,7 +127,7 @@ def test_nothing_to_do_and_nothing_to_look_at() -> None:
 
 def outcome(found: Facts, **changes: Any) -> dict[str, Any]:
     result = {
-        "output": json.loads(wire.write(found)),
+        "output": json.loads(analyst_json.write(found)),
         "started": "2026-11-21T06:00:01.000Z",
         "ended": "2026-11-21T06:00:03.500Z",
         "spawn_to_done_ms": 2700,
@@ -138,26 +138,29 @@ def outcome(found: Facts, **changes: Any) -> dict[str, Any]:
 
 def test_outcomes_become_what_was_told() -> None:
     other = {**outcome(facts(TESTS)), "kind": "shell"}
-    (one,) = told.told([outcome(facts(TESTS)), other])
-    assert told.spans([other]) == []
+    (one,) = analyst_results.told([outcome(facts(TESTS)), other])
+    assert analyst_results.spans([other]) == []
     assert (one.perspective, one.phase, one.reason, one.facts and one.facts.files) == (TESTS, Phase.CREW, "", 10)
-    (span,) = told.spans([outcome(facts(TESTS))])
+    (span,) = analyst_results.spans([outcome(facts(TESTS))])
     assert (round(span.began - span.created, 3), round(span.ended - span.began, 3)) == (0.2, 2.5)
 
 
 def test_what_a_plan_says_of_the_phase_is_not_believed() -> None:
     odd = outcome(facts(TESTS), params={"ANALYST": "tests", "ANALYST_PHASE": "nonsense"})
-    assert told.told([odd])[0].phase is told.spans([odd])[0].phase is Phase.CREW
+    assert analyst_results.told([odd])[0].phase is analyst_results.spans([odd])[0].phase is Phase.CREW
 
 
 def test_what_did_not_end_well_or_makes_no_sense_has_no_facts() -> None:
     good = outcome(facts(TESTS))
-    failed = told.told([{**good, "state": "failed", "reason": "failed: exit code 9"}])[0]
+    failed = analyst_results.told([{**good, "state": "failed", "reason": "failed: exit code 9"}])[0]
     assert (failed.facts, failed.reason) == (None, "exit code 9")
-    assert told.told([{**good, "state": "skipped", "reason": ""}])[0].reason == "it is skipped"
-    assert told.told([{**good, "result": None}])[0].reason == "it is no analyst's result of schema 1"
-    assert told.told([outcome(facts(TESTS), params={**good["params"], "ANALYST_SHARD": "2/2"})])[0].reason == "it answered for tests 1/1"
-    assert told.spans([{**good, "state": "failed"}, {**good, "result": {}}]) == []
+    assert analyst_results.told([{**good, "state": "skipped", "reason": ""}])[0].reason == "it is skipped"
+    assert analyst_results.told([{**good, "result": None}])[0].reason == "it is no analyst's result of schema 1"
+    assert (
+        analyst_results.told([outcome(facts(TESTS), params={**good["params"], "ANALYST_SHARD": "2/2"})])[0].reason
+        == "it answered for tests 1/1"
+    )
+    assert analyst_results.spans([{**good, "state": "failed"}, {**good, "result": {}}]) == []
 
 
 # Figures -------------------------------------------------------------------------------------------------------------------------
@@ -172,7 +175,7 @@ CREW = [span("a", 20, 21, 26), span("b", 20, 21.5, 26)]
 
 
 def test_set_up_and_work_apart() -> None:
-    found = figures.figures([*CREW, *ALONE], usable_cores=2)
+    found = speedup.figures([*CREW, *ALONE], usable_cores=2)
     assert found is not None and found.sequential is not None
     assert (found.sequential.elapsed_s, found.sequential.setup_s, found.sequential.work_s) == (10.0, 2.0, 8.0)
     assert (found.parallel.elapsed_s, found.parallel.setup_s, found.parallel.work_s) == (6.0, 1.0, 5.0)
@@ -184,21 +187,21 @@ def test_set_up_and_work_apart() -> None:
         "setup_s": 1.0,
         "work_s": 5.0,
     }
-    assert figures.plainly(found) == (
+    assert speedup.plainly(found) == (
         "One after another 2 analysts took 10.0 s, at once 6.0 s; of that work 8.0 and 5.0 s: 1.60 times as fast, "
         "80 % of the 2.00 that 2 usable cores allow."
     )
 
 
 def test_efficiency_is_of_the_cores_that_could_be_used() -> None:
-    one_core, many = figures.figures([*CREW, *ALONE], 1), figures.figures([*CREW, *ALONE], 64)
+    one_core, many = speedup.figures([*CREW, *ALONE], 1), speedup.figures([*CREW, *ALONE], 64)
     assert one_core and many
     assert (one_core.efficiency_usable, many.efficiency_usable) == (1.6, 0.8)
 
 
 def test_the_plain_truth_when_it_did_not_help() -> None:
     slow = [span("a", 20, 21, 31), span("b", 20, 21, 31)]
-    assert figures.plainly(figures.figures([*slow, *ALONE], 1)) == (
+    assert speedup.plainly(speedup.figures([*slow, *ALONE], 1)) == (
         "Running at once did not help: one after another 2 analysts took 10.0 s, at once 11.0 s; of that work 8.0 and 10.0 s, "
         "on 1 usable core."
     )
@@ -206,27 +209,27 @@ def test_the_plain_truth_when_it_did_not_help() -> None:
 
 def test_the_plain_truth_when_set_up_took_what_was_won() -> None:
     late = [span("a", 20, 25, 30), span("b", 20, 26, 30)]
-    assert figures.plainly(figures.figures([*late, *ALONE], 2)).endswith(
+    assert speedup.plainly(speedup.figures([*late, *ALONE], 2)).endswith(
         "80 % of the 2.00 that 2 usable cores allow. Set-up took what was won."
     )
 
 
 def test_without_a_whole_baseline_nothing_is_compared() -> None:
     for spans in (CREW, [*CREW, ALONE[0]]):
-        found = figures.figures(spans, 2)
+        found = speedup.figures(spans, 2)
         assert found is not None and found.speedup is None and found.to_json()["sequential_s"] is None
-        assert "--baseline" in figures.plainly(found)
-    assert figures.figures(ALONE, 2) is None
-    assert "No analyst ended well" in figures.plainly(None)
+        assert "--baseline" in speedup.plainly(found)
+    assert speedup.figures(ALONE, 2) is None
+    assert "No analyst ended well" in speedup.plainly(None)
 
 
 def test_work_too_short_to_measure() -> None:
     spans = [span("a", 20, 21, 21), span("a", 0, 1, 1, Phase.BASELINE)]
     assert (
-        figures.plainly(figures.figures(spans, 2))
+        speedup.plainly(speedup.figures(spans, 2))
         == "One after another 1 analyst took 1.0 s, at once 1.0 s; the work was too short to compare."
     )
-    assert figures.plainly(figures.figures(spans[:1], 2)) == "1 analyst took 1.0 s on 2 usable cores."
+    assert speedup.plainly(speedup.figures(spans[:1], 2)) == "1 analyst took 1.0 s on 2 usable cores."
 
 
 def test_one_that_still_runs_is_no_failure() -> None:
@@ -239,7 +242,7 @@ def test_one_that_still_runs_is_no_failure() -> None:
 
 def test_more_than_the_cores_can_give_is_called_a_disturbance() -> None:
     slow = [span("a", 0, 1, 9, Phase.BASELINE), span("b", 9, 10, 18, Phase.BASELINE)]
-    said = figures.plainly(figures.figures([*CREW, *slow], 2))
+    said = speedup.plainly(speedup.figures([*CREW, *slow], 2))
     assert said.endswith(
         "3.20 times as fast, more than 2 usable cores can give: something else slowed the runs one by one, so measure again."
     )
@@ -248,20 +251,20 @@ def test_more_than_the_cores_can_give_is_called_a_disturbance() -> None:
 def test_what_failed_or_ran_again_is_compared_with_nothing() -> None:
     """One that hung ten minutes in the middle of the baseline is no set-up of the others."""
     alone = [span("a", 0, 1, 5, Phase.BASELINE), span("b", 605, 606, 610, Phase.BASELINE)]
-    found = figures.figures([*alone, *CREW], 2, ["alone-c", "c"])
+    found = speedup.figures([*alone, *CREW], 2, ["alone-c", "c"])
     assert found and (found.sequential, found.speedup) == (None, None)
-    assert figures.plainly(found) == "alone-c, c failed or ran more than once, so the times say nothing about running at once."
+    assert speedup.plainly(found) == "alone-c, c failed or ran more than once, so the times say nothing about running at once."
     good = outcome(facts(TESTS))
     again = {**good, "result": {**good["result"], "epoch": 2}}
-    assert told.spoilt([good, again, {**good, "state": "failed"}, {**good, "state": "running"}]) == ["tests", "tests"]
+    assert analyst_results.spoilt([good, again, {**good, "state": "failed"}, {**good, "state": "running"}]) == ["tests", "tests"]
 
 
 def test_a_task_of_another_kind_spoils_nothing_whatever_its_parameters() -> None:
-    assert told.spoilt([{**outcome(facts(TESTS)), "kind": "shell", "state": "failed"}]) == []
+    assert analyst_results.spoilt([{**outcome(facts(TESTS)), "kind": "shell", "state": "failed"}]) == []
 
 
 def test_it_is_said_when_those_that_were_to_begin_together_did_not() -> None:
-    def begun(*after_s: float, **marked: str) -> figures.Figures:
+    def begun(*after_s: float, **marked: str) -> speedup.Figures:
         """One analyst a number, which began so many seconds after 06:00:01."""
         good = outcome(facts(TESTS))
         crew = [
@@ -273,16 +276,16 @@ def test_it_is_said_when_those_that_were_to_begin_together_did_not() -> None:
             }
             for number, seconds in enumerate(after_s)
         ]
-        found = figures.figures(told.spans(crew), 2)
+        found = speedup.figures(analyst_results.spans(crew), 2)
         assert found is not None
         return found
 
     late = begun(0.0, 3.25, ANALYST_TOGETHER="1")
     assert late.to_json()["began_apart_s"] == 3.25
-    assert figures.plainly(late).endswith(". The analysts were to begin together, but began 3.2 s apart.")
+    assert speedup.plainly(late).endswith(". The analysts were to begin together, but began 3.2 s apart.")
     held, never_asked = begun(0.0, 0.9, ANALYST_TOGETHER="1"), begun(0.0, 3.25)
     assert (held.began_apart_s, never_asked.began_apart_s) == (0.9, None)
-    assert "apart" not in figures.plainly(held) + figures.plainly(never_asked)
+    assert "apart" not in speedup.plainly(held) + speedup.plainly(never_asked)
 
 
 def test_the_baseline_is_for_the_figures_and_for_nothing_else() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from supervisor.core.analysis import scores
-from supervisor.core.analysis.nouns import COUNTS, Facts, Perspective
 from supervisor.core.analysis.scores import Score
+from supervisor.core.analysis.types import COUNTS, Facts, Perspective
 
 SECURITY, COMPLEXITY, DOCSTRINGS, TESTS, STRUCTURE = Perspective
 

@@ -9,8 +9,8 @@ import pytest
 
 from supervisor.core.gateway.commands import Send, TurnAway
 from supervisor.core.gateway.events import Arrived, Ended, Event
-from supervisor.core.gateway.nouns import Agent, End, Usage
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import Agent, End, Usage
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
 

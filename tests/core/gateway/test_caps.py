@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.events import Ended, Refused, Withdrawn
-from supervisor.core.gateway.nouns import Agent, End, Refusal, Usage
-from supervisor.core.gateway.recent import Recent, Slot
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.sliding_window import Recent, Slot
+from supervisor.core.gateway.types import Agent, End, Refusal, Usage
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
 FREE = Limits()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway import client_env
-from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Upstream
+from supervisor.core.gateway.types import Api
 
 
 def env(*upstreams: Upstream, patient: bool = False) -> dict[str, str]:

@@ -7,8 +7,8 @@ import pytest
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.estimate import FIRST_OUTPUT
 from supervisor.core.gateway.events import Began, Ended
-from supervisor.core.gateway.nouns import Agent, End, PoolKey, Usage
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import Agent, End, PoolKey, Usage
 from tests.core.gateway.playbook import LANE, Playbook, ask, away, level, sent, upstream
 
 WIDE = Limits(tpm=50e6)

@@ -9,8 +9,8 @@ import pytest
 from supervisor.core.gateway.commands import Send, TurnAway
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded, Tick, Withdrawn
 from supervisor.core.gateway.network import LANES_MOST
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Agent, Api, End, LaneKey, Observed, Refusal, Usage
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import NOTHING_OBSERVED, Agent, Api, End, LaneKey, Observed, Refusal, Usage
 from tests.core.gateway.playbook import BATCH, CLOSED, HALF_OPEN, LANE, OPEN, After, Playbook, ask, away, journal, sent, settings, upstream
 from tests.core.gateway.world import Fate, World
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from supervisor.core.gateway.bucket import Bucket
 from supervisor.core.gateway.dimension import INPUT, Dimension, Owed
 from supervisor.core.gateway.events import Began, Ended, Responded
-from supervisor.core.gateway.nouns import (
+from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import (
     NOTHING_OBSERVED,
     Agent,
     End,
@@ -17,7 +18,6 @@ from supervisor.core.gateway.nouns import (
     Observed,
     Usage,
 )
-from supervisor.core.gateway.settings import Limits
 from supervisor.core.gateway.upstream_bucket import UpstreamBucket
 from tests.core.gateway.playbook import (
     CLOSED,

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from supervisor.core.gateway.bucket import Bucket
 from supervisor.core.gateway.dimension import RESERVE_MOST
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded
-from supervisor.core.gateway.nouns import (
+from supervisor.core.gateway.ramp import Ramp
+from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import (
     Api,
     End,
     LaneKey,
@@ -19,8 +21,6 @@ from supervisor.core.gateway.nouns import (
     Usage,
     Window,
 )
-from supervisor.core.gateway.ramp import Ramp
-from supervisor.core.gateway.settings import Limits
 from supervisor.core.gateway.upstream_bucket import UpstreamBucket
 from tests.core.gateway.playbook import (
     CLOSED,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.gateway.models import LONG_CONTEXT_BYTES, model_class
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 
 A, OA, G = Api.ANTHROPIC, Api.OPENAI, Api.GEMINI
 

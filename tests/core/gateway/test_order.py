@@ -8,8 +8,8 @@ import pytest
 
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.events import Arrived, Began, Ended
-from supervisor.core.gateway.nouns import Agent, End, Usage
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import Agent, End, Usage
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,

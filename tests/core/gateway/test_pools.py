@@ -11,7 +11,9 @@ from supervisor.core.gateway.breaker import TRANSITIONS, Breaker, backoff_s
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.estimate import Estimator
 from supervisor.core.gateway.events import Arrived, Began, Ended, Refused, Responded, Tick
-from supervisor.core.gateway.nouns import (
+from supervisor.core.gateway.settings import GatewaySettings, Limits
+from supervisor.core.gateway.traffic import Traffic
+from supervisor.core.gateway.types import (
     NOTHING_OBSERVED,
     Agent,
     Api,
@@ -25,8 +27,6 @@ from supervisor.core.gateway.nouns import (
     Usage,
     Window,
 )
-from supervisor.core.gateway.settings import GatewaySettings, Limits
-from supervisor.core.gateway.traffic import Traffic
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.nouns import Agent, End, Level, Observed, Refusal, Usage, Window
 from supervisor.core.gateway.settings import Limits, Policy
 from supervisor.core.gateway.ticket import QUEUED, SENT
 from supervisor.core.gateway.traffic import Traffic
+from supervisor.core.gateway.types import Agent, End, Level, Observed, Refusal, Usage, Window
 from tests.core.gateway.playbook import BATCH, INTERACTIVE, LANE, NORMAL, ask, settings, upstream
 from tests.core.gateway.world import Fate, World
 

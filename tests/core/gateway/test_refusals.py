@@ -8,8 +8,8 @@ import pytest
 
 from supervisor.core.gateway.commands import Journal, Send, TurnAway
 from supervisor.core.gateway.events import Ended, Refused, Responded, Withdrawn
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, Observed, Refusal, Usage, Window
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Observed, Refusal, Usage, Window
 from tests.core.gateway.playbook import (
     CLOSED,
     HALF_OPEN,

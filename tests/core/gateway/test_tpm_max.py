@@ -12,8 +12,8 @@ import pytest
 from supervisor.core.gateway.budget import DOUBT, FEW, MINUTE_MOST
 from supervisor.core.gateway.estimate import FASTEST
 from supervisor.core.gateway.events import Began, Ended
-from supervisor.core.gateway.nouns import Agent, End, Usage
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.gateway.types import Agent, End, Usage
 from tests.core.gateway.playbook import Playbook, ask, sends, sent, settings, upstream
 from tests.core.gateway.world import Fate, World
 

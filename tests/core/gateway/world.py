@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from supervisor.core.gateway.commands import Send, TurnAway
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, End, Refusal, Usage
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
+from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Refusal, Usage
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.analysis.nouns import COUNTS, Perspective
 from supervisor.core.analysis.scores import FORMULAS, WEIGHTS
+from supervisor.core.analysis.types import COUNTS, Perspective
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "data" / "report"
 NAMES = ("large", "failed", "ordinary")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.errors import one_line
-from supervisor.faces import spent
+from supervisor.faces import model_usage
 from supervisor.faces.report import html, markdown
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, report, sample, summary, task, young
 
@@ -150,7 +150,9 @@ def test_columns_without_news_are_left_out() -> None:
 
 def test_what_models_took_is_told_a_task_and_in_sum() -> None:
     lint, cart = {"tokens": 61_000, "cost_usd": 0.25, "wait_s": 12.0}, {"tokens": 500, "cost_usd": None, "wait_s": 0.0}
-    made = report(tasks=[task("lint", spent=lint), task("cart", spent=cart), task("docs", spent=None)], spent=spent.total([lint, cart]))
+    made = report(
+        tasks=[task("lint", spent=lint), task("cart", spent=cart), task("docs", spent=None)], spent=model_usage.total([lint, cart])
+    )
     for text in (Page(html.render(made)).text, markdown.render(made).replace("`", "")):
         assert "Models: 62k tokens, cost not known, waited 12.0 s." in text
         assert "61k tokens, $0.2500, waited 12.0 s" in text and "500 tokens, cost not known" in text

@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway import commands
-from supervisor.core.gateway.nouns import Api, BreakerState, LaneKey, PoolKey, Usage
+from supervisor.core.gateway.types import Api, BreakerState, LaneKey, PoolKey, Usage
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account

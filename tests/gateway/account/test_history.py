@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.core.errors import LedgerError
 from supervisor.core.gateway import commands
-from supervisor.core.gateway.nouns import BreakerState, PoolKey, Usage
+from supervisor.core.gateway.types import BreakerState, PoolKey, Usage
 from supervisor.gateway.account.rows import REFUSED, OpenRow, RecordingRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, account, away, change, opened, price, rows, served, until_saved, usd

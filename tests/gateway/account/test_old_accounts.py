@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.gateway.nouns import Api, LaneKey, Usage
+from supervisor.core.gateway.types import Api, LaneKey, Usage
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.writer import Account
 from tests.data import make_account_sample

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.errors import LedgerError
-from supervisor.core.gateway.nouns import Api, LaneKey, Usage
+from supervisor.core.gateway.types import Api, LaneKey, Usage
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Figures, Percentiles, Totals
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.account.rows import NEVER_SENT
 from supervisor.gateway.account.writer import Account
 from tests.gateway.account.kit import AGENT, Wall, account, away, change, opened, price, rows, served, unpriced, until_saved, usd

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from supervisor.core.crew import TaskClass
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.account.rows import OpenRow
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.call import key_of
+from supervisor.gateway.proxied_request import key_of
 from supervisor.host import files
 from supervisor.host.paths import Home
 from tests.gateway import kit

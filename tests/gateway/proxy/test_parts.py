@@ -15,11 +15,11 @@ from urllib.parse import quote
 import pytest
 
 from supervisor.core.errors import Refused
-from supervisor.core.gateway.nouns import Api
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Route, Upstream
-from supervisor.gateway import keys, listen, records
-from supervisor.gateway.harden import clean_environment
+from supervisor.core.gateway.types import Api
+from supervisor.gateway import keys, listen, process_lock
 from supervisor.gateway.log import Handler, Log
+from supervisor.gateway.process_hardening import clean_environment
 from supervisor.gateway.redact import Redactor
 from supervisor.gateway.routing import Way, way
 from supervisor.host.clock import SystemClock
@@ -236,21 +236,21 @@ def test_it_listens_on_loopback_and_says_who_has_the_port() -> None:
 
 def test_a_record_that_makes_no_sense_is_no_record(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert records.kept_port(home) == 0
+    assert process_lock.kept_port(home) == 0
     for text in ("", "{", "[]", '{"schema": 2, "port": 80}', '{"schema": 1, "port": "x"}', '{"schema": 1, "port": 99999}'):
         home.gateway_record.write_text(text)
-        assert records.kept_port(home) == 0
+        assert process_lock.kept_port(home) == 0
     home.gateway_record.write_text('{"schema": 1, "port": 8080}')
-    assert records.kept_port(home) == 8080
+    assert process_lock.kept_port(home) == 8080
 
 
 def test_the_lock_is_held_until_it_is_given_back(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    handle = records.lock(home)
+    handle = process_lock.lock(home)
     with pytest.raises(Refused, match="a gateway is already running"):
-        records.lock(home)
+        process_lock.lock(home)
     os.close(handle)
-    os.close(records.lock(home))
+    os.close(process_lock.lock(home))
 
 
 def test_the_environment_is_cleaned_of_what_is_not_needed() -> None:

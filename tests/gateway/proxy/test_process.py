@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from supervisor.core.gateway.settings import Limits
-from supervisor.gateway import pages, records
+from supervisor.gateway import process_lock, status_client
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.simulator import Simulator
@@ -136,7 +136,7 @@ def test_its_key_is_nowhere_but_in_itself(gate: kit.GatewayProcess, sim: Simulat
     assert ask(gate, token).status == 200, "and the proxy was not used"
     sim.faults(status=401, message=f"the key {kit.KEY} is revoked", times=2)
     assert ask(gate, token).status == 503
-    shown = pages.fetch(gate.home, pages.STATUS) + pages.fetch(gate.home, pages.METRICS)
+    shown = status_client.fetch(gate.home, status_client.STATUS) + status_client.fetch(gate.home, status_client.METRICS)
     process = Path(f"/proc/{gate.pid}")
     seen = [process.joinpath("cmdline").read_bytes(), shown, gate.output().encode()]
     with contextlib.suppress(PermissionError):  # only root can look at all
@@ -168,7 +168,7 @@ def test_it_leaves_no_core_and_opens_nothing_to_others(gate: kit.GatewayProcess)
             sys.executable,
             "-I",
             "-c",
-            "from supervisor.gateway.harden import harden\nimport ctypes\nharden()\nprint(ctypes.CDLL(None).prctl(3,0,0,0,0))",
+            "from supervisor.gateway.process_hardening import harden\nimport ctypes\nharden()\nprint(ctypes.CDLL(None).prctl(3,0,0,0,0))",
         ],
         stdout=subprocess.PIPE,
     ) as child:
@@ -194,7 +194,7 @@ def test_there_is_one_for_each_home(gate: kit.GatewayProcess) -> None:
     second = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 6
     assert f"pid {first.pid}" in second.stderr
-    assert pages.ask(gate.home, pages.PING)["pid"] == first.pid
+    assert status_client.ask(gate.home, status_client.PING)["pid"] == first.pid
 
 
 def test_a_port_that_another_process_has_is_refused_by_its_pid(gate: kit.GatewayProcess) -> None:
@@ -244,9 +244,9 @@ def test_the_record_says_who_it_is(gate: kit.GatewayProcess) -> None:
     assert shape["upstreams"] == [{"name": "sim", "api": "anthropic"}]
     assert set(shape) == {"schema", "pid", "ticks", "boot_id", "port", "started", "version", "upstreams"}
     assert shape["ticks"] == int(Path(f"/proc/{gate.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    assert pages.ask(gate.home, pages.PING)["port"] == shape["port"]
-    assert pages.ask(gate.home, pages.RELOAD, post=True) == {"reloaded": True}
-    assert pages.ask(gate.home, pages.STOP, post=True) == {"stopping": True}
+    assert status_client.ask(gate.home, status_client.PING)["port"] == shape["port"]
+    assert status_client.ask(gate.home, status_client.RELOAD, post=True) == {"reloaded": True}
+    assert status_client.ask(gate.home, status_client.STOP, post=True) == {"stopping": True}
     wait_until(lambda: not psutil.pid_exists(gate.pid) or psutil.Process(gate.pid).status() == psutil.STATUS_ZOMBIE, "it to end")
     assert gate.stop() == 0
-    assert records.kept_port(gate.home) == shape["port"], "the next one takes it again"
+    assert process_lock.kept_port(gate.home) == shape["port"], "the next one takes it again"

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.events import Tick
-from supervisor.gateway import pages
+from supervisor.gateway import status_client
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.simulator import Fault, Running, SimSettings, running
@@ -104,12 +104,12 @@ async def test_the_supervisors_page_reads_the_account_at_most_every_fifteen_seco
         for number in (1, 2):
             await gate.post("/v1/messages", kit.messages(), token)
             await kit.settled(gate.home, number)
-            assert await served(pages.NOW) == 1
+            assert await served(status_client.NOW) == 1
         clock.now += 15.0
-        assert await served(pages.NOW) == 2
+        assert await served(status_client.NOW) == 2
         await gate.post("/v1/messages", kit.messages(), token)
         await kit.settled(gate.home, 3)
-        assert await served(pages.STATUS) == 3, "and a person sees what is so now"
+        assert await served(status_client.STATUS) == 3, "and a person sees what is so now"
 
 
 async def test_whoever_waited_too_long_is_told_to_come_back_and_keeps_its_place(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_a_full_queue_answers_at_once(tmp_path: Path) -> None:  # N17
         answer = await gate.post("/v1/messages", kit.messages("one more"), agent)
         assert answer.status == 429
         assert 1 <= int(answer.headers["Retry-After"]) <= 60
-        text = (await gate.get(pages.METRICS, gate.crew.admin)).body.decode()
+        text = (await gate.get(status_client.METRICS, gate.crew.admin)).body.decode()
         assert 'sup_llm_requests_total{agent="b",code="own_429",model="opus-4"} 1.0' in text
         await move(gate, clock, 2.0)
         assert (await waiting).status == 200
@@ -196,11 +196,11 @@ async def test_settings_are_read_again_while_streams_go_on(tmp_path: Path) -> No
         waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/b")))
         await queued(gate, 1)
         gate.config.write_text("[gateway]\nno_such_key = 1\n")
-        refused = await gate.session.post(gate.url + pages.RELOAD, headers=gate.crew.admin)
+        refused = await gate.session.post(gate.url + status_client.RELOAD, headers=gate.crew.admin)
         assert refused.status == 400
         assert "no_such_key" in (await refused.json())["error"]
         gate.config.write_text(kit.upstream(gate.home, other.url, more=ONE_AT_A_TIME))
-        done = await gate.session.post(gate.url + pages.RELOAD, headers=gate.crew.admin)
+        done = await gate.session.post(gate.url + status_client.RELOAD, headers=gate.crew.admin)
         assert (done.status, await done.json()) == (200, {"reloaded": True})
         await move(gate, clock, 1.5)
         assert (await waiting).status == 200

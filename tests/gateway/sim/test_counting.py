@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.sim.counting import PrefixCache, model_class, tokens_of
 
 MARK = {"cache_control": {"type": "ephemeral"}}

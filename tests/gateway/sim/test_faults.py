@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from supervisor.gateway.sim.answers import BIG_LINE
-from supervisor.gateway.sim.wire import BOMB_BYTES
+from supervisor.gateway.sim.broken_http import BOMB_BYTES
 from tests.gateway.sim.raw import (
     CHAT,
     GEMINI_STREAM,

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from supervisor.core.gateway.settings import Limits
 from supervisor.gateway.sim import label, running
 from supervisor.gateway.sim.buckets import Bucket, Meter
-from supervisor.gateway.sim.outside import PATIENCE_S, Outside
+from supervisor.gateway.sim.outside_use import PATIENCE_S, Outside
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.kit import StandingClock

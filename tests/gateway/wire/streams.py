@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.wire import Answer, Asked, read, recognise
 
 BODY = b'{"model":"m","stream":true}'

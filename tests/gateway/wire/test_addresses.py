@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 from supervisor.gateway.wire import Endpoint, Recognised, recognise, target, upgrade_refused
 
 TOKEN = "nct_dGFzazox_0123456789abcdef0123456789abcdef01234567"

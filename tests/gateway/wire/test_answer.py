@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.wire import Answer
 from supervisor.gateway.wire.sse import PART_MAX
 from supervisor.gateway.wire.usages import Meter

@@ -9,7 +9,7 @@ import anthropic
 import openai
 import pytest
 
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 from supervisor.gateway.wire import error
 
 

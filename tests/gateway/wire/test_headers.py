@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.nouns import NOTHING_OBSERVED, Api, Level, Window
+from supervisor.core.gateway.types import NOTHING_OBSERVED, Api, Level, Window
 from supervisor.gateway.wire import CLIENT_AUTH_HEADERS, HOP_BY_HOP, auth_headers, observed
 from supervisor.gateway.wire.headers import duration_s, number, retry_after_s
 

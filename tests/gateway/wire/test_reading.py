@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.gateway.models import LONG_CONTEXT_BYTES
-from supervisor.core.gateway.nouns import Api
+from supervisor.core.gateway.types import Api
 from supervisor.gateway.wire import Asked, BadRequest, Endpoint, Recognised, read, recognise, sent_body
 
 SESSION = "0b9f7a52-53a5-4d6e-9c7e-1f0b9f7a5253"

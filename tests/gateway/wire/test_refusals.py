@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.nouns import Api, Level, Refusal, Window
+from supervisor.core.gateway.types import Api, Level, Refusal, Window
 from supervisor.gateway.wire import failure, refusal
 
 A, OA, G = Api.ANTHROPIC, Api.OPENAI, Api.GEMINI

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.gateway.nouns import Usage
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.wire.usages import ABSURD, Meter
 
 from .streams import asked

@@ -20,7 +20,7 @@ import pytest
 
 from supervisor.core.sandbox import Policy, Tier
 from supervisor.host.paths import Home
-from supervisor.host.sandbox import places, probing
+from supervisor.host.sandbox import policy_paths, probing
 from supervisor.host.sandbox.executors import Executor, argv
 from tests.host.sandbox.attacks import ATTACKS, DRIVER, PRELUDE
 from tests.support import GIT_IDENTITY, git, make_repository
@@ -144,8 +144,8 @@ class House:
 
     def policy(self, tier: Tier, network: bool | tuple[str, ...] = True, port: int = 7777) -> Policy:
         """What `mine.1` gets."""
-        found = places.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
-        return places.policy(found, tier, network, port)
+        found = policy_paths.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
+        return policy_paths.policy(found, tier, network, port)
 
     def prefix(self, executor: Executor | None, policy: Policy) -> tuple[str, ...]:
         """What runs a command in the sandbox; without one, root's mounts at least stay away from the host."""

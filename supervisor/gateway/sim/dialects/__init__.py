@@ -5,8 +5,8 @@ from __future__ import annotations
 from supervisor.gateway.sim.dialects.anthropic import Anthropic
 from supervisor.gateway.sim.dialects.chat import Chat
 from supervisor.gateway.sim.dialects.gemini import Gemini
-from supervisor.gateway.sim.dialects.nouns import WORDS, Answer, Ask, Dialect, Failure, Frame, Gauge, ToolCall, compact
 from supervisor.gateway.sim.dialects.responses import Responses
+from supervisor.gateway.sim.dialects.types import WORDS, Answer, Ask, Dialect, Failure, Frame, Gauge, ToolCall, compact
 
 __all__ = [
     "WORDS",

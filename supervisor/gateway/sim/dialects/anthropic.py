@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from supervisor.core.gateway.nouns import Usage
-from supervisor.gateway.sim.dialects.nouns import Answer, Ask, Failure, Frame, Gauge, ToolCall, compact, optional_int
+from supervisor.core.gateway.types import Usage
+from supervisor.gateway.sim.dialects.types import Answer, Ask, Failure, Frame, Gauge, ToolCall, compact, optional_int
 
 _TYPES = {
     400: "invalid_request_error",

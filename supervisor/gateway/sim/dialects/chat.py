@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervisor.core.gateway.nouns import Usage
-from supervisor.gateway.sim.dialects.nouns import Answer, Ask, Failure, Frame, ToolCall, compact, optional_int
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.sim.dialects.openai import OpenAi
+from supervisor.gateway.sim.dialects.types import Answer, Ask, Failure, Frame, ToolCall, compact, optional_int
 
 
 class Chat(OpenAi):

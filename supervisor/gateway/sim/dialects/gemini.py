@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
-from supervisor.core.gateway.nouns import Usage
-from supervisor.gateway.sim.dialects.nouns import Answer, Ask, Failure, Frame, Gauge, compact, optional_int
+from supervisor.core.gateway.types import Usage
+from supervisor.gateway.sim.dialects.types import Answer, Ask, Failure, Frame, Gauge, compact, optional_int
 
 _STATUS = {
     400: "INVALID_ARGUMENT",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.gateway.sim.dialects.nouns import Failure, Gauge
+from supervisor.gateway.sim.dialects.types import Failure, Gauge
 
 _TYPES = {400: "invalid_request_error", 401: "invalid_request_error", 403: "invalid_request_error", 404: "invalid_request_error"}
 

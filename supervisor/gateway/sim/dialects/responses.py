@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from supervisor.core.gateway.nouns import Usage
-from supervisor.gateway.sim.dialects.nouns import Answer, Ask, Failure, Frame, compact, optional_int
+from supervisor.core.gateway.types import Usage
 from supervisor.gateway.sim.dialects.openai import OpenAi
+from supervisor.gateway.sim.dialects.types import Answer, Ask, Failure, Frame, compact, optional_int
 
 
 class Responses(OpenAi):

@@ -1,0 +1,301 @@
+"""The only door to tmux: sessions of agents on a private server.
+
+Hot calls (spawn, panes, capture, kill) go through one control-mode client with a deadline; `tree` goes through libtmux,
+whose every call starts a process. Sessions and panes are addressed by `$3` and `%5`, which tmux never reuses while its
+server lives: a user who renames or splits changes nothing for us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from agents.tmux import listings, server_process
+from agents.tmux.attaching import SessionTree, attach_argv, read_tree
+from agents.tmux.control import READY, Block, ClientLost, ControlClient
+from agents.tmux.listings import PaneView
+from agents.tmux.quoting import command_line, escape_format, plain_text
+from supervisor.core.errors import NotFound, ToolFailed
+
+CONTROL_SESSION = "_control"
+"""The session our client is attached to, a name no attempt can have. Its only pane has ended: nothing runs in it."""
+
+ARG_MAX = 128 * 1024 - 1
+"""Bytes of one argument of a program on Linux (MAX_ARG_STRLEN, less its NUL); with a longer one the exec fails inside the pane."""
+
+_ATTACH = (
+    *("new-session", "-A", "-s", CONTROL_SESSION, "-n", "nightcrew", "-f", "no-output,ignore-size", "--", "env", "true"),
+    *(";", "set-option", "-t", f"={CONTROL_SESSION}:", "@nightcrew_control", "1", ";", "display-message", "-p", READY),
+)
+"""Attach to our session and make it when it is missing. Its program is two words, so no shell, and ends at once."""
+
+_NAME = re.compile(r"[a-z0-9-][a-z0-9_-]{0,47}")
+_KEY = re.compile(r"(?!pane$|control$)[a-z][a-z0-9_]*")
+_ID = re.compile(r"[$%]\d+")
+_START_PAUSE_S = 0.02
+_BACK_S = 2.0
+"""How long a server may take to make its socket again."""
+
+
+class ServerGone(ToolFailed):
+    """No server listens on the socket, so no session of ours lives in one."""
+
+
+class SessionExists(ToolFailed):
+    """A session has that name already: adopt it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """A pane that was just started."""
+
+    session_id: str
+    pane_id: str
+    pid: int
+    """The pane's first process, which is `argv` itself: no shell stands between."""
+
+
+class Tmux:
+    """One private server. Thread-safe. Every call raises ToolFailed after `deadline_s` seconds, ToolMissing without a tmux of
+    at least 3.3, and ServerGone when no server runs (`spawn` starts one). The server outlives this object. What a call asked for
+    before its deadline passed may still happen when the server wakes up: look by `panes` before doing it again.
+
+    Every control client is a risk for the server (see `control`), so one process, the supervisor, makes the hot calls. `tree`,
+    `attach_argv`, `server_pid` and `ensure_server` make no such client: any command may use them.
+    """
+
+    def __init__(self, socket: Path, *, deadline_s: float = 10.0, binary: str = "tmux") -> None:
+        """`socket` lies in a directory that only we may enter and is at most 107 bytes long."""
+        self._socket = socket
+        self._deadline_s = deadline_s
+        self._binary = binary
+        self._env = server_process.scrubbed(os.environ)
+        self._client = ControlClient(self._argv("-N"), _ATTACH, self._env, Path(f"{socket}.turn"), deadline_s)
+        self._known_good = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End our client; server and sessions stay. Idempotent; a later call opens a new client."""
+        self._client.close()
+
+    def server_pid(self) -> int | None:
+        """The server's process, or None when none listens. Asks the kernel, not the server: right even when it hangs."""
+        return server_process.server_pid(self._socket)
+
+    def reach(self) -> int | None:
+        """As `server_pid`; a server whose socket was removed makes it again first, unless another one listens in its place."""
+        pid, ends_at = self.server_pid(), time.monotonic() + _BACK_S
+        if pid is None and server_process.bring_back(self._socket):
+            while (pid := self.server_pid()) is None and time.monotonic() < ends_at:
+                time.sleep(_START_PAUSE_S)
+        return pid
+
+    def ensure_server(self) -> int:
+        """The server's process; starts it when there is none. Safe to call from many processes at once: one server results."""
+        ends_at = time.monotonic() + self._deadline_s
+        pid = self.reach()
+        while pid is None:
+            started = self._start()
+            pid = self.server_pid()
+            if pid is None:
+                if time.monotonic() > ends_at or not _passing(started.output):
+                    raise ToolFailed("tmux server does not start", on=str(self._socket), why=started.output, hint="tmux -f /dev/null new")
+                time.sleep(_START_PAUSE_S)
+        return pid
+
+    def spawn(self, name: str, argv: Sequence[str], cwd: Path, tags: Mapping[str, str], size: tuple[int, int] = (200, 50)) -> Pane:
+        """Start `argv` without a shell in a new session of one pane, `size` columns by rows.
+
+        The same tmux command sets the tags: a session with our name always has them. Each is the session option
+        `@nightcrew_<key>`, and all of them are on the pane for `PaneView.tags`. Raises SessionExists (also when the first try got
+        through although its client was lost: the session with our tags is the one asked for), NotFound for `cwd`,
+        ToolFailed for an argument of more than `ARG_MAX` bytes, ValueError for a name outside `[a-z0-9_-]{1,48}` or with `_` in front.
+        """
+        _check_spawn(name, argv, cwd, tags)
+        self.ensure_server()
+        where = f"={name}:"
+        columns, rows = size
+        new = ("new-session", "-d", "-P", "-F", "#{session_id} #{pane_id} #{pane_pid}", "-s", name, "-n", "agent")
+        place = ("-x", str(columns), "-y", str(rows), "-c", escape_format(os.path.abspath(cwd)))  # noqa: PTH100  # keeps symlinks and bytes
+        answer = self._ask(
+            (*new, *place, "--", *_direct(argv)),
+            *(("set-option", "-t", where, f"@nightcrew_{key}", value) for key, value in tags.items()),
+            ("set-option", "-p", "-t", where, "@nightcrew_pane", listings.pack_tags(tags)),
+            on=name,
+        )[0]
+        session_id, pane_id, pid = answer.text.split()
+        return Pane(session_id, pane_id, int(pid))
+
+    def panes(self) -> list[PaneView]:
+        """Every pane of the server, ours and those a user made, in one call; a pane in several sessions is listed once.
+
+        A pane that is `closed` and not yet `dead` has its exit status at the next call.
+        """
+        panes = listings.parse_panes(self._ask(("list-panes", "-a", "-F", listings.FORMAT))[0].lines)
+        if any(pane.closed and not pane.dead for pane in panes):
+            self._let_server_reap()
+        return panes
+
+    def has(self, session_id: str) -> bool:
+        """Whether the session lives."""
+        try:
+            self._ask(("has-session", "-t", _id(session_id)))
+        except NotFound:
+            return False
+        return True
+
+    def kill_session(self, session_id: str) -> bool:
+        """Close the session; its processes get SIGHUP, which is not yet their end. False when it was gone already."""
+        try:
+            self._ask(("kill-session", "-t", _id(session_id)))
+        except NotFound:
+            return False
+        return True
+
+    def kill_server(self) -> None:
+        """End the server and everything in it; returns when it is gone. Raises ToolFailed when it will not go."""
+        ends_at = time.monotonic() + self._deadline_s
+        with contextlib.suppress(ServerGone, ClientLost):  # it ends before it answers
+            self._ask(("kill-server",), once=True)  # a second try could end a server that somebody just started
+        while self.server_pid() is not None:
+            if time.monotonic() > ends_at:
+                raise ToolFailed("the tmux server does not end", on=str(self._socket))
+            time.sleep(_START_PAUSE_S)
+
+    def capture(self, pane_id: str, *, history: bool = True) -> str:
+        """The pane's text, wrapped as on the screen, without trailing empty lines; with `history` all that scrolled out too.
+
+        tmux drops what it had not read when the program ended: a program that must show its last words waits until they are read.
+        """
+        start = ("-S", "-") if history else ()
+        return self._ask(("capture-pane", "-p", *start, "-t", _id(pane_id)), on=pane_id)[0].text.rstrip("\n")
+
+    def rename_window(self, pane_id: str, title: str) -> None:
+        """Show `title` in the status line of people who are attached. Any text; control characters are left out."""
+        shown = plain_text(title).replace("\n", " ")
+        self._ask(("rename-window", "-t", _id(pane_id), "--", escape_format(shown)), on=pane_id)
+
+    def send_text(self, pane_id: str, text: str, *, enter: bool = True) -> None:
+        """Paste `text` as one bracketed paste, then press Enter as a key of its own.
+
+        Control characters are left out and so are line ends at the end. An empty text only presses Enter. That tmux took it
+        is no proof that the program did: confirm by its own record. Raises ToolFailed when the pane's program has ended.
+        """
+        target = _id(pane_id)
+        if self._ask(("display-message", "-p", "-t", target, "#{pane_dead}"), on=pane_id)[0].text == "1":
+            raise ToolFailed("cannot type into the pane", on=pane_id, why="its program has ended")
+        # A pane that a person scrolled takes keys for its scroll mode, so leave that first.
+        commands: list[tuple[str, ...]] = [("copy-mode", "-q", "-t", target)]
+        body = plain_text(text).rstrip("\n")
+        name = f"nightcrew-{os.urandom(8).hex()}"
+        if body:
+            commands += [("set-buffer", "-b", name, "--", body), ("paste-buffer", "-p", "-r", "-d", "-b", name, "-t", target)]
+        if enter:
+            commands.append(("send-keys", "-t", target, "Enter"))
+        self._ask(*commands, on=pane_id, once=True)
+
+    def tree(self) -> list[SessionTree]:
+        """Sessions, windows and panes as a person sees them. Through libtmux: some 100 ms, and only its first step has a deadline."""
+        self._require()
+        if self.server_pid() is None:
+            raise self._gone()
+        first = server_process.run(self._argv("-N", "list-clients"), self._env, self._deadline_s)
+        if first.output == server_process.NO_SESSION:
+            return []
+        return read_tree(self._socket, self._binary)
+
+    def attach_argv(self, session_id: str, environ: Mapping[str, str]) -> list[str]:
+        """The command that shows the session in the caller's terminal, for `os.execvp`; `environ` is the caller's."""
+        return attach_argv(self._binary, self._socket, _id(session_id), environ)
+
+    def _ask(self, *commands: tuple[str, ...], on: str = "", once: bool = False) -> list[Block]:
+        """One block for each command; an error of any is raised."""
+        self._require()
+        try:
+            blocks = self._client.request(command_line(*commands), once=once)
+        except ClientLost as error:
+            if self.server_pid() is None:
+                raise self._gone(error.why) from error
+            raise
+        for block in blocks:
+            if not block.ok:
+                raise _error(block.text, on or commands[0][0])
+        if len(blocks) != len(commands):
+            raise ToolFailed("tmux gave an answer we cannot read", on=on or commands[0][0], why=f"{len(blocks)} of {len(commands)} parts")
+        return blocks
+
+    def _let_server_reap(self) -> None:
+        """A tmux built with libutempter misses the end of a child while it removes a closed pane's login record, and then knows no
+        exit status until another child ends (3.3a: one pane in ten of our short ones). The signal makes it look again.
+        """
+        pid = self.server_pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCHLD)
+
+    def _gone(self, why: str = "nobody listens") -> ServerGone:
+        return ServerGone("no tmux server runs", on=str(self._socket), why=why, hint="nightcrew up")
+
+    def _start(self) -> server_process.Finished:
+        self._require()
+        return server_process.run(self._argv(*server_process.START), self._env, self._deadline_s)
+
+    def _require(self) -> None:
+        if not self._known_good:
+            server_process.require(self._binary, self._env, self._deadline_s)
+            self._known_good = True
+
+    def _argv(self, *words: str) -> tuple[str, ...]:
+        return (self._binary, "-u", "-f", "/dev/null", "-S", os.fspath(self._socket), *words)
+
+
+def _passing(said: str) -> bool:
+    """An old server that is on its way out takes a client that just came down with it; the next try meets none."""
+    return not said or server_process.CUT in said or "lost server" in said
+
+
+def _check_spawn(name: str, argv: Sequence[str], cwd: Path, tags: Mapping[str, str]) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"not a session name: {name!r}")
+    if not argv:
+        raise ValueError("no command to run")
+    for key in tags:
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"not a tag: {key!r}")
+    longest = max(len(os.fsencode(word)) for word in argv)
+    if longest > ARG_MAX:
+        raise ToolFailed("argument is too long for a program", on=name, why=f"{longest} bytes, at most {ARG_MAX}", hint="pass it by file")
+    if not cwd.is_dir():  # tmux would start in the home directory and say nothing
+        raise NotFound("no such directory to run in", on=str(cwd))
+
+
+def _direct(argv: Sequence[str]) -> tuple[str, ...]:
+    """tmux gives a single word to `sh -c` and executes two or more; `nice -n 0` executes what follows and changes nothing."""
+    return tuple(argv) if len(argv) > 1 else ("nice", "-n", "0", "--", *argv)
+
+
+def _id(target: str) -> str:
+    if not _ID.fullmatch(target):
+        raise ValueError(f"not a tmux id: {target!r}")
+    return target
+
+
+def _error(said: str, on: str) -> ToolFailed | NotFound:
+    if said.startswith("duplicate session"):
+        return SessionExists("tmux session exists already", on=on, why=said, kept="the session that has the name")
+    if said.startswith("can't find"):
+        return NotFound("no such tmux session or pane", on=on, why=said)
+    return ToolFailed("tmux refused", on=on, why=said)

@@ -1,0 +1,139 @@
+"""A zygote from outside: starting it, finding it again after a restart of ours, ending it, and the command for a pane."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents import runner
+from agents.zygote import zygote_protocol
+from agents.zygote.record import Place, Record
+from supervisor.core.errors import Refused, TimedOut
+from supervisor.host import files, foreign, processes
+
+_POLL_S = 0.005
+_END_S = 5.0
+_ANSWER_S = 5
+"""A fork, the longest thing that a zygote does between two looks at its clients, takes milliseconds."""
+_PYTHON_CLIENT = Path(__file__).with_name("client.py")
+_LOG_TAIL = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a zygote is to be."""
+
+    preload: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    """`site-packages` directories of another environment of the same Python, to preload from. One in a virtual environment serves the
+    programs of that, and of every copy that holds the same files (`agents.runner.venv`)."""
+    env: tuple[str, ...] = ("PATH", "HOME", "LANG", "TMPDIR")
+    """Variables it keeps of the starter's; what it preloads may want some. Agents get none of them."""
+
+    def argv(self, place: Place) -> list[str]:
+        """The command of such a zygote."""
+        # -B: what it imports may lie in a frozen template, where nothing may be written. Forks do as their own options say.
+        words = [sys.executable, "-I", "-B", "-m", "agents.zygote", os.fspath(place.socket)]
+        words += ["--preload", ",".join(self.preload), "--env", ",".join(self.env)]
+        return words + [word for entry in self.path for word in ("--path", entry)]
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A zygote that we started."""
+
+    record: Record
+    process: subprocess.Popen[bytes]
+    """To be kept, and polled when it is over: it is ours to reap, though it need not end before us."""
+
+
+def start(place: Place, wanted: Wanted, environ: Mapping[str, str], timeout_s: float = 60.0) -> Child:
+    """Start one in a session of its own and wait until it is ready; it outlives us.
+
+    Raises Refused in the zygote's own words (a module cannot be imported or starts threads, or there is one already), TimedOut when it
+    is not ready after `timeout_s` seconds (it is then killed), DiskFull or ToolFailed for its directory.
+    """
+    files.private_dir(place.socket.parent)
+    kept = {name: environ[name] for name in wanted.env if name in environ}
+    log = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        process = subprocess.Popen(
+            wanted.argv(place), cwd="/", env=kept, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    finally:
+        os.close(log)
+    deadline = time.monotonic() + timeout_s
+    while process.poll() is None:
+        record = place.read()
+        if record is not None and record.identity.pid == process.pid:
+            return Child(record, process)
+        if time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            late = f"not within {timeout_s:g} s"
+            raise TimedOut("the zygote does not get ready", on=str(place.socket), why=late, hint=f"cat {place.log}")
+        time.sleep(_POLL_S)
+    raise Refused("the zygote refused to start", on=str(place.socket), why=_last_words(place) or f"exit status {process.returncode}")
+
+
+def find(place: Place) -> Record | None:
+    """The zygote that lives here now; an agent could have written anybody's pid into the record, so its command line must fit too."""
+    record = place.read()
+    if record is None or not processes.alive(record.identity):
+        return None
+    return record if processes.runs(record.identity.pid, "-m", "agents.zygote", os.fspath(place.socket)) else None
+
+
+def answers(place: Place) -> bool:
+    """Whether the zygote serves its clients: one that was stopped, or hangs, does not. Blocks for 5 s then, else usually less than 1 ms."""
+    with socket.socket(socket.AF_UNIX, zygote_protocol.KIND) as caller:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # `settimeout` would make `connect` fail at once where others wait
+            caller.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", _ANSWER_S, 0))
+        try:
+            caller.connect(os.fspath(place.socket))
+            caller.send(zygote_protocol.NOTHING)
+            return bool(caller.recv(zygote_protocol.ANSWER))
+        except OSError:  # also a time-out
+            return False
+
+
+def stop(place: Place) -> bool:
+    """End the zygote, if there is one; whether there was. The runners it forked go on. Blocks for at most 5 s, then kills it.
+
+    Also one that was killed leaves nothing in its place. Not to be called while another starts there.
+    """
+    record = find(place)
+    if record is not None:
+        processes.send(record.identity, signal.SIGTERM)
+        processes.send(record.identity, signal.SIGCONT)  # one that was stopped ends now, too
+        deadline = time.monotonic() + _END_S
+        while processes.alive(record.identity) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        processes.send(record.identity, signal.SIGKILL)
+    for who in processes.all_running("-m", "agents.zygote", os.fspath(place.socket)):  # it has not come so far as to write its record
+        processes.send(who, signal.SIGKILL)
+    for left in (place.socket, place.record):
+        left.unlink(missing_ok=True)
+    return record is not None
+
+
+def pane_argv(place: Place, directory: Path, client: Path | None) -> list[str]:
+    """The command for a pane: `client` (from `build_client`; None: the Python one) hands the pane to the zygote, and starts the runner of
+    the attempt in `directory` cold, saying so, when the zygote is not there or refuses."""
+    cold = [sys.executable, "-I", "-S", os.fspath(Path(runner.__file__).parent / "main.py"), os.fspath(directory)]
+    first = [os.fspath(client)] if client is not None else [sys.executable, "-I", "-S", os.fspath(_PYTHON_CLIENT)]
+    return [*first, os.fspath(place.socket), *cold]
+
+
+def _last_words(place: Place) -> str:
+    text = (foreign.read_plain(place.log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
+    lines: Sequence[str] = [line.strip().removeprefix("nightcrew zygote: ") for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -1,0 +1,365 @@
+"""Learned limits: what the gateway makes of a provider whose limits nobody configured, over a matrix of providers, in virtual time.
+
+The provider keeps a bucket each for requests, input and output. A request is taken when a request, its input (or a full bucket, when it is
+larger than that) and one token of output are there; its input is charged at once, its output at its end or while it is produced. Its head
+comes `head_s` later, with the levels of the moment of the charge: tokens rounded to thousands, the time of the full refill in whole
+seconds, as Anthropic says them. A refusal is as late. Somebody else may take a part of every limit, at random moments; all of that
+is served. A limit may change while the crew works. Nothing here is told to the gateway but by those heads.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from supervisor.bench.fairness.clients import Agent, Crowd
+from supervisor.bench.fairness.nightcrew_policy import Gateway
+from supervisor.bench.fairness.simulation import LINK_S, ROUNDING, TOKENS_PER_S, Bucket, Timeline, Turn, World
+from supervisor.core.gateway.types import Level, Observed
+
+RUN_S = 600.0
+QUICK_S = 240.0
+WARM_S = 60.0
+"""Utilisation is of the time after this."""
+PIECE_S = 1.0
+"""Output that is charged while it is produced is charged so often."""
+TAKEN_EVERY_S = 1.0
+"""The other one takes something this often, in the mean."""
+STEP_S = 0.25
+MINUTE_S = 60.0
+HEARD_S = 12.0
+"""What others do is heard of this late, at the latest."""
+SPARE = 0.05
+"""Part of the capacity that must be left beside the largest waiting request before nothing being sent is called a stall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Somebody else with the same key, who takes `share` of each limit from `start_s` on."""
+
+    share: float
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One provider and one crew. Limits are per minute."""
+
+    limits: Mapping[str, float]
+    binding: str
+    """The limit that the crew could use up."""
+    agents: int = 16
+    mean_input: float = 3_000.0
+    mean_output: float = 300.0
+    burst_s: float = 60.0
+    head_s: float = 0.0
+    other: Other | None = None
+    factor: float = 1.0
+    """What every limit is multiplied with at a third of the run."""
+    remembered: float | None = None
+    """The gateway remembers the limits as so many times what they are; None: it remembers nothing."""
+    produced: bool = False
+    """Output is charged while it is produced, and not at the end."""
+
+
+ITPM = {"requests": 1_000.0, "input": 80_000.0, "output": 40_000.0}
+RPM = {"requests": 50.0, "input": 2_000_000.0, "output": 400_000.0}
+OTPM = {"requests": 1_000.0, "input": 400_000.0, "output": 16_000.0}
+_BY_INPUT = Case(ITPM, "input")
+_BY_REQUESTS = Case(RPM, "requests", agents=15)
+_BY_OUTPUT = Case(OTPM, "output", mean_input=1_000.0, mean_output=800.0)
+_WIDE = Case({"requests": 4_000.0, "input": 450_000.0, "output": 90_000.0}, "input", 10, mean_input=14_000.0, head_s=1.5)
+
+CASES: Mapping[str, Case] = {
+    "input": _BY_INPUT,
+    "input_late": replace(_BY_INPUT, head_s=1.5),
+    "input_very_late": replace(_BY_INPUT, head_s=10.0),
+    "input_2_agents": replace(_BY_INPUT, agents=2, mean_input=14_000.0, limits=ITPM | {"input": 50_000.0}),
+    "input_50_agents": replace(_BY_INPUT, agents=50, head_s=1.5),
+    "narrow": replace(_BY_INPUT, limits={"requests": 1_000.0, "input": 50_000.0, "output": 8_000.0}, mean_input=14_000.0, head_s=1.5),
+    "wide": _WIDE,
+    "wide_small_bucket": replace(_WIDE, burst_s=12.0, agents=16),
+    "small_bucket": replace(_BY_INPUT, burst_s=12.0),
+    "small_bucket_late": replace(_BY_INPUT, burst_s=12.0, head_s=1.5),
+    "small_bucket_very_late": replace(_BY_INPUT, burst_s=12.0, head_s=10.0),
+    "requests": _BY_REQUESTS,
+    "requests_late": replace(_BY_REQUESTS, head_s=1.5),
+    "requests_small_bucket": replace(_BY_REQUESTS, burst_s=12.0, head_s=1.5),
+    "requests_50_agents": replace(_BY_REQUESTS, agents=50, head_s=1.5),
+    "output": _BY_OUTPUT,
+    "output_late": replace(_BY_OUTPUT, head_s=1.5),
+    "output_produced": replace(_BY_OUTPUT, head_s=1.5, produced=True),
+    "output_small_bucket": replace(_BY_OUTPUT, burst_s=12.0, head_s=1.5),
+    "output_50_agents": replace(_BY_OUTPUT, agents=50, head_s=1.5, produced=True),
+    "output_long": replace(_BY_OUTPUT, agents=8, mean_output=2_000.0, head_s=1.5, produced=True),
+    "output_long_narrow": replace(_BY_OUTPUT, agents=5, mean_output=3_000.0, head_s=1.5, produced=True, limits=OTPM | {"output": 8_000.0}),
+    "outside_30": replace(_BY_INPUT, head_s=1.5, other=Other(0.3)),
+    "outside_40": replace(_BY_INPUT, head_s=1.5, other=Other(0.4)),
+    "outside_30_later": replace(_BY_INPUT, head_s=1.5, other=Other(0.3, 100.0)),
+    "outside_40_later": replace(_BY_INPUT, other=Other(0.4, 100.0)),
+    "outside_40_later_late": replace(_BY_INPUT, head_s=1.5, other=Other(0.4, 100.0)),
+    "outside_40_later_very_late": replace(_BY_INPUT, head_s=10.0, other=Other(0.4, 100.0)),
+    "outside_40_later_small_bucket": replace(_BY_INPUT, burst_s=12.0, head_s=1.5, other=Other(0.4, 100.0)),
+    "outside_40_later_requests": replace(_BY_REQUESTS, head_s=1.5, other=Other(0.4, 100.0)),
+    "outside_40_later_output": replace(_BY_OUTPUT, head_s=1.5, other=Other(0.4, 100.0)),
+    "limit_halved": replace(_BY_INPUT, head_s=1.5, factor=0.5),
+    "limit_doubled": replace(_BY_INPUT, agents=50, head_s=1.5, factor=2.0),
+    "limit_halved_small_bucket": replace(_BY_INPUT, burst_s=12.0, head_s=1.5, factor=0.5),
+    "remembered_4_times": replace(_BY_INPUT, head_s=1.5, remembered=4.0),
+    "remembered_a_quarter": replace(_BY_INPUT, head_s=1.5, remembered=0.25),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What is reported of one case."""
+
+    upstream_429: int
+    utilisation_after_1min: float
+    """What our agents were charged of the binding limit after the first minute, over what it gave in that time less what the other took."""
+    phantom_outside_per_min: float
+    """The most outside use that was claimed, in the mean of a minute, beyond what others took in the minutes before each claim, as a part
+    of the limit."""
+    stalls_s: float
+    """The longest time between two requests in which the provider had room for the largest that waited, for all output under way and for
+    `SPARE`, less the time in which the limit gives what the second one took; from the first head on."""
+
+
+class Provider:
+    """Takes `World.send`'s requests, and keeps account."""
+
+    def __init__(self, timeline: Timeline, case: Case, seed: int, until_s: float) -> None:
+        self.case = case
+        self.buckets = {name: Bucket(case.burst_s * limit / 60, limit / 60) for name, limit in case.limits.items()}
+        self.limits = dict(case.limits)
+        self.refusals: list[float] = []
+        self.ours: list[tuple[float, float]] = []
+        """(when, amount) of the binding limit."""
+        self.others: list[tuple[float, float]] = []
+        self.unwritten = 0.0
+        """Output of requests that were taken, and is not charged yet."""
+        self.heard_at: float | None = None
+        """When the first head was out."""
+        self.sent_at = self.paced_s = 0.0
+        """When the newest request came in, and how long the limit takes to give what that takes."""
+        self._timeline = timeline
+        self._draw = random.Random(f"{seed}/other")  # noqa: S311 - a simulation, not a secret
+        self._until = until_s
+        if case.other:
+            share = case.other.share
+            timeline.at(case.other.start_s, lambda: self._others_take(share))
+        if case.factor != 1.0:
+            timeline.at(until_s / 3, lambda: self._change(case.factor))
+
+    def takes(self, tokens: float) -> bool:
+        """Whether it takes a request of so much input now."""
+        now = self._timeline.now
+        need = {"requests": 1.0, "input": tokens, "output": 1.0}
+        return all(bucket.level(now) >= min(need[name], bucket.cap) for name, bucket in self.buckets.items())
+
+    def has_room(self, waiting: Sequence[Turn]) -> bool:
+        """Whether it has room for any of them, for all output under way, and `SPARE` beside that."""
+        now = self._timeline.now
+        written = self.unwritten + max(turn.output for turn in waiting)
+        need = {"requests": 1.0, "input": max(turn.input for turn in waiting), "output": written}
+        return all(bucket.level(now) >= min(need[name] + SPARE * bucket.cap, bucket.cap) for name, bucket in self.buckets.items())
+
+    def receive(self, turn: Turn, door: Gateway) -> None:
+        """A request comes in."""
+        now = self.sent_at = self._timeline.now
+        self.paced_s = self._paced_s(turn)
+        taken = self.takes(turn.input)
+        if taken:
+            turn.taken_at = now
+            self._charge("requests", 1)
+            self._charge("input", turn.input)
+            self.unwritten += turn.output
+        else:
+            self.refusals.append(now)
+        head, wait = self._head(), self._wait(turn)
+        self._timeline.after(self.case.head_s + LINK_S, lambda: self._answer(turn, door, head, wait if not taken else None))
+
+    def given(self, since: float, until: float) -> float:
+        """What the binding limit gave in that time, at its rates."""
+        first, change = self.case.limits[self.case.binding] / 60, self._until / 3
+        before = max(0.0, min(until, change) - since)
+        return first * (before + self.case.factor * (until - since - before))
+
+    def _paced_s(self, turn: Turn) -> float:
+        """How long the binding limit takes to give what the turn takes, beside the other one."""
+        amount = {"requests": 1.0, "input": float(turn.input), "output": float(turn.output)}[self.case.binding]
+        share = self.case.other.share if self.case.other else 0.0
+        return amount / (self.limits[self.case.binding] / 60 * (1 - share))
+
+    def _answer(self, turn: Turn, door: Gateway, head: Observed, retry_after: int | None) -> None:
+        self.heard_at = self.heard_at or self._timeline.now
+        if retry_after is not None:
+            door.refused(turn, retry_after, head)
+            return
+        door.responded(turn, head)
+        made_s = turn.output / TOKENS_PER_S
+        self._timeline.after(turn.first_byte_s, lambda: door.began(turn, head))
+        pieces = max(1, math.ceil(made_s / PIECE_S)) if self.case.produced else 1
+        for number in range(1, pieces + 1):
+            self._timeline.after(turn.first_byte_s + made_s * number / pieces, lambda: self._write(turn.output / pieces))
+        self._timeline.after(turn.first_byte_s + made_s + LINK_S, lambda: door.ended(turn))
+
+    def _write(self, tokens: float) -> None:
+        self.unwritten -= tokens
+        self._charge("output", tokens)
+
+    def _charge(self, name: str, amount: float, *, ours: bool = True) -> None:
+        self.buckets[name].spend(amount, self._timeline.now)
+        if name == self.case.binding:
+            (self.ours if ours else self.others).append((self._timeline.now, amount))
+
+    def _others_take(self, share: float) -> None:
+        part = share * TAKEN_EVERY_S / 60 * self._draw.uniform(0.5, 1.5)
+        for name, limit in self.limits.items():
+            self._charge(name, part * limit, ours=False)
+        self._timeline.after(self._draw.expovariate(1 / TAKEN_EVERY_S), lambda: self._others_take(share))
+
+    def _change(self, factor: float) -> None:
+        now = self._timeline.now
+        for name, bucket in self.buckets.items():
+            bucket.level(now)
+            self.limits[name] *= factor
+            bucket.cap, bucket.rate = bucket.cap * factor, bucket.rate * factor
+
+    def _wait(self, turn: Turn) -> int:
+        now = self._timeline.now
+        need = {"requests": 1.0, "input": float(turn.input), "output": 1.0}
+        return max(1, math.ceil(max(bucket.wait_for(need[name], now) for name, bucket in self.buckets.items())))
+
+    def _head(self) -> Observed:
+        now = self._timeline.now
+        sent = now + self.case.head_s
+        levels = {}
+        for name, bucket in self.buckets.items():
+            step = 1 if name == "requests" else ROUNDING
+            remaining = (
+                max(0.0, float(round(bucket.level(now) / step) * step)) if step > 1 else float(math.floor(max(0.0, bucket.level(now))))
+            )
+            full_at = now + (bucket.cap - bucket.level(now)) / bucket.rate
+            levels[name] = Level(self.limits[name], remaining, max(0.0, float(math.ceil(full_at) - math.floor(sent))))
+        return Observed(levels, rounding=ROUNDING)
+
+
+class Judge:
+    """Looks at a run every `STEP_S`."""
+
+    def __init__(self, timeline: Timeline, provider: Provider, door: Gateway) -> None:
+        self.stall_s = 0.0
+        self._beyond: defaultdict[int, list[float]] = defaultdict(list)
+        """What was claimed of the binding limit beyond what others took, per minute, by minute of the run."""
+        self._others: deque[tuple[float, float]] = deque()
+        self._read = 0
+        self._timeline, self._provider, self._door = timeline, provider, door
+        self._sent = self._able_s = 0.0
+        """When a request was last seen to be sent, and how long one could have been since."""
+        timeline.after(STEP_S, self._look)
+
+    def phantom(self) -> float:
+        """See `Learned`."""
+        limit = self._provider.limits[self._provider.case.binding]
+        return max((sum(beyond) / len(beyond) for beyond in self._beyond.values()), default=0.0) / limit
+
+    def _real(self, now: float) -> float:
+        """What others took in a minute: the last one, or the one before the last answers could be heard, whichever is more."""
+        while self._others and self._others[0][0] < now - MINUTE_S - HEARD_S:
+            self._others.popleft()
+        while self._read < len(self._provider.others):
+            self._others.append(self._provider.others[self._read])
+            self._read += 1
+        minutes = ((now - MINUTE_S, now), (now - MINUTE_S - HEARD_S, now - HEARD_S))
+        return max(sum(amount for at, amount in self._others if first <= at <= last) for first, last in minutes)
+
+    def _look(self) -> None:
+        now, provider = self._timeline.now, self._provider
+        waiting = self._door.waiting()
+        if self._sent != provider.sent_at:
+            self.stall_s = max(self.stall_s, self._able_s - provider.paced_s)
+            self._sent, self._able_s = provider.sent_at, 0.0
+        if waiting and provider.heard_at is not None and provider.has_room(waiting):
+            self._able_s += STEP_S
+        beyond = self._door.outside(provider.case.binding) - self._real(now)
+        self._beyond[int(now // MINUTE_S)].append(beyond)
+        self._timeline.after(STEP_S, self._look)
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What we want of one figure of every case that `of` names."""
+
+    figure: str
+    bound: float
+    at_least: bool = False
+    of: Callable[[Case], bool] = lambda case: True  # noqa: ARG005 - every case
+
+    def met(self, value: float) -> bool:
+        """Whether `value` is good enough."""
+        return value >= self.bound if self.at_least else value <= self.bound
+
+
+AIMS = (
+    Aim("upstream_429", 0, of=lambda case: case.other is None),
+    Aim("upstream_429", 1, of=lambda case: case.other is not None),
+    Aim("utilisation_after_1min", 0.95, at_least=True),
+    Aim("phantom_outside_per_min", 0.02),
+    Aim("stalls_s", 5.0),
+)
+
+
+def run(case: Case, seed: int, until_s: float = RUN_S) -> Learned:
+    """Play one case. The same arguments give the same figures."""
+    timeline = Timeline()
+    provider = Provider(timeline, case, seed, until_s)
+    crew = tuple(Agent(f"agent-{index:02}", case.mean_input, case.mean_output) for index in range(case.agents))
+    crowd = Crowd(timeline, crew, seed, until_s)
+    door = Gateway(World(timeline, provider, crowd), limits=None)
+    if case.remembered is not None:
+        door.traffic.recall(_memory(case, case.remembered), 0.0)
+    judge = Judge(timeline, provider, door)
+    crowd.start(door)
+    timeline.run(until_s)
+    taken = sum(amount for at, amount in provider.ours if at > WARM_S)
+    free = provider.given(WARM_S, until_s) - sum(amount for at, amount in provider.others if at > WARM_S)
+    return Learned(len(provider.refusals), taken / free, judge.phantom(), judge.stall_s)
+
+
+def measure(
+    seeds: Sequence[int], until_s: float = RUN_S, say: Callable[[str], None] = lambda _: None, cases: Mapping[str, Case] = CASES
+) -> dict[str, dict[str, Any]]:
+    """{case: the worst figure of all seeds, and which aims that misses}."""
+    found = {}
+    for name, case in cases.items():
+        say(f"learned limits: {name}")
+        found[name] = _worst(case, [run(case, seed, until_s) for seed in seeds])
+    return found
+
+
+def table(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The figures for people, a line each."""
+    names = [field.name for field in fields(Learned)]
+    yield f"{'':32}" + "".join(f"{name:>26}" for name in names) + "  missed"
+    for name, figures in found.items():
+        yield f"{name:32}" + "".join(f"{figures[key]:>26,}" for key in names) + "  " + ", ".join(figures["missed"])
+
+
+def _worst(case: Case, found: Sequence[Learned]) -> dict[str, Any]:
+    figures = {
+        field.name: (min if field.name.startswith("utilisation") else max)(asdict(one)[field.name] for one in found)
+        for field in fields(Learned)
+    }
+    missed = [aim.figure for aim in AIMS if aim.of(case) and not aim.met(figures[aim.figure])]
+    return {name: round(value, 4) for name, value in figures.items()} | {"missed": missed}
+
+
+def _memory(case: Case, factor: float) -> dict[str, Any]:
+    limits = {name: [factor * limit, factor * limit / 60 * case.burst_s] for name, limit in case.limits.items()}
+    lane = {"account": "provider", "api": "anthropic", "model_class": "opus-4", "long_context": False}
+    return {"pools": [{**lane, "margin": 0.985, "limits": limits}]}

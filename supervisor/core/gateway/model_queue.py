@@ -1,0 +1,359 @@
+"""One fair queue for requests that the same accounts could serve: which request goes next, and to which account.
+
+In order: interactive before normal before batch, in a class the smallest start tag. The first in order takes any pool that has room for it
+(the one that holds its cached prompt when that has room, else the one with the most); when none has, it *claims* those that it waits for,
+and nobody behind it may use them: a big request is never overtaken by small ones until it starves. Requests that could go to different
+upstreams (their `Route`) claim different pools, so one route never blocks another.
+
+What the classes above take while one waits is credited to it at `batch_share`, and from time to time its first request is first of all.
+
+A request that claims a pool and whose client goes away, told to come back or by itself, has its need *saved* in that pool until the client
+should have returned and `AWAY_S` more: who comes after it is sent only when as much stays in the bucket. So the bucket fills for it as if
+it waited, what comes above its need is used meanwhile, and a client that never returns costs at most what the full bucket cannot take
+until then. A need that the bucket gains within as long a wait as the client's last one is not saved: claiming it again is enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.bucket import NEVER
+from supervisor.core.gateway.budget import Budget, Never, Wait
+from supervisor.core.gateway.commands import TurnAway
+from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
+from supervisor.core.gateway.estimate import Guess
+from supervisor.core.gateway.events import Arrived
+from supervisor.core.gateway.fair_queue import Rank
+from supervisor.core.gateway.pool import Pool
+from supervisor.core.gateway.refusals import STEP_BACK_S
+from supervisor.core.gateway.settings import Policy
+from supervisor.core.gateway.ticket import Ticket
+from supervisor.core.gateway.types import LaneKey
+
+INTERACTIVE, NORMAL, BATCH = range(3)
+_NORMAL, _BATCH = TaskClass.NORMAL, TaskClass.BATCH
+AROUND_S = 900.0
+"""Headroom for interactive agents is kept so long after one of them was last heard of; a crew without them uses the whole bucket."""
+FLOOR_S = 15.0
+"""Seconds of the rate a lower class must be owed before it goes first: a person's few requests in a row are not interrupted."""
+ASKS_S = 30.0
+"""A class that waited so lately still asks: an agent that has one request at a time does not wait while that is served."""
+RETRY_AFTER_S = (1, 60)
+"""Claude Code waits out 60 s and gives up at 61 (measured)."""
+AWAY_S = 10.0
+"""A client that went away by itself, or was told to come back, is waited for so much longer: the providers' SDKs try again within 8 s."""
+CANCELLED_S = 1.0
+"""No client's own time limit is shorter: who leaves sooner was cancelled, and need not come back."""
+LEAST_WAIT_S = 0.001
+"""No timer is shorter: what is due sooner is due now, within the bucket's slack."""
+REQUEST_TOKENS = 1000.0
+"""What a request counts as where only requests are limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One way to one pool."""
+
+    pool: Pool
+    upstream: str
+
+
+class RoutedTicket(Ticket):
+    """A ticket, and where it waits, who pays for it, and where it was sent."""
+
+    __slots__ = ("budget", "lane", "pool", "rank")
+
+    route: Route
+
+    def __init__(self, event: Arrived, route: Route, rank: ClassRank, budget: Budget, guess: Guess, now: float) -> None:
+        super().__init__(event, route.lane.key.api, route, budget.weight, guess, now)
+        self.lane = route.lane
+        self.rank = rank
+        self.budget = budget
+        self.pool: Pool
+        """Only while it is sent."""
+
+    def pause_s(self, wait_s: float, now: float) -> float:
+        """Seconds until it queues again after a refusal; `wait_s` is what its pool asks for. 0 when another pool may serve it at once."""
+        refusals, trouble = self.refusals, self.pool.trouble
+        if refusals is None:
+            return wait_s
+        if any(door.pool.trouble.calm and door.pool.key.account not in refusals.by for door in self.route.doors):
+            return 0.0
+        refusals.by = {self.pool.key.account}
+        if refusals.faults or (refusals.count > 1 and self.lane.waiting):  # whoever is alone is the probe itself
+            ready = trouble.ready_at(now)
+            opens = ready if ready < NEVER else now
+            wait_s = max(wait_s, opens - now + min(STEP_BACK_S, 2.0**refusals.count))
+        return wait_s
+
+
+ClassRank: TypeAlias = Rank[RoutedTicket]
+
+
+class Route:
+    """The doors that requests with the same list of upstreams may take, in the user's order; one for each pool."""
+
+    __slots__ = ("doors", "lane", "names")
+
+    def __init__(self, lane: Lane, names: tuple[str, ...]) -> None:
+        self.lane = lane
+        self.names = names
+        self.doors: tuple[Door, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A request's cost in its bottleneck: how many tokens of the lane's main dimension its scarcest one is worth."""
+
+    request: float
+    input: float
+    output: float
+    total: float
+    rate: float = 0.0
+    """Cost a second that all pools give together; 0: not known."""
+
+    def of(self, tokens_in: float, tokens_out: float) -> float:
+        """At least one token."""
+        cost, other = self.request, tokens_in * self.input
+        if other > cost:
+            cost = other
+        other = tokens_out * self.output
+        if other > cost:
+            cost = other
+        other = (tokens_in + tokens_out) * self.total
+        return other if other > cost else cost
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A request whose client is away, and until when its need is saved."""
+
+    ticket: RoutedTicket
+    until: float
+
+
+class Lane:
+    """Mutable. `wake` is when the first request in the queue may go by time alone (infinite: when something happens)."""
+
+    def __init__(self, key: LaneKey, policy: Policy, hold: Callable[[RoutedTicket, Wait | Never], None]) -> None:
+        """`hold` is told of a request that its agent's caps hold back, and takes it (or its flow) out of the queue."""
+        self.key = key
+        self._hold = hold
+        self.pools: dict[str, Pool] = {}
+        self.ranks: tuple[ClassRank, ...] = (Rank(), Rank(), Rank())
+        self.wake = NEVER
+        self._claims: dict[str, RoutedTicket] = {}
+        """Account -> who waited for it when it was last asked who goes next."""
+        self._away: dict[str, Away] = {}
+        self._headroom_until = self._met_at = -NEVER
+        self.reload(policy)
+        self.waiting = 0
+        """How many wait in all classes."""
+        self.price = Price(1.0, 0.0, 0.0, 1.0)
+        """By the limits as they are now."""
+
+    def reload(self, policy: Policy) -> None:
+        """Another policy from now on."""
+        share = min(max(policy.batch_share, 0.0), 0.5)
+        self._credit = share / (1 - share)
+        self._headroom = policy.headroom
+
+    def reprice(self) -> None:
+        """A limit changed."""
+        self.price = _price(self.pools.values())
+
+    def wait_s(self, rank: ClassRank, cost: float, now: float) -> float:
+        """Seconds until so much in front of it has gone, with all that the classes above have waiting, once the first may go at all."""
+        above = sum(other.cost for other in self.ranks[: self.ranks.index(rank)])
+        rate = self.price.rate
+        starts = [pool.trouble.ready_at(now) for pool in self.pools.values()] if self.wake == NEVER else [self.wake]
+        start = min(starts, default=now)
+        return (0.0 if start == NEVER else max(0.0, start - now)) + ((above + cost) / rate if rate else 0.0)
+
+    def come_back(self, ticket: RoutedTicket, why: str, now: float, ahead: float | None = None) -> TurnAway:
+        """429 for it. `ahead`: the cost of all that will go before it; None: by its tag."""
+        if waited := self._waited_for(ticket):
+            wait = min(pool.ready_at(ticket, self.leaves(ticket.rank, now), now) for pool in waited) - now
+        else:
+            wait = self.wait_s(ticket.rank, ticket.rank.wait_cost(ticket) if ahead is None else ahead, now)
+        least, most = RETRY_AFTER_S
+        return TurnAway(ticket.id, 429, why, most if wait >= most else max(least, math.ceil(wait)))
+
+    # Clients that are away ----------------------------------------------------------------------------------------------------------
+
+    def save(self, ticket: RoutedTicket, back_at: float, now: float) -> None:
+        """Its client is away and should be back by then: save what it needs, if it was next, in the pool where it would fit first."""
+        waited_s = now - ticket.arrived_at
+        if waited_s >= CANCELLED_S and (waited := self._waited_for(ticket)):
+            pool = min(waited, key=lambda pool: pool.ready_at(ticket, self.leaves(ticket.rank, now), now))
+            amounts = pool.amounts(ticket)
+            needs = (min(amounts[one.index], one.bucket.capacity) - waited_s * one.bucket.rate for one in pool.dimensions)
+            if max(needs, default=0.0) > 0:
+                self._away[pool.key.account] = Away(ticket, back_at + AWAY_S)
+        self.wake = min(self.wake, now + LEAST_WAIT_S)
+
+    def returned(self, ticket: RoutedTicket) -> None:
+        """Its client is back: it waits itself."""
+        self._away = {account: away for account, away in self._away.items() if away.ticket is not ticket}
+
+    def _waited_for(self, ticket: RoutedTicket) -> list[Pool]:
+        return [self.pools[account] for account, first in self._claims.items() if first is ticket]
+
+    def _saved_until(self, pool: Pool, ticket: RoutedTicket, now: float) -> float | None:
+        """When it need no longer leave what is saved there (or so much will be there); None: it may take what it needs."""
+        away = self._away.get(pool.key.account)
+        if away is None or now >= away.until or self._place(ticket) <= self._place(away.ticket):
+            return None
+        leave, ours, theirs = self.leaves(away.ticket.rank, now), pool.amounts(ticket), pool.amounts(away.ticket)
+        when, owed = now, pool.owed(now)
+        for dimension in pool.dimensions:
+            capacity, need = dimension.bucket.capacity, ours[dimension.index]
+            need += min(theirs[dimension.index] + leave * capacity, capacity)
+            when = max(when, dimension.fits_at(need, 0.0, owed._replace(with_it=owed.output + need), now) if need <= capacity else NEVER)
+        return min(away.until, when) if when > now else None
+
+    def _place(self, ticket: RoutedTicket) -> tuple[int, float, int]:
+        return self.ranks.index(ticket.rank), ticket.start, ticket.order
+
+    # Who goes next ------------------------------------------------------------------------------------------------------------------
+
+    def next(self, now: float) -> tuple[RoutedTicket, Door] | None:
+        """The request to send now. None: nobody may go, and `wake` is when to look again."""
+        self.wake = NEVER
+        claimed = self._claims = dict[str, RoutedTicket]()
+        for rank, share in self._order(now):
+            for ticket in self._firsts(rank, now):
+                door = self.choose(ticket, share, now, claimed)
+                if door:
+                    return ticket, door
+                self._claim(ticket, share, claimed, now)
+            if len(claimed) == len(self.pools):
+                break
+        return None
+
+    def idle(self, since: float, now: float) -> bool:
+        """Nobody came since then, and a new one would be the same: nothing waits, is owed, in trouble or learned."""
+        return self._met_at < since and not self.waiting and all(pool.idle(now) for pool in self.pools.values())
+
+    def counts_cached(self, account: str) -> bool:
+        """Whether what that account has cached counts against its limit like anything else."""
+        pool = self.pools.get(account)
+        return pool is not None and pool.upstream.cached_counts
+
+    def leaves(self, rank: ClassRank, now: float) -> float:
+        """The part of the bucket that a class leaves to interactive agents, when there are any."""
+        return 0.0 if rank is self.ranks[INTERACTIVE] or now >= self._headroom_until else self._headroom
+
+    def meet(self, task_class: TaskClass, now: float) -> ClassRank:
+        """A request of that class arrived: where it would wait."""
+        self._met_at = now
+        if task_class is _NORMAL:
+            return self.ranks[NORMAL]
+        if task_class is _BATCH:
+            return self.ranks[BATCH]
+        self._headroom_until = now + AROUND_S
+        return self.ranks[INTERACTIVE]
+
+    def choose(self, ticket: RoutedTicket, share: float, now: float, claimed: Container[str] = ()) -> Door | None:
+        """The door that it may take now: to where its prompt is cached, else to the pool with the most room."""
+        doors = ticket.route.doors
+        if len(doors) == 1:
+            door = doors[0]
+            return door if door.pool.key.account not in claimed and self._fits(door.pool, ticket, share, now) else None
+        fitting = [door for door in doors if door.pool.key.account not in claimed and self._fits(door.pool, ticket, share, now)]
+        home, refused = ticket.guess.home, ticket.refusals.by if ticket.refusals else set[str]()
+
+        def merit(door: Door) -> tuple[bool, bool, float, int]:
+            pool = door.pool
+            return pool.key.account not in refused, pool.key.account == home, pool.headroom(now), -pool.in_flight
+
+        return max(fitting, key=merit, default=None)
+
+    def _fits(self, pool: Pool, ticket: RoutedTicket, share: float, now: float) -> bool:
+        return pool.fits(ticket, share, now) and not (self._away and self._saved_until(pool, ticket, now))
+
+    def went(self, ticket: RoutedTicket, now: float) -> None:
+        """It was sent: move the clock, and credit the classes below that wait."""
+        rank = ticket.rank
+        if ticket.start > rank.virtual:  # a retry or a kept place has an old tag, and the clock does not go back
+            rank.virtual = ticket.start
+        interactive, normal, batch = self.ranks
+        if rank is batch or batch.count:
+            batch.asks(now, ASKS_S, FLOOR_S)
+            normal.asks(now, ASKS_S, FLOOR_S)
+        elif rank is normal or normal.count:
+            normal.asks(now, ASKS_S, FLOOR_S)
+        if rank is not interactive:
+            self._pay(normal, ticket.cost)
+        if rank is batch:
+            self._pay(batch, ticket.cost)
+        elif self.waiting:
+            self._owe(normal if rank is interactive else batch, ticket.cost * self._credit, now)
+
+    def _owe(self, rank: ClassRank, cost: float, now: float) -> None:
+        """A class above it took what that is a share of. What it does not ask for is not saved up for later."""
+        if now - rank.asked_at <= ASKS_S:
+            waiting = self.ranks[self.ranks.index(rank) :]
+            most = 2 * FLOOR_S * self.price.rate + max(below.mean for below in waiting) if any(below.count for below in waiting) else 0.0
+            rank.owed = max(rank.owed, min(rank.owed + cost, max(most, FLOOR_S * self.price.rate)))
+
+    def _pay(self, rank: ClassRank, cost: float) -> None:
+        """It took so much. Half of it shortens what it must wait for next time, until all that it is owed is paid."""
+        if rank.owed and self.price.rate:
+            rank.grace_s = max(0.0, rank.grace_s - cost / 2 / self.price.rate)
+        rank.owed = max(0.0, rank.owed - cost)
+
+    def _order(self, now: float) -> list[tuple[ClassRank, float]]:
+        """Classes in the order of this moment, and the part of the bucket that each must leave."""
+        interactive, normal, batch = self.ranks
+        lower = [(rank, self.leaves(rank, now)) for rank in (normal, batch) if rank.count]
+        if len(lower) == 2 and self._is_due(batch, batch):
+            lower.reverse()
+        if not interactive.count:
+            return lower
+        if lower and self._is_due(normal, lower[0][0]):
+            return [(lower[0][0], 0.0), (interactive, 0.0), *lower[1:]]
+        return [(interactive, 0.0), *lower]
+
+    def _is_due(self, creditor: ClassRank, rank: ClassRank) -> bool:
+        return creditor.owed >= rank.mean + creditor.grace_s * self.price.rate
+
+    def _firsts(self, rank: ClassRank, now: float) -> list[RoutedTicket]:
+        """The first request of each route of a class, smallest tag first, past agents that their own caps hold back."""
+        firsts = []
+        for route in rank.routes():
+            while (ticket := rank.first(route)) is not None:
+                verdict = ticket.budget.verdict(ticket, now) if ticket.budget.capped else None
+                if verdict is None:
+                    firsts.append(ticket)
+                    break
+                self._hold(ticket, verdict)
+        if len(firsts) > 1:
+            firsts.sort(key=lambda ticket: (ticket.start, ticket.order))
+        return firsts
+
+    def _claim(self, ticket: RoutedTicket, share: float, claimed: dict[str, RoutedTicket], now: float) -> None:
+        for door in ticket.route.doors:
+            pool = door.pool
+            if pool.key.account not in claimed:
+                saved = self._saved_until(pool, ticket, now) if self._away else None
+                self.wake = min(self.wake, max(pool.ready_at(ticket, share, now), saved or 0.0, now + LEAST_WAIT_S))
+                if pool.trouble.calm or pool.trouble.lets(now):
+                    claimed[pool.key.account] = ticket
+
+
+def _price(pools: Iterable[Pool]) -> Price:
+    limits = [0.0] * len(NAMES)
+    for pool in pools:
+        for dimension in pool.dimensions:
+            limits[dimension.index] += dimension.limit
+    main = limits[INPUT] or limits[TOKENS] or limits[OUTPUT] or limits[REQUESTS] * REQUEST_TOKENS
+    if not main:
+        return Price(1.0, 0.0, 0.0, 1.0)
+    request, tokens_in, tokens_out, total = (main / limit if limit else 0.0 for limit in limits)
+    return Price(max(1.0, request), tokens_in, tokens_out, total, main / 60)

@@ -1,0 +1,88 @@
+"""The last steps before the agent's own code, the same for both executors: rights, terminal, doors, exec."""
+
+# ruff: noqa: SIM105
+# (pathlib and contextlib cost several ms, see `main.py`)
+
+import os
+
+from supervisor.host.sandbox import seccomp_filter as calls
+from supervisor.host.sandbox import syscalls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+else:
+    import _signal as signal
+
+_STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+def ignore_stops() -> "dict[int, Any]":
+    """Be deaf to the polite signals; what they did before."""
+    return {number: signal.signal(number, signal.SIG_IGN) for number in _STOPS}
+
+
+def default_stops() -> None:
+    """As the system starts a process."""
+    for number in _STOPS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def restore(before: "dict[int, Any]") -> None:
+    """What `ignore_stops` returned."""
+    for number, action in before.items():
+        signal.signal(number, action)
+
+
+def confine() -> None:
+    """Give up every right, and the calls that reach out of a sandbox."""
+    syscalls.give_up_rights()
+    calls.install()
+
+
+def in_foreground() -> bool:
+    """Whether our process group has the terminal at handle 0. Inside, a group from outside is number 0 to both questions."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def lead_group(*, take_terminal: bool) -> None:
+    """Lead a process group that reaches nobody outside: Ctrl-C is the agent's alone, and so is what it sends to its own group."""
+    os.setpgid(0, 0)
+    if not take_terminal:
+        return
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    try:
+        os.tcsetpgrp(0, os.getpgrp())
+    except OSError:
+        pass  # the terminal has gone away; the agent will find out
+    signal.signal(signal.SIGTTOU, before)
+
+
+def open_doors(ports: "Sequence[int]", post: int) -> None:
+    """Listen on 127.0.0.1 in this network namespace, and leave what listens to the doorman at the other end of `post`."""
+    import _socket
+    import array
+
+    doors = [_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM) for _ in ports]
+    for door, port in zip(doors, ports, strict=True):
+        door.bind(("127.0.0.1", port))
+        door.listen(128)
+    handles = array.array("i", [door.fileno() for door in doors])
+    hatch = _socket.socket(fileno=post)
+    hatch.sendmsg([b"doors"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handles)])
+    for mine in (*doors, hatch):
+        mine.close()
+
+
+def execute(command: list[str]) -> "NoReturn":
+    """Become `command`; 126 or 127 with one sentence when that fails, as a shell would."""
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - no shell is the point
+    except OSError as error:
+        os.write(2, f"nightcrew: {command[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)

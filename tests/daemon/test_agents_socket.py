@@ -1,0 +1,191 @@
+"""`agents.sock`: open to living attempts, for their verbs; closed to everybody else, and to what is a person's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor import __version__
+from supervisor.core import tokens
+from supervisor.core.errors import NightcrewError, NotRunning, Refused, UsageError
+from supervisor.daemon import protocol
+from supervisor.daemon.agent_verbs import VERBS
+from supervisor.daemon.agents_socket import TERMS
+from supervisor.daemon.handlers import HANDLERS
+from supervisor.host import secrets
+from supervisor.ledger import store
+from tests.support import House, wait_until
+
+FOREVER = "exec sleep 600"
+
+
+@pytest.fixture
+def agent(house: House) -> str:
+    """The token of an attempt that lives as long as the test."""
+    house.start_daemon()
+    house.ok("add", "--id", "agent", FOREVER)
+    wait_until(lambda: house.task("agent").attempt_state == "running", "it to run")
+    return token(house)
+
+
+def token(house: House, name: str = "agent", epoch: int = 1) -> str:
+    return tokens.derive(secrets.own(house.home.secret), house.task(name).id, epoch)
+
+
+def ask(house: House, verb: str, whose: str, **args: Any) -> dict[str, Any]:
+    return protocol.call(house.home.agents_socket, verb, args, timeout_s=30, token=whose)
+
+
+def refusals(house: House) -> list[tuple[str | None, int | None, dict[str, Any]]]:
+    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+        rows = db.execute("SELECT task, epoch, data FROM journal WHERE event = 'refused at agents.sock' ORDER BY rowid").fetchall()
+    return [(row["task"], row["epoch"], json.loads(row["data"])) for row in rows]
+
+
+def test_an_agent_learns_who_it_is_with_what_its_environment_holds(house: House, tmp_path: Path) -> None:
+    script = tmp_path / "ask.py"
+    script.write_text(
+        "import json, os, socket\n"
+        "door = socket.socket(socket.AF_UNIX)\n"
+        "door.connect(os.environ['NIGHTCREW_AGENTS_SOCKET'])\n"
+        f"asked = {{'version': {__version__!r}, 'verb': 'whoami', 'args': {{}}, 'token': os.environ['NIGHTCREW_TOKEN']}}\n"
+        "door.sendall(json.dumps(asked).encode() + b'\\n')\n"
+        "print(door.makefile().readline())\n"
+    )
+    house.start_daemon()
+    house.ok("add", "--id", "curious", "-f", f"{sys.executable} {script}")
+    view = house.task("curious")
+    assert (view.result or {})["output"] == {
+        "ok": True,
+        "value": {"task": view.id, "epoch": 1, "run": view.run, "class": "normal", "weight": 1.0, "tpm_max": None, "cost_max": None},
+    }
+
+
+def test_the_socket_is_the_users_alone(house: House, agent: str) -> None:
+    assert stat.S_IMODE(house.home.agents_socket.stat().st_mode) == 0o600
+    house.ok("kill", "agent")
+    house.ok("down")
+    assert not house.home.agents_socket.exists()
+
+
+def test_no_verb_of_a_person_is_an_agents(house: House, agent: str) -> None:
+    for verb in sorted(HANDLERS.keys() - VERBS.keys()):
+        with pytest.raises(UsageError, match="agents have no verb"):
+            pytest.fail(f"{verb}: {ask(house, verb, agent, tasks=[house.task('agent').id], now=True)}")
+    assert house.state("agent") == "running" and house.ready()
+
+
+def test_an_agents_token_opens_nothing_of_a_persons_quota_either(house: House, agent: str) -> None:
+    """The verb of the same name is another one: here its answer is for the task."""
+    with pytest.raises(NightcrewError, match=r"no quota is called x: config.toml has no \[quota\] tables"):
+        ask(house, "quota", agent, quota="x", wait_s=0)
+    with pytest.raises(UsageError, match="not a request"):
+        ask(house, "quota", agent, quota="x", wait_s="soon")
+    with pytest.raises(UsageError, match="not a request"):
+        ask(house, "quota", agent)
+
+
+def test_wrong_foreign_and_forged_tokens_are_refused_and_journalled(house: House, agent: str) -> None:
+    name, _, signature = agent.removeprefix(tokens.PREFIX).rpartition("_")
+    other = tokens.derive(secrets.own(house.home.secret), house.task("agent").id, 2)
+    wrong = {
+        "nothing": "",
+        "foreign": tokens.derive(b"another secret", house.task("agent").id, 1),
+        "forged": f"{tokens.PREFIX}{name}_{signature[:-1]}{'0' if signature[-1] != '0' else '1'}",
+        "of another epoch": f"{other.rpartition('_')[0]}_{signature}",
+        "of an epoch that never was": other,
+        "the admin's": tokens.admin(secrets.own(house.home.secret)),
+        "long": "nct_" + "A" * 5000,
+    }
+    for what, text in wrong.items():
+        with pytest.raises(Refused, match="its token is not one of ours"):
+            pytest.fail(f"{what}: {ask(house, 'whoami', text)}")
+    seen = refusals(house)
+    assert [(task, epoch) for task, epoch, _ in seen] == [(None, None)], "each is a commit, so a flood of them is one line"
+    assert seen[0][2] == {"verb": "whoami", "pid": os.getpid(), "why": "its token is not one of ours"}
+    assert agent not in house.daemon_output() and "agents.sock refused" in house.daemon_output()
+
+
+def test_a_token_ends_with_its_attempt(house: House, agent: str) -> None:
+    assert ask(house, "whoami", agent)["epoch"] == 1
+    house.ok("kill", "agent")
+    with pytest.raises(Refused, match="its attempt has ended"):
+        ask(house, "whoami", agent)
+    assert [row[:2] for row in refusals(house)] == [(house.task("agent").id, 1)], "it stands in the task's own history"
+    house.ok("retry", "agent")
+    wait_until(lambda: house.task("agent").attempt_state == "running", "its next attempt")
+    with pytest.raises(Refused, match="its attempt has ended"):
+        ask(house, "whoami", agent)
+    assert ask(house, "whoami", token(house, epoch=2))["epoch"] == 2
+
+
+def test_a_token_outlives_the_supervisor(house: House, agent: str) -> None:
+    house.ok("down", "--now")
+    with pytest.raises(NotRunning):
+        ask(house, "whoami", agent)
+    house.start_daemon()
+    assert ask(house, "whoami", agent)["task"] == house.task("agent").id
+
+
+def test_what_is_no_request_gets_a_sentence(house: House, agent: str) -> None:
+    for line in (b"", b"hello", b"[]", b"5", b'"x"', b'{"version": "0"}', b"[" * 50_000, b"\xff\xfe", b'{"args": 1}'):
+        answer = raw(house, line + b"\n")
+        assert answer["ok"] is False and answer["error"]["what"] == "not a request", line[:20]
+    assert ask(house, "whoami", agent)["epoch"] == 1
+
+
+def test_a_large_request_is_refused_and_not_gathered(house: House, agent: str) -> None:
+    answer = raw(house, b'{"x": "' + b"a" * (TERMS.request_max + 2**16))
+    assert answer["error"]["what"] == "the request could not be read"
+
+
+def raw(house: House, line: bytes) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(30)
+        door.connect(str(house.home.agents_socket))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # shown out before all of it was sent
+            door.sendall(line)
+        answer: dict[str, Any] = json.loads(door.makefile().readline())
+        return answer
+
+
+@contextlib.contextmanager
+def idle(house: House, number: int) -> Iterator[list[socket.socket]]:
+    """Connections that say nothing."""
+    doors: list[socket.socket] = []
+    try:
+        for _ in range(number):
+            door = socket.socket(socket.AF_UNIX)
+            doors.append(door)
+            door.settimeout(30)
+            door.connect(str(house.home.agents_socket))
+        yield doors
+    finally:
+        for door in doors:
+            door.close()
+
+
+def test_who_says_nothing_is_shown_out(house: House, agent: str) -> None:
+    with idle(house, 1) as (door,):
+        answer = json.loads(door.makefile().readline())
+        assert answer["error"]["what"] == "the request could not be read"
+
+
+def test_many_who_say_nothing_keep_nobody_out(house: House, agent: str) -> None:
+    """More than may be silent at once: those that are silent longest have to go, and whoever says what it wants is served at once."""
+    with idle(house, TERMS.silent_max + 50) as doors:
+        since = time.monotonic()
+        assert ask(house, "whoami", agent)["epoch"] == 1
+        assert time.monotonic() - since < TERMS.read_s, "it did not wait for their time to run out"
+        assert doors[0].recv(1) == b"", "the first one is out"
+        assert house.ready(), "the other door is open too"

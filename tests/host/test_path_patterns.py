@@ -1,0 +1,66 @@
+"""Which files a stranger's patterns reach."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.snapshots import LOCK_FILES
+from supervisor.host import path_patterns
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "repo"
+    for path in ("uv.lock", "requirements.txt", "requirements-dev.txt", "sub/uv.lock", ".env.local", ".git/config", "sub/.GIT/x.lock"):
+        (made / path).parent.mkdir(parents=True, exist_ok=True)
+        (made / path).write_text(path)
+    (tmp_path / "secret.lock").write_text("secret")
+    return made
+
+
+def test_the_usual_lock_files_at_the_root_are_found(root: Path) -> None:
+    assert path_patterns.files(root, LOCK_FILES) == ("requirements-dev.txt", "requirements.txt", "uv.lock")
+    assert path_patterns.files(root, ["**/*.lock", "uv.lock", ".env*"]) == (".env.local", "sub/uv.lock", "uv.lock")
+    assert path_patterns.files(root, ["none", "sub"]) == ()
+    assert path_patterns.files(root / "gone", ["*"]) == ()
+
+
+def test_nothing_outside_and_nothing_of_gits_is_reached(root: Path) -> None:
+    (root / "link.lock").symlink_to(root.parent / "secret.lock")
+    (root / "out").symlink_to(root.parent)
+    (root / "loop").symlink_to(root)
+    reached = path_patterns.files(
+        root, ["*.lock", "out/*", "loop/uv.lock", "../*", "sub/../../*", "**/*", ".git/*", "*/config", "*/*/x.lock"]
+    )
+    assert reached == (".env.local", "requirements-dev.txt", "requirements.txt", "sub/uv.lock", "uv.lock")
+
+
+def test_a_digest_is_of_the_content(root: Path) -> None:
+    assert path_patterns.digests(root, ["uv.lock"]) == {"uv.lock": hashlib.sha256(b"uv.lock").hexdigest()}
+    before = path_patterns.digests(root, LOCK_FILES)
+    (root / "uv.lock").write_text("changed")
+    after = path_patterns.digests(root, LOCK_FILES)
+    assert {path for path in before if before[path] != after[path]} == {"uv.lock"}
+
+
+def test_a_pipe_is_no_file_and_holds_nobody_up(root: Path) -> None:
+    os.mkfifo(root / "pipe.lock")
+    assert "pipe.lock" not in path_patterns.files(root, ["*.lock"])
+    assert path_patterns._digest(root / "pipe.lock") == "unreadable: not a plain file"
+    assert path_patterns._digest(root / "gone") == "unreadable: No such file or directory"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_a_closed_file_is_said_and_never_taken_for_none(root: Path) -> None:
+    (root / "uv.lock").chmod(0)
+    assert path_patterns.digests(root, ["uv.lock"]) == {"uv.lock": "unreadable: Permission denied"}
+
+
+def test_a_pattern_that_matches_a_whole_tree_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(path_patterns, "MAX_FILES", 3)
+    with pytest.raises(ValueError, match="matches more than 3 files"):
+        path_patterns.files(root, ["**/*"])
