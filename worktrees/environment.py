@@ -10,7 +10,7 @@ from supervisor.core.records import attempt_name, rescue_ref, tips_ref
 from worktrees import private_repository
 from worktrees.git import Place
 from worktrees.layers import Layers
-from worktrees.mount_namespace import Inside
+from worktrees.mount_namespace import MountNamespace
 from worktrees.repository import Repository
 
 _LATER = 65
@@ -42,7 +42,7 @@ class Environment:
     """Commit it started from."""
     layers: Layers | None = None
     """What its files are made of; None is a checkout of its own."""
-    inside: Inside | None = field(default=None, repr=False, compare=False)
+    inside: MountNamespace | None = field(default=None, repr=False, compare=False)
     """Within `open_env`: the namespace that shows the files. Never in the ledger."""
     alone: Alone | None = None
     """`repo` is the attempt's own, whose refs and logs are all its agent's: so it is in the sandbox, for `securing_helper`."""

@@ -28,7 +28,7 @@ from supervisor.host import files
 from worktrees import stall_detection
 from worktrees.failures import failure
 from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
-from worktrees.mount_namespace import Inside
+from worktrees.mount_namespace import MountNamespace
 
 if TYPE_CHECKING:
     from git.cmd import Git as Starter
@@ -55,7 +55,7 @@ class Place:
     git_dir: Path
     common_dir: Path
     work_tree: Path | None = None
-    inside: Inside | None = None
+    inside: MountNamespace | None = None
     """The namespace that shows the work tree, when this process does not see it."""
 
     @property
@@ -227,7 +227,7 @@ class Git:
         env: Mapping[str, str],
         stdin: bytes | int,
         deadline_s: float,
-        inside: Inside | None = None,
+        inside: MountNamespace | None = None,
         bounds: Bounds | None = None,
     ) -> Answer:
         # `-C`, not GitPython's working directory: that one falls back to our own when the directory is gone.

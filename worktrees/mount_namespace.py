@@ -21,7 +21,7 @@ HELPER = Path(__file__).parent / "backends" / "helper.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class MountNamespace:
     """Open handles, valid within `entered`."""
 
     user: int
@@ -54,7 +54,7 @@ class Inside:
 
 
 @contextlib.contextmanager
-def entered(path: Path, options: str, *, readonly: bool) -> Iterator[Inside]:
+def entered(path: Path, options: str, *, readonly: bool) -> Iterator[MountNamespace]:
     """An overlay with mount(2)'s `options` at `path`, in namespaces of its own. Raises HostError when the kernel refuses: it
     says at which step."""
     argv = [sys.executable, "-I", "-S", str(HELPER), str(path), options, str(MS_RDONLY if readonly else 0)]
@@ -62,7 +62,7 @@ def entered(path: Path, options: str, *, readonly: bool) -> Iterator[Inside]:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, close_fds=True) as helper:
             try:
                 _await(helper, path)
-                inside = Inside(
+                inside = MountNamespace(
                     user=_opened(stack, f"/proc/{helper.pid}/ns/user", os.O_RDONLY),
                     mount=_opened(stack, f"/proc/{helper.pid}/ns/mnt", os.O_RDONLY),
                     top=_opened(stack, f"/proc/{helper.pid}/root{path}", os.O_PATH | os.O_DIRECTORY),

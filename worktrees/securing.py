@@ -166,7 +166,7 @@ def _take(
     if all(update.new in had for update in updates):
         refs.move_all(env.repo, updates, _WHY)
     else:
-        watch = stall_detection.Stillness(helper.pid)
+        watch = stall_detection.StallDetector(helper.pid)
         intake.take(env.repo, helper.stdout, updates, sorted(had), _WHY, deadline_s=deadline_s, is_still=watch.look)
 
 
@@ -307,7 +307,7 @@ def _write(helper: Helper, body: bytes) -> None:
 
 
 def _read(helper: Helper, length: int, until: float) -> bytes:
-    found, watch = bytearray(), stall_detection.Stillness(helper.pid)
+    found, watch = bytearray(), stall_detection.StallDetector(helper.pid)
     while len(found) < length:
         if not select.select([helper.stdout], [], [], stall_detection.LOOK_S)[0]:
             late, is_still = time.monotonic() > until, watch.look()

@@ -59,7 +59,7 @@ class Tail(threading.Thread):
 def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: float) -> tuple[bytes, bytes]:
     """All that it says, once it has ended. Raises Stopped when `deadline_s` passed or it did nothing for long; it is ended then."""
     until = time.monotonic() + deadline_s
-    watch = Stillness(process.pid)
+    watch = StallDetector(process.pid)
     _feed(process, stdin)
     while True:
         try:
@@ -75,7 +75,7 @@ def communicate(process: subprocess.Popen[bytes], stdin: bytes, deadline_s: floa
             raise Stopped(STILL)
 
 
-class Stillness:
+class StallDetector:
     """Looks at a process and all below it, every LOOK_S seconds."""
 
     def __init__(self, pid: int) -> None:

@@ -13,7 +13,7 @@ from supervisor.host import files, placement
 from supervisor.host.paths import Home
 
 
-class Plain:
+class PlainGit:
     """A tmux server of its own, and worktrees beside each other under `root`."""
 
     def __init__(self, root: Path, repo: Path, arrivals: Arrivals) -> None:

@@ -18,7 +18,7 @@ import psutil
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import milli
 from supervisor.bench.status_history import status_once_s
-from supervisor.bench.supervised_run import Ours, until
+from supervisor.bench.supervised_run import SupervisedRun, until
 from supervisor.bench.workspace import make_repository
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon import protocol
@@ -57,7 +57,7 @@ def measure(root: Path, seed: int, wanted: Waiting, arrivals: Arrivals) -> dict[
     for number in range(wanted.rounds):
         for size in wanted.sizes if number % 2 == 0 else reversed(wanted.sizes):
             home = root / f"{size}-{number}"
-            rounds[size].append(_round(Ours(home, root / "repo.git", arrivals, slots=SLOTS), size, wanted))
+            rounds[size].append(_round(SupervisedRun(home, root / "repo.git", arrivals, slots=SLOTS), size, wanted))
     status = _status_s([root / f"{size}-{wanted.rounds - 1}" for size in wanted.sizes])
     waiting = {str(size): _summary(rounds[size], status_s) for size, status_s in zip(wanted.sizes, status, strict=True)}
     least, most = waiting[str(wanted.sizes[0])], waiting[str(wanted.sizes[-1])]
@@ -65,7 +65,7 @@ def measure(root: Path, seed: int, wanted: Waiting, arrivals: Arrivals) -> dict[
     return shape | {"files": FILES, "slots": SLOTS}
 
 
-def _round(ours: Ours, size: int, wanted: Waiting) -> _Round:
+def _round(ours: SupervisedRun, size: int, wanted: Waiting) -> _Round:
     with contextlib.ExitStack() as stack:
         stack.callback(ours.end)
         supervisor = psutil.Process(ours.start())
@@ -86,13 +86,13 @@ def _tasks(count: int) -> list[TaskSpec]:
     return [*first, *(TaskSpec(f"b{number}", "waits", "shell", ("true",), after=(f"a{number}",)) for number in range(count - len(first)))]
 
 
-def _ended(ours: Ours) -> list[float]:
+def _ended(ours: SupervisedRun) -> list[float]:
     """When each attempt that has ended did, in order."""
     with contextlib.closing(store.connect_readonly(ours.home.ledger)) as db:
         return [float(row[0]) for row in db.execute("SELECT ended FROM attempt WHERE ended IS NOT NULL ORDER BY ended")]
 
 
-def _until_ended(ours: Ours, count: int) -> None:
+def _until_ended(ours: SupervisedRun, count: int) -> None:
     until(lambda: len(_ended(ours)) >= count, f"{count} tasks to end")
 
 

@@ -25,9 +25,9 @@ import psutil
 from supervisor.bench import cleaning, figures, scale, status_history
 from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import Burst
-from supervisor.bench.plain_git import Plain
+from supervisor.bench.plain_git import PlainGit
 from supervisor.bench.scale import Waiting
-from supervisor.bench.supervised_run import Crew, Ours
+from supervisor.bench.supervised_run import Crew, SupervisedRun
 from supervisor.bench.workspace import FILES, make_repository
 from supervisor.host import cores, files, placement
 from worktrees import trees
@@ -69,9 +69,9 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
         size = make_repository(root / "ours.git", options.seed)
         shutil.copytree(root / "ours.git", root / "plain.git")
         with Arrivals(root) as arrivals, contextlib.ExitStack() as stack:
-            ours = Ours(root / "ours", root / "ours.git", arrivals, slots=max(options.crew, *options.rounds))
+            ours = SupervisedRun(root / "ours", root / "ours.git", arrivals, slots=max(options.crew, *options.rounds))
             stack.callback(ours.end)
-            plain = Plain(root / "plain", root / "plain.git", arrivals)
+            plain = PlainGit(root / "plain", root / "plain.git", arrivals)
             stack.callback(plain.end)
             spawns, crew = _spawns(ours, plain, options, say)
             report = spawns | _idle_and_adopt(ours, crew, options, say)
@@ -96,7 +96,7 @@ def private_place(under: Path | None) -> Iterator[Path]:
         trees.remove(root)  # also what a template write-protected, and nothing through a mount
 
 
-def _spawns(ours: Ours, plain: Plain, options: Options, say: Say) -> tuple[dict[str, Any], Crew]:
+def _spawns(ours: SupervisedRun, plain: PlainGit, options: Options, say: Say) -> tuple[dict[str, Any], Crew]:
     ours.start()
     plain.start()
     _once(ours, 1)  # not counted: on both sides the first one reads everything from the disk
@@ -120,13 +120,13 @@ def _spawns(ours: Ours, plain: Plain, options: Options, say: Say) -> tuple[dict[
     return report, crew
 
 
-def _once(ours: Ours, size: int) -> Burst:
+def _once(ours: SupervisedRun, size: int) -> Burst:
     burst, crew = ours.burst(size)
     ours.finish(crew)
     return burst
 
 
-def _idle_and_adopt(ours: Ours, crew: Crew, options: Options, say: Say) -> dict[str, Any]:
+def _idle_and_adopt(ours: SupervisedRun, crew: Crew, options: Options, say: Say) -> dict[str, Any]:
     ours.until_running(crew)
     say(f"{options.crew} agents idle for {options.idle_s:g} s")
     idle = _idle(ours, crew, options.idle_s)
@@ -139,7 +139,7 @@ def _idle_and_adopt(ours: Ours, crew: Crew, options: Options, say: Say) -> dict[
     return {"idle": idle, "adopt_s": round(adopt_s, 3)}
 
 
-def _idle(ours: Ours, crew: Crew, seconds: float) -> dict[str, Any]:
+def _idle(ours: SupervisedRun, crew: Crew, seconds: float) -> dict[str, Any]:
     supervisor = psutil.Process(ours.start())
     server = supervisor.parent()
     before = _busy_s(supervisor), _busy_s(server), time.monotonic()

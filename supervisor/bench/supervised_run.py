@@ -37,7 +37,7 @@ class Crew:
     tasks: tuple[str, ...]
 
 
-class Ours:
+class SupervisedRun:
     """One supervisor. It is started as `nightcrew up -d` starts it: in a pane of our tmux server, live view and all. Its agents are in no
     sandbox, as those of plain git and tmux are in none."""
 

@@ -16,7 +16,7 @@ from supervisor.host.paths import Home
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AgentAccess:
     """How this supervisor's agents reach it, the gateway and the models."""
 
     home: Home

@@ -16,7 +16,7 @@ from supervisor.daemon import protocol
 from supervisor.daemon.agent_verbs import VERBS
 from supervisor.daemon.agent_verbs.asked import Asked
 from supervisor.daemon.loop import Loop
-from supervisor.daemon.socket_server import Door, Terms, Visitor
+from supervisor.daemon.socket_server import SocketServer, Terms, Visitor
 from supervisor.host.audit import Audit
 from supervisor.host.paths import Home
 
@@ -25,7 +25,7 @@ JOURNAL_S = 10.0
 """Between two lines about refusals: each is a commit, and who tries may try a thousand times a second."""
 
 
-class AgentsDoor(Door):
+class AgentsSocket(SocketServer):
     """The agents' door."""
 
     def __init__(self, loop: Loop, home: Home, secret: bytes) -> None:

@@ -21,11 +21,11 @@ from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
 from supervisor.daemon import kind_protocol, launch_files, model_usage
-from supervisor.daemon.agent_access import Access
+from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.cleaning import alive_inside
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.limits import LimitDesk
-from supervisor.daemon.observation import Key, Sight
+from supervisor.daemon.observation import Key, Observer
 from supervisor.host import files, foreign, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
@@ -45,7 +45,7 @@ PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
 class EndingDoors:
     """What is looked at and acted upon."""
 
-    sight: Sight
+    observer: Observer
     environments: Environments
     tmux: Tmux
     limits: LimitDesk
@@ -55,11 +55,11 @@ class EndingDoors:
 class Ending:
     """The doors through which attempts end. Safe to use from several threads."""
 
-    def __init__(self, access: Access, settings: Settings, doors: EndingDoors, clock: Clock) -> None:
+    def __init__(self, access: AgentAccess, settings: Settings, doors: EndingDoors, clock: Clock) -> None:
         self._access = access
         self._home = access.home
         self._settings = settings
-        self._sight = doors.sight
+        self._observer = doors.observer
         self._environments = doors.environments
         self._tmux = doors.tmux
         self._limits = doors.limits
@@ -68,26 +68,26 @@ class Ending:
 
     def stop(self, task: str, epoch: int) -> processes.StopReport:
         """Freeze, TERM, KILL the whole tree, and look again that nobody survived."""
-        started = self._sight.started((task, epoch))
+        started = self._observer.started((task, epoch))
         runner = started.identity if started is not None else None
         return self._limits.stop((task, epoch), runner, self._settings.grace_s)
 
     def close_strays(self, known: Collection[Key]) -> None:
         """Close the sessions of ours that belong to no attempt of `known`, and take away their groups: what a crash left."""
-        panes = self._sight.panes()
+        panes = self._observer.panes()
         for key in panes.keys() - set(known):
             self._tmux.kill_session(panes[key].session_id)
         self._limits.sweep(known)
 
     def tree(self, task: str, epoch: int) -> Tree:
         """Everything of it that can stand still."""
-        started = self._sight.started((task, epoch))
+        started = self._observer.started((task, epoch))
         runner = started.identity if started is not None else None
         return Tree(records.tag(str(self._home.root), task, epoch), runner, self._limits.group((task, epoch)))
 
     def judged(self, row: AttemptRow, launch: LaunchRow, lent: SnapshotSpec | None) -> tuple[End, str]:
         """How it ended and why, once no life is left. `lent`: the snapshot that it started from."""
-        record = self._sight.record((row.task, row.epoch))
+        record = self._observer.record((row.task, row.epoch))
         if record is not None:
             end, cause = recovery.judge(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
             asked = self._limits.asked(launch.spec, lent)
@@ -96,16 +96,16 @@ class Ending:
             return kind_protocol.judge(kinds()[launch.spec.kind], self._home.attempt(row.task, row.epoch), end, cause)
         if row.stop_why:
             return recovery.stopped(row.stop_why)
-        return End.LOST, "its runner died" if self._sight.started((row.task, row.epoch)) is not None else "its runner never began"
+        return End.LOST, "its runner died" if self._observer.started((row.task, row.epoch)) is not None else "its runner never began"
 
     def _up(self, key: Key) -> float | None:
-        started = self._sight.started(key)
+        started = self._observer.started(key)
         return started.at if started is not None else None
 
     def lived(self, row: AttemptRow) -> dict[str, Any]:
         """From when to when it lived (`started`, `ended`): as its runner says, which an agent without a sandbox can forge, within what is
         possible; else until now, or until it was asked first."""
-        now, record = self._clock.wall(), self._sight.record((row.task, row.epoch))
+        now, record = self._clock.wall(), self._observer.record((row.task, row.epoch))
         if record is None:
             return {"ended": row.ended or now}
         ended = min(max(record.ended, row.created), now)
@@ -121,7 +121,7 @@ class Ending:
             made = environments.left(repository, *key, launch.base_oid, root)
         work = self._secure(row, made, launch, end)  # before any of our own records: an agent can be in their way, not in git's
         failpoint("finish.secured")
-        record = self._sight.record(key)
+        record = self._observer.record(key)
         lived = self.lived(row)
         shape = result.build(
             task=row.task,
@@ -232,14 +232,14 @@ class Ending:
 
     def _panes_or_none(self) -> dict[Key, PaneView]:
         try:
-            return self._sight.panes()
+            return self._observer.panes()
         except NightcrewError:
             return {}
 
     def release(self, task: str, epoch: int) -> None:
         """Close its session, if there still is one, and forget it."""
-        pane = self._sight.panes().get((task, epoch))
+        pane = self._observer.panes().get((task, epoch))
         if pane is not None:
             self._tmux.kill_session(pane.session_id)
         self._limits.free((task, epoch))
-        self._sight.forget((task, epoch))
+        self._observer.forget((task, epoch))

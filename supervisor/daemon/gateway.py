@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 from supervisor import __version__
 from supervisor.core.crew import Event, TrafficChanged
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed, one_line
-from supervisor.core.gateway.process_watch import Watch
+from supervisor.core.gateway.process_watch import ProcessWatch
 from supervisor.core.records import Identity
 from supervisor.daemon import gateway_process, prices
-from supervisor.daemon.gateway_problems import Complaints
-from supervisor.daemon.gateway_report import Word
+from supervisor.daemon.gateway_problems import GatewayProblems
+from supervisor.daemon.gateway_report import GatewayReport
 from supervisor.daemon.models import Models
 from supervisor.gateway import status_client
 from supervisor.host import processes
@@ -63,14 +63,14 @@ class Gateway:
         self._clock = clock
         self._tell = tell
         self._say = say
-        self._watch = Watch()
+        self._watch = ProcessWatch()
         self._thread = ThreadPoolExecutor(1, "gateway")
         self._child: subprocess.Popen[bytes] | None = None
         self._followed: Identity | None = None
         self._exit_fd = -1
         self._stopped_by_us = False
         self._told = TrafficChanged(0.0)
-        self._complaints = Complaints(self._home)
+        self._complaints = GatewayProblems(self._home)
         self._wake = asyncio.Event()
 
     # What others ask ---------------------------------------------------------------------------------------------------------------
@@ -85,9 +85,9 @@ class Gateway:
         return "the gateway is being started" if self._followed is None or self._watch.starting else "the gateway does not answer"
 
     @property
-    def word(self) -> Word:
+    def word(self) -> GatewayReport:
         """What it said last."""
-        return Word(tuple(self._complaints.now.values()), self._told.delay_s, self._told.parked, died=self._watch.young_deaths > 0)
+        return GatewayReport(tuple(self._complaints.now.values()), self._told.delay_s, self._told.parked, died=self._watch.young_deaths > 0)
 
     # The watch -----------------------------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Gateway:
 
     def _died(self) -> None:
         if self._stopped_by_us:
-            self._stopped_by_us, self._watch = False, Watch()
+            self._stopped_by_us, self._watch = False, ProcessWatch()
             return
         served = self._watch.ready
         self._watch.died(self._clock.monotonic())
@@ -219,7 +219,7 @@ class Gateway:
         for complaint in self._complaints.look(status, settings, self._clock.monotonic()):
             self._say(f"the gateway: {complaint}")
         if not load.busy and self._is_outdated(who):
-            self._stopped_by_us, self._watch = True, Watch()
+            self._stopped_by_us, self._watch = True, ProcessWatch()
             await self._in_thread(lambda: self._ask(status_client.STOP, post=True))
 
     def _is_outdated(self, who: Identity) -> bool:

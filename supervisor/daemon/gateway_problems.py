@@ -19,7 +19,7 @@ _UNSERVED = (*map(str, (Refusal.OVERLOADED, Refusal.SERVER_ERROR, Refusal.UNREAC
 RELOAD = "nightcrew gateway reload"
 
 
-class Complaints:
+class GatewayProblems:
     """Those of one gateway, look by look."""
 
     def __init__(self, home: Home) -> None:

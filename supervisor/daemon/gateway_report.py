@@ -16,7 +16,7 @@ ASK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class GatewayReport:
     """As of the daemon's last look."""
 
     troubles: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Heard:
         return (self.held or {}).get(task_class, "")
 
 
-def to_ping(word: Word | None, held_back: list[str]) -> dict[str, Any]:
+def to_ping(word: GatewayReport | None, held_back: list[str]) -> dict[str, Any]:
     """The gateway's part of `ping`: `gateway` is null where none is needed."""
     if word is None:
         return {"gateway": None, "held_back": {name: why_held(0.0, parked=False) for name in held_back}}

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Turns:
+class JobSlots:
     """At most `at_once` jobs have a turn; the others wait in order. A job that takes longer than `slow_s` goes on without one, so whoever
     leaves much to do, or something that hangs, holds up nobody else for longer than that."""
 

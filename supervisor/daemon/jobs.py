@@ -24,10 +24,10 @@ from supervisor.daemon import limits
 from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning
 from supervisor.daemon.ending import Ending
 from supervisor.daemon.environments import Environments, facts
-from supervisor.daemon.job_slots import Turns
+from supervisor.daemon.job_slots import JobSlots
 from supervisor.daemon.launching import Launching, Source
 from supervisor.daemon.limits import LimitDesk
-from supervisor.daemon.observation import Sight
+from supervisor.daemon.observation import Observer
 from supervisor.daemon.port_blocks import PortBlocks
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.host import cores, files
@@ -48,7 +48,7 @@ class Doors:
     """What jobs act upon."""
 
     ledger: Ledger
-    sight: Sight
+    observer: Observer
     environments: Environments
     launching: Launching
     ending: Ending
@@ -62,7 +62,7 @@ class Jobs:
 
     def __init__(self, doors: Doors, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
         self._ledger = doors.ledger
-        self._sight = doors.sight
+        self._observer = doors.observer
         self._launching = doors.launching
         self._ending = doors.ending
         self._home = doors.home
@@ -81,10 +81,10 @@ class Jobs:
         self.launchers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="launch")
         # What an agent left can take minutes to secure: that keeps no launch waiting, nor the work of others.
         self.collectors = ThreadPoolExecutor(max_workers=64, thread_name_prefix="collect")
-        self._turns = Turns(COLLECTED_AT_ONCE, SLOW_S)
+        self._turns = JobSlots(COLLECTED_AT_ONCE, SLOW_S)
         self.stoppers = ThreadPoolExecutor(max_workers=32, thread_name_prefix="stop")
         # git and a sandbox for each worktree: more than a few at once only wait for one another.
-        self._cleans = Turns(len(cores.usable()) + 1, SLOW_S)
+        self._cleans = JobSlots(len(cores.usable()) + 1, SLOW_S)
         self.cleaning = asyncio.Lock()
         """Held by who removes worktrees, from reading which are left until they are noted as removed: so none is removed twice."""
 
@@ -280,5 +280,5 @@ class Jobs:
 
     async def adopt(self, task: str, epoch: int) -> None:
         """The supervisor before us died between the spawn and its note: without it a closed session would look like a dead server."""
-        server = await self.within(self.launchers, self._sight.server_of, task, epoch)
+        server = await self.within(self.launchers, self._observer.server_of, task, epoch)
         self._ledger.note(task, epoch, server_pid=server)

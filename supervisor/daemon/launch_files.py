@@ -13,7 +13,7 @@ from agents.kinds import kinds
 from supervisor.core import environment, records
 from supervisor.core.records import LaunchSpec
 from supervisor.core.spec import Settings
-from supervisor.daemon.agent_access import Access
+from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.isolation import Confined
 from supervisor.daemon.limits import Bounds
 from supervisor.host import cores, files
@@ -69,7 +69,7 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
     return own
 
 
-def write(access: Access, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, terms: Terms) -> None:
+def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch: LaunchRow, made: Environment, terms: Terms) -> None:
     """Write the orders of the runner of `key` (task, epoch); may be repeated. Raises ToolFailed when the agent could not reach the
     gateway that the settings ask for."""
     home, spec = access.home, launch.spec

@@ -21,11 +21,11 @@ from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
 from supervisor.daemon import isolation, launch_files
-from supervisor.daemon.agent_access import Access
+from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.isolation import Isolation
 from supervisor.daemon.limits import LimitDesk
-from supervisor.daemon.observation import Sight
+from supervisor.daemon.observation import Observer
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import files
@@ -83,12 +83,12 @@ class Ordered:
 class Launching:
     """The doors through which attempts begin. Safe to use from several threads."""
 
-    def __init__(self, access: Access, settings: Settings, made: Environments, sight: Sight, tmux: Tmux, warmth: Warmth) -> None:
+    def __init__(self, access: AgentAccess, settings: Settings, made: Environments, observer: Observer, tmux: Tmux, warmth: Warmth) -> None:
         self._access = access
         self._home = access.home
         self._settings = settings
         self._environments = made
-        self._sight = sight
+        self._observer = observer
         self._tmux = tmux
         self._warmth = warmth
         self._turns = itertools.count()  # so that tasks which want one core get different ones
@@ -147,10 +147,10 @@ class Launching:
                 records.session_name(task, epoch),
                 ordered.argv,
                 made.path,
-                self._sight.tags(task, epoch),
+                self._observer.tags(task, epoch),
             )
         except SessionExists:
-            found = self._sight.panes().get((task, epoch))
+            found = self._observer.panes().get((task, epoch))
             return Spawned(found.session_id, found.pane_id, server) if found is not None else None
         failpoint("launch.spawned")
         return Spawned(pane.session_id, pane.pane_id, server)

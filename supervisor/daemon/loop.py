@@ -43,7 +43,7 @@ from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRun
 from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
-from supervisor.daemon.gateway_report import Word
+from supervisor.daemon.gateway_report import GatewayReport
 from supervisor.daemon.job_retries import Aside, Job, Key, leave, until_done
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.observation import Seen
@@ -71,7 +71,7 @@ class Loop:
 
     def __init__(self, doors: Doors, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
         self.ledger = doors.ledger
-        self.sight = doors.sight
+        self.observer = doors.observer
         self.ending = doors.ending
         self.snapshots = doors.snapshots
         self.quotas = quotas
@@ -88,7 +88,7 @@ class Loop:
         self.on_hangup: Callable[[], bool] = lambda: False
         self.no_gateway: Callable[[], str] = lambda: ""
         """Why agents could reach no model now, or nothing. Whoever says it has told a person already."""
-        self.of_gateway: Callable[[], Word | None] = lambda: None
+        self.of_gateway: Callable[[], GatewayReport | None] = lambda: None
         """What the gateway said last; None where none is needed."""
         self._pending: list[Event] = []
         self._under_way: dict[Key, asyncio.Task[None]] = {}
@@ -275,7 +275,7 @@ class Loop:
         """Whether anything new may start: not while the disk is nearly full, and not while tmux or the gateway does not answer, for then
         each start would be one more loss that is nobody's fault."""
         try:
-            enough = self.sight.disk_free() >= self.settings.disk_free_min
+            enough = self.observer.disk_free() >= self.settings.disk_free_min
             why_not = "less free disk than disk_free_min"
         except OSError as error:
             enough, why_not = False, f"the state directory cannot be looked at: {error}"
@@ -298,7 +298,7 @@ class Loop:
         if not watched and not self.jobs.doubtful:
             return
         try:
-            seen = await self.jobs.within(self.jobs.stoppers, self.sight.look, watched)
+            seen = await self.jobs.within(self.jobs.stoppers, self.observer.look, watched)
         except NightcrewError as error:
             self.alert(error.line())
             self.jobs.doubtful = True
@@ -330,7 +330,7 @@ class Loop:
         rows = self.ledger.unreleased()
         while True:
             try:
-                seen = await self.jobs.within(self.jobs.stoppers, self.sight.recover, rows)
+                seen = await self.jobs.within(self.jobs.stoppers, self.observer.recover, rows)
                 await self.jobs.within(self.jobs.stoppers, self.ending.close_strays, list(seen))
                 break
             except NightcrewError as error:

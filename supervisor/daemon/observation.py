@@ -30,7 +30,7 @@ class Seen(Enum):
     GONE = "neither record nor life"
 
 
-class Sight:
+class Observer:
     """The eyes of one supervisor."""
 
     def __init__(self, home: Home, tmux: Tmux) -> None:

@@ -8,13 +8,13 @@ from supervisor.core.errors import UsageError
 from supervisor.daemon import protocol
 from supervisor.daemon.handlers import ENDS_WITH_ITS_CLIENT, HANDLERS
 from supervisor.daemon.loop import Loop
-from supervisor.daemon.socket_server import Door, Terms, Visitor
+from supervisor.daemon.socket_server import SocketServer, Terms, Visitor
 from supervisor.host.paths import Home
 
 TERMS = Terms(request_max=protocol.MAX_REQUEST, read_s=30.0, silent_max=200)
 
 
-class Server(Door):
+class Server(SocketServer):
     """The person's door."""
 
     def __init__(self, loop: Loop, home: Home) -> None:

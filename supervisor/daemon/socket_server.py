@@ -64,7 +64,7 @@ class Visitor:
                     await one
 
 
-class Door(ABC):
+class SocketServer(ABC):
     """An async context: listening inside, gone outside."""
 
     def __init__(self, path: Path, terms: Terms, say: Callable[[str], None]) -> None:
@@ -79,7 +79,7 @@ class Door(ABC):
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """The value that a request gets. Raises NightcrewError for one that gets none."""
 
-    async def __aenter__(self) -> Door:
+    async def __aenter__(self) -> SocketServer:
         await self._bind()
         self._kept = asyncio.get_running_loop().create_task(unix_sockets.keep(self._path, self._bind, self._say))
         return self

@@ -15,8 +15,8 @@ from pathlib import Path
 from agents.tmux import Tmux
 from supervisor.config import user
 from supervisor.daemon import start
-from supervisor.daemon.agent_access import Access
-from supervisor.daemon.agents_socket import AgentsDoor
+from supervisor.daemon.agent_access import AgentAccess
+from supervisor.daemon.agents_socket import AgentsSocket
 from supervisor.daemon.ending import Ending, EndingDoors
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.gateway import Gateway, refresh_prices
@@ -27,7 +27,7 @@ from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.models import Models
-from supervisor.daemon.observation import Sight
+from supervisor.daemon.observation import Observer
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
 from supervisor.daemon.snapshots import SnapshotDesk
@@ -65,18 +65,18 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             files.private_dir(home.locks)
             for folder in (home.worktrees, home.root / "runs"):  # what lies there comes and goes
                 placement.spread(files.private_dir(folder))
-            access = Access(home, secrets.own(home.secret), models)
+            access = AgentAccess(home, secrets.own(home.secret), models)
             git, ref_guard = Git(home.root / "git", held=(lock.handle,)), RefGuard(clock.monotonic)
             git.moving = ref_guard.moving
             zygotes = Zygotes(home, clock)
             snapshots = stack.enter_context(contextlib.closing(SnapshotDesk(home, ledger, git, clock, zygotes)))
             isolation = Isolation(home, settings.sandbox, shared_caches=settings.shared_caches)
             bounds = LimitDesk(home, settings)
-            sight, made = Sight(home, tmux), Environments(git)
-            launching = Launching(access, settings, made, sight, tmux, Warmth(snapshots, zygotes, isolation, bounds, ref_guard))
-            ending = Ending(access, settings, EndingDoors(sight, made, tmux, bounds, ref_guard), clock)
+            observer, made = Observer(home, tmux), Environments(git)
+            launching = Launching(access, settings, made, observer, tmux, Warmth(snapshots, zygotes, isolation, bounds, ref_guard))
+            ending = Ending(access, settings, EndingDoors(observer, made, tmux, bounds, ref_guard), clock)
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
-            loop = Loop(Doors(ledger, sight, made, launching, ending, snapshots, bounds, home), settings, desk, clock)
+            loop = Loop(Doors(ledger, observer, made, launching, ending, snapshots, bounds, home), settings, desk, clock)
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
             snapshots.without_keys = access.without_keys
             snapshots.recover()
@@ -90,7 +90,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
         lock.close()
 
 
-async def _serve(loop: Loop, access: Access, tmux: Tmux) -> None:
+async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux) -> None:
     _drain_on_signals(loop)
     home, events = access.home, asyncio.get_running_loop()
 
@@ -103,14 +103,14 @@ async def _serve(loop: Loop, access: Access, tmux: Tmux) -> None:
             _hints(loop, home.hint_socket),
             _tmux_socket(loop, tmux, home),
             Server(loop, home),
-            AgentsDoor(loop, home, access.secret),
+            AgentsSocket(loop, home, access.secret),
             _gateway(loop, access),
         ):
             await loop.run()
 
 
 @contextlib.asynccontextmanager
-async def _gateway(loop: Loop, access: Access) -> AsyncIterator[None]:
+async def _gateway(loop: Loop, access: AgentAccess) -> AsyncIterator[None]:
     """Keep the gateway running inside, when there is anything to pass on; it goes on afterwards."""
     if not access.settings.upstreams:
         yield

@@ -28,7 +28,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckContext:
     """One machine, one user, one state directory, one current directory."""
 
     home: Home
@@ -97,7 +97,7 @@ class Place:
         return max(found, key=len, default=None)
 
 
-def here() -> Place:
+def here() -> CheckContext:
     """This machine as the command line sees it. Settings that cannot be read count as the defaults: the check of them says so."""
     config, settings = Path(), Settings()
     with contextlib.suppress(Exception):  # what reads them may itself be what is broken; its own check says so
@@ -107,4 +107,4 @@ def here() -> Place:
         config, usable = user.path(), len(cores.usable())
         settings = user.load(Path(os.devnull) / "none", usable)
         settings = user.load(config, usable)
-    return Place(home=home(), config=config, cwd=Path.cwd(), environ=dict(os.environ), settings=settings)
+    return CheckContext(home=home(), config=config, cwd=Path.cwd(), environ=dict(os.environ), settings=settings)

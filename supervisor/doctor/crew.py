@@ -24,7 +24,7 @@ from supervisor.core.states import FINAL
 from supervisor.daemon import lock, protocol
 from supervisor.daemon.observation import ATTEMPT_OPTION, HOME_OPTION
 from supervisor.doctor import gateway
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.ledger import store
@@ -69,13 +69,13 @@ _ROWS = """
 """
 
 
-def _rows(place: Place) -> list[Row]:
+def _rows(place: CheckContext) -> list[Row]:
     """Every attempt. Raises LedgerError also when there is no ledger: then nothing can be called nobody's."""
     with contextlib.closing(store.connect_readonly(place.home.ledger)) as db:
         return [Row(**dict(row)) for row in db.execute(_ROWS)]
 
 
-def _unfinished(place: Place) -> int:
+def _unfinished(place: CheckContext) -> int:
     if not place.home.ledger.exists():
         return 0
     with contextlib.closing(store.connect_readonly(place.home.ledger)) as db:
@@ -83,7 +83,7 @@ def _unfinished(place: Place) -> int:
     return sum(int(row["number"]) for row in rows if row["state"] not in FINAL)
 
 
-def supervisor(place: Place) -> Finding:
+def supervisor(place: CheckContext) -> Finding:
     """Who holds the lock, whether it answers, and of which version it is."""
     pid = lock.holder(place.home.lock)
     if pid is None:
@@ -103,7 +103,7 @@ def supervisor(place: Place) -> Finding:
     return ok(f"pid {pid}, {answer.get('slots')} slots{shown}")
 
 
-def _nobody(place: Place) -> Finding:
+def _nobody(place: CheckContext) -> Finding:
     try:
         waiting = _unfinished(place)
     except (NightcrewError, sqlite3.Error):
@@ -113,13 +113,13 @@ def _nobody(place: Place) -> Finding:
     return ok("none runs; one starts with the next nightcrew run")
 
 
-def _state(place: Place, pid: int) -> str:
+def _state(place: CheckContext, pid: int) -> str:
     """The kernel's letter for a process; empty when it is gone."""
     fields = (place.read(place.proc / str(pid) / "stat") or "").rpartition(")")[2].split()
     return fields[0] if fields else ""
 
 
-def server(place: Place) -> Finding:
+def server(place: CheckContext) -> Finding:
     """Whether our tmux server answers. Asked by a plain command: a control client is a risk for it (docs/decisions/0006)."""
     pid = tmux_process.server_pid(place.home.tmux_socket)
     if pid is None:
@@ -132,7 +132,7 @@ def server(place: Place) -> Finding:
     return ok(f"pid {pid}, {agents} agent{'s' if agents != 1 else ''}")
 
 
-def _panes(place: Place) -> list[PaneView] | str:
+def _panes(place: CheckContext) -> list[PaneView] | str:
     """Every pane of our server; or why not."""
     said = place.ask(*_tmux(place), "list-panes", "-a", "-F", listings.FORMAT)
     if said.code == 0:
@@ -140,11 +140,11 @@ def _panes(place: Place) -> list[PaneView] | str:
     return [] if said.text == tmux_process.NO_SESSION or "no server running" in said.text else said.text
 
 
-def _tmux(place: Place) -> tuple[str, ...]:
+def _tmux(place: CheckContext) -> tuple[str, ...]:
     return ("tmux", "-u", "-f", "/dev/null", "-N", "-S", os.fspath(place.home.tmux_socket))
 
 
-def sessions(place: Place) -> Finding:
+def sessions(place: CheckContext) -> Finding:
     """Sessions of ours whose attempt is over."""
     try:
         pid = tmux_process.server_pid(place.home.tmux_socket)
@@ -166,7 +166,7 @@ def sessions(place: Place) -> Finding:
     return warn(f"left over: {_some(stale)}", why, "nightcrew up -d closes them as it starts", lambda: _close(place, stale))
 
 
-def _close(place: Place, stale: Mapping[str, str]) -> str:
+def _close(place: CheckContext, stale: Mapping[str, str]) -> str:
     if lock.holder(place.home.lock) is not None:
         raise ToolFailed("a supervisor has started meanwhile", kept="the sessions, which it looks after")
     for session in stale.values():
@@ -174,7 +174,7 @@ def _close(place: Place, stale: Mapping[str, str]) -> str:
     return f"closed {_some(stale)}"
 
 
-def sockets(place: Place) -> Finding:
+def sockets(place: CheckContext) -> Finding:
     """Sockets of a supervisor that is gone. tmux leaves its own behind even when it was asked to end, so that one says nothing."""
     home = place.home
     if lock.holder(home.lock) is not None:
@@ -222,7 +222,7 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def worktrees(place: Place) -> Finding:
+def worktrees(place: CheckContext) -> Finding:
     """Worktrees that git knows and that are gone, and directories that no attempt knows."""
     root = Path(os.path.realpath(place.home.worktrees))
     lying = set(root.glob("[!.]*/*/*"))
@@ -258,7 +258,7 @@ def _is_gone(row: Row) -> bool:
     return read_link(Path(row.admin_dir) / "gitdir") == os.fsencode(row.worktree) + b"/.git\n"
 
 
-def _forget(place: Place, gone: list[Row]) -> str:
+def _forget(place: CheckContext, gone: list[Row]) -> str:
     """Not `git worktree prune`: it would also forget a person's own, on a disk that is not plugged in today."""
     git = Git(place.home.root / "git")
     for row in gone:
@@ -281,7 +281,7 @@ def _unmount(strays: list[Path]) -> str:
     return f"unmounted {len(strays)}; their files stay where they lie"
 
 
-def leftovers(place: Place) -> Finding:
+def leftovers(place: CheckContext) -> Finding:
     """Processes of attempts that are over."""
     if not place.home.ledger.exists():
         return ok("none")
@@ -300,7 +300,7 @@ def leftovers(place: Place) -> Finding:
     )
 
 
-def _tagged(place: Place) -> dict[int, str]:
+def _tagged(place: CheckContext) -> dict[int, str]:
     """Every process with the tag of this state directory, and its attempt's name."""
     prefix = f"\0{records.TAG_VARIABLE}={_tag_home(place)}:".encode()
     found = {}
@@ -313,7 +313,7 @@ def _tagged(place: Place) -> dict[int, str]:
     return found
 
 
-def _tag_home(place: Place) -> str:
+def _tag_home(place: CheckContext) -> str:
     return records.tag(str(place.home.root), "", 0).partition(":")[0]
 
 

@@ -10,7 +10,7 @@ from agents.zygote import build_client
 from supervisor.core import limits as core_limits
 from supervisor.core.limits import By, Limits, Means
 from supervisor.core.sandbox import Tier
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, warn
 from supervisor.host import cgroups, gpus, limits
@@ -29,7 +29,7 @@ SWITCHES = {
 """What forbids user namespaces below /proc/sys on Ubuntu, on Debian and everywhere, and the value that allows them."""
 
 
-def file_backends(place: Place) -> Finding:
+def file_backends(place: CheckContext) -> Finding:
     """How an environment that starts from a snapshot gets its files here."""
     return judged_backends(backends.survey(_existing(place.home.worktrees)))
 
@@ -44,12 +44,12 @@ def judged_backends(verdicts: Iterable[Verdict]) -> Finding:
     return ok("; ".join([", then ".join(works), *others]))
 
 
-def sandbox(place: Place) -> Finding:
+def sandbox(place: CheckContext) -> Finding:
     """Which isolation tiers there are, and who builds them."""
     return judged_sandbox(probing.probe(), place)
 
 
-def judged_sandbox(support: Support, place: Place) -> Finding:
+def judged_sandbox(support: Support, place: CheckContext) -> Finding:
     """Tier 0 is no isolation at all, so a machine that has nothing else is warned of."""
     tiers = (Tier.FILES, Tier.OFFLINE)
     builders = {tier: [each for each in Executor if tier in support.works[each]] for tier in tiers}
@@ -71,20 +71,20 @@ def _why_not(support: Support) -> dict[Executor, str]:
     return {executor: why for (executor, _), why in sorted(support.why_not.items(), reverse=True)}
 
 
-def _way_to_namespaces(place: Place) -> str:
+def _way_to_namespaces(place: CheckContext) -> str:
     for name, (forbids, allows) in SWITCHES.items():
         if place.read(place.proc / "sys" / name) == forbids:
             return f"sudo sysctl -w {name.replace('/', '.')}={allows}  (to stay: /etc/sysctl.d)"
     return "install bubblewrap: apt install bubblewrap, dnf install bubblewrap" if place.which("bwrap") is None else "docs/environments.md"
 
 
-def agents_limits(place: Place) -> Finding:
+def agents_limits(place: CheckContext) -> Finding:
     """What holds the limits that a task sets for itself as a whole."""
     groups = cgroups.probe()
     return judged_limits(limits.means(groups, namespace=os.geteuid() != 0), groups.missing, place)
 
 
-def judged_limits(means: Means, missing: Iterable[str], place: Place) -> Finding:
+def judged_limits(means: Means, missing: Iterable[str], place: CheckContext) -> Finding:
     """Warns where an agent passes a limit by starting more processes. `missing`: why control groups do not do it, a sentence each."""
     held = core_limits.held(Limits(memory_max=1, processes_max=1, cpu_max=1), means)
     by: dict[str, list[str]] = {}
@@ -108,7 +108,7 @@ _HOLDS = {
 }
 
 
-def warm_start(place: Place) -> Finding:
+def warm_start(place: CheckContext) -> Finding:
     """The program in the pane of an agent that is forked: compiled where there is a compiler. Tried in a scratch directory."""
     with locked_directory(_existing(place.home.root), ".nightcrew-doctor-") as scratch:
         client = build_client(scratch)
@@ -117,7 +117,7 @@ def warm_start(place: Place) -> Finding:
     return ok("by a client that the C compiler makes")
 
 
-def gpu(place: Place) -> Finding:
+def gpu(place: CheckContext) -> Finding:
     """Which graphics processors agents could use, for information."""
     found = gpus.probe(place.proc.parent)
     return ok("; ".join(f"{one.vendor} {one.index}: {one.name}" for one in found.gpus) or found.why)

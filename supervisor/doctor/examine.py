@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.core.errors import NightcrewError, one_line
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.finding import Checked, Finding, State, unknown
 
 GROUPS = ("software", "machine", "environments", "state", "crew")
 DEADLINE_S = 20.0
 """Of a whole examination. A check that has not answered by then is unknown and left behind: its thread ends with the process."""
 
-Check = Callable[[Place], Finding]
+Check = Callable[[CheckContext], Finding]
 
 
-def examine(place: Place, checks: Mapping[str, Mapping[str, Check]] | None = None, deadline_s: float = DEADLINE_S) -> list[Checked]:
+def examine(place: CheckContext, checks: Mapping[str, Mapping[str, Check]] | None = None, deadline_s: float = DEADLINE_S) -> list[Checked]:
     """Every finding, in the order of the groups. Takes at most about `deadline_s` seconds and raises nothing that a check can raise."""
     found = [(group, name, check) for group, named in (checks or _all()).items() for name, check in named.items()]
     slots: list[Finding | None] = [None] * len(found)
@@ -54,13 +54,13 @@ def _group(name: str) -> Mapping[str, Check]:
 def _broken(error: Exception) -> Check:
     why = one_line(f"{type(error).__name__}: {error}")
 
-    def check(place: Place) -> Finding:  # noqa: ARG001 - the shape of every check
+    def check(place: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
         return Finding(State.FAIL, why, "nightcrew's own files, or what it needs, are not all here", "install nightcrew anew")
 
     return check
 
 
-def _guarded(check: Check, place: Place) -> Finding:
+def _guarded(check: Check, place: CheckContext) -> Finding:
     try:
         return check(place)
     except NightcrewError as error:

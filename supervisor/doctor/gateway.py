@@ -13,13 +13,13 @@ from supervisor.config import user
 from supervisor.core.errors import ConfigError, NightcrewError, NotFound, Refused
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.daemon import gateway_problems, gateway_process, lock
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.gateway import status_client
 from supervisor.host import secrets
 
 
-def process(place: Place) -> Finding:
+def process(place: CheckContext) -> Finding:
     """Whether a gateway runs when there should be one, answers, and can use every upstream."""
     settings = _settings(place)
     if settings is None:
@@ -37,7 +37,7 @@ def process(place: Place) -> Finding:
     return _usable(place, settings, status, seen) or ok(f"{seen}; upstreams: {', '.join(upstream.name for upstream in settings.upstreams)}")
 
 
-def _usable(place: Place, settings: GatewaySettings, status: dict[str, Any], seen: str) -> Finding | None:
+def _usable(place: CheckContext, settings: GatewaySettings, status: dict[str, Any], seen: str) -> Finding | None:
     """The worst of what keeps agents from an upstream, or None. What others there are stands in `nightcrew gateway status`."""
     if refused := gateway_problems.refused(status, settings):
         names = ", ".join(upstream.name for upstream in refused)
@@ -55,7 +55,7 @@ def _usable(place: Place, settings: GatewaySettings, status: dict[str, Any], see
     return None
 
 
-def _nobody(place: Place) -> Finding:
+def _nobody(place: CheckContext) -> Finding:
     if lock.holder(place.home.lock) is None:
         return ok("none runs; the supervisor starts one")
     words = gateway_process.last_words(place.home)
@@ -63,7 +63,7 @@ def _nobody(place: Place) -> Finding:
     return fail("none runs, although the supervisor does", why, f"tail {shlex.quote(str(place.home.gateway_log))}")
 
 
-def keys(place: Place) -> Finding:
+def keys(place: CheckContext) -> Finding:
     """Whether the files that hold secrets can be read by their owner alone, and whether every upstream's is there."""
     settings = _settings(place)
     wanted = dict(_key_files(place, settings)) if settings is not None else {}
@@ -84,7 +84,7 @@ def keys(place: Place) -> Finding:
     return ok("the key of 1 provider, which only you can read" if held == 1 else f"the keys of {held} providers, which only you can read")
 
 
-def _key_files(place: Place, settings: GatewaySettings) -> Iterable[tuple[Path, str]]:
+def _key_files(place: CheckContext, settings: GatewaySettings) -> Iterable[tuple[Path, str]]:
     for upstream in settings.upstreams:
         if upstream.key.kind == "file":
             value = upstream.key.value
@@ -111,7 +111,7 @@ def _closer(path: Path) -> Callable[[], str] | None:
     return mend
 
 
-def _settings(place: Place) -> GatewaySettings | None:
+def _settings(place: CheckContext) -> GatewaySettings | None:
     """None when they cannot be read: the check of the settings says why."""
     try:
         return user.load_gateway(place.config, place.home.keys)

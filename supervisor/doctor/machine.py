@@ -11,7 +11,7 @@ import resource
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.host import limits
@@ -28,7 +28,7 @@ GIB = 2**30
 _SYSTEMD = PurePosixPath("systemd/system")
 
 
-def inotify(place: Place) -> Finding:
+def inotify(place: CheckContext) -> Finding:
     """How many files the user's programs may watch."""
     base = place.proc / "sys" / "fs" / "inotify"
     instances, watches = place.number(base / "max_user_instances"), place.number(base / "max_user_watches")
@@ -51,7 +51,7 @@ def _round(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def open_files(place: Place) -> Finding:
+def open_files(place: CheckContext) -> Finding:
     """How many files a process may hold open, and whether the settings' own limits can be set at all."""
     names = {"memory_max": resource.RLIMIT_AS, "file_max": resource.RLIMIT_FSIZE, "open_files": resource.RLIMIT_NOFILE}
     for name, number in names.items():
@@ -69,7 +69,7 @@ def open_files(place: Place) -> Finding:
     return ok(seen)
 
 
-def processes(place: Place) -> Finding:
+def processes(place: CheckContext) -> Finding:
     """How many processes and threads the user may have, by the user's limit and by the control group's."""
     used = _threads(place)
     room = [(limit, now, what) for limit, now, what in ((_nproc(place), used, "ulimit -u"), *_pids_max(place)) if limit is not None]
@@ -83,13 +83,13 @@ def processes(place: Place) -> Finding:
     return ok(seen)
 
 
-def _nproc(place: Place) -> int | None:
+def _nproc(place: CheckContext) -> int | None:
     """RLIMIT_NPROC; it does not bind root."""
     soft = place.rlimit(resource.RLIMIT_NPROC)[0]
     return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
 
 
-def _threads(place: Place) -> int:
+def _threads(place: CheckContext) -> int:
     """Threads of our user, as the kernel counts them for RLIMIT_NPROC."""
     count = 0
     for entry in place.proc.iterdir() if place.proc.is_dir() else ():
@@ -100,7 +100,7 @@ def _threads(place: Place) -> int:
     return count
 
 
-def _pids_max(place: Place) -> list[tuple[int, int, str]]:
+def _pids_max(place: CheckContext) -> list[tuple[int, int, str]]:
     """`pids.max` and `pids.current` of every control group that we are in (version 2)."""
     found = []
     path = PurePosixPath(place.cgroup or "/")
@@ -112,7 +112,7 @@ def _pids_max(place: Place) -> list[tuple[int, int, str]]:
     return found
 
 
-def memory(place: Place) -> Finding:
+def memory(place: CheckContext) -> Finding:
     """Memory and swap against the slots."""
     lines = (place.read(place.proc / "meminfo") or "").splitlines()
     sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if rest.split()[:1]}
@@ -127,7 +127,7 @@ def memory(place: Place) -> Finding:
     return ok(seen)
 
 
-def out_of_memory(place: Place) -> Finding:
+def out_of_memory(place: CheckContext) -> Finding:
     """What systemd does to the whole crew when one agent runs out of memory."""
     if not _systemd(place):
         return unknown("systemd does not run here", "who is killed when memory runs out, one agent or all, is not known")
@@ -146,7 +146,7 @@ def out_of_memory(place: Place) -> Finding:
     return ok(seen)
 
 
-def logout(place: Place) -> Finding:
+def logout(place: CheckContext) -> Finding:
     """Whether the crew outlives the login session."""
     why = "the crew is killed when you log out"
     if not _systemd(place):
@@ -169,12 +169,12 @@ def logout(place: Place) -> Finding:
     return ok("KillUserProcesses=no: what runs stays")
 
 
-def _systemd(place: Place) -> bool:
+def _systemd(place: CheckContext) -> bool:
     """As sd_booted(3)."""
     return (place.run / _SYSTEMD).is_dir()
 
 
-def _unit(place: Place) -> tuple[str, tuple[str, ...]]:
+def _unit(place: CheckContext) -> tuple[str, tuple[str, ...]]:
     """The innermost unit that we are in, and where systemctl finds it."""
     parts = [part for part in (place.cgroup or "").split("/") if part.endswith((".service", ".scope"))]
     unit = parts[-1] if parts else "init.scope"
@@ -182,7 +182,7 @@ def _unit(place: Place) -> tuple[str, tuple[str, ...]]:
     return unit, ("--user",) if inside else ()
 
 
-def cgroups(place: Place) -> Finding:
+def cgroups(place: CheckContext) -> Finding:
     """Which version of control groups, for information."""
     base = place.sys / "fs" / "cgroup"
     if (base / "cgroup.controllers").exists():
@@ -190,7 +190,7 @@ def cgroups(place: Place) -> Finding:
     return ok("version 1: limits of systemd units may differ from their documentation") if base.is_dir() else unknown("no control groups")
 
 
-def kernel(place: Place) -> Finding:  # noqa: ARG001 - the shape of every check
+def kernel(place: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
     """What of the kernel's help nightcrew does not get here."""
     missing = limits.shortfalls(limits.probe())
     if missing:
@@ -199,7 +199,7 @@ def kernel(place: Place) -> Finding:  # noqa: ARG001 - the shape of every check
     return ok("pidfd, affinity, inherited mark and limits all work")
 
 
-def language(place: Place) -> Finding:
+def language(place: CheckContext) -> Finding:
     """Whether agents get a UTF-8 locale: they inherit this shell's."""
     name = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if place.environ.get(name)), None)
     text = place.environ.get(name or "", "")
@@ -209,7 +209,7 @@ def language(place: Place) -> Finding:
     return warn(seen, "agents' programs may fail on, or garble, whatever is not ASCII", "export LANG=C.UTF-8")
 
 
-def terminal(place: Place) -> Finding:
+def terminal(place: CheckContext) -> Finding:
     """Whether tmux can draw on this terminal."""
     name = place.environ.get("TERM", "")
     if not name:
@@ -224,7 +224,7 @@ def terminal(place: Place) -> Finding:
     return ok(f"TERM={name}")
 
 
-def sleep(place: Place) -> Finding:
+def sleep(place: CheckContext) -> Finding:
     """Whether the machine may fall asleep under the crew."""
     supplies = place.sys / "class" / "power_supply"
     batteries = [one.name for one in supplies.iterdir() if place.read(one / "type") == "Battery"] if supplies.is_dir() else []

@@ -10,7 +10,7 @@ from pathlib import Path
 from agents.tmux import server_process as tmux_process
 from supervisor import __version__
 from supervisor.core.errors import HostError
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown
 from supervisor.host import import_guard
@@ -21,12 +21,12 @@ AGENTS = ("claude", "codex", "gemini", "aider", "opencode")
 BROWSERS = ("xdg-open", "firefox", "chromium", "google-chrome")
 
 
-def python(place: Place) -> Finding:  # noqa: ARG001 - the shape of every check
+def python(place: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
     """The interpreter that runs the supervisor and every runner."""
     return ok(f"{'.'.join(map(str, sys.version_info[:3]))}  {sys.executable}")
 
 
-def packages(place: Place) -> Finding:
+def packages(place: CheckContext) -> Finding:
     """Whether our import names are our own."""
     try:
         import_guard.check_packages()
@@ -36,7 +36,7 @@ def packages(place: Place) -> Finding:
     return ok(f"{__version__}  {Path(import_guard.__file__).resolve().parents[2]}{ignored}")
 
 
-def tmux(place: Place) -> Finding:
+def tmux(place: CheckContext) -> Finding:
     """tmux, and whether it is new enough."""
     least = ".".join(map(str, tmux_process.MINIMUM))
     why, fix = "every agent lives in a tmux session", f"install tmux {least} or newer: apt install tmux, dnf install tmux"
@@ -52,7 +52,7 @@ def tmux(place: Place) -> Finding:
     return ok(f"{said.text.removeprefix('tmux ')}  {path}")
 
 
-def git(place: Place) -> Finding:
+def git(place: CheckContext) -> Finding:
     """git, and whether it is new enough."""
     least = ".".join(map(str, MINIMUM))
     why, fix = "every agent works in a git worktree", f"install git {least} or newer: apt install git, dnf install git"
@@ -67,7 +67,7 @@ def git(place: Place) -> Finding:
     return ok(f"{said.text.removeprefix('git version ')}  {path}")
 
 
-def agents(place: Place) -> Finding:
+def agents(place: CheckContext) -> Finding:
     """The agents' own command lines, for information: a task may run anything."""
     found = {name: path for name in AGENTS if (path := place.which(name)) is not None}
     if not found:
@@ -83,7 +83,7 @@ def agents(place: Place) -> Finding:
     return ok("; ".join([*shown, f"not on PATH: {missing}" if missing else ""]).rstrip("; "))
 
 
-def browser(place: Place) -> Finding:
+def browser(place: CheckContext) -> Finding:
     """Something that shows a report, for information."""
     wanted = [*place.environ.get("BROWSER", "").split(":"), *BROWSERS]
     found = next((path for name in wanted if name and (path := place.which(name)) is not None), None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from supervisor.config import project, user
 from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
 from supervisor.doctor import gateway
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.host import cores, files
@@ -32,7 +32,7 @@ WALK_S = 2.0
 INODES = 10_000
 
 
-def directory(place: Place) -> Finding:
+def directory(place: CheckContext) -> Finding:
     """The state directory and the directory of its sockets: ours, private, writable."""
     for path in dict.fromkeys((place.home.root, place.home.run_dir)):
         found = _directory(path)
@@ -77,7 +77,7 @@ def _chmod(path: Path) -> Callable[[], str]:
     return mend
 
 
-def file_system(place: Place) -> Finding:
+def file_system(place: CheckContext) -> Finding:
     """What the state lies on."""
     mount = _mount(place, _existing(place.home.root))
     if mount is None:
@@ -94,7 +94,7 @@ def file_system(place: Place) -> Finding:
     return ok(seen)
 
 
-def _mount(place: Place, path: Path) -> tuple[str, str, list[str]] | None:
+def _mount(place: CheckContext, path: Path) -> tuple[str, str, list[str]] | None:
     """Mount point, type and options of the file system that `path` is on."""
     best: tuple[str, str, list[str]] | None = None
     for line in (place.read(place.proc / "self" / "mountinfo") or "").splitlines():
@@ -113,7 +113,7 @@ def _existing(path: Path) -> Path:
     return next(one for one in (path, *path.parents) if one.exists())
 
 
-def disk(place: Place) -> Finding:
+def disk(place: CheckContext) -> Finding:
     """Free space, against what stops the crew and against what its worktrees take."""
     space = os.statvfs(_existing(place.home.root))
     free, least = space.f_bavail * space.f_frsize, place.settings.disk_free_min
@@ -139,7 +139,7 @@ def _size(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count // MIB} MiB"
 
 
-def ledger(place: Place) -> Finding:
+def ledger(place: CheckContext) -> Finding:
     """Whether the one durable truth is whole."""
     path = place.home.ledger
     why = "without it nothing new is accepted; branches, worktrees and running agents are untouched"
@@ -158,7 +158,7 @@ def ledger(place: Place) -> Finding:
     return ok(f"whole, schema {version}; runs: {runs:,}, tasks: {tasks:,}, {_size(path.stat().st_size)}")
 
 
-def settings(place: Place) -> Finding:
+def settings(place: CheckContext) -> Finding:
     """The user's settings file."""
     try:
         user.load(place.config, len(cores.usable()))
@@ -167,7 +167,7 @@ def settings(place: Place) -> Finding:
     return ok(str(place.config) if place.config.exists() else f"none, so the defaults hold ({place.config})")
 
 
-def repository(place: Place) -> Finding:
+def repository(place: CheckContext) -> Finding:
     """The repository around the current directory, and its project file."""
     from supervisor.daemon.submit import kind_commands, main_root
     from worktrees.git import Git

@@ -23,7 +23,7 @@ BUSY_AGAIN_S = 2
 """What a client is told when the gateway stops: the next one is up within this time."""
 
 
-class Desk:
+class Admission:
     """Use it from one event loop."""
 
     def __init__(self, traffic: Traffic, account: Account, log: Log, now: Callable[[], float]) -> None:

@@ -19,7 +19,7 @@ class Denied:
     why: str
 
 
-class Guard:
+class BrowserGuard:
     """Knows under which names the gateway answers."""
 
     def __init__(self, port: int) -> None:

@@ -22,8 +22,8 @@ from supervisor.core.gateway.settings import Upstream
 from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.gateway import recording, wire
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
-from supervisor.gateway.proxied_request import BYTES_PER_TOKEN, Call, outgoing, passed_back
-from supervisor.gateway.request_context import Parts
+from supervisor.gateway.proxied_request import BYTES_PER_TOKEN, ProxiedRequest, outgoing, passed_back
+from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
 
 _ERROR_MAX = 64 * 2**10
@@ -48,33 +48,33 @@ class _Response(web.StreamResponse):
     _send_headers_immediately = False
 
 
-async def forward(parts: Parts, call: Call) -> web.StreamResponse:
+async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamResponse:
     """Serve a request that waits its turn. What it returns is prepared already, unless it is an answer of our own."""
     if call.capped and call.asked.stored_input:
         why = "a cost cap cannot be kept for a request that refers to input which the provider stores; send the whole input"
-        return _turned_away(parts, call, TurnAway(call.ticket, 402, why))
-    bound_usd = None if call.asked.stored_input else parts.prices.bound(call.model, call.bound.input, call.bound.output)
-    turn = await parts.desk.turn(call.arrived(bound_usd))
+        return _turned_away(context, call, TurnAway(call.ticket, 402, why))
+    bound_usd = None if call.asked.stored_input else context.prices.bound(call.model, call.bound.input, call.bound.output)
+    turn = await context.admission.turn(call.arrived(bound_usd))
     while isinstance(turn, Send):
-        outcome = await Sending(parts, call, turn, bound_usd).run()
+        outcome = await Sending(context, call, turn, bound_usd).run()
         if isinstance(outcome, web.StreamResponse):
             return outcome
-        turn = await parts.desk.turn(outcome)
-    return _turned_away(parts, call, turn)
+        turn = await context.admission.turn(outcome)
+    return _turned_away(context, call, turn)
 
 
-def own_answer(call: Call, status: int, why: str, retry_after_s: int | None = None) -> web.Response:
+def own_answer(call: ProxiedRequest, status: int, why: str, retry_after_s: int | None = None) -> web.Response:
     """An error of ours, in the shape that the client's API has."""
     headers, body = wire.error(call.asked.api, status, why, retry_after_s)
     return web.Response(status=status, headers=headers, body=body)
 
 
-def _turned_away(parts: Parts, call: Call, turn: TurnAway) -> web.Response:
-    now = parts.clock.monotonic()
+def _turned_away(context: RequestContext, call: ProxiedRequest, turn: TurnAway) -> web.Response:
+    now = context.clock.monotonic()
     agent = call.agent
     waited_ms = 1000 * (now - call.arrived_at)
-    parts.account.turned_away(TurnedAwayRow(agent.name, agent.epoch, call.lane, turn.status, turn.why, waited_ms, parts.clock.wall()))
-    parts.log.say_seldom(f"{turn.status} for {agent.name}: {turn.why}")
+    context.account.turned_away(TurnedAwayRow(agent.name, agent.epoch, call.lane, turn.status, turn.why, waited_ms, context.clock.wall()))
+    context.log.say_seldom(f"{turn.status} for {agent.name}: {turn.why}")
     return own_answer(call, turn.status, turn.why, turn.retry_after_s)
 
 
@@ -82,8 +82,8 @@ def _turned_away(parts: Parts, call: Call, turn: TurnAway) -> web.Response:
 class Sending:
     """One request on its way to one upstream, once."""
 
-    parts: Parts
-    call: Call
+    context: RequestContext
+    call: ProxiedRequest
     send: Send
     bound_usd: float | None
     row: int = 0
@@ -106,26 +106,26 @@ class Sending:
         except _Unserved as unserved:
             self.answer = None
             self._settle(REFUSED, Usage(), str(unserved.why))
-            self.parts.log.say_seldom(f"{self.send.upstream}: {unserved.why}: {unserved.detail}")
+            self.context.log.say_seldom(f"{self.send.upstream}: {unserved.why}: {unserved.detail}")
             return Refused(self.call.ticket, unserved.why, unserved.observed, unserved.detail)
         except (asyncio.CancelledError, ConnectionError):
             if self.answer is not None:
                 self.answer.finish()  # what has passed of it is read to its end
-            self._end(End.CUT if self.parts.stopping else End.CLIENT_GONE, *(["gateway_stopped"] if self.parts.stopping else []))
+            self._end(End.CUT if self.context.stopping else End.CLIENT_GONE, *(["gateway_stopped"] if self.context.stopping else []))
             raise
         finally:
             if not self.settled:  # a fault of ours: whatever it was, the reservation and the row must not be left open
                 self._end(End.CUT, "our_fault")
 
     async def _run(self) -> web.StreamResponse:
-        found = self.parts.upstream(self.send.upstream)
+        found = self.context.upstream(self.send.upstream)
         if found is None:
             raise _Unserved(Refusal.UNREACHABLE, detail="it is no longer in the settings")
         upstream, key = found
         await self._open(upstream)
-        self.sent_at = self.parts.clock.monotonic()
+        self.sent_at = self.context.clock.monotonic()
         try:
-            with await self.parts.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
+            with await self.context.upstreams.send(upstream.name, outgoing(self.call, upstream, key)) as reply:
                 return await self._answered(reply, upstream)
         except Unreachable as error:
             raise _Unserved(Refusal.UNREACHABLE, detail=error.why) from None
@@ -133,7 +133,7 @@ class Sending:
     async def _open(self, upstream: Upstream) -> None:
         """The upper bound is on disk before the upstream sees a byte. When that cannot be, nothing is sent."""
         call = self.call
-        self.queued_s = self.parts.clock.monotonic() - call.arrived_at
+        self.queued_s = self.context.clock.monotonic() - call.arrived_at
         self.pool = PoolKey(upstream.owner, call.lane)
         row = OpenRow(
             agent=call.agent.name,
@@ -143,7 +143,7 @@ class Sending:
             upstream=upstream.name,
             account=upstream.owner,
             task_class=call.agent.task_class,
-            at=self.parts.clock.wall(),
+            at=self.context.clock.wall(),
             queued_ms=1000 * self.queued_s,
             attempt_no=self.send.attempt,
             bound=call.bound,
@@ -152,7 +152,7 @@ class Sending:
             session=call.asked.session,
             body_key=call.body_key,
         )
-        self.row = await self.parts.account.open(row)
+        self.row = await self.context.account.open(row)
 
     # The answer ---------------------------------------------------------------------------------------------------------------------
 
@@ -165,9 +165,9 @@ class Sending:
         if reply.status >= 400:
             return await self._failed(reply, headers, upstream)
         self.observed = wire.observed(self.call.asked.api, headers)
-        self.parts.desk.tell(Responded(self.call.ticket, self.observed))
+        self.context.admission.tell(Responded(self.call.ticket, self.observed))
         self.answer = wire.Answer(self.call.asked, self.call.asked.usage_edit is not None)
-        self.parts.account.watch(self.row, self.answer.said)
+        self.context.account.watch(self.row, self.answer.said)
         return await self._stream(reply, self.answer, upstream)
 
     async def _failed(self, reply: Reply, headers: dict[str, str], upstream: Upstream) -> web.StreamResponse:
@@ -224,7 +224,7 @@ class Sending:
         if answer.began and not self.began:
             self.began = True
             if answer.usage is not None:
-                self.parts.desk.tell(Began(self.call.ticket, answer.usage))
+                self.context.admission.tell(Began(self.call.ticket, answer.usage))
 
     def _check_first(self, answer: wire.Answer) -> None:
         """An error inside a 200, before any text, is no more than a 529: the client need not see it."""
@@ -234,13 +234,13 @@ class Sending:
 
     async def _begin(self, reply: Reply, upstream: Upstream) -> web.StreamResponse:
         """From here on the client has seen something."""
-        self.first_byte_at = self.parts.clock.monotonic()
+        self.first_byte_at = self.context.clock.monotonic()
         own_login, keeps_length = upstream.key.kind == "client", self.call.asked.usage_edit is None
         headers = passed_back(reply.headers.items(), self.queued_s, own_login=own_login, keeps_length=keeps_length)
         client = self.client = _Response(status=reply.status, reason=reply.reason, headers=headers)
         await client.prepare(self.call.request)
-        if self.parts.recorder is not None:
-            self.tape = self.parts.recorder.begin(self._recorded(), reply.status, reply.headers)
+        if self.context.recorder is not None:
+            self.tape = self.context.recorder.begin(self._recorded(), reply.status, reply.headers)
         return client
 
     def _record(self, data: bytes) -> None:
@@ -269,7 +269,7 @@ class Sending:
         if self.answer is not None:
             self.answer.finish()
         self._end(End.CUT, why)
-        self.parts.log.say_seldom(f"{self.send.upstream}: an answer was cut: {why}")
+        self.context.log.say_seldom(f"{self.send.upstream}: an answer was cut: {why}")
         self.call.request.protocol.force_close()
         return client
 
@@ -288,14 +288,14 @@ class Sending:
             usage = replace(usage, output=unseen)
         said = str(end) if self.sent_at is not None else NEVER_SENT
         cost = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
-        self.parts.desk.tell(Ended(self.call.ticket, end, usage, cost, self.observed))
+        self.context.admission.tell(Ended(self.call.ticket, end, usage, cost, self.observed))
 
     def _unseen(self, end: End) -> int:
         """The most output that a provider may have made before we left it: thinking is charged, and need not be shown. 0 where the
         provider had the last word, or itself broke off."""
-        if self.sent_at is None or (self.answer is not None and self.answer.final) or not (end is End.CLIENT_GONE or self.parts.stopping):
+        if self.sent_at is None or (self.answer is not None and self.answer.final) or not (end is End.CLIENT_GONE or self.context.stopping):
             return 0
-        return min(self.call.bound.output, int(FASTEST * (self.parts.clock.monotonic() - self.sent_at)) + 1)
+        return min(self.call.bound.output, int(FASTEST * (self.context.clock.monotonic() - self.sent_at)) + 1)
 
     def _oddities(self, usage: Usage | None) -> list[str]:
         """What is strange about the usage."""
@@ -313,10 +313,10 @@ class Sending:
         self.settled = True
         if self.tape is not None:
             self.tape.end(end)
-        call, now, answer = self.call, self.parts.clock.monotonic(), self.answer
+        call, now, answer = self.call, self.context.clock.monotonic(), self.answer
         seen = answer.output_so_far_bytes if answer is not None else 0
         usage = told or replace(self.send.expected, output=max(seen // BYTES_PER_TOKEN, least_output))
-        cost = self.parts.prices.cost(call.model, usage) if usage.total else 0.0
+        cost = self.context.prices.cost(call.model, usage) if usage.total else 0.0
         row = SettledRow(
             end=end,
             usage=usage,
@@ -326,11 +326,11 @@ class Sending:
             first_byte_ms=1000 * (self.first_byte_at - call.arrived_at) if self.first_byte_at is not None else None,
             total_ms=1000 * (now - call.arrived_at),
             retries=self.send.attempt - 1,
-            breaker=str(self.parts.desk.breaker(self.pool)) if self.pool is not None else "",
+            breaker=str(self.context.admission.breaker(self.pool)) if self.pool is not None else "",
             flags=tuple(flags),
         )
         if self.row:
-            self.parts.account.settle(self.row, row)
+            self.context.account.settle(self.row, row)
         return cost
 
 

@@ -18,19 +18,19 @@ from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.gateway import keys
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission import Desk
-from supervisor.gateway.browser_guard import Guard
+from supervisor.gateway.admission import Admission
+from supervisor.gateway.browser_guard import BrowserGuard
 from supervisor.gateway.keys import Keyring
 from supervisor.gateway.log import Handler, Log
 from supervisor.gateway.metrics import Metrics
 from supervisor.gateway.prices import Prices
 from supervisor.gateway.recording import Recorder
 from supervisor.gateway.redact import Redactor
-from supervisor.gateway.request_context import Parts
-from supervisor.gateway.request_handler import Front
+from supervisor.gateway.request_context import RequestContext
+from supervisor.gateway.request_handler import RequestHandler
 from supervisor.gateway.roster import Roster
 from supervisor.gateway.settings import read
-from supervisor.gateway.status_routes import OwnPages
+from supervisor.gateway.status_routes import StatusRoutes
 from supervisor.gateway.upstreams import Timeouts, Upstreams
 from supervisor.host import secrets
 from supervisor.host.audit import Audit
@@ -77,7 +77,7 @@ class Gateway:
         audit = Audit(place.home.audit, self._secret, place.clock, "gateway")
         self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=audit)
         self.settings = settings
-        self._metrics = Metrics(lambda: self.parts.desk.traffic.view(place.clock.monotonic()))
+        self._metrics = Metrics(lambda: self.context.admission.traffic.view(place.clock.monotonic()))
         self._account = Account(place.home.gateway_account, place.clock.wall, self._metrics)
         self._roster = Roster(place.home.ledger, self._secret, place.clock.monotonic)
         self._upstreams = Upstreams(place.timeouts)
@@ -87,9 +87,9 @@ class Gateway:
     async def start(self, listeners: list[socket.socket], port: int) -> None:
         """Answer at `listeners`, one of which has the TCP `port`. Raises LedgerError or DiskFull when the account cannot be written."""
         logging.getLogger().addHandler(self._logging)
-        self.parts = self._assemble()
-        own = OwnPages(self.parts, self._secret, port, self._metrics, stop=self.stop_asked.set, reload=self.reload)
-        front = Front(self.parts, Guard(port), self._roster, own.pages())
+        self.context = self._assemble()
+        own = StatusRoutes(self.context, self._secret, port, self._metrics, stop=self.stop_asked.set, reload=self.reload)
+        front = RequestHandler(self.context, BrowserGuard(port), self._roster, own.pages())
         server = web.Server(
             front.handle,
             handler_cancellation=True,
@@ -114,11 +114,11 @@ class Gateway:
 
     async def close(self) -> None:
         """Take nothing new, give the streams `DRAIN_S` to end, then cut them; write everything down."""
-        self.parts.stopping = True
+        self.context.stopping = True
         self._chores.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._chores
-        self.parts.desk.close()
+        self.context.admission.close()
         await self._runner.cleanup()
         self._remember()
         await self._upstreams.close()
@@ -131,16 +131,16 @@ class Gateway:
         settings = await asyncio.to_thread(read, self._place.config, self._place.home.keys)
         keyring = await asyncio.to_thread(keys.read_all, self._place.home, settings.upstreams)
         self._learn_secrets(keyring)
-        self.parts.prices = Prices.load(self._place.home.prices, settings.prices)
-        self.settings = self.parts.settings = settings
-        self.parts.keyring, self.parts.recorder = keyring, self._recorder(settings, keyring)
-        self.parts.desk.reload(settings)
+        self.context.prices = Prices.load(self._place.home.prices, settings.prices)
+        self.settings = self.context.settings = settings
+        self.context.keyring, self.context.recorder = keyring, self._recorder(settings, keyring)
+        self.context.admission.reload(settings)
         self._say_problems(keyring)
         self.log.say(f"settings read again: {_names(settings)}")
 
     # Parts --------------------------------------------------------------------------------------------------------------------------
 
-    def _assemble(self) -> Parts:
+    def _assemble(self) -> RequestContext:
         """Everything that needs the account, which is opened here: what a gateway before this one left open is charged now."""
         home, clock, settings = self._place.home, self._place.clock, self.settings
         keyring = keys.read_all(home, settings.upstreams)
@@ -151,9 +151,11 @@ class Gateway:
             self.log.say(f"{len(crashed)} requests were under way when the last gateway died; they are charged what was expected of them")
         traffic = self._traffic()
         self._account.recosted = lambda agent, usd: traffic.crew.recost(agent, usd, clock.monotonic())
-        desk = Desk(traffic, self._account, self.log, clock.monotonic)
+        admission = Admission(traffic, self._account, self.log, clock.monotonic)
         self._say_problems(keyring)
-        return Parts(settings, keyring, desk, self._account, self._upstreams, prices, self.log, clock, self._recorder(settings, keyring))
+        return RequestContext(
+            settings, keyring, admission, self._account, self._upstreams, prices, self.log, clock, self._recorder(settings, keyring)
+        )
 
     def _recorder(self, settings: GatewaySettings, keyring: Keyring) -> Recorder | None:
         if not settings.record:
@@ -199,7 +201,7 @@ class Gateway:
                 if (count + 1) % _CHORES_EVERY:
                     continue
                 self._remember()
-                self.parts.prices.refresh()
+                self.context.prices.refresh()
                 if count // _CHORES_EVERY % _PRUNED_EVERY == 0:
                     await self._prune(self.settings.keep_days * 86400)
             except NightcrewError as error:
@@ -207,11 +209,11 @@ class Gateway:
 
     async def _prune(self, older_than_s: float) -> None:
         await self._account.prune(older_than_s)
-        if (recorder := self.parts.recorder) is not None:
+        if (recorder := self.context.recorder) is not None:
             await asyncio.to_thread(recorder.prune, older_than_s)
 
     def _remember(self) -> None:
-        self._account.remember(self.parts.desk.traffic.learned())
+        self._account.remember(self.context.admission.traffic.learned())
 
 
 def _names(settings: GatewaySettings) -> str:

@@ -38,7 +38,7 @@ _OF_THE_KEY = frozenset({"openai-organization", "openai-project", "x-goog-user-p
 _SHARED_STATE = ("anthropic-ratelimit-", "anthropic-priority-", "x-ratelimit-")
 
 
-class Call(NamedTuple):
+class ProxiedRequest(NamedTuple):
     """What came. Times are monotonic seconds."""
 
     request: web.BaseRequest
@@ -97,7 +97,7 @@ def key_of(body: bytes) -> str:
     return f"{len(body)}:{zlib.crc32(body[:: len(body) // 1024 + 1])}"
 
 
-def outgoing(call: Call, upstream: Upstream, key: str) -> Outgoing:
+def outgoing(call: ProxiedRequest, upstream: Upstream, key: str) -> Outgoing:
     """What `upstream` gets: the client's body, and its headers without those that carry a key, which is replaced by the provider's.
 
     The answer must not be compressed, or its usage could not be read while it passes.

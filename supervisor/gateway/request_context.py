@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from supervisor.core.gateway.settings import GatewaySettings, Upstream
 from supervisor.gateway.account.writer import Account
-from supervisor.gateway.admission import Desk
+from supervisor.gateway.admission import Admission
 from supervisor.gateway.keys import Keyring
 from supervisor.gateway.log import Log
 from supervisor.gateway.prices import Prices
@@ -17,12 +17,12 @@ from supervisor.host.clock import Clock
 
 
 @dataclass(slots=True)
-class Parts:
+class RequestContext:
     """One gateway's. `settings`, `keyring`, `prices` and `recorder` are replaced by a reload: look them up when they are used."""
 
     settings: GatewaySettings
     keyring: Keyring
-    desk: Desk
+    admission: Admission
     account: Account
     upstreams: Upstreams
     prices: Prices

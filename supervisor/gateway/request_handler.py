@@ -16,11 +16,11 @@ from supervisor.core.gateway.types import Agent, Api
 from supervisor.gateway import wire
 from supervisor.gateway.admission import BUSY_AGAIN_S
 from supervisor.gateway.bodies import Bodies, Body, NoRoom
-from supervisor.gateway.browser_guard import Guard
+from supervisor.gateway.browser_guard import BrowserGuard
 from supervisor.gateway.forward import forward
 from supervisor.gateway.identity import Caller, Stranger, identify
-from supervisor.gateway.proxied_request import Call, bound_of, key_of, lane_of
-from supervisor.gateway.request_context import Parts
+from supervisor.gateway.proxied_request import ProxiedRequest, bound_of, key_of, lane_of
+from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.roster import Roster
 from supervisor.gateway.routing import Way, way
 from supervisor.gateway.uncharged import forward_free
@@ -44,12 +44,12 @@ class _Denied(_Turned):
     """One that the guard let not in: its connection ends with the answer."""
 
 
-class Front:
+class RequestHandler:
     """Answers every request of the gateway."""
 
-    def __init__(self, parts: Parts, guard: Guard, roster: Roster, pages: Mapping[str, Page]) -> None:
+    def __init__(self, context: RequestContext, guard: BrowserGuard, roster: Roster, pages: Mapping[str, Page]) -> None:
         """`pages` are the gateway's own, by path; each looks after who may see it."""
-        self._parts = parts
+        self._context = context
         self._guard = guard
         self._roster = roster
         self._pages = pages
@@ -76,30 +76,30 @@ class Front:
         except _Turned as turned:
             return self._answer(request, recognised, turned)
         except NoRoom as error:
-            self._parts.log.say_seldom(f"429 {request.method}: {error.why}")
+            self._context.log.say_seldom(f"429 {request.method}: {error.why}")
             return self._answer(request, recognised, _Turned(429, error.why, _ROOM_AGAIN_S))
         except BadRequest as error:
             return self._answer(request, recognised, _Turned(error.status, error.why))
         except NightcrewError as error:
-            self._parts.log.say_seldom(error.line())
+            self._context.log.say_seldom(error.line())
             return self._answer(request, recognised, _Turned(503, f"the gateway cannot work now: {error.what}", BUSY_AGAIN_S))
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken request must not end the others; it is said, not hidden
-            self._parts.log.say(f"a request failed: {type(error).__name__}: {error} at {_place(error)}")
+            self._context.log.say(f"a request failed: {type(error).__name__}: {error} at {_place(error)}")
             return self._answer(request, recognised, _Turned(500, "the gateway failed on this request"))
 
     def _check(self, request: web.BaseRequest) -> None:
         over_unix = request.headers.get("Host") == "localhost" and _is_unix(request)
         denied = self._guard.check(request.method, request.headers, over_unix=over_unix)
         if denied is not None:
-            self._parts.log.refused(f"{denied.status} {request.method}: {denied.why}")
+            self._context.log.refused(f"{denied.status} {request.method}: {denied.why}")
             raise _Denied(denied.status, denied.why)
 
     async def _serve(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> web.StreamResponse:
-        parts = self._parts
-        arrived_at = parts.clock.monotonic()
-        if parts.stopping:
+        context = self._context
+        arrived_at = context.clock.monotonic()
+        if context.stopping:
             raise _Turned(503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
         caller = await self._caller(request, recognised, headers)
         with Body(self._bodies, caller.agent.name) as held:
@@ -108,32 +108,34 @@ class Front:
             chosen = self._way(asked, caller)
             await self._prime(caller.agent)
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
-            capped = caller.agent.cost_max is not None or parts.settings.policy.cost_per_night is not None
+            capped = caller.agent.cost_max is not None or context.settings.policy.cost_per_night is not None
             bound = bound_of(asked, body, capped=capped)
-            call = Call(request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped)
-            return await (forward_free if asked.free else forward)(parts, call)
+            call = ProxiedRequest(
+                request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped
+            )
+            return await (forward_free if asked.free else forward)(context, call)
 
     async def _caller(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> Caller:
         caller = await identify(self._roster, headers, recognised.token)
         if isinstance(caller, Stranger):
             status = 403 if caller.ended else 401  # Claude Code tries a 401 eleven times in three minutes, and gives up at once on 403
-            self._parts.log.refused(f"{status} {request.method} {recognised.endpoint}: {caller.why}")
+            self._context.log.refused(f"{status} {request.method} {recognised.endpoint}: {caller.why}")
             raise _Turned(status, f"this request is no running attempt's: {caller.why}")
         return caller
 
     def _way(self, asked: Asked, caller: Caller) -> Way:
         """Raises when nobody can serve it: it would wait in vain."""
-        parts = self._parts
-        usable = parts.usable(own_login=caller.own_login)
+        context = self._context
+        usable = context.usable(own_login=caller.own_login)
         if not asked.model:  # a list of models
-            names = tuple(one.name for one in parts.settings.upstreams if one.api is asked.api and one.name in usable)
+            names = tuple(one.name for one in context.settings.upstreams if one.api is asked.api and one.name in usable)
             chosen = Way(names)
         else:
-            chosen = way(parts.settings, asked.api, asked.model, usable)
+            chosen = way(context.settings, asked.api, asked.model, usable)
         if chosen.upstreams:
             return chosen
-        every = [one.name for one in parts.settings.upstreams]
-        if not asked.model or not way(parts.settings, asked.api, asked.model, every).upstreams:
+        every = [one.name for one in context.settings.upstreams]
+        if not asked.model or not way(context.settings, asked.api, asked.model, every).upstreams:
             raise _Turned(404, f"no upstream in the settings serves {asked.model or 'this'} over the {asked.api} API")
         raise _Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
 
@@ -141,10 +143,10 @@ class Front:
         """Before a task's first request the queue is told what it cost before this gateway started, so that its cap holds over restarts."""
         if agent.cost_max is None or agent.name in self._primed:
             return
-        spent = await asyncio.to_thread(self._parts.account.spent, agent.name)
+        spent = await asyncio.to_thread(self._context.account.spent, agent.name)
         if agent.name not in self._primed:  # another request of it may have been quicker
             self._primed.add(agent.name)
-            self._parts.desk.traffic.spent(agent.name, spent)
+            self._context.admission.traffic.spent(agent.name, spent)
 
     def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: _Turned) -> web.Response:
         if request.writer.output_size:

@@ -13,7 +13,7 @@ from supervisor.core.errors import NightcrewError
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.identity import carried
 from supervisor.gateway.metrics import CONTENT_TYPE, Metrics
-from supervisor.gateway.request_context import Parts
+from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.request_handler import Page
 from supervisor.gateway.status import status
 from supervisor.gateway.status_client import METRICS, NOW, PING, RELOAD, STATUS, STOP
@@ -24,19 +24,26 @@ _OLD_S = 15.0
 """A window of 10,000 rows takes about 0.15 s to read: too much for every other second, and who was served in it changes slowly."""
 
 
-class OwnPages:
+class StatusRoutes:
     """Ping, status, metrics, stop and reload."""
 
     def __init__(
-        self, parts: Parts, secret: bytes, port: int, metrics: Metrics, *, stop: Callable[[], None], reload: Callable[[], Awaitable[None]]
+        self,
+        context: RequestContext,
+        secret: bytes,
+        port: int,
+        metrics: Metrics,
+        *,
+        stop: Callable[[], None],
+        reload: Callable[[], Awaitable[None]],
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._secret = secret
         self._port = port
         self._metrics = metrics
         self._stop = stop
         self._reload = reload
-        self._since = parts.clock.wall()
+        self._since = context.clock.wall()
         self._window: Window | None = None
         self._window_at = 0.0
 
@@ -56,7 +63,7 @@ class OwnPages:
             found = list(carried({"authorization": request.headers.get("Authorization", "")}))
             if not found or not tokens.is_admin(self._secret, found[0]):
                 agent = any(text.startswith(tokens.PREFIX) for text in found)
-                self._parts.log.refused(f"{403 if agent else 401} {request.method} {request.path}: it is not the admin's")
+                self._context.log.refused(f"{403 if agent else 401} {request.method} {request.path}: it is not the admin's")
                 return _json({"error": "this page is for its user alone"}, 403 if agent else 401)
             if request.method != method:
                 return _json({"error": f"this page takes {method}"}, 405)
@@ -65,7 +72,7 @@ class OwnPages:
         return page
 
     async def _ping(self) -> web.Response:
-        return _json({"schema": 1, "pid": os.getpid(), "port": self._port, "stopping": self._parts.stopping})
+        return _json({"schema": 1, "pid": os.getpid(), "port": self._port, "stopping": self._context.stopping})
 
     async def _status(self) -> web.Response:
         return await self._shown(0.0)
@@ -76,23 +83,23 @@ class OwnPages:
 
     async def _last_minutes(self, oldest_s: float) -> Window:
         """What the account says of the last minutes, read at most `oldest_s` ago. Raises LedgerError."""
-        now = self._parts.clock.monotonic()
+        now = self._context.clock.monotonic()
         if self._window is None or now - self._window_at >= oldest_s:
-            self._window = await self._parts.account.window(min(_WINDOW_S, max(1.0, self._parts.clock.wall() - self._since)))
+            self._window = await self._context.account.window(min(_WINDOW_S, max(1.0, self._context.clock.wall() - self._since)))
             self._window_at = now
         return self._window
 
     async def _shown(self, oldest_s: float) -> web.Response:
-        parts = self._parts
-        problems = [*parts.keyring.problems.values(), *([parts.account.trouble] if parts.account.trouble else [])]
+        context = self._context
+        problems = [*context.keyring.problems.values(), *([context.account.trouble] if context.account.trouble else [])]
         try:
             window = await self._last_minutes(oldest_s)
         except NightcrewError as error:  # what is so now can be shown without it
             window = Window(0.0, {}, {}, Figures())
             problems.append(error)
-        shape = status(parts.desk.traffic.view(parts.clock.monotonic()), window, problems)
-        known = {"accounts": sorted({upstream.owner for upstream in parts.settings.upstreams})}
-        caps = {"cost_per_night": parts.settings.policy.cost_per_night}
+        shape = status(context.admission.traffic.view(context.clock.monotonic()), window, problems)
+        known = {"accounts": sorted({upstream.owner for upstream in context.settings.upstreams})}
+        caps = {"cost_per_night": context.settings.policy.cost_per_night}
         return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **known, "caps": caps, **shape})
 
     async def _exposed(self) -> web.Response:

@@ -15,8 +15,8 @@ from supervisor.core.gateway.settings import Upstream
 from supervisor.core.gateway.types import Refusal
 from supervisor.gateway import wire
 from supervisor.gateway.forward import no_answer, own_answer
-from supervisor.gateway.proxied_request import Call, outgoing, passed_back
-from supervisor.gateway.request_context import Parts
+from supervisor.gateway.proxied_request import ProxiedRequest, outgoing, passed_back
+from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
 
 _ROUNDS = 4
@@ -39,46 +39,46 @@ class _Failed:
     lasts: bool = False
 
 
-async def forward_free(parts: Parts, call: Call) -> web.StreamResponse:
+async def forward_free(context: RequestContext, call: ProxiedRequest) -> web.StreamResponse:
     """Serve it by the first upstream that can. What it returns is prepared already, unless it is an answer of our own."""
     names = list(call.way.upstreams)
     failed = _Failed(503, "no upstream serves this")
     for again in range(_ROUNDS):
         waits: list[float] = []
         for name in tuple(names):
-            outcome = await _ask(parts, call, name, again)
+            outcome = await _ask(context, call, name, again)
             if not isinstance(outcome, _Failed):
                 return outcome
-            parts.log.say_seldom(f"{call.recognised.endpoint}: {outcome.why}")
+            context.log.say_seldom(f"{call.recognised.endpoint}: {outcome.why}")
             failed = outcome
             if failed.lasts:
                 names.remove(name)
             else:
                 waits.append(failed.wait_s if failed.wait_s is not None else _WAIT_S * 2**again)
         wait_s = min(waits, default=None)
-        if wait_s is None or wait_s > _WAIT_MAX_S or again == _ROUNDS - 1 or not _in_time(parts, call, wait_s):
+        if wait_s is None or wait_s > _WAIT_MAX_S or again == _ROUNDS - 1 or not _in_time(context, call, wait_s):
             break
         await asyncio.sleep(wait_s)
     return own_answer(call, failed.status, failed.why, None if failed.lasts else max(_AGAIN_S, round(failed.wait_s or 0)))
 
 
-def _in_time(parts: Parts, call: Call, wait_s: float) -> bool:
-    return not parts.stopping and parts.clock.monotonic() + wait_s < call.arrived_at + parts.settings.policy.hold_s
+def _in_time(context: RequestContext, call: ProxiedRequest, wait_s: float) -> bool:
+    return not context.stopping and context.clock.monotonic() + wait_s < call.arrived_at + context.settings.policy.hold_s
 
 
-async def _ask(parts: Parts, call: Call, name: str, again: int) -> web.StreamResponse | _Failed:
-    found = parts.upstream(name)
+async def _ask(context: RequestContext, call: ProxiedRequest, name: str, again: int) -> web.StreamResponse | _Failed:
+    found = context.upstream(name)
     if found is None:
         return _Failed(503, f"the upstream {name} cannot be used", lasts=True)
     upstream, key = found
     try:
-        with await parts.upstreams.send(name, outgoing(call, upstream, key)) as reply:
+        with await context.upstreams.send(name, outgoing(call, upstream, key)) as reply:
             return await _answered(call, reply, upstream, again)
     except Unreachable as error:
         return _Failed(503, f"the upstream {name} cannot be reached: {error.why}")
 
 
-async def _answered(call: Call, reply: Reply, upstream: Upstream, again: int) -> web.StreamResponse | _Failed:
+async def _answered(call: ProxiedRequest, reply: Reply, upstream: Upstream, again: int) -> web.StreamResponse | _Failed:
     if why := no_answer(upstream.name, reply.status):
         return _Failed(502, why, lasts=True)
     own_login, begun = upstream.key.kind == "client", b""

@@ -37,7 +37,7 @@ from supervisor.core.states import BACKOFF_CAP_S, AttemptState, TaskState
 from supervisor.ledger import queries, rows, store
 from supervisor.ledger.queries import OPEN
 from supervisor.ledger.rows import AttemptRow, LaunchRow
-from supervisor.ledger.snapshots import Desk, Snapshots
+from supervisor.ledger.snapshots import Snapshots, WriteAccess
 
 LAUNCHES = 512
 """Launch rows that are kept: more than live at once."""
@@ -53,7 +53,7 @@ class Ledger:
         self._db = store.connect(path, create=create)
         self._file = store.file_identity(path)
         self._launch = functools.lru_cache(maxsize=LAUNCHES)(functools.partial(rows.launch, self._db))
-        self.snapshots = Snapshots(Desk(self._db, self._writing, wall, self._journal))
+        self.snapshots = Snapshots(WriteAccess(self._db, self._writing, wall, self._journal))
 
     def close(self) -> None:
         """Give the file back; idempotent."""

@@ -48,7 +48,7 @@ class Journal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class WriteAccess:
     """What the ledger lends to those who write into it: its connection, its transactions, its clock and its journal."""
 
     db: sqlite3.Connection
@@ -60,7 +60,7 @@ class Desk:
 class Snapshots:
     """The writer's door to snapshots; `Ledger.snapshots`."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: WriteAccess) -> None:
         self._desk = desk
 
     def begin(self, project: str, spec: SnapshotSpec, base_oid: str, digests: Mapping[str, str], run: str = "") -> Snapshot:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from supervisor.bench.fairness import scenarios
 from supervisor.bench.fairness.baselines import CountAfter, NoGateway
-from supervisor.bench.fairness.clients import Agent, Crowd
+from supervisor.bench.fairness.clients import Agent, ClientStreams
 from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.runs import Figures, Outside, Run, Scenario, jain, run
 from supervisor.bench.fairness.simulation import LINK_S, Bucket, Charge, Headers, Timeline, Turn, Upstream, World
@@ -175,7 +175,7 @@ def test_a_request_fits_after_retry_after_and_not_a_second_earlier() -> None:
         return turn
 
     upstream = Upstream(timeline, limit_tpm=6_000)
-    door = Asks(World(timeline, upstream, Crowd(timeline, (), seed=1, until_s=0)))
+    door = Asks(World(timeline, upstream, ClientStreams(timeline, (), seed=1, until_s=0)))
     upstream.take("another", 6_250)
     early, right = ask(1, 0.0), None
     timeline.run(LINK_S)

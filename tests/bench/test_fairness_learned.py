@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from supervisor.bench.fairness import learned_limits
-from supervisor.bench.fairness.clients import Crowd
+from supervisor.bench.fairness.clients import ClientStreams
 from supervisor.bench.fairness.learned_limits import AIMS, CASES, Case, Judge, Learned, Other, Provider
 from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.simulation import Timeline, Turn, World
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.pool import Pool
-from supervisor.core.gateway.unknown_limit import Proving
+from supervisor.core.gateway.unknown_limit import UnknownLimit
 from supervisor.core.gateway.upstream_bucket import UpstreamBucket
 
 T02 = ("narrow", "wide", "requests_late", "requests_50_agents", "input_2_agents", "input_50_agents", "output_late", "output_long")
@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 
 def test_who_sends_blind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Proving, "allows", lambda *_: True)
+    monkeypatch.setattr(UnknownLimit, "allows", lambda *_: True)
     assert learned_limits.run(CASES["narrow"], SEED, 120.0).upstream_429 > 5
 
 
@@ -135,7 +135,7 @@ def test_the_judge_counts_only_time_in_which_the_provider_had_room(provide: Call
     provider.unwritten = 90.0
     provider.buckets["output"].spend(5.0, 0.0)
     assert not provider.has_room([turn(100)]), "what is under way has first claim"
-    door = Gateway(World(timeline, provider, Crowd(timeline, (), SEED, 0.0)))
+    door = Gateway(World(timeline, provider, ClientStreams(timeline, (), SEED, 0.0)))
     judge = Judge(timeline, provider, door)
     timeline.run(60.0)
     assert (judge.stall_s, judge.phantom()) == (0.0, 0.0), "nobody waits, nothing is claimed"

@@ -14,7 +14,7 @@ from agents import zygote
 from supervisor.bench.fork import environment, fixtures, report
 from supervisor.bench.fork.fixtures import Size
 from supervisor.bench.fork.measure import Options, measure
-from supervisor.bench.fork.supervised_run import Side
+from supervisor.bench.fork.supervised_run import SupervisedRun
 from supervisor.core.errors import NotFound, ToolFailed
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.daemon import protocol
@@ -159,7 +159,7 @@ def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_warm_process_whose_supervisor_was_killed_is_ended(repo: Path, tmp_path: Path) -> None:
-    with Side(tmp_path / "home", 1) as side:
+    with SupervisedRun(tmp_path / "home", 1) as side:
         side.snapshot(side.repository(repo), SnapshotSpec("warm", kind=SnapshotKind.MEMORY, preload=("json",)))
         supervisor = processes.identity(int(protocol.call(side.home.daemon_socket, "ping", {})["pid"]))
         assert supervisor is not None

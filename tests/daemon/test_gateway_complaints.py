@@ -10,7 +10,7 @@ import pytest
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Upstream
 from supervisor.core.gateway.types import Api
 from supervisor.daemon import gateway_problems, gateway_report
-from supervisor.daemon.gateway_problems import UNSERVED_S, Complaints
+from supervisor.daemon.gateway_problems import UNSERVED_S, GatewayProblems
 from supervisor.host.paths import Home
 
 HOME = Home(Path("/h"))
@@ -29,7 +29,7 @@ WELL = status(pool(breaker="closed"), pool("None", breaker="None") | {"breaker":
 
 
 def test_each_trouble_is_news_once_while_it_lasts_and_again_when_it_comes_back() -> None:
-    seen = Complaints(HOME)
+    seen = GatewayProblems(HOME)
     bad = status(pool("key refused"), pool("key refused", lane="anthropic/haiku"), problems=("no key\x1b[2J",))
     step = f"put the key into {HOME.keys / 'main.key'} (mode 600), then nightcrew gateway reload"
     assert seen.look(bad, SETTINGS, 0.0) == ["no key\\x1b[2J", f"main refuses its key: {step}"]
@@ -39,14 +39,14 @@ def test_each_trouble_is_news_once_while_it_lasts_and_again_when_it_comes_back()
 
 
 def test_a_spend_cap_is_told_at_once_also_while_it_is_tried_again() -> None:
-    seen = Complaints(HOME)
+    seen = GatewayProblems(HOME)
     assert seen.look(status(pool("spend cap reached")), SETTINGS, 0.0) == ["main has reached its spend cap: raise it at the provider"]
     assert seen.look(status(pool("spend cap reached", breaker="half-open")), SETTINGS, 900.0) == []
 
 
 @pytest.mark.parametrize("why", ["unreachable: refused", "overloaded", "server error: 500", "streams are cut"])
 def test_who_serves_nothing_is_told_after_a_minute_whatever_reason_it_gives_next(why: str) -> None:
-    seen, down = Complaints(HOME), status(pool(why))
+    seen, down = GatewayProblems(HOME), status(pool(why))
     assert seen.look(down, SETTINGS, 10.0) == [] == seen.look(down, SETTINGS, 10.0 + UNSERVED_S - 0.1)
     (said,) = seen.look(status(pool(why, breaker="half-open")), SETTINGS, 10.0 + UNSERVED_S)
     assert said.startswith(f"main has not served anthropic/opus ({why}) for a minute")
@@ -56,7 +56,7 @@ def test_who_serves_nothing_is_told_after_a_minute_whatever_reason_it_gives_next
 
 @pytest.mark.parametrize("why", ["rate limited: 429", "subscription window spent", "input would be gone within 10 s"])
 def test_a_limit_is_daily_work_and_no_trouble(why: str) -> None:
-    seen = Complaints(HOME)
+    seen = GatewayProblems(HOME)
     assert [seen.look(status(pool(why)), SETTINGS, at) for at in (0.0, 1e4)] == [[], []]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from supervisor.daemon.job_slots import Turns
+from supervisor.daemon.job_slots import JobSlots
 
 
 def test_a_slow_job_holds_up_nobody() -> None:
@@ -18,7 +18,7 @@ def test_a_slow_job_holds_up_nobody() -> None:
         return "quick"
 
     async def run() -> list[str]:
-        turns, over = Turns(2, 0.01), asyncio.Event()
+        turns, over = JobSlots(2, 0.01), asyncio.Event()
         slow = [asyncio.ensure_future(turns.run(hold, over)) for _ in range(20)]
         assert await turns.run(quick) == "quick"
         over.set()
@@ -29,7 +29,7 @@ def test_a_slow_job_holds_up_nobody() -> None:
 
 def test_no_more_than_that_many_run_at_once() -> None:
     async def run() -> int:
-        turns, alive, most = Turns(3, 3600), 0, 0
+        turns, alive, most = JobSlots(3, 3600), 0, 0
 
         async def job() -> None:
             nonlocal alive, most
@@ -50,7 +50,7 @@ def test_an_error_is_raised_and_gives_the_turn_back() -> None:
         raise ValueError
 
     async def run() -> None:
-        turns = Turns(1, 3600)
+        turns = JobSlots(1, 3600)
         for _ in range(3):
             with pytest.raises(ValueError):
                 await turns.run(fail)
@@ -60,7 +60,7 @@ def test_an_error_is_raised_and_gives_the_turn_back() -> None:
 
 def test_a_cancelled_job_is_cancelled() -> None:
     async def run() -> None:
-        turns, began, ended = Turns(1, 3600), asyncio.Event(), asyncio.Event()
+        turns, began, ended = JobSlots(1, 3600), asyncio.Event(), asyncio.Event()
 
         async def job() -> None:
             began.set()
@@ -81,7 +81,7 @@ def test_a_cancelled_job_is_cancelled() -> None:
 
 def test_one_that_is_cancelled_before_its_turn_never_begins() -> None:
     async def run() -> list[str]:
-        turns, over, begun = Turns(1, 3600), asyncio.Event(), list[str]()
+        turns, over, begun = JobSlots(1, 3600), asyncio.Event(), list[str]()
 
         async def job(name: str) -> None:
             begun.append(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.spec import Settings
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.host.paths import Home
 
 
@@ -51,9 +51,9 @@ class Machine:
         for tool in ("systemctl", "loginctl"):
             self.program(tool, f'echo "$*" >> {self.root}/asked\ncase "$*" in\n{said}\n*) echo "no answer to $*"; exit 1;;\nesac')
 
-    def place(self, settings: Settings | None = None, *, tool_s: float = 10.0) -> Place:
+    def place(self, settings: Settings | None = None, *, tool_s: float = 10.0) -> CheckContext:
         """To be looked at."""
-        return Place(
+        return CheckContext(
             home=Home(self.root / "state"),
             config=self.root / "config.toml",
             cwd=self.root,

@@ -17,7 +17,7 @@ from agents.tmux import Tmux
 from supervisor.core import records
 from supervisor.daemon import lock
 from supervisor.doctor import crew as checks
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.finding import Finding, State
 from supervisor.host import files
 from supervisor.ledger import store
@@ -28,9 +28,9 @@ from worktrees.layers import beside
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
-def at(house: House, *, tool_s: float = 10.0) -> Place:
+def at(house: House, *, tool_s: float = 10.0) -> CheckContext:
     """The house as doctor sees it."""
-    return Place(home=house.home, config=house.config, cwd=house.repo, environ=house.env, tool_s=tool_s)
+    return CheckContext(home=house.home, config=house.config, cwd=house.repo, environ=house.env, tool_s=tool_s)
 
 
 def tag_home(house: House) -> str:

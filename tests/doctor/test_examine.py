@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.core.errors import ToolFailed
 from supervisor.doctor import output
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import GROUPS, Check, examine, mend, without_failed
 from supervisor.doctor.finding import Checked, Finding, State, fail, ok, unknown, warn
 from tests.doctor.conftest import Machine
@@ -25,18 +25,18 @@ def stuck() -> Iterator[threading.Event]:
 
 
 def failing(error: Exception) -> Check:
-    def check(place: Place) -> Finding:
+    def check(place: CheckContext) -> Finding:
         raise error
 
     return check
 
 
 def test_checks_that_hang_or_break_are_unknown_and_keep_their_places(machine: Machine, stuck: threading.Event) -> None:
-    def hang(place: Place) -> Finding:
+    def hang(place: CheckContext) -> Finding:
         stuck.wait()
         return ok("never")
 
-    def well(place: Place) -> Finding:
+    def well(place: CheckContext) -> Finding:
         return ok("fine")
 
     checks: dict[str, dict[str, Check]] = {
@@ -57,7 +57,7 @@ def test_checks_that_hang_or_break_are_unknown_and_keep_their_places(machine: Ma
 
 def test_a_machine_without_anything_is_described_all_the_same(machine: Machine) -> None:
     none = machine.root / "none"
-    place = Place(machine.place().home, none, cwd=none, environ={"PATH": str(none)}, proc=none, sys=none, run=none)
+    place = CheckContext(machine.place().home, none, cwd=none, environ={"PATH": str(none)}, proc=none, sys=none, run=none)
     found = {f"{one.group}.{one.name}": one.finding for one in examine(place)}
     assert {name.partition(".")[0] for name in found} == set(GROUPS)
     assert found["software.tmux"].state is found["software.git"].state is State.FAIL

@@ -12,7 +12,7 @@ import pytest
 from supervisor.daemon import gateway_process
 from supervisor.doctor import crew, state
 from supervisor.doctor import gateway as checks
-from supervisor.doctor.check_context import Place
+from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.finding import Finding, State
 from supervisor.host import files
 from tests.gateway.kit import upstream
@@ -22,8 +22,8 @@ DEAD_END = "http://127.0.0.1:9"
 """Nobody listens there, and nothing is sent."""
 
 
-def at(house: House, *, tool_s: float = 10.0) -> Place:
-    return Place(home=house.home, config=house.config, cwd=house.repo, environ=house.env, tool_s=tool_s)
+def at(house: House, *, tool_s: float = 10.0) -> CheckContext:
+    return CheckContext(home=house.home, config=house.config, cwd=house.repo, environ=house.env, tool_s=tool_s)
 
 
 def settings(house: House, **how: str) -> Path:

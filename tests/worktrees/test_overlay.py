@@ -19,7 +19,7 @@ from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment
 from worktrees.environments import Warm, create, open_env, release
 from worktrees.layers import beside
-from worktrees.mount_namespace import Inside, entered
+from worktrees.mount_namespace import MountNamespace, entered
 
 Alive = Callable[[Path], Sequence[int]]
 
@@ -243,7 +243,7 @@ def test_a_file_of_another_owner_is_named_and_another_backend_serves(userns: Wor
         assert "too large" in _append(inside, userns.world.root / "x" / ".venv" / "theirs"), "the kernel no longer refuses it"
 
 
-def _append(inside: Inside, file: Path) -> str:
+def _append(inside: MountNamespace, file: Path) -> str:
     command = [*inside.command, "sh", "-c", 'echo more >> "$1"', "sh", str(file)]
     return subprocess.run(command, pass_fds=inside.handles, capture_output=True, text=True, check=False).stderr
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from supervisor.core.errors import HostError
 from supervisor.host.scratch import locked_directory
 from worktrees.git import CHECKOUT_S, write_atomically
-from worktrees.mount_namespace import Inside
+from worktrees.mount_namespace import MountNamespace
 
 if TYPE_CHECKING:
     from worktrees.environment import Environment
@@ -43,7 +43,7 @@ class Backend(Protocol):
         Not repeatable: what a crash left is cleared first. Raises DiskFull, HostError, ToolFailed.
         """
 
-    def open(self, env: Environment) -> AbstractContextManager[Inside | None]:
+    def open(self, env: Environment) -> AbstractContextManager[MountNamespace | None]:
         """The files are to be seen for the time of the `with`: in there when it gives an `Inside`, else at `env.path`, and there they
         stay. Mounts what is not mounted, also after a reboot. Raises HostError."""
 
@@ -63,7 +63,7 @@ class Visible:
         return None
 
     @contextlib.contextmanager
-    def open(self, env: Environment) -> Iterator[Inside | None]:  # noqa: ARG002
+    def open(self, env: Environment) -> Iterator[MountNamespace | None]:  # noqa: ARG002
         """Nothing to do."""
         yield None
 

@@ -26,7 +26,7 @@ from worktrees.backends import base, syscalls
 from worktrees.backends.mounts import mounts
 from worktrees.git import wrap_os_errors
 from worktrees.layers import Layers, beside
-from worktrees.mount_namespace import Inside, entered
+from worktrees.mount_namespace import MountNamespace, entered
 
 if TYPE_CHECKING:
     from worktrees.environment import Environment
@@ -66,7 +66,7 @@ class Overlay:
             base.follow(env, template)
 
     @contextlib.contextmanager
-    def open(self, env: Environment) -> Iterator[Inside | None]:
+    def open(self, env: Environment) -> Iterator[MountNamespace | None]:
         """See `Backend`; it stays mounted."""
         if not self.is_open(env):
             self._mount(env)
@@ -153,7 +153,7 @@ class UserOverlay:
                 base.follow(replace(env, inside=inside), template)
 
     @contextlib.contextmanager
-    def open(self, env: Environment) -> Iterator[Inside | None]:
+    def open(self, env: Environment) -> Iterator[MountNamespace | None]:
         """See `Backend`: a read-only view."""
         with wrap_os_errors(env.path):
             env.path.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from supervisor.bench.fairness.simulation import Door, Timeline, Turn
+from supervisor.bench.fairness.simulation import AdmissionPolicy, Timeline, Turn
 from supervisor.core.crew import TaskClass
 
 RETRIES = 10
@@ -83,7 +83,7 @@ class _Stream:
         return max(LEAST_TOKENS, round(mean * math.exp(self._draw.gauss(0, sigma) - sigma * sigma / 2)))
 
 
-class Crowd:
+class ClientStreams:
     """All agents at work. Turns begin before `until_s`; those that are open then are carried to their end."""
 
     def __init__(self, timeline: Timeline, agents: Sequence[Agent], seed: int, until_s: float) -> None:
@@ -97,7 +97,7 @@ class Crowd:
         self._streams = [_Stream(agent, seed, index) for agent in agents for index in range(agent.streams)]
         self._of: dict[int, _Stream] = {}
 
-    def start(self, door: Door) -> None:
+    def start(self, door: AdmissionPolicy) -> None:
         """Let every stream plan its first turn; all requests go to `door`."""
         self._door = door
         for stream in self._streams:

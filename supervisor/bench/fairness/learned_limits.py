@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from supervisor.bench.fairness.clients import Agent, Crowd
+from supervisor.bench.fairness.clients import Agent, ClientStreams
 from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.simulation import LINK_S, ROUNDING, TOKENS_PER_S, Bucket, Timeline, Turn, World
 from supervisor.core.gateway.types import Level, Observed
@@ -319,7 +319,7 @@ def run(case: Case, seed: int, until_s: float = RUN_S) -> Learned:
     timeline = Timeline()
     provider = Provider(timeline, case, seed, until_s)
     crew = tuple(Agent(f"agent-{index:02}", case.mean_input, case.mean_output) for index in range(case.agents))
-    crowd = Crowd(timeline, crew, seed, until_s)
+    crowd = ClientStreams(timeline, crew, seed, until_s)
     door = Gateway(World(timeline, provider, crowd), limits=None)
     if case.remembered is not None:
         door.traffic.recall(_memory(case, case.remembered), 0.0)

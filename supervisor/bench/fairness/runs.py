@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from supervisor.bench.fairness.clients import Agent, Crowd
-from supervisor.bench.fairness.simulation import Door, Timeline, Upstream, World
+from supervisor.bench.fairness.clients import Agent, ClientStreams
+from supervisor.bench.fairness.simulation import AdmissionPolicy, Timeline, Upstream, World
 from supervisor.bench.figures import quantile
 from supervisor.core.crew import TaskClass
 
@@ -36,7 +36,7 @@ class Outside:
 class Scenario:
     """A crowd, a policy, and whether somebody else spends from the same bucket."""
 
-    door: Callable[[World[Upstream]], Door]
+    door: Callable[[World[Upstream]], AdmissionPolicy]
     agents: tuple[Agent, ...]
     outside: Outside | None = None
     burst_s: float = 60.0
@@ -70,8 +70,8 @@ class Run:
     scenario: Scenario
     until_s: float
     upstream: Upstream
-    crowd: Crowd
-    door: Door
+    crowd: ClientStreams
+    door: AdmissionPolicy
 
     @property
     def interactive(self) -> frozenset[str]:
@@ -121,7 +121,7 @@ def run(scenario: Scenario, seed: int, until_s: float = HOUR_S, limit_tpm: float
     """Play one scenario to its end. The same arguments give the same run."""
     timeline = Timeline()
     upstream = Upstream(timeline, limit_tpm, scenario.burst_s)
-    crowd = Crowd(timeline, scenario.agents, seed, until_s)
+    crowd = ClientStreams(timeline, scenario.agents, seed, until_s)
     door = scenario.door(World(timeline, upstream, crowd))
     if scenario.outside:
         _plan_outside(scenario.outside, upstream, timeline, seed, until_s)

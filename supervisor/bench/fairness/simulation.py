@@ -108,7 +108,7 @@ class Charge:
     tokens: int
 
 
-class Door(Protocol):
+class AdmissionPolicy(Protocol):
     """A policy: told what clients and provider do, it answers by `World.send`, `World.refuse` and `World.finish`."""
 
     def arrived(self, turn: Turn) -> None:
@@ -134,7 +134,7 @@ class Upstream:
         self.refusals: list[float] = []
         self._timeline = timeline
 
-    def receive(self, turn: Turn, door: Door) -> None:
+    def receive(self, turn: Turn, door: AdmissionPolicy) -> None:
         """A request comes in."""
         now = self._timeline.now
         if self.bucket.level(now) >= turn.input:
@@ -152,7 +152,7 @@ class Upstream:
         """Another process has `tokens` served, past any policy."""
         self._charge(agent, None, tokens)
 
-    def _end(self, turn: Turn, door: Door) -> None:
+    def _end(self, turn: Turn, door: AdmissionPolicy) -> None:
         self._charge(turn.agent, turn.number, turn.output)
         self._timeline.after(LINK_S, lambda: door.ended(turn))
 
@@ -199,7 +199,7 @@ class World(Generic[Provider]):
         """Virtual seconds since the start."""
         return self.timeline.now
 
-    def send(self, turn: Turn, door: Door) -> None:
+    def send(self, turn: Turn, door: AdmissionPolicy) -> None:
         """Pass it on to the provider, which answers `door`."""
         self.timeline.after(LINK_S, lambda: self.upstream.receive(turn, door))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from agents.kinds import kinds
 from supervisor.bench.fork import fixtures
-from supervisor.bench.fork.supervised_run import Side
+from supervisor.bench.fork.supervised_run import SupervisedRun
 from supervisor.core.analysis.analysis_tasks import Wanted, crew, shards
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ToolFailed
@@ -26,7 +26,7 @@ from worktrees.repository import Repository
 FILES = "files"
 
 
-def measure(side: Side, files: int, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(side: SupervisedRun, files: int, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of `analysts` over `files` Python files, medians of `rounds`; and how much there was, in how many pieces, and the seconds
     of each round.
 
@@ -71,7 +71,7 @@ def _chain(tasks: Sequence[TaskSpec]) -> tuple[TaskSpec, ...]:
     return tuple(replace(task, after=tuple(before.name for before in tasks[max(0, at - 1) : at])) for at, task in enumerate(tasks))
 
 
-def _crew(side: Side, repo: Repository, tasks: Sequence[TaskSpec]) -> float:
+def _crew(side: SupervisedRun, repo: Repository, tasks: Sequence[TaskSpec]) -> float:
     views = side.ended(side.submit(repo, tasks))
     return max(side.ends(views)) - min(view.created or 0.0 for view in views)
 

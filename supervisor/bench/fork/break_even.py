@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.bench.fork import fixtures
 from supervisor.bench.fork.fixtures import DEPENDENCIES, Size
-from supervisor.bench.fork.supervised_run import Side
+from supervisor.bench.fork.supervised_run import SupervisedRun
 from supervisor.core.errors import ToolFailed
 from supervisor.core.snapshot_advice import Times, break_even
 from supervisor.core.snapshots import Snapshot, SnapshotSpec
@@ -22,7 +22,7 @@ PACKAGE = "iniconfig"
 NAME = "deps"
 
 
-def measure(side: Side, source: Path, seed: int, fallback: Size, index: bool) -> tuple[dict[str, Any], str]:
+def measure(side: SupervisedRun, source: Path, seed: int, fallback: Size, index: bool) -> tuple[dict[str, Any], str]:
     """The figures of `snapshot` for the repository `source`, and in words what its set-up was.
 
     That is a virtual environment with one package from the package index where that answers (and `index` allows to ask); where it does
@@ -44,7 +44,7 @@ def measure(side: Side, source: Path, seed: int, fallback: Size, index: bool) ->
     return figures, words
 
 
-def _made(side: Side, repo: Repository, seed: int, fallback: Size, index: bool) -> tuple[Snapshot, str, str]:
+def _made(side: SupervisedRun, repo: Repository, seed: int, fallback: Size, index: bool) -> tuple[Snapshot, str, str]:
     """The snapshot, the command of a task that uses what it holds, and what its set-up was."""
     why = "not asked"
     if index:

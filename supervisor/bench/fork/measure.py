@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.bench.fork import analysts, break_even, environment, fixtures, private_git, spawns
 from supervisor.bench.fork.fixtures import Size
-from supervisor.bench.fork.supervised_run import Side
+from supervisor.bench.fork.supervised_run import SupervisedRun
 from supervisor.bench.spawn import machine, private_place
 
 
@@ -63,7 +63,7 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
             f"repositories of attempts: {options.attempts} with one of their own and {options.attempts} without, {options.leftover:,} files"
         )
         own = private_git.measure(root / "private", source, options.attempts, options.leftover)
-        with Side(root / "home", max(options.crew, SLOTS)) as side:
+        with SupervisedRun(root / "home", max(options.crew, SLOTS)) as side:
             say(f"agents: {options.rounds} of each kind, then {options.crew} at once, {options.bursts} times")
             spawn, used = spawns.measure(side, source, options.rounds, options.crew, options.bursts)
             say("a snapshot with a set-up of its own")

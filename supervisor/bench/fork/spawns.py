@@ -17,7 +17,7 @@ import psutil
 
 from supervisor.bench.figures import milli
 from supervisor.bench.fork.fixtures import AGENT, PRELOAD
-from supervisor.bench.fork.supervised_run import Agent, Side
+from supervisor.bench.fork.supervised_run import Agent, SupervisedRun
 from supervisor.core.errors import ToolFailed
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
@@ -33,19 +33,19 @@ WARM, COLD = "warm", "files"
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    side: Side
+    side: SupervisedRun
     repo: Repository
     task: TaskSpec
 
 
-def measure(fast: Side, source: Path, rounds: int, crew: int, bursts: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(fast: SupervisedRun, source: Path, rounds: int, crew: int, bursts: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of `spawn` for agents in the repository `source`, and what was used: the client.
 
     `rounds` agents of each kind one at a time; `bursts` times `crew` of them at once. Raises ToolFailed when one that was to be warm was
     not, or the other way round; what tasks raise.
     """
     root = fast.home.root.parent
-    with Side(root / "python", crew, _without_compiler(root / "blind")) as slow:
+    with SupervisedRun(root / "python", crew, _without_compiler(root / "blind")) as slow:
         variants = _variants(fast, slow, source)
         for variant in variants.values():
             _one(variant)  # not counted: it compiles the client, and reads everything from the disk
@@ -68,14 +68,14 @@ def measure(fast: Side, source: Path, rounds: int, crew: int, bursts: int) -> tu
     return figures, {"client": client, "at_once": crew, "stages_ms": {name: _stages(agents) for name, agents in seen.items()}}
 
 
-def _variants(fast: Side, slow: Side, source: Path) -> dict[str, _Variant]:
+def _variants(fast: SupervisedRun, slow: SupervisedRun, source: Path) -> dict[str, _Variant]:
     memory = SnapshotSpec(WARM, kind=SnapshotKind.MEMORY, preload=PRELOAD)
     repos = {side: side.repository(source) for side in (fast, slow)}
     for side, repo in repos.items():
         side.snapshot(repo, memory)
     fast.snapshot(repos[fast], SnapshotSpec(COLD))
     agent = TaskSpec("agent", "agent", "shell", (sys.executable, "-I", AGENT))
-    wanted: list[tuple[str, Side, dict[str, Any]]] = [
+    wanted: list[tuple[str, SupervisedRun, dict[str, Any]]] = [
         ("memory_tier0", fast, {"snapshot": WARM}),
         ("memory_tier2", fast, {"snapshot": WARM, "sandbox": int(Tier.OFFLINE)}),
         ("python_client", slow, {"snapshot": WARM}),

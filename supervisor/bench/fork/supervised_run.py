@@ -67,7 +67,7 @@ class Agent:
         (self.directory / "out" / "go").write_text("")
 
 
-class Side:
+class SupervisedRun:
     """One supervisor, started as `nightcrew up -d` starts it. Tasks run without a sandbox unless they ask for one."""
 
     def __init__(self, root: Path, slots: int, path: str | None = None) -> None:
@@ -78,7 +78,7 @@ class Side:
         self._keys = (f"{root.name}{number}" for number in itertools.count())
         self._path = path
 
-    def __enter__(self) -> Side:
+    def __enter__(self) -> SupervisedRun:
         try:
             with _environ({"PATH": self._path} if self._path else {}):
                 start.ensure_running(self.home, self._config, lambda _: None)

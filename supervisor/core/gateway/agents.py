@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from supervisor.core.gateway.budget import Budget, Night
-from supervisor.core.gateway.sliding_window import Recent
+from supervisor.core.gateway.sliding_window import SlidingWindow
 from supervisor.core.gateway.types import Agent
 
 IDLE_S = 3600.0
 
 
-class Crew:
+class Agents:
     """Budgets by agent. What an agent spent is remembered for good, the rest until it has been away for an hour."""
 
     def __init__(self, cost_per_night: float | None) -> None:
         self.budgets: dict[str, Budget] = {}
         self.night = Night(cost_per_night)
         self._spent: dict[str, float] = {}
-        self._took: dict[str, Recent] = {}
+        self._took: dict[str, SlidingWindow] = {}
         """Tokens of agents that did not come since the start."""
 
     def meet(self, agent: Agent, now: float) -> Budget:
@@ -48,7 +48,7 @@ class Crew:
 
     def took(self, agent: str, tokens: float, at: float) -> None:
         """What it took before the start, at a moment that is not before the last one told. For agents that did not come yet."""
-        self._took.setdefault(agent, Recent()).add(tokens, at)
+        self._took.setdefault(agent, SlidingWindow()).add(tokens, at)
 
     def cap_night(self, usd: float | None) -> None:
         """Another cap from now on."""

@@ -60,7 +60,7 @@ def _words(event: Refused) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class PoolHooks:
     """Where a pool's doings are told."""
 
     say: list[Command]
@@ -87,7 +87,7 @@ class _Pool(Protocol):
     def refused_levels(self, observed: Observed, ticket: Ticket, now: float) -> None: ...
 
 
-class Trouble:
+class BreakerPolicy:
     """One pool's. `calm` is true while both breakers are closed: the usual case, asked for each request."""
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Trouble:
         "spend_capped",
     )  # fmt: skip
 
-    def __init__(self, pool: _Pool, policy: Policy, desk: Desk, now: float) -> None:
+    def __init__(self, pool: _Pool, policy: Policy, desk: PoolHooks, now: float) -> None:
         self._pool = pool
         self._say = desk.say
         self._outcomes = Outcomes()

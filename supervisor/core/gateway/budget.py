@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.gateway.estimate import FASTEST
-from supervisor.core.gateway.fair_queue import Flow, Rank
-from supervisor.core.gateway.sliding_window import Recent, Slot
+from supervisor.core.gateway.fair_queue import FairQueue, Flow
+from supervisor.core.gateway.sliding_window import SlidingWindow, Slot
 from supervisor.core.gateway.ticket import Ticket
 from supervisor.core.gateway.types import Agent
 
@@ -55,7 +55,7 @@ class Night:
 
     def __init__(self, cap: float | None) -> None:
         self.cap = cap
-        self.spent = Recent(NIGHT_S, NIGHT_STEP_S)
+        self.spent = SlidingWindow(NIGHT_S, NIGHT_STEP_S)
         self.bounds = 0.0
         """The most that the requests in flight can cost."""
         self.in_flight = 0
@@ -72,7 +72,7 @@ class Budget:
 
     def __init__(self, agent: Agent, night: Night, spent: float | None) -> None:
         self.night = night
-        self.recent = Recent()
+        self.recent = SlidingWindow()
         """Tokens charged against limits."""
         self.spent = spent or 0.0
         self.cost_known = spent is not None
@@ -81,7 +81,7 @@ class Budget:
         """By how many tokens the requests in flight may pass in a minute what is expected of them."""
         self.in_flight = 0
         self.queued = 0
-        self.held: list[tuple[Rank[Any], Flow[Any]]] = []
+        self.held: list[tuple[FairQueue[Any], Flow[Any]]] = []
         """Flows set aside until this budget allows more."""
         self.seen_at = 0.0
         self.meet(agent)

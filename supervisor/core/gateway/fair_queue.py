@@ -44,7 +44,7 @@ class Flow(Generic[T]):
         return waiting[0][3] if waiting else None
 
 
-class Rank(Generic[T]):
+class FairQueue(Generic[T]):
     """All that wait in one class of one lane."""
 
     __slots__ = ("_entries", "_finish", "_flows", "_heads", "asked_at", "cost", "count", "grace_s", "owed", "virtual", "weight")

@@ -10,7 +10,7 @@ from supervisor.core.gateway.timers import EARLY_S
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeptPosition:
     """One of them. Its cost stays charged to its agent until it comes back or `until`."""
 
     ticket: RoutedTicket
@@ -18,14 +18,14 @@ class Place:
     until: float
 
 
-class Places:
+class KeptPositions:
     """Kept by the digest of agent and body, all for the same time."""
 
     def __init__(self, kept_s: float) -> None:
         self.kept_s = kept_s
-        self.kept: dict[str, Place] = {}
+        self.kept: dict[str, KeptPosition] = {}
         """By digest."""
-        self._in_order: deque[tuple[str, Place]] = deque()
+        self._in_order: deque[tuple[str, KeptPosition]] = deque()
 
     @property
     def next_end(self) -> float:
@@ -40,7 +40,7 @@ class Places:
             ticket.rank.charge(ticket, -ticket.cost)
             return
         self._drop(self.kept.get(key))
-        place = Place(ticket, ticket.rank, now + self.kept_s)
+        place = KeptPosition(ticket, ticket.rank, now + self.kept_s)
         self.kept[key] = place
         self._in_order.append((key, place))
         ticket.lane.save(ticket, now + min(back_in_s, self.kept_s), now)
@@ -64,6 +64,6 @@ class Places:
                 del self.kept[key]
                 self._drop(place)
 
-    def _drop(self, place: Place | None) -> None:
+    def _drop(self, place: KeptPosition | None) -> None:
         if place is not None:
             place.rank.charge(place.ticket, -place.ticket.cost)

@@ -27,7 +27,7 @@ from supervisor.core.gateway.commands import TurnAway
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
 from supervisor.core.gateway.estimate import Guess
 from supervisor.core.gateway.events import Arrived
-from supervisor.core.gateway.fair_queue import Rank
+from supervisor.core.gateway.fair_queue import FairQueue
 from supervisor.core.gateway.pool import Pool
 from supervisor.core.gateway.refusals import STEP_BACK_S
 from supervisor.core.gateway.settings import Policy
@@ -79,10 +79,10 @@ class RoutedTicket(Ticket):
 
     def pause_s(self, wait_s: float, now: float) -> float:
         """Seconds until it queues again after a refusal; `wait_s` is what its pool asks for. 0 when another pool may serve it at once."""
-        refusals, trouble = self.refusals, self.pool.trouble
+        refusals, trouble = self.refusals, self.pool.breakers
         if refusals is None:
             return wait_s
-        if any(door.pool.trouble.calm and door.pool.key.account not in refusals.by for door in self.route.doors):
+        if any(door.pool.breakers.calm and door.pool.key.account not in refusals.by for door in self.route.doors):
             return 0.0
         refusals.by = {self.pool.key.account}
         if refusals.faults or (refusals.count > 1 and self.lane.waiting):  # whoever is alone is the probe itself
@@ -92,7 +92,7 @@ class RoutedTicket(Ticket):
         return wait_s
 
 
-ClassRank: TypeAlias = Rank[RoutedTicket]
+ClassRank: TypeAlias = FairQueue[RoutedTicket]
 
 
 class Route:
@@ -100,7 +100,7 @@ class Route:
 
     __slots__ = ("doors", "lane", "names")
 
-    def __init__(self, lane: Lane, names: tuple[str, ...]) -> None:
+    def __init__(self, lane: ModelQueue, names: tuple[str, ...]) -> None:
         self.lane = lane
         self.names = names
         self.doors: tuple[Door, ...] = ()
@@ -137,7 +137,7 @@ class Away:
     until: float
 
 
-class Lane:
+class ModelQueue:
     """Mutable. `wake` is when the first request in the queue may go by time alone (infinite: when something happens)."""
 
     def __init__(self, key: LaneKey, policy: Policy, hold: Callable[[RoutedTicket, Wait | Never], None]) -> None:
@@ -145,7 +145,7 @@ class Lane:
         self.key = key
         self._hold = hold
         self.pools: dict[str, Pool] = {}
-        self.ranks: tuple[ClassRank, ...] = (Rank(), Rank(), Rank())
+        self.ranks: tuple[ClassRank, ...] = (FairQueue(), FairQueue(), FairQueue())
         self.wake = NEVER
         self._claims: dict[str, RoutedTicket] = {}
         """Account -> who waited for it when it was last asked who goes next."""
@@ -171,7 +171,7 @@ class Lane:
         """Seconds until so much in front of it has gone, with all that the classes above have waiting, once the first may go at all."""
         above = sum(other.cost for other in self.ranks[: self.ranks.index(rank)])
         rate = self.price.rate
-        starts = [pool.trouble.ready_at(now) for pool in self.pools.values()] if self.wake == NEVER else [self.wake]
+        starts = [pool.breakers.ready_at(now) for pool in self.pools.values()] if self.wake == NEVER else [self.wake]
         start = min(starts, default=now)
         return (0.0 if start == NEVER else max(0.0, start - now)) + ((above + cost) / rate if rate else 0.0)
 
@@ -343,7 +343,7 @@ class Lane:
             if pool.key.account not in claimed:
                 saved = self._saved_until(pool, ticket, now) if self._away else None
                 self.wake = min(self.wake, max(pool.ready_at(ticket, share, now), saved or 0.0, now + LEAST_WAIT_S))
-                if pool.trouble.calm or pool.trouble.lets(now):
+                if pool.breakers.calm or pool.breakers.lets(now):
                     claimed[pool.key.account] = ticket
 
 

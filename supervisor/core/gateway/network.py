@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supervisor.core.gateway.breaker_policy import Desk
+from supervisor.core.gateway.breaker_policy import PoolHooks
 from supervisor.core.gateway.budget import Never, Wait
 from supervisor.core.gateway.commands import Alert, Command, TurnAway
-from supervisor.core.gateway.model_queue import Door, Lane, Route, RoutedTicket
+from supervisor.core.gateway.model_queue import Door, ModelQueue, Route, RoutedTicket
 from supervisor.core.gateway.pool import Pool
 from supervisor.core.gateway.settings import GatewaySettings, Upstream
 from supervisor.core.gateway.types import LaneKey, PoolKey
@@ -25,7 +25,7 @@ class Network:
     def __init__(
         self, settings: GatewaySettings, say: list[Command], hold: Callable[[RoutedTicket, Wait | Never], None], seed: float
     ) -> None:
-        self.lanes: dict[LaneKey, Lane] = {}
+        self.lanes: dict[LaneKey, ModelQueue] = {}
         self._routes: dict[str, list[Route]] = {}
         """By model class."""
         self._settings = settings
@@ -56,14 +56,14 @@ class Network:
                 return route
         return None
 
-    def lane(self, key: LaneKey) -> Lane:
+    def lane(self, key: LaneKey) -> ModelQueue:
         """One queue: its own, or the one of all that are too many."""
         lane = self.lanes.get(key)
         if lane is None and len(self.lanes) >= LANES_MOST and not any(key.model_class in one.classes for one in self._settings.upstreams):
             key = LaneKey(key.api, OTHERS, key.long_context)
             lane = self.lanes.get(key)
         if lane is None:
-            lane = self.lanes[key] = Lane(key, self._settings.policy, self._hold)
+            lane = self.lanes[key] = ModelQueue(key, self._settings.policy, self._hold)
         return lane
 
     def pool(self, key: PoolKey, now: float) -> Pool | None:
@@ -93,7 +93,7 @@ class Network:
     def _served_since(self, name: str, when: float) -> bool:
         account = self._upstreams[name].owner if name in self._upstreams else ""
         pools = (lane.pools.get(account) for lane in self.lanes.values())
-        return any(pool is not None and pool.trouble.answered_at >= when for pool in pools)
+        return any(pool is not None and pool.breakers.answered_at >= when for pool in pools)
 
     def _stop(self, upstream: str, detail: str, now: float) -> None:
         """Nothing goes there until the settings are loaded again. One alert, however many were refused."""
@@ -118,7 +118,7 @@ class Network:
             why = f"the provider refused the key of {', '.join(stopped)}" if stopped else f"no upstream serves {ticket.event.model}"
             return TurnAway(ticket.id, 503, why)
         for door in doors:
-            if not door.pool.trouble.spend_capped or not door.pool.trouble.capped(now):
+            if not door.pool.breakers.spend_capped or not door.pool.breakers.capped(now):
                 return None
         return TurnAway(ticket.id, 402, f"the spend cap of {', '.join(door.pool.key.account for door in doors)} is reached")
 
@@ -160,10 +160,12 @@ class Network:
                 doors[upstream.owner] = Door(self._pool(route.lane, upstream, now), name)
         return tuple(doors.values())
 
-    def _pool(self, lane: Lane, upstream: Upstream, now: float) -> Pool:
+    def _pool(self, lane: ModelQueue, upstream: Upstream, now: float) -> Pool:
         pool = lane.pools.get(upstream.owner)
         if pool is None:
             key = PoolKey(upstream.owner, lane.key)
-            pool = lane.pools[upstream.owner] = Pool(key, upstream, self._settings.policy, Desk(self._say, lane.reprice, self._seed), now)
+            pool = lane.pools[upstream.owner] = Pool(
+                key, upstream, self._settings.policy, PoolHooks(self._say, lane.reprice, self._seed), now
+            )
             lane.reprice()
         return pool

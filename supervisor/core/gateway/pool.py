@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from supervisor.core.gateway.breaker_policy import MARGIN_FLOOR, Desk, Trouble
+from supervisor.core.gateway.breaker_policy import MARGIN_FLOOR, BreakerPolicy, PoolHooks
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS, Dimension, Owed
 from supervisor.core.gateway.events import Refused
@@ -20,7 +20,7 @@ from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Policy, Upstream
 from supervisor.core.gateway.ticket import Ticket
 from supervisor.core.gateway.types import NOTHING_OBSERVED, Api, DimensionView, Level, Observed, PoolKey, Refusal, Usage, Window
-from supervisor.core.gateway.unknown_limit import Proving
+from supervisor.core.gateway.unknown_limit import UnknownLimit
 
 
 class Pool:
@@ -28,10 +28,10 @@ class Pool:
 
     __slots__ = (
         "_changed", "_limits_serial", "_proving", "_serial", "_under_way", "_windows", "_windows_at", "debt_until",
-        "dimensions", "key", "pace", "policy", "ramp", "settled_input", "settled_output", "trouble", "upstream",
+        "dimensions", "key", "pace", "policy", "ramp", "settled_input", "settled_output", "breakers", "upstream",
     )  # fmt: skip
 
-    def __init__(self, key: PoolKey, upstream: Upstream, policy: Policy, desk: Desk, now: float) -> None:
+    def __init__(self, key: PoolKey, upstream: Upstream, policy: Policy, desk: PoolHooks, now: float) -> None:
         self.key = key
         self.upstream = upstream
         self.policy = policy
@@ -46,12 +46,12 @@ class Pool:
         """Limited input and output of all that was settled here."""
         self._changed = desk.limits_changed
         self.dimensions: list[Dimension] = []
-        self.trouble = Trouble(self, policy, desk, now)
+        self.breakers = BreakerPolicy(self, policy, desk, now)
         self._serial = 0
         self._limits_serial = -1
         """Number of the newest request whose answer said limits."""
         limits = upstream.limits_of(key.lane.model_class).known()
-        self._proving = Proving(now, known=bool(limits) or not upstream.learn)
+        self._proving = UnknownLimit(now, known=bool(limits) or not upstream.learn)
         for index, name in enumerate(NAMES):
             if name in limits:
                 self._dimension(index, limits[name], now).restrict(limits[name], 0.0, now)
@@ -83,7 +83,7 @@ class Pool:
 
     def fits(self, ticket: Ticket, share: float, now: float) -> bool:
         """Whether it may be sent now. `share` is the part of the bucket that its class must leave."""
-        if not self.trouble.calm and not self.trouble.lets(now):
+        if not self.breakers.calm and not self.breakers.lets(now):
             return False
         if not self.ramp.allows(len(self._under_way), now):
             return False
@@ -95,7 +95,7 @@ class Pool:
 
     def ready_at(self, ticket: Ticket, share: float, now: float) -> float:
         """When it would fit if nothing else happened: monotonic seconds, or infinity when only an event can change it."""
-        when = self.trouble.ready_at(now)
+        when = self.breakers.ready_at(now)
         if not self.ramp.allows(len(self._under_way), now):
             when = max(when, self.ramp.rises_at())
         amounts = self.amounts(ticket)
@@ -111,7 +111,7 @@ class Pool:
 
     def idle(self, now: float) -> bool:
         """Nothing is in flight or spent, and the provider said nothing of its limits that would be forgotten with it."""
-        if self._under_way or not self.trouble.calm:
+        if self._under_way or not self.breakers.calm:
             return False
         return all(not one.told and one.bucket.advance(now) >= one.bucket.capacity for one in self.dimensions)
 
@@ -131,8 +131,8 @@ class Pool:
 
     def send(self, ticket: Ticket, now: float) -> None:
         """Reserve for it."""
-        if self.trouble.margin < self.policy.margin:
-            self.trouble.recover(now)
+        if self.breakers.margin < self.policy.margin:
+            self.breakers.recover(now)
         amounts = self.amounts(ticket)
         _, tokens_in, tokens_out, _ = amounts
         counted = 1.0, tokens_in, 0.0, tokens_in
@@ -153,9 +153,9 @@ class Pool:
             if (debt_s := dimension.debt_s()) > 0:
                 self.debt_until = max(self.debt_until, now + debt_s)
         self.ramp.sent(len(self._under_way))
-        ticket.probe = not self.trouble.calm
+        ticket.probe = not self.breakers.calm
         if ticket.probe:
-            self.trouble.try_with(ticket, now)
+            self.breakers.try_with(ticket, now)
 
     def input_known(self, ticket: Ticket, usage: Usage, now: float) -> None:
         """The provider said, for the first time, what the input was; its output is at least what was seen."""
@@ -192,7 +192,7 @@ class Pool:
             elif not asked:
                 dimension.settle(-1.0, -1.0, 0.0, now)
         ticket.input = ticket.output = 0.0
-        return self.trouble.refused(ticket, event, now)
+        return self.breakers.refused(ticket, event, now)
 
     def limited_input(self, usage: Usage) -> float:
         """What of it counts against this pool's limit; nonsense counts as nothing."""
@@ -219,7 +219,7 @@ class Pool:
         ticket.input += more_in
         ticket.output += more_out
         if alarm:
-            self.trouble.look(now)
+            self.breakers.look(now)
 
     # What headers say ---------------------------------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Pool:
                 rounding = observed.rounding if index != REQUESTS else 0.0
                 sent = ticket.serial, ticket.sent_at
                 dimension.heard(level, ticket.marks.get(index), sent, self._under_way.doubt(index, now), rounding, now)
-        self.trouble.look(now)
+        self.breakers.look(now)
 
     def refused_levels(self, observed: Observed, ticket: Ticket, now: float) -> None:
         """Headers of a refusal of that request, as of now: at least one dimension is empty."""
@@ -268,7 +268,7 @@ class Pool:
     def saw_windows(self, windows: tuple[Window, ...], now: float) -> None:
         """Remember them, and park when one is spent."""
         self._windows, self._windows_at = windows, now
-        self.trouble.windows(windows, now)
+        self.breakers.windows(windows, now)
 
     def windows(self, now: float) -> tuple[Window, ...]:
         """As last heard, with what is left of them now."""
@@ -285,11 +285,11 @@ class Pool:
 
     def learned(self) -> dict[str, Any]:
         """JSON for `recall`."""
-        return {"margin": self.trouble.margin, "limits": {NAMES[d.index]: d.learned() for d in self.dimensions if d.told}}
+        return {"margin": self.breakers.margin, "limits": {NAMES[d.index]: d.learned() for d in self.dimensions if d.told}}
 
     def recall(self, learned: Mapping[str, Any], now: float) -> None:
         """Take over what `learned` gave. Raises KeyError, TypeError or ValueError for anything else."""
-        self.trouble.margin = min(self.policy.margin, max(MARGIN_FLOOR, float(learned["margin"])))
+        self.breakers.margin = min(self.policy.margin, max(MARGIN_FLOOR, float(learned["margin"])))
         if self.upstream.learn:
             for name, (limit, capacity) in learned["limits"].items():
                 if not (0 < limit < NEVER and 0 < capacity < NEVER):
@@ -297,7 +297,7 @@ class Pool:
                 dimension = self._dimension(NAMES.index(name), float(limit), now)
                 dimension.told = True
                 dimension.recall(float(limit), float(capacity), now)
-        self.tune(self.trouble.margin, now)
+        self.tune(self.breakers.margin, now)
 
     def restore(self, charges: list[tuple[float, Usage]], now: float) -> None:
         """Begin with what was spent so many seconds ago, oldest first."""
@@ -321,8 +321,8 @@ class Pool:
                 self.dimensions.remove(dimension)
         if not limits and upstream.learn and not any(dimension.told for dimension in self.dimensions):
             self._proving.known = False
-        self.trouble.margin = min(self.trouble.margin, policy.margin)
-        self.tune(self.trouble.margin, now)
+        self.breakers.margin = min(self.breakers.margin, policy.margin)
+        self.tune(self.breakers.margin, now)
         self._changed()
 
     def _learn_limits(self, observed: Observed, ticket: Ticket, now: float) -> None:
@@ -353,7 +353,7 @@ class Pool:
             if dimension.index == index:
                 return dimension
         dimension = Dimension(index, limit, self.upstream.burst_s, self.policy.horizon_s, now)
-        dimension.tune(self.trouble.margin, now)
+        dimension.tune(self.breakers.margin, now)
         self.dimensions.append(dimension)
         self._changed()
         return dimension

@@ -22,7 +22,7 @@ PAUSE_MAX_S = 30.0
 
 
 @dataclass(slots=True)
-class Watch:
+class ProcessWatch:
     """What is known of one gateway."""
 
     ready: bool = False

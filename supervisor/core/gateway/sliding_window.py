@@ -8,7 +8,7 @@ Slot = list[float]
 """[number of the slot, amount]; a slot that fell out of the span has the number -1."""
 
 
-class Recent:
+class SlidingWindow:
     """A sliding sum. An amount leaves it when its whole slot is older than the span: up to one `step_s` late, never early.
 
     What was spent beyond a cap is owed: it is part of the sum, and moves into the span as what was spent before leaves it. So a span holds

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from supervisor.core.gateway import memory, views
-from supervisor.core.gateway.agents import Crew
+from supervisor.core.gateway.agents import Agents
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.budget import Budget, Never, Wait
 from supervisor.core.gateway.commands import Command, Send, TurnAway
 from supervisor.core.gateway.estimate import Estimator
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
-from supervisor.core.gateway.kept_positions import Places
-from supervisor.core.gateway.model_queue import Door, Lane, Route, RoutedTicket
+from supervisor.core.gateway.kept_positions import KeptPositions
+from supervisor.core.gateway.model_queue import Door, ModelQueue, Route, RoutedTicket
 from supervisor.core.gateway.network import Network
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.ticket import GONE, LATER, QUEUED, SENT
@@ -42,7 +42,7 @@ class Traffic:
 
     def __init__(self, settings: GatewaySettings, now: float, *, seed_jitter: float = 0.0) -> None:
         """`seed_jitter`, 0 to 1, moves the retries of one gateway away from those of another."""
-        self.crew = Crew(settings.policy.cost_per_night)
+        self.crew = Agents(settings.policy.cost_per_night)
         self.tickets: dict[int, RoutedTicket] = {}
         """All that have not ended."""
         self.waiting = 0
@@ -51,7 +51,7 @@ class Traffic:
         self._say: list[Command] = []
         self.network = Network(settings, self._say, self._hold, seed_jitter)
         self._policy = settings.policy
-        self._places = Places(settings.policy.place_kept_s)
+        self._places = KeptPositions(settings.policy.place_kept_s)
         self._now = now
         self._sweep_at = now + SWEEP_S
         self._deadlines: Timers[int] = Timers()  # numbers of tickets: most end long before
@@ -142,13 +142,13 @@ class Traffic:
 
     def _responded(self, event: Responded, now: float) -> None:
         if ticket := self._sent(event.ticket):
-            ticket.pool.trouble.answered(ticket, now)
+            ticket.pool.breakers.answered(ticket, now)
             ticket.pool.responded(ticket, event.observed, now)
             self._pump(ticket.lane, now)
 
     def _began(self, event: Began, now: float) -> None:
         if ticket := self._sent(event.ticket):
-            ticket.pool.trouble.answered(ticket, now)
+            ticket.pool.breakers.answered(ticket, now)
             if not ticket.input_known:
                 before = ticket.input + ticket.output
                 ticket.pool.input_known(ticket, event.usage, now)
@@ -163,7 +163,7 @@ class Traffic:
             self._withdraw(event.ticket, now)
             return
         pool = ticket.pool
-        pool.trouble.ended(ticket, event.end, now)
+        pool.breakers.ended(ticket, event.end, now)
         if event.observed is not NOTHING_OBSERVED:
             pool.responded(ticket, event.observed, now)
         self._settle(ticket, event, now)
@@ -249,7 +249,7 @@ class Traffic:
             ticket.lane.waiting -= 1
             ticket.rank.remove(ticket)
 
-    def _pump(self, lane: Lane, now: float) -> None:
+    def _pump(self, lane: ModelQueue, now: float) -> None:
         """Send all that may go."""
         if not lane.waiting:
             lane.wake = NEVER

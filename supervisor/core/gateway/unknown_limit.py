@@ -13,7 +13,7 @@ REMEMBERED_PART = 0.1
 """Of limits that are remembered and not confirmed so much may be under way at once: ten times too much is no refusal yet."""
 
 
-class Proving:
+class UnknownLimit:
     """Times are monotonic seconds."""
 
     __slots__ = ("_since", "known")

@@ -13,7 +13,7 @@ from supervisor.core.gateway.types import AgentView, BreakerState, LaneKey, Pool
 
 if TYPE_CHECKING:
     from supervisor.core.gateway.budget import Budget
-    from supervisor.core.gateway.model_queue import Lane
+    from supervisor.core.gateway.model_queue import ModelQueue
     from supervisor.core.gateway.network import Network
     from supervisor.core.gateway.pool import Pool
 
@@ -35,9 +35,9 @@ def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[RoutedTi
 
 
 def _pool(network: Network, pool: Pool, now: float) -> PoolView:
-    breaker = pool.trouble.worst()
+    breaker = pool.breakers.worst()
     state, why = breaker.state, breaker.why
-    opens = pool.trouble.ready_at(now) if state is BreakerState.OPEN else NEVER
+    opens = pool.breakers.ready_at(now) if state is BreakerState.OPEN else NEVER
     waiting = network.lanes[pool.key.lane].waiting
     if network.stopped(pool):
         state, why, opens = BreakerState.OPEN, "key refused", NEVER
@@ -61,7 +61,7 @@ def _pool(network: Network, pool: Pool, now: float) -> PoolView:
     )
 
 
-def _delay_s(lane: Lane, now: float) -> float:
+def _delay_s(lane: ModelQueue, now: float) -> float:
     normal = lane.ranks[1]
     return lane.wait_s(normal, normal.cost, now)
 

@@ -13,7 +13,7 @@ from supervisor.gateway.sim.buckets import Bucket, Meter, Window
 from supervisor.gateway.sim.counting import PrefixCache, model_class, tokens_of
 from supervisor.gateway.sim.dialects import Ask, Failure, Gauge
 from supervisor.gateway.sim.faults import Fault
-from supervisor.gateway.sim.outside_use import Outside
+from supervisor.gateway.sim.outside_use import OutsideUse
 from supervisor.gateway.sim.settings import SimSettings
 from supervisor.gateway.sim.stats import label
 from supervisor.host.clock import Clock
@@ -193,11 +193,11 @@ class Accounts:
         self._meters[place].catch_up(now)
         return self._meters[place]
 
-    def _outside(self, place: Place, now: float) -> Outside:
+    def _outside(self, place: Place, now: float) -> OutsideUse:
         """A source of chance of its own, so that what others do does not depend on how many requests came before."""
         settings = self._settings
         rng = random.Random(f"{settings.seed} {place.key} {place.model_class}")  # noqa: S311 - bites of tokens, no secret
-        return Outside(settings.steal, now + settings.steal_from_s, rng)
+        return OutsideUse(settings.steal, now + settings.steal_from_s, rng)
 
     def _cache(self, key: str, model: str) -> PrefixCache:
         return self._caches.setdefault((key, model), PrefixCache(self._settings.cache_ttl_s, self._settings.cache_min_tokens))

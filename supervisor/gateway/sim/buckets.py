@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from supervisor.core.gateway.settings import Limits
-from supervisor.gateway.sim.outside_use import PATIENCE_S, Outside
+from supervisor.gateway.sim.outside_use import PATIENCE_S, OutsideUse
 
 
 class Bucket:
@@ -79,7 +79,7 @@ class Short:
 class Meter:
     """The buckets of one key and model class. Dimensions are `requests`, `input`, `output`, `tokens`; only limited ones exist."""
 
-    def __init__(self, limits: Limits, burst_s: float, now: float, *, oversize: bool = True, outside: Outside | None = None) -> None:
+    def __init__(self, limits: Limits, burst_s: float, now: float, *, oversize: bool = True, outside: OutsideUse | None = None) -> None:
         self._burst_s = burst_s
         self._oversize = oversize
         self._outside = outside

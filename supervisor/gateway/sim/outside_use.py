@@ -13,7 +13,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass(slots=True)
-class Outside:
+class OutsideUse:
     """Wants `part` of each limit from `since` on. What it takes is decided by the buckets: never more than there is."""
 
     part: float

@@ -64,7 +64,7 @@ def lead_group(*, take_terminal: bool) -> None:
 
 
 def open_doors(ports: "Sequence[int]", post: int) -> None:
-    """Listen on 127.0.0.1 in this network namespace, and leave what listens to the doorman at the other end of `post`."""
+    """Listen on 127.0.0.1 in this network namespace, and leave what listens to the loopback proxy at the other end of `post`."""
     import _socket
     import array
 

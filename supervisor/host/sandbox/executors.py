@@ -12,7 +12,7 @@ from pathlib import Path
 from supervisor.core import sandbox
 from supervisor.core.errors import Refused
 from supervisor.core.sandbox import Act, Policy
-from supervisor.host.sandbox.policy_arguments import Orders, parse
+from supervisor.host.sandbox.policy_arguments import PolicyArguments, parse
 
 _STEP = (sys.executable, "-I", "-S", str(Path(__file__).resolve().parent / "main.py"))
 _ROOT = Path(__file__).resolve().parents[3]
@@ -34,7 +34,7 @@ def program() -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(path.resolve()) for path in (*ours, Path(sys.prefix), Path(sys.base_prefix))))
 
 
-def orders(policy: Policy) -> Orders:
+def orders(policy: Policy) -> PolicyArguments:
     """What `namespaces.enter` carries out."""
     return parse(words(policy))[0]
 

@@ -2,7 +2,7 @@
 
 A listening socket belongs to the network namespace it was made in, and whoever holds it accepts there. So the sandbox makes the sockets,
 hands them out before the agent begins, and holds nothing: the agent can neither stop nor trace who serves it, and no port is ever refused
-because a relay is not up yet. The doorman is a child of the process that waits outside, and the kernel kills it with that one.
+because a relay is not up yet. The loopback proxy is a child of the process that waits outside, and the kernel kills it with that one.
 
 It is forked first, and loads what it needs while the sandbox is being built.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from supervisor.host.sandbox.policy_arguments import Orders
+    from supervisor.host.sandbox.policy_arguments import PolicyArguments
 
 _AT_ONCE = 256
 """Connections served at the same time; more wait. A client of a model holds one to a few."""
@@ -26,7 +26,7 @@ _STACK = 512 * 1024
 _HIGHEST = 1 << 20
 
 
-def start(orders: "Orders") -> int:
+def start(orders: "PolicyArguments") -> int:
     """Fork the proxy. Returns the handle through which `exec_step.open_doors` gives it the sockets for `orders.ports`."""
     import _socket
 
@@ -38,7 +38,7 @@ def start(orders: "Orders") -> int:
     return theirs.detach()
 
 
-def _become_doorman(orders: "Orders", post: int, parent: int) -> "NoReturn":
+def _become_doorman(orders: "PolicyArguments", post: int, parent: int) -> "NoReturn":
     try:
         syscalls.die_with(parent)
         exec_step.ignore_stops()
@@ -55,7 +55,7 @@ def _become_doorman(orders: "Orders", post: int, parent: int) -> "NoReturn":
     os._exit(1)
 
 
-def _serve(orders: "Orders", post: int) -> None:
+def _serve(orders: "PolicyArguments", post: int) -> None:
     import socket
     import threading
 

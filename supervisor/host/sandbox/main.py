@@ -1,9 +1,9 @@
 """The sandbox's steps as programs: `[sys.executable, "-I", "-S", "/abs/supervisor/host/sandbox/main.py", STEP, …]`.
 
 enter WORDS -- COMMAND      the second executor: COMMAND in the sandbox of these orders
-outside WORDS -- BWRAP      what bubblewrap lacks, before it starts: deaf to polite signals, a doorman; in BWRAP, `@post` becomes his handle
-                            and `@mask PATH` hides a socket, if it is still there
-inside POST PORT… -- COMMAND  and after it: doors ("-" for no doorman), filter, process group
+outside WORDS -- BWRAP      what bubblewrap lacks, before it starts: deaf to polite signals, a loopback proxy; in BWRAP, `@post` becomes its
+                            handle and `@mask PATH` hides a socket, if it is still there
+inside POST PORT… -- COMMAND  and after it: doors ("-" for no loopback proxy), filter, process group
 """
 
 # ruff: noqa: PTH110

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from supervisor.host.sandbox.policy_arguments import Orders
+    from supervisor.host.sandbox.policy_arguments import PolicyArguments
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"}
@@ -28,7 +28,7 @@ class SandboxError(Exception):
     """There is no sandbox: which step failed, and the kernel's words. Nothing runs."""
 
 
-def enter(orders: "Orders") -> None:
+def enter(orders: "PolicyArguments") -> None:
     """Put this process, which must have one thread, into the sandbox of `orders`. Returns only in a new process inside: with all open
     handles, in the same directory as it looks inside, leading a process group of its own. On a terminal that this process had in the
     foreground, that group has it now.
@@ -69,7 +69,7 @@ def _wait_outside(init: int, ready: int, told: int, hold: int) -> "NoReturn":
     os._exit(_status(os.waitpid(init, 0)[1]))
 
 
-def _become_init(orders: "Orders", cwd: str, post: int, told: int, alive: int) -> None:
+def _become_init(orders: "PolicyArguments", cwd: str, post: int, told: int, alive: int) -> None:
     """Build everything as pid 1; returns in its only child of ours, the agent."""
     try:
         exec_step.default_stops()  # what it has no handler for does not reach the first process of a namespace
@@ -109,7 +109,7 @@ def _status(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _build(orders: "Orders") -> None:
+def _build(orders: "PolicyArguments") -> None:
     syscalls.follow_host()
     if orders.overlay is not None:
         syscalls.new_mount("overlay", *orders.overlay)
@@ -177,7 +177,7 @@ def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def run(orders: "Orders", command: list[str]) -> "NoReturn":
+def run(orders: "PolicyArguments", command: list[str]) -> "NoReturn":
     """The command-line form: `command` in the sandbox. Exits 126 with one sentence when there is none."""
     try:
         enter(orders)

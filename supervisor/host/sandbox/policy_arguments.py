@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 _LENGTHS = {"--ro": 2, "--rw": 2, "--device": 2, "--hide": 1, "--mask": 1, "--overlay": 2, "--own-network": 0, "--gateway": 2, "--proxy": 2}
 
 
-class Orders:
+class PolicyArguments:
     """What to do, in a form that costs nothing to import."""
 
     def __init__(self) -> None:
@@ -23,13 +23,13 @@ class Orders:
 
     @property
     def ports(self) -> list[int]:
-        """Where the loopback inside must answer, in the order in which the doorman expects their sockets."""
+        """Where the loopback inside must answer, in the order in which the loopback proxy expects their sockets."""
         return [door[0] for door in (self.gateway, self.proxy) if door is not None]
 
 
-def parse(words: "Sequence[str]") -> tuple[Orders, list[str]]:
+def parse(words: "Sequence[str]") -> tuple[PolicyArguments, list[str]]:
     """The orders, and what follows `--`. Raises ValueError with the word that is wrong."""
-    orders, at = Orders(), 0
+    orders, at = PolicyArguments(), 0
     while at < len(words) and words[at] != "--":
         word = words[at]
         values = words[at + 1 : at + 1 + _LENGTHS.get(word, 0)]
@@ -40,7 +40,7 @@ def parse(words: "Sequence[str]") -> tuple[Orders, list[str]]:
     return orders, list(words[at + 1 :])
 
 
-def _take(orders: Orders, word: str, values: "Sequence[str]") -> None:
+def _take(orders: PolicyArguments, word: str, values: "Sequence[str]") -> None:
     if word == "--own-network":
         orders.own_network = True
     elif word == "--overlay":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.events import Ended, Refused, Withdrawn
 from supervisor.core.gateway.settings import Limits
-from supervisor.core.gateway.sliding_window import Recent, Slot
+from supervisor.core.gateway.sliding_window import SlidingWindow, Slot
 from supervisor.core.gateway.types import Agent, End, Refusal, Usage
 from tests.core.gateway.playbook import After, Playbook, ask, away, sent
 
@@ -126,7 +126,7 @@ def test_the_crew_stops_before_a_night_costs_more_than_it_may() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 100), st.booleans()), max_size=60))
 def test_a_sliding_sum_never_forgets_early(spent: list[tuple[float, int, bool]]) -> None:
-    recent, now, exact = Recent(60.0, 1.0), 0.0, []
+    recent, now, exact = SlidingWindow(60.0, 1.0), 0.0, []
     for gap, amount, corrected in spent:
         now += gap
         slot = recent.add(float(amount), now)
@@ -149,7 +149,7 @@ def test_a_sliding_sum_never_forgets_early(spent: list[tuple[float, int, bool]])
 @given(st.lists(st.tuples(st.floats(0, 90), st.floats(0, 900), st.floats(0, 1)), max_size=40))
 def test_what_passes_a_cap_is_paid_for_by_the_minutes_after(spent: list[tuple[float, float, float]]) -> None:
     """Nothing is lost or paid twice: each minute takes at most the cap off."""
-    cap, recent, now = 100.0, Recent(60.0, 1.0), 0.0
+    cap, recent, now = 100.0, SlidingWindow(60.0, 1.0), 0.0
     for gap, amount, given_back in spent:
         before = recent.sum(now)
         off = before - recent.sum(now + gap)
@@ -182,7 +182,7 @@ def test_a_request_that_cost_nothing_makes_the_cost_known() -> None:
 @pytest.mark.parametrize("seed", [124, 125, 126])
 def test_no_giving_back_makes_the_last_minute_less_than_nothing(seed: int) -> None:
     draw = random.Random(seed)
-    recent, now, counted = Recent(), 0.0, list[tuple[Slot, list[float]]]()
+    recent, now, counted = SlidingWindow(), 0.0, list[tuple[Slot, list[float]]]()
     for _ in range(60):
         now += draw.choice([0, 0.3, 1, 20, 70]) * draw.random()
         if draw.random() < 0.5:

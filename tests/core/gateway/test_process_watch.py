@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.gateway.process_watch import HUNG_S, PAUSE_MAX_S, START_S, STEADY_S, UNANSWERED, Watch
+from supervisor.core.gateway.process_watch import HUNG_S, PAUSE_MAX_S, START_S, STEADY_S, UNANSWERED, ProcessWatch
 
 
-def state(watch: Watch) -> str:
+def state(watch: ProcessWatch) -> str:
     return "ready" if watch.ready else "failing" if watch.failing else "not ready"
 
 
-def ready(now: float = 0.0) -> Watch:
-    watch = Watch()
+def ready(now: float = 0.0) -> ProcessWatch:
+    watch = ProcessWatch()
     watch.started(now)
     assert watch.answered(now)
     return watch
 
 
-def ask_in_vain(watch: Watch, begin: float, end: float, step: float = 0.5) -> float | None:
+def ask_in_vain(watch: ProcessWatch, begin: float, end: float, step: float = 0.5) -> float | None:
     """Questions that nobody answers, each taking `step`; when the watch gives up."""
     now = begin
     while now < end:
@@ -29,7 +29,7 @@ def ask_in_vain(watch: Watch, begin: float, end: float, step: float = 0.5) -> fl
 
 
 def test_it_may_be_started_at_once_and_is_ready_when_it_answers() -> None:
-    watch = Watch()
+    watch = ProcessWatch()
     assert watch.may_start_at == 0.0
     watch.started(1000.0)
     assert state(watch) == "not ready"
@@ -55,7 +55,7 @@ def test_an_answer_in_between_begins_the_time_anew() -> None:
 
 
 def test_one_that_is_starting_gets_longer_and_one_that_was_found_does_not() -> None:
-    starting, found = Watch(), Watch()
+    starting, found = ProcessWatch(), ProcessWatch()
     starting.started(50.0)
     assert ask_in_vain(starting, 50.0, 100.0) == 50.0 + START_S
     assert ask_in_vain(found, 50.0, 100.0) == 50.0 + HUNG_S
@@ -81,7 +81,7 @@ def test_the_first_death_costs_no_pause_and_a_crash_loop_ever_longer_ones() -> N
 
 
 def test_only_a_second_young_death_is_called_failing() -> None:
-    watch = Watch()
+    watch = ProcessWatch()
     watch.started(0.0)
     watch.died(1.0)
     assert state(watch) == "not ready"
@@ -93,7 +93,7 @@ def test_only_a_second_young_death_is_called_failing() -> None:
 
 @pytest.mark.parametrize(("lived", "failing"), [(STEADY_S - 1, True), (STEADY_S, False)])
 def test_a_steady_life_makes_good_for_the_deaths_before(lived: float, failing: bool) -> None:
-    watch = Watch()
+    watch = ProcessWatch()
     for now in (1.0, 2.0):
         watch.started(now)
         watch.died(now + 0.5)

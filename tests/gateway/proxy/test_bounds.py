@@ -66,7 +66,7 @@ async def test_input_that_the_provider_stores_needs_a_task_without_a_cap(tmp_pat
         assert answer.status == 402
         assert "which the provider stores" in answer.json["error"]["message"]
         assert sim.provider.stats.number() == 1
-        assert gate.gateway.parts.desk.traffic.tickets == {}
+        assert gate.gateway.context.admission.traffic.tickets == {}
         if not night:
             assert (await gate.post(RESPONSES, body, gate.crew.agent("run/free"))).status == 200
             (row,) = await kit.settled(gate.home, 1)

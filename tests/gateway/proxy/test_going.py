@@ -235,7 +235,7 @@ async def test_without_its_account_it_sends_nothing(tmp_path: Path) -> None:
         assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
         assert answer.json["error"]["type"] == "api_error"
         assert sim.provider.stats.number() == 1, "the provider was not asked"
-        assert gate.gateway.parts.desk.traffic.tickets == {}
+        assert gate.gateway.context.admission.traffic.tickets == {}
         assert (await gate.status())["problems"], "and the user is told why"
         away.rename(gate.home.gateway_account)
         assert (await gate.post("/v1/messages", kit.messages(), token)).status == 200
@@ -279,5 +279,5 @@ async def test_a_fault_of_ours_leaves_nothing_open(tmp_path: Path, monkeypatch: 
         (row,) = await kit.settled(gate.home, 1)
         assert (row["end"], row["estimated"]) == ("cut", 1)
         assert "our_fault" in row["flags"]
-        assert gate.gateway.parts.desk.traffic.tickets == {}
+        assert gate.gateway.context.admission.traffic.tickets == {}
         assert "a request failed: RuntimeError: a fault with [hidden] in it at test_going.py" in gate.log()

@@ -36,7 +36,7 @@ async def answered(tmp_path: Path, *writes: bytes, path: str = "/v1/messages") -
         answer = await gate.post(path, kit.messages(), gate.crew.agent())
         if path != COUNT:
             await kit.settled(gate.home, 1)
-            assert gate.gateway.parts.desk.traffic.tickets == {}
+            assert gate.gateway.context.admission.traffic.tickets == {}
         assert "a request failed" not in gate.log()
         return answer, gate
 

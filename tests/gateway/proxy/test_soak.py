@@ -65,7 +65,7 @@ async def test_nothing_is_left_over(tmp_path: Path, number: int) -> None:
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
         assert set(ends) <= {"200", "cut", "left"}, "nobody was turned away, and no turn failed"
         rows = await kit.settled(gate.home, 1)
-        traffic = gate.gateway.parts.desk.traffic
+        traffic = gate.gateway.context.admission.traffic
         await kit.until(lambda: not traffic.tickets, "every ticket to end")
         assert traffic.waiting == 0
         for pool in (await gate.status())["pools"]:

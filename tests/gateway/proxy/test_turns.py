@@ -39,13 +39,13 @@ async def throttled(
 
 async def queued(gate: kit.Gate, number: int) -> None:
     """Until so many wait."""
-    await kit.until(lambda: gate.gateway.parts.desk.traffic.waiting == number, f"{number} requests to wait")
+    await kit.until(lambda: gate.gateway.context.admission.traffic.waiting == number, f"{number} requests to wait")
 
 
 async def move(gate: kit.Gate, clock: kit.StandingClock, seconds: float) -> None:
     """Let time pass, and the queue notice."""
     clock.now += seconds
-    gate.gateway.parts.desk.tell(Tick())
+    gate.gateway.context.admission.tell(Tick())
 
 
 async def test_a_request_is_held_until_its_turn_and_served(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_settings_are_read_again_while_streams_go_on(tmp_path: Path) -> No
         assert (await streaming).status == 200
         ends = {row["agent"]: row["end"] for row in await kit.settled(gate.home, 2)}
         assert ends == {"run/a": "served", "run/b": "served"}
-        assert gate.gateway.parts.desk.traffic.tickets == {}
+        assert gate.gateway.context.admission.traffic.tickets == {}
         gate.config.write_text(kit.upstream(gate.home, other.url, name="second", more=ONE_AT_A_TIME))
         await gate.gateway.reload()
         assert (await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/c"))).status == 200, "the queue knows it too"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from supervisor.core.gateway.settings import Limits
 from supervisor.gateway.sim import label, running
 from supervisor.gateway.sim.buckets import Bucket, Meter
-from supervisor.gateway.sim.outside_use import PATIENCE_S, Outside
+from supervisor.gateway.sim.outside_use import PATIENCE_S, OutsideUse
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.kit import StandingClock
@@ -77,18 +77,18 @@ def test_a_refusal_does_not_wait_for_a_late_head() -> None:
 
 @given(part=st.floats(0.05, 1), seed=st.integers(0, 1000), per_minute=st.integers(600, 600_000))
 def test_an_idle_bucket_loses_the_part_that_was_asked_for_in_irregular_bites(part: float, seed: int, per_minute: int) -> None:
-    meter = Meter(Limits(itpm=per_minute), 60.0, now=0.0, outside=Outside(part, 100.0, random.Random(seed)))
+    meter = Meter(Limits(itpm=per_minute), 60.0, now=0.0, outside=OutsideUse(part, 100.0, random.Random(seed)))
     meter.catch_up(100.0)
     assert meter.buckets["input"].outside == 0
     meter.catch_up(3700.0)
     assert meter.buckets["input"].outside == pytest.approx(part * per_minute * 60, rel=0.15)
-    moments = [moment for moment, _ in Outside(part, 0.0, random.Random(seed)).bites(600.0)]
+    moments = [moment for moment, _ in OutsideUse(part, 0.0, random.Random(seed)).bites(600.0)]
     assert len({round(later - moment, 3) for moment, later in pairwise(moments)}) > 100
 
 
 @given(part=st.floats(0.05, 1), seed=st.integers(0, 1000), steps=st.lists(st.tuples(st.floats(0, 30), st.integers(1, 4000)), max_size=50))
 def test_the_other_client_takes_only_what_is_there_and_the_account_adds_up(part: float, seed: int, steps: list[tuple[float, int]]) -> None:
-    meter, now = Meter(Limits(itpm=6000), 12.0, now=0.0, oversize=False, outside=Outside(part, 0.0, random.Random(seed))), 0.0
+    meter, now = Meter(Limits(itpm=6000), 12.0, now=0.0, oversize=False, outside=OutsideUse(part, 0.0, random.Random(seed))), 0.0
     for pause, amount in steps:
         now += pause
         meter.ask({"input": amount}, now)

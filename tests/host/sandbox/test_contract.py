@@ -141,7 +141,7 @@ def test_nobody_inside_outlives_who_waits_outside(box: Box, victim: str) -> None
     top = subprocess.Popen([*PYTHON, "-c", parent, *words], cwd=box.house.worktree, start_new_session=True)
     below: list[int] = []
     try:
-        wait_until(lambda: len(children(top.pid)) >= 4 + (box.tier is Tier.OFFLINE), "outer, init, sh, sleep; the doorman in tier 2")
+        wait_until(lambda: len(children(top.pid)) >= 4 + (box.tier is Tier.OFFLINE), "outer, init, sh, sleep; the loopback proxy in tier 2")
         below = children(top.pid)
         os.kill(below[0] if victim == "outer" else top.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(_lives, below)), "everything inside to end", 10)
