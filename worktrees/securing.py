@@ -48,6 +48,8 @@ that does nothing is ended sooner, as a git is (`waiting`)."""
 PUBLISH_S = 15.0
 """Seconds for showing what a living agent committed; others wait for their turn meanwhile. What takes longer comes at the end."""
 _WHY = "nightcrew: work of an attempt"
+_COLLECTED_MAX = 3
+"""Times that a helper is asked while a person's git collects."""
 _ANSWER_MAX = 4 * 2**20
 _NOTES_MAX, _TEXT_MAX = 200, 2000
 _KINDS = ("DiskFull", "HostError", "NotFound", "Refused", "Tampered", "ToolFailed", "ToolHung")
@@ -102,8 +104,9 @@ def publish(env: Environment) -> str | None:
 def _secure(env: Environment, message: bytes, *, onto_branch: bool, always: bool, most: int) -> Secured:
     if env.private is None:
         return rescue.secure_here(env, message, onto_branch=onto_branch, always=always, most=most)
+    request = {"verb": "secure", "message": message.decode(), "onto_branch": onto_branch, "always": always, "most": most}
     try:
-        return _secure_confined(env, message, onto_branch=onto_branch, always=always, most=most)
+        return _secure_confined(env, request)
     except Refused as error:
         if not _take_commits(env):
             raise
@@ -128,19 +131,22 @@ def _take_commits(env: Environment) -> bool:
     return True
 
 
-def _secure_confined(env: Environment, message: bytes, *, onto_branch: bool, always: bool, most: int) -> Secured:
-    found = tips.refs_of(env)
-    known, stands = _whole(env, _ours(env, found)), found.get(env.branch_ref)
-    request = {
-        "verb": "secure",
-        "message": message.decode(),
-        "onto_branch": onto_branch,
-        "always": always,
-        "most": most,
-        "known": known,
-        "stands": stands,
-    }
-    with shown(env), _asked(env, request, SECURE_S) as (said, helper):
+def _secure_confined(env: Environment, request: Mapping[str, Any]) -> Secured:
+    """Asked anew when a person's git collected, meanwhile, what the helper was told that we have."""
+    for left in reversed(range(_COLLECTED_MAX)):
+        found = tips.refs_of(env)
+        known = _whole(env, _ours(env, found))
+        try:
+            return _asked_and_taken(env, request, found, known)
+        except (Refused, ToolFailed):
+            if not left or _whole(env, known) == known:
+                raise
+    raise AssertionError("the last round returns or raises")
+
+
+def _asked_and_taken(env: Environment, request: Mapping[str, Any], found: Mapping[str, str], known: Mapping[str, str]) -> Secured:
+    stands = found.get(env.branch_ref)
+    with shown(env), _asked(env, {**request, "known": known, "stands": stands}, SECURE_S) as (said, helper):
         secured, theirs = _secured(said), _refs(said, env)
         failpoint("securing.answered")
         if stands is None or has_successor(env) or not said["was_there"]:

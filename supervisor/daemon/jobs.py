@@ -215,14 +215,14 @@ class Jobs:
         self._tell(Secured(task, epoch, End.FAILED if end is End.DONE else end, f"{cause}; {why}" if cause else why))
 
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
-        """Collect; a git that failed gets more chances, since what it failed on (a lock, a fork) is mostly gone a moment later. One that
-        hung gets a single one: it held a thread for all its time."""
+        """Collect; a git or a system call that failed gets more chances, since what it failed on (a lock, a fork, a directory that a
+        person's gc removed) is mostly gone a moment later. A git that hung gets a single one: it held a thread for all its time."""
         for pause in SECURE_PAUSES_S:
             try:
                 return dict(await self._collecting(self._ending.collect, row, launch, end, cause))
             except ToolHung:
                 break
-            except ToolFailed:
+            except (ToolFailed, HostError):
                 await asyncio.sleep(pause)
         return dict(await self._collecting(self._ending.collect, row, launch, end, cause))
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from supervisor.core.errors import NightcrewError
+from supervisor.core.errors import HostError, NightcrewError, ToolFailed
+from supervisor.daemon.jobs import SECURE_PAUSES_S
+from worktrees import securing
 from worktrees.environment import Environment
 from worktrees.environments import release
 from worktrees.removal import remove
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     Alive = Callable[[Path], Sequence[int]]
 
-ATTEMPTS, ROUNDS, TRIES = 10, 3, 50
+ATTEMPTS, ROUNDS = 10, 3
 
 
 class Person:
@@ -65,16 +67,20 @@ class Person:
         self._thread.join()
 
 
-def again(act: Callable[[], object]) -> None:
-    """As the supervisor does: what failed is tried again. A gc that prunes what is young takes unnamed objects away at any moment."""
-    for _ in range(TRIES):
+def again(act: Callable[[], object], kinds: tuple[type[NightcrewError], ...] = (NightcrewError,), tries: int = 50) -> None:
+    """A gc that prunes what is young takes unnamed objects away at any moment."""
+    for _ in range(tries):
         try:
             act()
-        except NightcrewError as error:
+        except kinds as error:
             met = error
         else:
             return
     raise met
+
+
+def again_as_the_supervisor(act: Callable[[], object]) -> None:
+    again(act, (ToolFailed, HostError), 1 + len(SECURE_PAUSES_S))
 
 
 def live(world: World, env: Environment) -> list[str]:
@@ -89,7 +95,7 @@ def live(world: World, env: Environment) -> list[str]:
     world.sh(env.path, "stash", "-q")
     made.append(world.sh(env.path, "rev-parse", "stash"))
     (env.path / "left.bin").write_bytes(os.urandom(5000))
-    again(lambda: secure(env, "leftover work", always=True))
+    again_as_the_supervisor(lambda: secure(env, "leftover work", always=True))
     return made
 
 
@@ -134,3 +140,28 @@ def test_what_a_prune_took_comes_back_when_the_attempt_is_secured_again(confined
     assert set(made) <= world.kept(env) and "left.txt" in world.names(env.repo, env.branch)
     release(env)
     remove(env, nobody_alive, discard=True)
+
+
+@pytest.mark.parametrize("what", ["the tip", "its tree"])
+def test_what_a_prune_took_while_the_helper_answered_is_asked_for_again(
+    confined: World, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The helper was told that we have the published commit, and left it out of its pack."""
+    world = confined
+    env = world.env(world.repo())
+    tip = world.commit(env.path, "deep/a.txt")
+    publish(env)
+    (env.path / "left.txt").write_text("left\n")
+    oid = tip if what == "the tip" else world.sh(env.repo.root, "rev-parse", f"{tip}^{{tree}}")
+    taken = list[str]()
+
+    def prune(label: str) -> None:
+        if label == "securing.answered" and not taken:
+            taken.append(oid)
+            (env.repo.common_dir / "objects" / oid[:2] / oid[2:]).unlink()
+
+    monkeypatch.setattr(securing, "failpoint", prune)
+    done = secure(env, "leftover work", always=True)
+    assert taken and world.sh(env.repo.root, "rev-parse", env.branch) == done.tip
+    assert world.sh(env.repo.root, "fsck", "--no-dangling") == ""
+    assert {"left.txt", "deep/a.txt"} <= set(world.names(env.repo, env.branch))
