@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolHung
+from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolFailed, ToolHung
 from supervisor.host.failpoint import failpoint
 from supervisor.host.files import disk_full, free_bytes
 from worktrees import quarantine, refs, stall_detection
@@ -102,9 +102,8 @@ def take(
     `updates`: each `new` is a commit. `known`: commits that the repository has with their whole history, such as the base.
     `deadline_s` is for all of it, waiting for the sender included; a sender of whom `is_still` says, asked every half second while
     nothing comes, that it does nothing is waited for no longer.
-    Raises Refused (the pack is broken, hostile or too large, or a tip is no commit), ToolFailed (a hole in what a tip reaches, or a ref
-    stands elsewhere), ToolHung, DiskFull or HostError: then no ref moved, and no object stays unless a ref moved away within the last
-    milliseconds.
+    Raises Refused (the pack is broken, hostile or too large, or a tip is no commit), Incomplete, ToolFailed (a ref stands elsewhere),
+    ToolHung, DiskFull or HostError: then no ref moved, and no object stays unless a ref moved away within the last milliseconds.
     """
     _check_names(repo, updates, known)
     with _explained(repo), quarantine.quarantine(repo.common_dir / "objects") as place:
@@ -122,6 +121,10 @@ def take(
             intake.outlast_collection()
         finally:
             quarantine.let_go(place, intake.objects)
+
+
+class Incomplete(ToolFailed):
+    """An object is missing that a tip reaches: the sender left it out, or a person's git collected what the sender saw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +224,14 @@ class _Intake:
         tips = sorted({update.new for update in updates})
         kinds = self.git("cat-file", "--batch-check=%(objecttype)", stdin="".join(f"{tip}\n" for tip in tips).encode()).out.split(b"\n")
         for tip, kind in zip(tips, kinds, strict=False):
+            if kind.endswith(b" missing"):
+                raise _incomplete(self.repo, f"{tip} did not come with it")
             if kind != b"commit":
                 raise _refused(self.repo, f"{tip} is no commit that came with it")
         asked = "".join(f"{tip}\n" for tip in (*tips, *(f"^{oid}" for oid in known)))
-        self.git("rev-list", "--objects", "--quiet", "--stdin", stdin=asked.encode())
+        answer = self.git("rev-list", "--objects", "--quiet", "--stdin", stdin=asked.encode(), accept=_ANY)
+        if answer.code != 0:
+            raise _incomplete(self.repo, last_words(answer.err))
 
 
 def _check_names(repo: Repository, updates: Sequence[Update], known: Sequence[str]) -> None:
@@ -240,6 +247,10 @@ def _count(file: IO[bytes]) -> int:
     """How many objects the pack's header promises; -1 when it is no pack."""
     header = os.pread(file.fileno(), 12, 0)
     return int.from_bytes(header[8:], "big") if len(header) == 12 and header.startswith(b"PACK") else -1
+
+
+def _incomplete(repo: Repository, why: str) -> Incomplete:
+    return Incomplete("not all of what came out of a sandbox is there", on=str(repo.root), why=why)
 
 
 def _refused(repo: Repository, why: str) -> Refused:

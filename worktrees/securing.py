@@ -48,7 +48,7 @@ that does nothing is ended sooner, as a git is (`waiting`)."""
 PUBLISH_S = 15.0
 """Seconds for showing what a living agent committed; others wait for their turn meanwhile. What takes longer comes at the end."""
 _WHY = "nightcrew: work of an attempt"
-_COLLECTED_MAX = 3
+_ASKED_MAX = 3
 """Times that a helper is asked while a person's git collects."""
 _ANSWER_MAX = 4 * 2**20
 _NOTES_MAX, _TEXT_MAX = 200, 2000
@@ -132,14 +132,15 @@ def _take_commits(env: Environment) -> bool:
 
 
 def _secure_confined(env: Environment, request: Mapping[str, Any]) -> Secured:
-    """Asked anew when a person's git collected, meanwhile, what the helper was told that we have."""
-    for left in reversed(range(_COLLECTED_MAX)):
+    """Asked anew when a person's git collected, meanwhile, what the helper was told that we have, or saw among our objects."""
+    for number in range(1, _ASKED_MAX + 1):
         found = tips.refs_of(env)
         known = _whole(env, _ours(env, found))
         try:
-            return _asked_and_taken(env, request, found, known)
-        except (Refused, ToolFailed):
-            if not left or _whole(env, known) == known:
+            return _asked_and_taken(env, {**request, "all": number > 1}, found, known)
+        except (Refused, ToolFailed) as error:
+            is_collected = isinstance(error, intake.Incomplete) or _whole(env, known) != known
+            if number == _ASKED_MAX or not is_collected:
                 raise
     raise AssertionError("the last round returns or raises")
 

@@ -158,8 +158,9 @@ def _adopt(env: Environment, known: Mapping[str, str]) -> None:
         env.repo.git.run(env.repo.store, "update-ref", "--no-deref", "--stdin", stdin=moves.encode())
 
 
-def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, str], bare: Path) -> None:
-    """Write a pack of what the refs reach and the person's objects do not hold; nothing when there is no such ref.
+def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, str], bare: Path, *, everything: bool) -> None:
+    """Write a pack of what the refs reach and `known` does not; nothing when there is no such ref. Without `everything` it lacks what the
+    person's objects hold, though a git of the person's may collect that at any moment.
 
     git reads refs to order a pack; so it is shown a repository without any, where nothing can make it wait.
     """
@@ -167,7 +168,7 @@ def _hand_over(env: Environment, found: Mapping[str, str], known: Mapping[str, s
     if not new:
         return
     asked = "\n".join([*new, *(f"^{oid}" for oid in {env.base, *known.values()}), ""])
-    argv = ("pack-objects", "--revs", "--thin", "--local", "--stdout", "--delta-base-offset", "-q")
+    argv = ("pack-objects", "--revs", "--thin", *(() if everything else ("--local",)), "--stdout", "--delta-base-offset", "-q")
     where = {"GIT_DIR": str(bare), "GIT_OBJECT_DIRECTORY": str(env.repo.common_dir / "objects")}
     full = {**os.environ, **ENVIRONMENT, **env.repo.git.environment(env.repo.store), **where}
     subprocess.run(["git", *argv], input=asked.encode(), stdout=sys.stdout.fileno(), env=full, check=False)  # a pack cut short says enough
@@ -217,7 +218,7 @@ def main() -> None:
             _answer({"failed": _explained(error, Path(asked["path"])).to_wire()})
         else:
             _answer({"done": done})
-            _hand_over(env, done.get("refs", {}), asked["known"], bare)
+            _hand_over(env, done.get("refs", {}), asked["known"], bare, everything=asked.get("all") is True)
 
 
 def _explained(error: Exception, worktree: Path) -> NightcrewError:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from supervisor.core.errors import HostError, NightcrewError, ToolFailed
 from supervisor.daemon.jobs import SECURE_PAUSES_S
-from worktrees import securing
+from tests.support import wait_until
+from worktrees import helper_process, securing
 from worktrees.environment import Environment
 from worktrees.environments import release
 from worktrees.removal import remove
@@ -165,3 +167,26 @@ def test_what_a_prune_took_while_the_helper_answered_is_asked_for_again(
     assert taken and world.sh(env.repo.root, "rev-parse", env.branch) == done.tip
     assert world.sh(env.repo.root, "fsck", "--no-dangling") == ""
     assert {"left.txt", "deep/a.txt"} <= set(world.names(env.repo, env.branch))
+
+
+def test_what_a_prune_took_after_the_helper_saw_it_among_the_persons_objects_is_asked_for_again(
+    confined: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No ref of ours has it, as when a try before this one was cut short; the helper leaves out what it sees."""
+    world = confined
+    env = world.env(world.repo())
+    tip = world.commit(env.path, "deep/a.txt")
+    own = confined.own(env, env.repo.common_dir / "objects" / tip[:2] / tip[2:])
+    seen = env.repo.common_dir / "objects" / tip[:2] / tip[2:]
+    seen.parent.mkdir(exist_ok=True)
+    seen.write_bytes(own.read_bytes())
+    take = securing._take
+
+    def after_a_prune(env: Environment, helper: helper_process.Helper, *rest: Any) -> None:
+        wait_until(lambda: select.select([helper.stdout], [], [], 0)[0], "the pack to be written")
+        seen.unlink(missing_ok=True)
+        take(env, helper, *rest)
+
+    monkeypatch.setattr(securing, "_take", after_a_prune)
+    assert secure(env, "leftover work", always=True).commits >= 1
+    assert world.sh(env.repo.root, "fsck", "--no-dangling") == "" and tip in world.kept(env)
