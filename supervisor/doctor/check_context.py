@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from supervisor.core.spec import Settings
 from supervisor.host.paths import Home, home
 
@@ -40,6 +42,8 @@ class CheckContext:
     sys: Path = Path("/sys")
     run: Path = Path("/run")
     rlimit: Callable[[int], tuple[int, int]] = resource.getrlimit
+    memory: Callable[[], tuple[int, int]] = lambda: (psutil.virtual_memory().total, psutil.swap_memory().total)
+    """Bytes of memory and of swap."""
     tool_s: float = TOOL_S
     settings: Settings = field(default_factory=Settings)
 
@@ -90,11 +94,21 @@ class CheckContext:
         return int(text) if text is not None and text.isdigit() else None
 
     @property
+    def systemd(self) -> bool:
+        """Whether systemd runs here, as sd_booted(3) finds out."""
+        return (self.run / "systemd" / "system").is_dir()
+
+    @property
     def cgroup(self) -> str | None:
         """Our place in the tree of control groups of systemd, as `/user.slice/...`."""
         lines = (self.read(self.proc / "self" / "cgroup") or "").splitlines()
         found = [path for _, names, path in (line.split(":", 2) for line in lines if line.count(":") >= 2) if names in ("", "name=systemd")]
         return max(found, key=len, default=None)
+
+
+def existing(path: Path) -> Path:
+    """The directory `path`, or the nearest one above it that exists: a check makes no directory that stays."""
+    return next(one for one in (path, *path.parents) if one.is_dir())
 
 
 def here() -> CheckContext:

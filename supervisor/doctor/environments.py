@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from agents.zygote import build_client
 from supervisor.core import limits as core_limits
 from supervisor.core.limits import By, Limits, Means
 from supervisor.core.sandbox import Tier
-from supervisor.doctor.check_context import CheckContext
+from supervisor.doctor.check_context import CheckContext, existing
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, warn
 from supervisor.host import cgroups, gpus, limits
@@ -31,7 +30,7 @@ SWITCHES = {
 
 def file_backends(place: CheckContext) -> Finding:
     """How an environment that starts from a snapshot gets its files here."""
-    return judged_backends(backends.survey(_existing(place.home.worktrees)))
+    return judged_backends(backends.survey(existing(place.home.worktrees)))
 
 
 def judged_backends(verdicts: Iterable[Verdict]) -> Finding:
@@ -94,7 +93,7 @@ def judged_limits(means: Means, missing: Iterable[str], place: CheckContext) -> 
     if all(one.by in (By.GROUP, By.NAMESPACE) for one in held):
         return ok(seen)
     fix = "docs/environments.md"
-    if (place.run / "systemd" / "system").is_dir():
+    if place.systemd:
         fix = "nightcrew down; systemd-run --user --scope -p Delegate=yes nightcrew up -d"
     return warn(seen, "; ".join(missing) or "an agent with many processes passes such a limit", fix)
 
@@ -110,7 +109,7 @@ _HOLDS = {
 
 def warm_start(place: CheckContext) -> Finding:
     """The program in the pane of an agent that is forked: compiled where there is a compiler. Tried in a scratch directory."""
-    with locked_directory(_existing(place.home.root), ".nightcrew-doctor-") as scratch:
+    with locked_directory(existing(place.home.root), ".nightcrew-doctor-") as scratch:
         client = build_client(scratch)
     if client is None:
         return ok("by a client in Python, which takes some milliseconds more; a C compiler makes it faster (apt install gcc libc6-dev)")
@@ -121,11 +120,6 @@ def gpu(place: CheckContext) -> Finding:
     """Which graphics processors agents could use, for information."""
     found = gpus.probe(place.proc.parent)
     return ok("; ".join(f"{one.vendor} {one.index}: {one.name}" for one in found.gpus) or found.why)
-
-
-def _existing(path: Path) -> Path:
-    """It, or what is above it: a look makes no directory that stays."""
-    return next(one for one in (path, *path.parents) if one.is_dir())
 
 
 CHECKS: Mapping[str, Check] = {

@@ -1,4 +1,4 @@
-"""The machine: its limits, its memory, and what it does when you log out or close the lid.
+"""The machine: its limits, its memory, and what it does when you log out.
 
 Numbers that say "enough" are rules of thumb for coding agents, whose tools (editors' servers, test and build watchers) share a
 user's limits with the desktop; each stands beside its reason.
@@ -25,7 +25,6 @@ THREADS_EACH = 64
 MEMORY_EACH = 512 * 2**20
 """Resident memory of one agent's command line with a small tool below it."""
 GIB = 2**30
-_SYSTEMD = PurePosixPath("systemd/system")
 
 
 def inotify(place: CheckContext) -> Finding:
@@ -114,12 +113,9 @@ def _pids_max(place: CheckContext) -> list[tuple[int, int, str]]:
 
 def memory(place: CheckContext) -> Finding:
     """Memory and swap against the slots."""
-    lines = (place.read(place.proc / "meminfo") or "").splitlines()
-    sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines) if rest.split()[:1]}
-    if "MemTotal" not in sizes:
-        return unknown("the kernel does not say")
+    total, swap = place.memory()
     group = place.number(place.sys / "fs" / "cgroup" / (place.cgroup or "/").lstrip("/") / "memory.max")
-    total, swap = min(sizes["MemTotal"], group or sizes["MemTotal"]), sizes.get("SwapTotal", 0)
+    total = min(total, group or total)
     seen = f"{total / GIB:.1f} GiB, {f'{swap / GIB:.1f} GiB swap' if swap else 'no swap'}, {place.slots} slots"
     if total + swap < GIB + MEMORY_EACH * place.slots:
         why = "an agent takes half a GiB and more; when memory runs out the kernel kills the largest program, whosever it is"
@@ -129,7 +125,7 @@ def memory(place: CheckContext) -> Finding:
 
 def out_of_memory(place: CheckContext) -> Finding:
     """What systemd does to the whole crew when one agent runs out of memory."""
-    if not _systemd(place):
+    if not place.systemd:
         return unknown("systemd does not run here", "who is killed when memory runs out, one agent or all, is not known")
     unit, scope = _unit(place)
     said = place.ask("systemctl", *scope, "show", unit, "--property=OOMPolicy")
@@ -149,7 +145,7 @@ def out_of_memory(place: CheckContext) -> Finding:
 def logout(place: CheckContext) -> Finding:
     """Whether the crew outlives the login session."""
     why = "the crew is killed when you log out"
-    if not _systemd(place):
+    if not place.systemd:
         return unknown("systemd does not run here", "what happens at logout is not known")
     group = place.cgroup or ""
     linger = place.ask("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
@@ -169,25 +165,12 @@ def logout(place: CheckContext) -> Finding:
     return ok("KillUserProcesses=no: what runs stays")
 
 
-def _systemd(place: CheckContext) -> bool:
-    """As sd_booted(3)."""
-    return (place.run / _SYSTEMD).is_dir()
-
-
 def _unit(place: CheckContext) -> tuple[str, tuple[str, ...]]:
     """The innermost unit that we are in, and where systemctl finds it."""
     parts = [part for part in (place.cgroup or "").split("/") if part.endswith((".service", ".scope"))]
     unit = parts[-1] if parts else "init.scope"
     inside = any(part.startswith("user@") for part in parts) and not unit.startswith("user@")
     return unit, ("--user",) if inside else ()
-
-
-def cgroups(place: CheckContext) -> Finding:
-    """Which version of control groups, for information."""
-    base = place.sys / "fs" / "cgroup"
-    if (base / "cgroup.controllers").exists():
-        return ok("version 2")
-    return ok("version 1: limits of systemd units may differ from their documentation") if base.is_dir() else unknown("no control groups")
 
 
 def kernel(place: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
@@ -199,44 +182,6 @@ def kernel(place: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every
     return ok("pidfd, affinity, inherited mark and limits all work")
 
 
-def language(place: CheckContext) -> Finding:
-    """Whether agents get a UTF-8 locale: they inherit this shell's."""
-    name = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if place.environ.get(name)), None)
-    text = place.environ.get(name or "", "")
-    if name is not None and text.lower().replace("-", "").partition(".")[2].startswith("utf8"):
-        return ok(f"{name}={text}")
-    seen = f"{name}={text}" if name else "no LC_ALL, LC_CTYPE or LANG"
-    return warn(seen, "agents' programs may fail on, or garble, whatever is not ASCII", "export LANG=C.UTF-8")
-
-
-def terminal(place: CheckContext) -> Finding:
-    """Whether tmux can draw on this terminal."""
-    name = place.environ.get("TERM", "")
-    if not name:
-        return ok("no terminal (TERM is not set)")
-    said = place.ask("infocmp", "-1", name)  # not curses.setupterm: Python calls that once in a process and never again
-    if said.code is None:
-        return unknown(f"TERM={name}: {said.text}")
-    if said.code != 0:
-        return warn(f"TERM={name} is not in terminfo", "nightcrew attach cannot draw on it", "TERM=xterm-256color nightcrew attach NAME")
-    if "\tcup=" not in said.text:
-        return warn(f"TERM={name} cannot move its cursor", "nightcrew attach and --watch need that", "use another terminal")
-    return ok(f"TERM={name}")
-
-
-def sleep(place: CheckContext) -> Finding:
-    """Whether the machine may fall asleep under the crew."""
-    supplies = place.sys / "class" / "power_supply"
-    batteries = [one.name for one in supplies.iterdir() if place.read(one / "type") == "Battery"] if supplies.is_dir() else []
-    if not batteries:
-        return ok("no battery; if it sleeps, agents stand still until it wakes")
-    hold = "systemd-inhibit --what=sleep:idle:handle-lid-switch --why=nightcrew nightcrew wait"
-    if place.which("systemd-inhibit") is None:
-        return warn(f"{', '.join(batteries)}: a laptop", "agents stand still while it sleeps", "switch automatic sleep off for the night")
-    why = "agents stand still while it sleeps, and a closed lid is sleep"
-    return warn(f"{', '.join(batteries)}: a laptop", why, f"{hold}, in a terminal of its own")
-
-
 CHECKS: Mapping[str, Check] = {
     "inotify": inotify,
     "open files": open_files,
@@ -244,9 +189,5 @@ CHECKS: Mapping[str, Check] = {
     "memory": memory,
     "out of memory": out_of_memory,
     "logout": logout,
-    "cgroups": cgroups,
     "kernel": kernel,
-    "locale": language,
-    "terminal": terminal,
-    "sleep": sleep,
 }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agents.tmux import server_process as tmux_process
@@ -18,12 +17,6 @@ from worktrees.git import parse_version
 from worktrees.hardening import MINIMUM
 
 AGENTS = ("claude", "codex", "gemini", "aider", "opencode")
-BROWSERS = ("xdg-open", "firefox", "chromium", "google-chrome")
-
-
-def python(place: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
-    """The interpreter that runs the supervisor and every runner."""
-    return ok(f"{'.'.join(map(str, sys.version_info[:3]))}  {sys.executable}")
 
 
 def packages(place: CheckContext) -> Finding:
@@ -38,33 +31,30 @@ def packages(place: CheckContext) -> Finding:
 
 def tmux(place: CheckContext) -> Finding:
     """tmux, and whether it is new enough."""
-    least = ".".join(map(str, tmux_process.MINIMUM))
-    why, fix = "every agent lives in a tmux session", f"install tmux {least} or newer: apt install tmux, dnf install tmux"
-    path = place.which("tmux")
-    if path is None:
-        return fail("not on PATH", why, fix)
-    said = place.ask(path, "-V")
-    if said.code != 0:
-        return fail(said.text, why, fix)
-    version = tmux_process.parse_version(said.text)
-    if version is not None and version < tmux_process.MINIMUM:
-        return fail(f"{said.text}, which is too old", why, fix)
-    return ok(f"{said.text.removeprefix('tmux ')}  {path}")
+    return _program(place, ("tmux", "-V"), tmux_process.MINIMUM, tmux_process.parse_version, "every agent lives in a tmux session")
 
 
 def git(place: CheckContext) -> Finding:
     """git, and whether it is new enough."""
-    least = ".".join(map(str, MINIMUM))
-    why, fix = "every agent works in a git worktree", f"install git {least} or newer: apt install git, dnf install git"
-    path = place.which("git")
+    return _program(place, ("git", "version"), MINIMUM, parse_version, "every agent works in a git worktree")
+
+
+def _program(
+    place: CheckContext, argv: tuple[str, str], least: tuple[int, ...], parse: Callable[[str], tuple[int, ...] | None], why: str
+) -> Finding:
+    """Whether a program that nightcrew needs is there and not older than `least`; `parse` gives None for a version that has no number."""
+    name, ask = argv
+    fix = f"install {name} {'.'.join(map(str, least))} or newer: apt install {name}, dnf install {name}"
+    path = place.which(name)
     if path is None:
         return fail("not on PATH", why, fix)
-    said = place.ask(path, "version")
+    said = place.ask(path, ask)
     if said.code != 0:
         return fail(said.text, why, fix)
-    if parse_version(said.text) < MINIMUM:
+    version = parse(said.text)
+    if version is not None and version < least:
         return fail(f"{said.text}, which is too old", why, fix)
-    return ok(f"{said.text.removeprefix('git version ')}  {path}")
+    return ok(f"{said.text.removeprefix(f'{name} ').removeprefix('version ')}  {path}")
 
 
 def agents(place: CheckContext) -> Finding:
@@ -83,11 +73,4 @@ def agents(place: CheckContext) -> Finding:
     return ok("; ".join([*shown, f"not on PATH: {missing}" if missing else ""]).rstrip("; "))
 
 
-def browser(place: CheckContext) -> Finding:
-    """Something that shows a report, for information."""
-    wanted = [*place.environ.get("BROWSER", "").split(":"), *BROWSERS]
-    found = next((path for name in wanted if name and (path := place.which(name)) is not None), None)
-    return ok(found or "none on PATH: a report.html is one file, open it anywhere")
-
-
-CHECKS: Mapping[str, Check] = {"python": python, "nightcrew": packages, "tmux": tmux, "git": git, "agents": agents, "browser": browser}
+CHECKS: Mapping[str, Check] = {"nightcrew": packages, "tmux": tmux, "git": git, "agents": agents}

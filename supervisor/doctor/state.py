@@ -14,7 +14,7 @@ from pathlib import Path
 from supervisor.config import project, user
 from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
 from supervisor.doctor import gateway
-from supervisor.doctor.check_context import CheckContext
+from supervisor.doctor.check_context import CheckContext, existing
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.host import cores, files
@@ -49,7 +49,7 @@ def _directory(path: Path) -> Finding | None:
     try:
         found = path.lstat()
     except FileNotFoundError:
-        near = next(parent for parent in path.parents if parent.exists())
+        near = existing(path)
         if os.access(near, os.W_OK | os.X_OK):
             return None
         return fail(f"{path} cannot be made: {near} is not writable", why, "NIGHTCREW_HOME names another place")
@@ -79,7 +79,7 @@ def _chmod(path: Path) -> Callable[[], str]:
 
 def file_system(place: CheckContext) -> Finding:
     """What the state lies on."""
-    mount = _mount(place, _existing(place.home.root))
+    mount = _mount(place, existing(place.home.root))
     if mount is None:
         return unknown("the kernel does not say")
     point, kind, options = mount
@@ -109,13 +109,9 @@ def _mount(place: CheckContext, path: Path) -> tuple[str, str, list[str]] | None
     return best
 
 
-def _existing(path: Path) -> Path:
-    return next(one for one in (path, *path.parents) if one.exists())
-
-
 def disk(place: CheckContext) -> Finding:
     """Free space, against what stops the crew and against what its worktrees take."""
-    space = os.statvfs(_existing(place.home.root))
+    space = os.statvfs(existing(place.home.root))
     free, least = space.f_bavail * space.f_frsize, place.settings.disk_free_min
     count, size = _worktrees(place.home.worktrees)
     seen = f"{_size(free)} free" + (f"; worktrees: {count:,}, {_size(size)}" if count else "")

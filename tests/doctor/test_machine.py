@@ -76,10 +76,8 @@ def test_memory(machine: Machine) -> None:
     machine.file("sys/fs/cgroup/memory.max", str(2**31))
     found = checks.memory(machine.place())
     assert found.state is State.WARN and "slots = 6 in " in found.fix
-    machine.file("proc/meminfo", "MemTotal: 524288 kB\n")
+    machine.memory = 2**29, 0
     assert "slots = 1 in " in checks.memory(machine.place()).fix and "no swap" in checks.memory(machine.place()).seen
-    machine.file("proc/meminfo", "garbage")
-    assert checks.memory(machine.place()).state is State.UNKNOWN
 
 
 UNDER_USER_MANAGER = "/user.slice/user-1000.slice/user@1000.service/app.slice/vte.scope"
@@ -132,46 +130,3 @@ def test_a_tool_that_hangs_is_no_answer(machine: Machine) -> None:
     machine.environ["PATH"] = f"{machine.root / 'bin'}:{os.environ['PATH']}"
     found = checks.out_of_memory(machine.place(tool_s=0.1))
     assert found.state is State.UNKNOWN and found.seen == "systemctl did not answer in 0.1 s"
-
-
-def test_control_groups(machine: Machine) -> None:
-    assert checks.cgroups(machine.place()).seen == "version 2"
-    (machine.root / "sys/fs/cgroup/cgroup.controllers").unlink()
-    assert checks.cgroups(machine.place()).seen.startswith("version 1")
-    shutil.rmtree(machine.root / "sys")
-    assert checks.cgroups(machine.place()).state is State.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("environ", "state", "seen"),
-    [
-        ({"LANG": "de_DE.UTF-8"}, State.OK, "LANG=de_DE.UTF-8"),
-        ({"LANG": "C.utf8"}, State.OK, "LANG=C.utf8"),
-        ({"LANG": "en_US.UTF-8", "LC_ALL": "C"}, State.WARN, "LC_ALL=C"),
-        ({"LANG": "", "LC_CTYPE": "de_DE@euro"}, State.WARN, "LC_CTYPE=de_DE@euro"),
-        ({}, State.WARN, "no LC_ALL, LC_CTYPE or LANG"),
-    ],
-)
-def test_the_locale(machine: Machine, environ: dict[str, str], state: State, seen: str) -> None:
-    machine.environ = environ
-    found = checks.language(machine.place())
-    assert (found.state, found.seen) == (state, seen)
-
-
-@pytest.mark.parametrize(
-    ("name", "state"), [("", State.OK), ("screen-256color", State.OK), ("dumb", State.WARN), ("xterm-nobody-knows", State.WARN)]
-)
-def test_the_terminal(machine: Machine, name: str, state: State) -> None:
-    machine.environ = {"TERM": name, "PATH": os.environ["PATH"]}
-    assert checks.terminal(machine.place()).state is state
-
-
-def test_a_laptop_sleeps(machine: Machine) -> None:
-    assert checks.sleep(machine.place()).state is State.OK
-    machine.file("sys/class/power_supply/AC/type", "Mains\n")
-    assert checks.sleep(machine.place()).state is State.OK
-    machine.file("sys/class/power_supply/BAT0/type", "Battery\n")
-    assert "automatic sleep" in checks.sleep(machine.place()).fix
-    machine.program("systemd-inhibit", "")
-    found = checks.sleep(machine.place())
-    assert found.state is State.WARN and found.fix.startswith("systemd-inhibit ") and found.seen == "BAT0: a laptop"

@@ -48,17 +48,7 @@ def test_agents_are_for_information(machine: Machine) -> None:
     assert found.state is State.UNKNOWN and "codex: on PATH" in found.seen
 
 
-def test_a_browser_is_the_persons_own_first(machine: Machine) -> None:
-    assert software.browser(machine.place()).state is State.OK
-    firefox = machine.program("firefox", "")
-    assert software.browser(machine.place()).seen == str(firefox)
-    mine = machine.program("lynx", "")
-    machine.environ["BROWSER"] = "nothing:lynx"
-    assert software.browser(machine.place()).seen == str(mine)
-
-
 def test_our_packages_are_our_own(machine: Machine) -> None:
     assert software.packages(machine.place()).state is State.OK
     machine.environ["PYTHONPATH"] = "/somewhere"
     assert "PYTHONPATH is set, and neither nightcrew nor its agents use it" in software.packages(machine.place()).seen
-    assert software.python(machine.place()).state is State.OK
