@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
+
+from supervisor.bench.aims import Aim, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,38 +70,23 @@ def milli(seconds: float) -> float:
     return round(seconds * 1000, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What we want of one figure, on two quiet cores."""
-
-    path: tuple[str, ...]
-    name: str
-    most: float
-    unit: str
-
-
 AIMS = (
-    Aim(("spawn", "1", "ms_p50"), "one agent to its first byte, p50", 120, "ms"),
-    Aim(("spawn", "50", "all_up_s"), "50 agents up", 5, "s"),
-    Aim(("spawn", "200", "all_up_s"), "200 agents up", 20, "s"),
-    Aim(("idle", "cpu_percent"), "supervisor with idle agents, of one core", 3, "%"),
-    Aim(("idle", "rss_mb"), "supervisor's memory", 100, "MB"),
-    Aim(("idle", "runner_unshared_mb"), "a runner's own memory", 6, "MB"),
-    Aim(("adopt_s",), "agents adopted after kill -9", 5, "s"),
-    Aim(("clean", "ms_each"), "`nightcrew clean`, each worktree looked at", 30, "ms"),
-    Aim(("clean", "confined", "ms_each"), "the same where agents were confined", 30, "ms"),
-    Aim(("clean", "first_line_s"), "its first line", 2, "s"),
-    Aim(("status_ms",), "`nightcrew status` over a long history", 150, "ms"),
-    *(
-        Aim(("scale", "ratio", name), f"{text}, most waiting over fewest", 1.3, "x")
-        for name, text in (
-            ("tasks_per_s", "time of a no-op task"),
-            ("daemon_cpu_ms_per_task", "supervisor's CPU for one"),
-            ("status_ms", "`nightcrew status`"),
-            ("tick_ms_p99", "the supervisor's tick, p99"),
-        )
-    ),
-    Aim(("scale", "ms_per_task"), "a no-op task, fewest waiting", 25, "ms"),
+    Aim("spawn.1.ms_p50", 120, name="one agent to its first byte, p50", unit="ms"),
+    Aim("spawn.50.all_up_s", 5, name="50 agents up", unit="s"),
+    Aim("spawn.200.all_up_s", 20, name="200 agents up", unit="s"),
+    Aim("idle.cpu_percent", 3, name="supervisor with idle agents, of one core", unit="%"),
+    Aim("idle.rss_mb", 100, name="supervisor's memory", unit="MB"),
+    Aim("idle.runner_unshared_mb", 6, name="a runner's own memory", unit="MB"),
+    Aim("adopt_s", 5, name="agents adopted after kill -9", unit="s"),
+    Aim("clean.ms_each", 30, name="`nightcrew clean`, each worktree looked at", unit="ms"),
+    Aim("clean.confined.ms_each", 30, name="the same where agents were confined", unit="ms"),
+    Aim("clean.first_line_s", 2, name="its first line", unit="s"),
+    Aim("status_ms", 150, name="`nightcrew status` over a long history", unit="ms"),
+    Aim("scale.ratio.tasks_per_s", 1.3, name="a no-op task, most waiting over fewest", unit="x"),
+    Aim("scale.ratio.daemon_cpu_ms_per_task", 1.3, name="CPU for one, most waiting over fewest", unit="x"),
+    Aim("scale.ratio.status_ms", 1.3, name="`status`, most waiting over fewest", unit="x"),
+    Aim("scale.ratio.tick_ms_p99", 1.3, name="tick, p99, most waiting over fewest", unit="x"),
+    Aim("scale.ms_per_task", 25, name="a no-op task, fewest waiting", unit="ms"),
 )
 """The full run's aims; a quick run is smaller and says so."""
 
@@ -111,7 +98,7 @@ def table(report: Mapping[str, Any]) -> str:
         lines += [_row(size, "ours", ours), _row("", "plain", report["plain"][size])]
     lines += ["", f"one agent, ours over plain: {report['ratio']:.2f}", ""]
     lines += [*_scale(report["scale"]["waiting"]), ""] if "scale" in report else []
-    return "\n".join([*lines, *_aims(report)])
+    return "\n".join([*lines, *rows((aim for aim in AIMS if aim.value(report) is not None), report)])
 
 
 def _row(size: str, who: str, figures: Mapping[str, Any]) -> str:
@@ -128,12 +115,3 @@ def _scale(waiting: Mapping[str, Mapping[str, float]]) -> list[str]:
     }
     rows = [f"{size:>10}" + "".join(f"{figures[name]:>15.1f}" for name in names) for size, figures in waiting.items()]
     return [f"{'waiting':>10}" + "".join(f"{text:>15}" for text in names.values()), *rows]
-
-
-def _aims(report: Mapping[str, Any]) -> Iterable[str]:
-    for aim in AIMS:
-        value: Any = report
-        for step in aim.path:
-            value = value.get(step) if value is not None else None
-        if value is not None:
-            yield f"{aim.name:<44}{value:>9.1f} {aim.unit:<3} aim <= {aim.most:g} {'' if value <= aim.most else '  MISSED'}".rstrip()

@@ -48,7 +48,7 @@ VERBS = {
     "down": "Stop the supervisor; agents go on.",
     "audit": "Check the record of who was refused, and of keys.",
     "completion": "Print what makes a shell complete verbs and names.",
-    "bench": "Measure spawning, idling and adopting on this machine.",
+    "bench": "Measure nightcrew on this machine.",
 }
 """Every verb in the order in which `--help` shows them, with its line there."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
+from supervisor.bench.aims import missed
 from supervisor.bench.fairness import learned_limits
 from supervisor.bench.fairness.clients import ClientStreams
-from supervisor.bench.fairness.learned_limits import AIMS, CASES, Case, Judge, Learned, Other, Provider
+from supervisor.bench.fairness.learned_limits import CASES, Case, Judge, Learned, Other, Provider
 from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.simulation import Timeline, Turn, World
 from supervisor.core.crew import TaskClass
@@ -27,7 +28,7 @@ SEED = 1
 def test_t02_t03_what_nobody_configured_is_learned_used_and_nobody_elses(name: str) -> None:
     case = CASES[name]
     found = learned_limits.run(case, SEED)
-    assert [aim.figure for aim in AIMS if aim.of(case) and not aim.met(getattr(found, aim.figure))] == [], f"seed {SEED}: {found}"
+    assert missed(learned_limits.aims_of(case), asdict(found)) == [], f"seed {SEED}: {found}"
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
@@ -142,6 +143,6 @@ def test_the_judge_counts_only_time_in_which_the_provider_had_room(provide: Call
 
 
 def test_each_aim_can_be_missed() -> None:
-    good = Learned(0, 0.99, 0.0, 1.0)
-    bad = Learned(2, 0.94, 0.03, 5.5)
-    assert all(aim.met(getattr(good, aim.figure)) and not aim.met(getattr(bad, aim.figure)) for aim in AIMS)
+    aims = learned_limits.aims_of(CASES["input"])
+    assert missed(aims, asdict(Learned(0, 0.99, 0.0, 1.0))) == []
+    assert missed(aims, asdict(Learned(2, 0.94, 0.03, 5.5))) == [aim.figure for aim in aims]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from supervisor.bench.aims import Aim, missed, of_learning
 from supervisor.bench.fairness.clients import Agent, ClientStreams
 from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.simulation import LINK_S, ROUNDING, TOKENS_PER_S, Bucket, Timeline, Turn, World
@@ -291,27 +292,9 @@ class Judge:
         self._timeline.after(STEP_S, self._look)
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What we want of one figure of every case that `of` names."""
-
-    figure: str
-    bound: float
-    at_least: bool = False
-    of: Callable[[Case], bool] = lambda case: True  # noqa: ARG005 - every case
-
-    def met(self, value: float) -> bool:
-        """Whether `value` is good enough."""
-        return value >= self.bound if self.at_least else value <= self.bound
-
-
-AIMS = (
-    Aim("upstream_429", 0, of=lambda case: case.other is None),
-    Aim("upstream_429", 1, of=lambda case: case.other is not None),
-    Aim("utilisation_after_1min", 0.95, at_least=True),
-    Aim("phantom_outside_per_min", 0.02),
-    Aim("stalls_s", 5.0),
-)
+def aims_of(case: Case) -> tuple[Aim, ...]:
+    """What we want of each figure."""
+    return of_learning(most_429=0 if case.other is None else 1, phantom="phantom_outside_per_min")
 
 
 def run(case: Case, seed: int, until_s: float = RUN_S) -> Learned:
@@ -355,8 +338,7 @@ def _worst(case: Case, found: Sequence[Learned]) -> dict[str, Any]:
         field.name: (min if field.name.startswith("utilisation") else max)(asdict(one)[field.name] for one in found)
         for field in fields(Learned)
     }
-    missed = [aim.figure for aim in AIMS if aim.of(case) and not aim.met(figures[aim.figure])]
-    return {name: round(value, 4) for name, value in figures.items()} | {"missed": missed}
+    return {name: round(value, 4) for name, value in figures.items()} | {"missed": missed(aims_of(case), figures)}
 
 
 def _memory(case: Case, factor: float) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
 
+from supervisor.bench.aims import Aim
 from supervisor.bench.fairness import learned_limits
 from supervisor.bench.fairness.baselines import EXPECTED_OUTPUT, MARGIN, MAX_TOKENS, CountAfter, NoGateway, Reserve, Semaphore
 from supervisor.bench.fairness.clients import Agent
@@ -67,36 +68,16 @@ SCENARIOS: Mapping[str, Scenario] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """What we want of one figure of one scenario, for the full hour and for each seed by itself."""
-
-    scenario: str
-    figure: str
-    bound: float
-    at_least: bool = False
-
-    def met(self, value: float) -> bool:
-        """Whether `value` is good enough."""
-        return value >= self.bound if self.at_least else value <= self.bound
-
-    def worst(self, values: Sequence[float]) -> float:
-        """The value that says least in our favour."""
-        return min(values) if self.at_least else max(values)
-
-    def __str__(self) -> str:
-        return f"{self.scenario} {self.figure} {'>=' if self.at_least else '<='} {self.bound:g}"
-
-
 AIMS = (
-    Aim("nightcrew", "upstream_429", 0),
-    Aim("nightcrew", "utilisation", 0.98, at_least=True),
-    Aim("nightcrew", "jain", 0.99, at_least=True),
-    Aim("nightcrew", "failed_turns", 0),
-    Aim("two_hogs", "jain", 0.99, at_least=True),
-    Aim("interactive", "wait_p99_s", 15),
-    Aim("outside_use", "upstream_429", 2),
+    Aim("nightcrew.upstream_429", 0),
+    Aim("nightcrew.utilisation", 0.98, at_least=True),
+    Aim("nightcrew.jain", 0.99, at_least=True),
+    Aim("nightcrew.failed_turns", 0),
+    Aim("two_hogs.jain", 0.99, at_least=True),
+    Aim("interactive.wait_p99_s", 15),
+    Aim("outside_use.upstream_429", 2),
 )
+"""What we want for the full hour and of each seed by itself."""
 
 
 def measure(
@@ -126,9 +107,10 @@ def measure(
 def judge(found: Mapping[str, Sequence[Figures]]) -> Iterator[dict[str, Any]]:
     """Each aim with the worst seed's value, and whether that meets it."""
     for aim in AIMS:
-        if aim.scenario in found:
-            worst = aim.worst([getattr(figures, aim.figure) for figures in found[aim.scenario]])
-            yield {"aim": str(aim), "worst": _rounded(aim.figure, worst), "met": aim.met(worst)}
+        scenario, figure = aim.figure.split(".")
+        if scenario in found:
+            worst = aim.worst([getattr(figures, figure) for figures in found[scenario]])
+            yield {"aim": f"{scenario} {figure} {aim}", "worst": _rounded(figure, worst), "met": aim.met(worst)}
 
 
 def table(report: Mapping[str, Any]) -> str:

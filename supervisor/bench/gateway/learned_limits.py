@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import psutil
 
+from supervisor.bench.aims import Aim, missed, of_learning
 from supervisor.bench.gateway import clients, load, scoring, workspace
 from supervisor.bench.gateway.scoring import Bucket, Crowd, Figures, Sample
 from supervisor.core.errors import NightcrewError, ToolFailed, UsageError
@@ -122,7 +123,7 @@ def run(scenario: Scenario, options: Options, root: Path) -> dict[str, Any]:
         raise ToolFailed("the provider was never asked", on=scenario.about)
     request = {"requests": 1.0, "input": float(tokens_of(len(payload))), "output": OUTPUT_MEAN}
     found = scoring.figures(samples, Crowd(scenario.agents, request, scenario.binding), options.settle_s)
-    return {**_rounded(found), **asdict(tally), "missed": missed(found, scenario)}
+    return {**_rounded(found), **asdict(tally), "missed": missed(aims_of(scenario), asdict(found))}
 
 
 @contextlib.contextmanager
@@ -211,22 +212,10 @@ def sample(stats: Mapping[str, Any], claimed: Mapping[str, float]) -> Sample:
 
 # The report -----------------------------------------------------------------------------------------------------------------------
 
-AIMS = (
-    ("utilisation_after_1min", "use", 0.95, True),
-    ("phantom_outside_part", "phantom", 0.02, False),
-    ("stalls_s", "stall s", 5.0, False),
-)
-"""(figure, heading, bound, at least)."""
 
-
-def missed(found: Figures, scenario: Scenario) -> list[str]:
-    """The figures that are not what we want."""
-    wrong = ["upstream_429"] if found.upstream_429 > scenario.most_429 else []
-    for name, _, bound, at_least in AIMS:
-        value = getattr(found, name)
-        if value < bound if at_least else value > bound:
-            wrong.append(name)
-    return wrong
+def aims_of(scenario: Scenario) -> tuple[Aim, ...]:
+    """What we want of each figure."""
+    return of_learning(scenario.most_429, phantom="phantom_outside_part")
 
 
 def table(report: Mapping[str, Any]) -> str:

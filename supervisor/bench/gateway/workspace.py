@@ -69,8 +69,8 @@ def upstream(*options: str) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def bare(url: str) -> Iterator[Server]:
-    """The proxy that does nothing, see `bare.py`."""
-    with _one_of_ours("bare", (url,)) as server:
+    """The proxy that does nothing, see `bare_proxy.py`."""
+    with _one_of_ours("bare_proxy", (url,)) as server:
         yield server
 
 

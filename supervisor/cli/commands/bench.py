@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 import click
 
@@ -31,15 +32,13 @@ def command() -> None:
 
 
 @command.command()
-@click.option(
-    "-q", "--quick", is_flag=True, help="A short run: 1 and 10 agents, 20 that idle for 5 s, 10,000 tasks of history, 90 worktrees."
-)
+@click.option("-q", "--quick", is_flag=True, help="A short run: 1 and 10 agents, 20 that idle for 5 s, 90 worktrees.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generated repository's content.")
 @_under
 @common.json_option
 def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
-    """How fast agents come up, beside plain git and tmux; what 200 idle agents cost; how fast they are adopted after kill -9, and 2,700
-    worktrees looked at by `clean`.
+    """How fast agents come up, beside plain git and tmux; what 200 idle agents cost, and how fast they are adopted after kill -9; no-op
+    tasks while up to 20,000 others wait; `status` over 100,000 tasks; `clean` over 2,700 worktrees.
 
     A full run takes some minutes and 5 GB. It measures and never judges: the exit code says only whether it ran.
 
@@ -49,18 +48,14 @@ def spawn(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
     """
     from supervisor.bench import figures, spawn
 
-    for number in (signal.SIGTERM, signal.SIGHUP):  # leave as after Ctrl-C, so that nothing stays behind
-        signal.signal(number, _leave)
+    _leave_on_signals()
     options = dataclasses.replace(spawn.QUICK if quick else spawn.Options(), seed=seed)
     report = spawn.measure(options, under, common.say)
-    if as_json:
-        common.print_json(**report)
-    else:
-        click.echo(figures.table(report))
+    _show(report, figures.table, as_json)
 
 
 @command.command()
-@click.option("-q", "--quick", is_flag=True, help="A short run: a tenth of the files, 10 agents at once, 200 Python files.")
+@click.option("-q", "--quick", is_flag=True, help="A short run: a tenth of the dependencies, 10 agents at once, 200 Python files.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the generated files' content.")
 @click.option("--no-index", is_flag=True, help="Do not ask the package index for the one small package that a set-up installs.")
 @_under
@@ -77,14 +72,10 @@ def fork(quick: bool, seed: int, no_index: bool, under: Path | None, as_json: bo
     from supervisor.bench.fork import measure
     from supervisor.bench.fork.report import table
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    _leave_on_signals()
     options = dataclasses.replace(measure.QUICK if quick else measure.Options(), seed=seed, index=not no_index)
     report = measure.measure(options, under, common.say)
-    if as_json:
-        common.print_json(**report)
-    else:
-        click.echo(table(report))
+    _show(report, table, as_json)
 
 
 @command.command()
@@ -103,13 +94,9 @@ def analyze(source: Path, rounds: int, under: Path | None, as_json: bool) -> Non
     """
     from supervisor.bench import analyze
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    _leave_on_signals()
     report = analyze.measure(source.resolve(), rounds, under, common.say)
-    if as_json:
-        common.print_json(**report)
-    else:
-        click.echo(analyze.table(report))
+    _show(report, analyze.table, as_json)
 
 
 @command.command()
@@ -117,7 +104,8 @@ def analyze(source: Path, rounds: int, under: Path | None, as_json: bool) -> Non
 @click.option("--seeds", type=click.IntRange(1, 99), default=3, show_default=True, help="How many seeds, from 1 on.")
 @common.json_option
 def fairness(quick: bool, seeds: int, as_json: bool) -> None:
-    """How the gateway shares a provider's limit, beside what others do: one virtual hour of 50 agents that want far more than there is.
+    """How the gateway shares a provider's limit, beside what others do: one virtual hour of 50 agents that want far more than there is;
+    and how it learns limits that nobody told it, in ten virtual minutes for each kind of provider.
 
     Nothing is sent anywhere and no time passes: it is a simulation, in which the gateway's admission is the real one. It measures and never
     judges: the exit code says only whether it ran.
@@ -129,10 +117,7 @@ def fairness(quick: bool, seeds: int, as_json: bool) -> None:
     from supervisor.bench.fairness import runs, scenarios
 
     report = scenarios.measure(range(1, seeds + 1), scenarios.QUICK_S if quick else runs.HOUR_S, common.say)
-    if as_json:
-        common.print_json(**report)
-    else:
-        click.echo(scenarios.table(report))
+    _show(report, scenarios.table, as_json)
 
 
 @command.command()
@@ -152,8 +137,7 @@ def gateway(quick: bool, learned: bool, scenarios: tuple[str, ...], seed: int, u
     nightcrew bench gateway --quick
     nightcrew bench gateway --learned --json
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    _leave_on_signals()
     if learned:
         _learned(quick, scenarios, seed, under, as_json)
         return
@@ -162,10 +146,7 @@ def gateway(quick: bool, learned: bool, scenarios: tuple[str, ...], seed: int, u
     from supervisor.bench.gateway import measure
 
     report = measure.measure(measure.QUICK if quick else measure.Options(), under, common.say)
-    if as_json:
-        common.print_json(**report)
-    else:
-        click.echo(measure.table(report))
+    _show(report, measure.table, as_json)
 
 
 def _learned(quick: bool, scenarios: tuple[str, ...], seed: int, under: Path | None, as_json: bool) -> None:
@@ -175,11 +156,17 @@ def _learned(quick: bool, scenarios: tuple[str, ...], seed: int, under: Path | N
         learned_limits.Options(learned_limits.QUICK_S, learned_limits.QUICK_SETTLE_S, seed) if quick else learned_limits.Options(seed=seed)
     )
     report = learned_limits.measure(options, scenarios, under, common.say)
+    _show(report, learned_limits.table, as_json)
+
+
+def _show(report: dict[str, Any], table: Callable[[dict[str, Any]], str], as_json: bool) -> None:
     if as_json:
         common.print_json(**report)
     else:
-        click.echo(learned_limits.table(report))
+        click.echo(table(report))
 
 
-def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of every signal handler
-    sys.exit(128 + number)
+def _leave_on_signals() -> None:
+    """Leave as after Ctrl-C, so that nothing stays behind."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
