@@ -1,4 +1,4 @@
-"""`nightcrew bench analyze`: what the five analysts gain by working at once, beside a plain pool of the same commands.
+"""`nightcrew bench analyze`: what the five analysts gain by working at once, beside a plain pool of the same pieces.
 
 Everything happens on a copy and in a directory of its own; the user's supervisor, state and repositories are not touched.
 """
@@ -10,17 +10,12 @@ import json
 import os
 import statistics
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from supervisor.bench import corpus, spawn, workspace
-from supervisor.core.errors import ToolFailed
-from supervisor.core.spec import Settings
-from supervisor.host import cores
+from supervisor.bench import analyst_pool, corpus, workspace
+from supervisor.core.errors import ToolFailed, last_line
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
@@ -30,7 +25,7 @@ Say = Callable[[str], None]
 def measure(source: Path, rounds: int, under: Path | None, say: Say) -> dict[str, Any]:
     """Measure and return the report that `nightcrew bench analyze --json` prints; docs/bench.md describes every key. Of several rounds
     the one with the median work at once is reported. Raises what a tool raises; nothing is left running then either."""
-    with spawn.private_place(under) as root:
+    with workspace.private_place(under) as root:
         say(f"in {root}")
         repo = corpus.bring(source, root / "repo")
         home = Home(root / "home")
@@ -51,7 +46,7 @@ def measure(source: Path, rounds: int, under: Path | None, say: Say) -> dict[str
         "repo": source.name,
         "rounds": [{key: one[key] for key in ("sequential_s", "parallel_s", "setup_s", "work_s", "pool_s")} for one in found],
         "ratio_to_pool": round(statistics.median(one["work_s"] / one["pool_s"] for one in found), 3),
-        "machine": spawn.machine(),
+        "machine": workspace.machine(),
     }
 
 
@@ -78,7 +73,7 @@ def _round(repo: Path, home: Home, environ: Mapping[str, str]) -> dict[str, Any]
         "files": report["summary"]["files"],
         **report["figures"],
         "plainly": report["summary"]["parallel"],
-        "pool_s": _pool(repo, crew, report["figures"]["usable_cores"]),
+        "pool_s": round(analyst_pool.seconds(repo, crew, report["figures"]["usable_cores"]), 3),
     }
 
 
@@ -93,29 +88,10 @@ def orders(report: Mapping[str, Any], outcomes: Iterable[Mapping[str, Any]]) -> 
     return [one["params"] for one in sorted(crew, key=lambda one: alone_s[one["name"]], reverse=True)]
 
 
-def _pool(repo: Path, crew: Sequence[Mapping[str, str]], workers: int) -> float:
-    """The same commands by a plain pool of as many workers as there are cores, on the same cores and as nice, in this order."""
-    mine = cores.choose(0, None, cores.usable())
-    began = time.monotonic()
-    with ThreadPoolExecutor(workers) as pool:
-        for done in pool.map(lambda order: _analyst(repo, order, mine), crew):
-            if done.returncode != 0:
-                raise ToolFailed("an analyst failed", on=str(repo), why=done.stderr.strip().rpartition("\n")[2])
-    return round(time.monotonic() - began, 3)
-
-
-def _analyst(repo: Path, order: Mapping[str, str], mine: tuple[int, ...]) -> subprocess.CompletedProcess[str]:
-    argv = ["nice", "-n", str(Settings().nice), sys.executable, "-I", "-m", "agents.analysts"]
-    if mine:
-        argv = ["taskset", "-c", ",".join(map(str, mine)), *argv]
-    return subprocess.run(
-        argv, cwd=repo, env={**os.environ, **order}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-
-
 def _nightcrew(args: Sequence[str], where: Path, environ: Mapping[str, str]) -> str:
-    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", *args]
-    done = subprocess.run(argv, cwd=where, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        workspace.nightcrew(*args), cwd=where, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if done.returncode not in (0, 1, 5):
-        raise ToolFailed(f"nightcrew {args[0]} failed", why=done.stderr.strip().rpartition("\n")[2])
+        raise ToolFailed(f"nightcrew {args[0]} failed", why=last_line(done.stderr))
     return done.stdout

@@ -9,20 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from supervisor.bench.figures import milli
-from supervisor.bench.workspace import end_server, make_repository
+from supervisor.bench.supervised_run import SupervisedRun
+from supervisor.bench.workspace import make_repository, nightcrew
 from supervisor.core.errors import NightcrewError, one_line
 from supervisor.core.spec import TaskSpec
-from supervisor.daemon import start
 from supervisor.daemon.environments import facts
 from supervisor.host import cores, files
 from supervisor.host.paths import Home
@@ -69,7 +68,7 @@ def _of(root: Path, count: int, seed: int, say: Callable[[str], None], confined:
     fill(home, repository, made)
     some = made[:: -(-count // REMOVED)]
     say(f"nightcrew clean of {count} worktrees, then --yes of {len(some)}")
-    with _supervisor(home):
+    with SupervisedRun(root, slots=2):
         look = _clean(home)
         removal = _clean(home, "--yes", "--discard", *(env.task for env in some))
     if look.lines != count or any(env.path.exists() for env in some):
@@ -117,23 +116,9 @@ def fill(home: Home, repository: Repository, made: list[Environment]) -> None:
             )
 
 
-@contextlib.contextmanager
-def _supervisor(home: Home) -> Iterator[None]:
-    config = home.root.with_name(f"{home.root.name}.toml")
-    config.write_text("slots = 2\n")
-    try:
-        start.ensure_running(home, config, lambda _: None)
-        yield
-    finally:
-        end_server(home)
-
-
 def _clean(home: Home, *flags: str) -> Took:
     """Raises NightcrewError when it fails."""
-    argv, environment = (
-        [sys.executable, "-I", "-m", "supervisor.cli.main", "clean", *flags],
-        {**os.environ, "NIGHTCREW_HOME": str(home.root)},
-    )
+    argv, environment = nightcrew("clean", *flags), {**os.environ, "NIGHTCREW_HOME": str(home.root)}
     with tempfile.TemporaryFile() as said:
         began = time.monotonic()
         with subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said) as clean:

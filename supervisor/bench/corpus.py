@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from supervisor.bench.workspace import by_hand
+from supervisor.bench.workspace import by_hand, commit_all
 from supervisor.core.errors import UsageError
 
 
@@ -21,8 +21,7 @@ def bring(source: Path, place: Path) -> Path:
         shutil.copytree(source, place, symlinks=True)
     else:
         _unpack(source, place)
-    for words in ("init -q -b main", "add -A -f", "commit -q -m files", "repack -a -d -q"):
-        by_hand(["git", *words.split()], place)
+    commit_all(place)
     return place
 
 

@@ -7,19 +7,20 @@ own; the sizes take turns, so that a slow minute of the machine hits all of them
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from supervisor.bench.arrivals import Arrivals
 from supervisor.bench.figures import milli
 from supervisor.bench.status_history import status_once_s
 from supervisor.bench.supervised_run import SupervisedRun, until
-from supervisor.bench.workspace import make_repository
+from supervisor.bench.workspace import busy_s, in_turns, make_repository
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon import protocol
 from supervisor.ledger import store
@@ -50,30 +51,31 @@ class _Round:
     tick_ms_p99: float
 
 
-def measure(root: Path, seed: int, wanted: Waiting, arrivals: Arrivals) -> dict[str, Any]:
+def measure(root: Path, seed: int, wanted: Waiting) -> dict[str, Any]:
     """The `scale` of the report; docs/bench.md describes every key. `root` is an empty directory."""
     make_repository(root / "repo.git", seed, files=FILES)
-    rounds: dict[int, list[_Round]] = {size: [] for size in wanted.sizes}
-    for number in range(wanted.rounds):
-        for size in wanted.sizes if number % 2 == 0 else reversed(wanted.sizes):
-            home = root / f"{size}-{number}"
-            rounds[size].append(_round(SupervisedRun(home, root / "repo.git", arrivals, slots=SLOTS), size, wanted))
-    status = _status_s([root / f"{size}-{wanted.rounds - 1}" for size in wanted.sizes])
-    waiting = {str(size): _summary(rounds[size], status_s) for size, status_s in zip(wanted.sizes, status, strict=True)}
+    numbers = {size: itertools.count() for size in wanted.sizes}
+
+    def one_round(size: int) -> _Round:
+        return _round(root / f"{size}-{next(numbers[size])}", root / "repo.git", size, wanted)
+
+    rounds = in_turns({str(size): partial(one_round, size) for size in wanted.sizes}, wanted.rounds)
+    last = {size: root / f"{size}-{wanted.rounds - 1}" for size in rounds}  # they have no supervisor any more
+    status = in_turns({size: partial(status_once_s, home) for size, home in last.items()}, STATUS_REPEATS)
+    waiting = {size: _summary(found, statistics.median(status[size])) for size, found in rounds.items()}
     least, most = waiting[str(wanted.sizes[0])], waiting[str(wanted.sizes[-1])]
     shape = {"waiting": waiting, "ratio": _ratios(least, most), "ms_per_task": round(1000 / least["tasks_per_s"], 2)}
     return shape | {"files": FILES, "slots": SLOTS}
 
 
-def _round(ours: SupervisedRun, size: int, wanted: Waiting) -> _Round:
-    with contextlib.ExitStack() as stack:
-        stack.callback(ours.end)
+def _round(home: Path, repo: Path, size: int, wanted: Waiting) -> _Round:
+    with SupervisedRun(home, slots=SLOTS) as ours:
         supervisor = psutil.Process(ours.start())
-        ours.submit(_tasks(size))
+        ours.submit(ours.repository(repo), _tasks(size))
         _until_ended(ours, wanted.warm_up)
-        before, cpu_before = _ended(ours), _busy_s(supervisor)
+        before, cpu_before = _ended(ours), busy_s(supervisor)
         _until_ended(ours, len(before) + wanted.tasks)
-        after, cpu_after = _ended(ours), _busy_s(supervisor)
+        after, cpu_after = _ended(ours), busy_s(supervisor)
         tick_ms_p99 = protocol.call(ours.home.daemon_socket, "ping", {})["tick_ms_p99"]
     passed = after[-1] - before[-1]
     count = len(after) - len(before)
@@ -94,20 +96,6 @@ def _ended(ours: SupervisedRun) -> list[float]:
 
 def _until_ended(ours: SupervisedRun, count: int) -> None:
     until(lambda: len(_ended(ours)) >= count, f"{count} tasks to end")
-
-
-def _busy_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def _status_s(homes: Sequence[Path]) -> list[float]:
-    """Seconds of `nightcrew status` in each of the homes, which have no supervisor any more; they take turns."""
-    times: list[list[float]] = [[] for _ in homes]
-    for _ in range(STATUS_REPEATS):
-        for home, found in zip(homes, times, strict=True):
-            found.append(status_once_s(home))
-    return [statistics.median(found) for found in times]
 
 
 def _summary(rounds: Sequence[_Round], status_s: float) -> dict[str, float]:

@@ -8,10 +8,10 @@ import os
 import sqlite3
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from supervisor.bench.workspace import nightcrew
 from supervisor.core import result
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import End
@@ -34,8 +34,9 @@ def status_once_s(root: Path) -> float:
     """Seconds that one `nightcrew status` takes over the state directory `root`, from its start to its exit."""
     environment = {**os.environ, "NIGHTCREW_HOME": str(root)}
     began = time.monotonic()
-    argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "status"]
-    subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        nightcrew("status"), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+    )
     return time.monotonic() - began
 
 

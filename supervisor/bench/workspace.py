@@ -1,23 +1,32 @@
-"""A place of its own for a benchmark: a generated repository, and the end of every process that was started there."""
+"""What benchmarks share: a directory of their own, a generated repository, turns, and the end of every process that was started there."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import random
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
 
 from agents import zygote
 from agents.tmux import Tmux
-from supervisor.core.errors import HostError, ToolFailed
+from supervisor.core.errors import HostError, ToolFailed, last_line
 from supervisor.core.records import Identity
-from supervisor.host import processes
+from supervisor.host import cores, placement, processes
 from supervisor.host.paths import Home
+from worktrees import trees
+
+T = TypeVar("T")
 
 FILES = 500
 _WORDS = ("agent", "branch", "commit", "epoch", "fence", "hook", "journal", "kernel", "ledger", "merge", "pane", "queue", "runner", "tree")
@@ -29,6 +38,11 @@ GIT_ENV = {
     **{f"GIT_{who}_{what}": text for who in ("AUTHOR", "COMMITTER") for what, text in
        (("NAME", "bench"), ("EMAIL", "bench@example.invalid"), ("DATE", "2001-01-01T00:00:00Z"))},
 }  # fmt: skip
+
+
+def nightcrew(*words: str) -> list[str]:
+    """The command that a person types, as a program of this very installation."""
+    return [sys.executable, "-I", "-m", "supervisor.cli.main", *words]
 
 
 def by_hand(argv: Sequence[str], cwd: Path) -> None:
@@ -53,7 +67,7 @@ def by_hand(argv: Sequence[str], cwd: Path) -> None:
             _end_group(process)
         raise
     if process.returncode != 0:
-        raise ToolFailed(f"{argv[0]} failed", on=" ".join(argv[1:3]), why=said.strip().rpartition("\n")[2])
+        raise ToolFailed(f"{argv[0]} failed", on=" ".join(argv[1:3]), why=last_line(said))
 
 
 @contextlib.contextmanager
@@ -83,6 +97,28 @@ def _end_group(process: subprocess.Popen[str]) -> None:
             time.sleep(0.005)
 
 
+@contextlib.contextmanager
+def private_place(under: Path | None) -> Iterator[Path]:
+    """A private directory with a short path, since sockets lie in it."""
+    root = Path(tempfile.mkdtemp(prefix="nightcrew-bench-", dir=under)).resolve()
+    placement.spread(root)  # so that neither side works where somebody has just removed files
+    try:
+        yield root
+    finally:
+        trees.remove(root)  # also what a template write-protected, and nothing through a mount
+
+
+def in_turns(ways: Mapping[str, Callable[[], T]], rounds: int, begin: Callable[[int], None] = lambda _: None) -> dict[str, list[T]]:
+    """What each way gave, `rounds` times; `begin` is told the number of each round, from 1 on. The ways take turns, forwards and backwards,
+    so that a slow minute of the machine hits all."""
+    found: dict[str, list[T]] = {name: [] for name in ways}
+    for number in range(1, rounds + 1):
+        begin(number)
+        for name in ways if number % 2 else reversed(list(ways)):
+            found[name].append(ways[name]())
+    return found
+
+
 def make_repository(path: Path, seed: int, files: int = FILES) -> int:
     """A repository of one commit, packed as a clone is; the same seed gives the same commit. Returns the bytes of its files."""
     draw = random.Random(seed)  # noqa: S311 - text to fill files with, not a secret
@@ -95,9 +131,38 @@ def make_repository(path: Path, seed: int, files: int = FILES) -> int:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         size += len(text)
-    for words in ("init -q -b main", "add -A", "commit -q -m files", "repack -a -d -q"):
-        by_hand(["git", *words.split()], path)
+    commit_all(path)
     return size
+
+
+def commit_all(path: Path) -> None:
+    """Make the directory a repository of one commit with all its files, also those that it ignores, packed as a clone is."""
+    for words in ("init -q -b main", "add -A -f", "commit -q -m files", "repack -a -d -q"):
+        by_hand(["git", *words.split()], path)
+
+
+def busy_s(process: psutil.Process | None) -> float:
+    """Processor time so far; children do not count."""
+    if process is None:
+        return 0.0
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def machine() -> dict[str, Any]:
+    """What was measured on."""
+    return {
+        "cores": len(cores.usable()),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "git": _version("git", "version"),
+        "tmux": _version("tmux", "-V"),
+        "load_1m": round(os.getloadavg()[0], 2),
+    }
+
+
+def _version(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()[-1]
 
 
 def end_server(home: Home) -> None:

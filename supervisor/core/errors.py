@@ -182,6 +182,11 @@ def from_wire(shape: dict[str, str]) -> NightcrewError:
     )
 
 
+def last_line(text: str) -> str:
+    """The last line of `text` that is not empty, without the white space around it: most programs say there why they failed."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
 def one_line(text: str) -> str:
     """`text` with every control character, line break and direction override shown as an escape, so that it cannot drive a terminal."""
     return "".join(_shown(char) for char in text)

@@ -14,7 +14,7 @@ from agents import zygote
 from supervisor.bench.fork import environment, fixtures, report
 from supervisor.bench.fork.fixtures import Size
 from supervisor.bench.fork.measure import Options, measure
-from supervisor.bench.fork.supervised_run import SupervisedRun
+from supervisor.bench.supervised_run import SupervisedRun
 from supervisor.core.errors import NotFound, ToolFailed
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.daemon import protocol

@@ -35,7 +35,7 @@ def test_memory_is_flat_over_100_000_requests(tmp_path: Path) -> None:
     """Battery L04: none of them fails, or `load.run` raises."""
     home = Home(tmp_path / "home")
     tokens = workspace.agents(home, 50)
-    with workspace.upstream() as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
+    with workspace.own("upstream") as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
         requests = [load.request(server.port, {"authorization": f"Bearer {token}"}, load.body()) for token in tokens]
         asyncio.run(load.run(server.port, requests, 400))
         before = server.rss_mb()
@@ -47,7 +47,7 @@ def test_memory_is_flat_over_100_000_requests(tmp_path: Path) -> None:
 def test_an_answer_that_is_no_200_ends_the_measurement(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     workspace.agents(home, 1)
-    with workspace.upstream() as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
+    with workspace.own("upstream") as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
         stranger = load.request(server.port, {"authorization": "Bearer nobody"}, load.body(1000))
         with pytest.raises(ToolFailed, match="401"):
             asyncio.run(load.run(server.port, [stranger], 1))

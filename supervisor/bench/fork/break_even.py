@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.bench.fork import fixtures
 from supervisor.bench.fork.fixtures import DEPENDENCIES, Size
-from supervisor.bench.fork.supervised_run import SupervisedRun
+from supervisor.bench.supervised_run import SupervisedRun
 from supervisor.core.errors import ToolFailed
 from supervisor.core.snapshot_advice import Times, break_even
 from supervisor.core.snapshots import Snapshot, SnapshotSpec

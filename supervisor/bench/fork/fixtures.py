@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.bench.workspace import by_hand
+from supervisor.bench.workspace import commit_all
 from supervisor.core.errors import NotFound
 
 DEPENDENCIES = "node_modules"
@@ -61,7 +61,7 @@ def repository(path: Path, seed: int, size: Size) -> int:
         written += _write(path / f"part{number // _PER_DIRECTORY:03d}" / f"file{number:05d}.txt", text.encode())
     written += _write(path / AGENT, _AGENT.encode())
     written += _write(path / ".gitignore", f"{DEPENDENCIES}\n".encode())  # without a slash it holds for a link of that name too
-    _commit(path)
+    commit_all(path)
     return written
 
 
@@ -84,7 +84,7 @@ def corpus(path: Path, files: int) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
         size += target.stat().st_size
-    _commit(path)
+    commit_all(path)
     return size
 
 
@@ -106,8 +106,3 @@ def _sizes(draw: random.Random, size: Size) -> list[int]:
 def _write(path: Path, data: bytes) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.write_bytes(data)
-
-
-def _commit(path: Path) -> None:
-    for words in ("init -q -b main", "add -A", "commit -q -m files", "repack -a -d -q"):
-        by_hand(["git", *words.split()], path)

@@ -10,8 +10,8 @@ from typing import Any
 
 from supervisor.bench.fork import analysts, break_even, environment, fixtures, private_git, spawns
 from supervisor.bench.fork.fixtures import Size
-from supervisor.bench.fork.supervised_run import SupervisedRun
-from supervisor.bench.spawn import machine, private_place
+from supervisor.bench.supervised_run import SupervisedRun
+from supervisor.bench.workspace import machine, private_place
 
 
 @dataclass(frozen=True, slots=True)

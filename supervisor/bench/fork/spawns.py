@@ -10,6 +10,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import psutil
 
 from supervisor.bench.figures import milli
 from supervisor.bench.fork.fixtures import AGENT, PRELOAD
-from supervisor.bench.fork.supervised_run import Agent, SupervisedRun
+from supervisor.bench.supervised_run import Agent, SupervisedRun
+from supervisor.bench.workspace import in_turns
 from supervisor.core.errors import ToolFailed
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
@@ -49,10 +51,7 @@ def measure(fast: SupervisedRun, source: Path, rounds: int, crew: int, bursts: i
         variants = _variants(fast, slow, source)
         for variant in variants.values():
             _one(variant)  # not counted: it compiles the client, and reads everything from the disk
-        seen: dict[str, list[Agent]] = {name: [] for name in variants}
-        for number in range(rounds):
-            for name in variants if number % 2 else reversed(variants):
-                seen[name].append(_one(variants[name]))
+        seen = in_turns({name: partial(_one, variant) for name, variant in variants.items()}, rounds)
         ups, unshared = _bursts(variants["memory_tier0"], crew, bursts)
         client = "C" if list((fast.home.root / "bin").glob("client-*")) else "Python: there is no C compiler here"
     p50 = {name: milli(statistics.median(agent.up - agent.admitted for agent in agents)) for name, agents in seen.items()}

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ import psutil
 from supervisor.bench.aims import Aim, missed, of_learning
 from supervisor.bench.gateway import clients, load, scoring, workspace
 from supervisor.bench.gateway.scoring import Bucket, Crowd, Figures, Sample
+from supervisor.bench.workspace import private_place
 from supervisor.core.errors import NightcrewError, ToolFailed, UsageError
 from supervisor.core.gateway.settings import Limits
 from supervisor.gateway import status_client
@@ -104,8 +104,8 @@ def measure(options: Options, names: Collection[str], under: Path | None, say: C
     found = {}
     for name in [name for name in SCENARIOS if not names or name in names]:
         say(f"{name}: {SCENARIOS[name].about}; {options.seconds:g} s, seed {options.seed}")
-        with tempfile.TemporaryDirectory(prefix="nightcrew-bench-", dir=under) as folder:
-            found[name] = run(SCENARIOS[name], options, Path(folder))
+        with private_place(under) as root:
+            found[name] = run(SCENARIOS[name], options, root)
     return {"learned": found, **asdict(options), "load_average": psutil.getloadavg()[0]}
 
 

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import statistics
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from supervisor.bench.figures import milli, quantile
 from supervisor.bench.gateway import litellm, load, workspace
 from supervisor.bench.gateway.load import Load
 from supervisor.bench.gateway.workspace import Server
+from supervisor.bench.workspace import private_place
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ToolFailed
 from supervisor.core.gateway.events import Arrived, Ended
@@ -49,8 +49,7 @@ WARM = 10
 
 def measure(options: Options, under: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
     """The report of `nightcrew bench gateway`. Raises ToolFailed when a request failed or a process did not start."""
-    with tempfile.TemporaryDirectory(prefix="nightcrew-bench-", dir=under) as folder, _on_core(1):
-        root = Path(folder)
+    with private_place(under) as root, _on_core(1):
         say(f"the gateway: {options.rounds} x {options.singles} requests of one client, {options.requests} of {options.clients}")
         ours = _gateway(options, root)
         ours["pooled_vs_unpooled"] = _pooled(root, options)
@@ -71,14 +70,14 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
 def _gateway(options: Options, root: Path) -> dict[str, Any]:
     home = Home(root / "home")
     secrets = workspace.agents(home, options.clients)
-    with workspace.upstream() as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
+    with workspace.own("upstream") as provider, workspace.gateway(home, f"http://127.0.0.1:{provider.port}", {}) as server:
         workspace.pin(provider, 1)
         workspace.pin(server, 0)
         return _figures(server, provider, [{"authorization": f"Bearer {secret}"} for secret in secrets], options, options.requests)
 
 
 def _bare(options: Options) -> dict[str, Any]:
-    with workspace.upstream() as provider, workspace.bare(f"http://127.0.0.1:{provider.port}") as server:
+    with workspace.own("upstream") as provider, workspace.own("bare_proxy", f"http://127.0.0.1:{provider.port}") as server:
         workspace.pin(provider, 1)
         workspace.pin(server, 0)
         total = min(options.requests, 10_000)
@@ -90,8 +89,8 @@ def _beside_bare(options: Options, root: Path) -> float:
     home = Home(root / "beside")
     secrets = workspace.agents(home, options.clients)
     with (
-        workspace.upstream() as provider,
-        workspace.bare(url := f"http://127.0.0.1:{provider.port}") as bare,
+        workspace.own("upstream") as provider,
+        workspace.own("bare_proxy", url := f"http://127.0.0.1:{provider.port}") as bare,
         workspace.gateway(home, url, {}) as ours,
     ):
         workspace.pin(provider, 1)
@@ -110,7 +109,7 @@ def _cpu_s(server: Server, secrets: Sequence[str]) -> float:
 
 def _litellm(command: Path, options: Options, root: Path) -> dict[str, Any]:
     header = {"x-api-key": litellm.KEY, "authorization": f"Bearer {litellm.KEY}", "anthropic-version": "2023-06-01"}
-    with workspace.upstream() as provider, litellm.litellm(command, root, f"http://127.0.0.1:{provider.port}") as server:
+    with workspace.own("upstream") as provider, litellm.litellm(command, root, f"http://127.0.0.1:{provider.port}") as server:
         workspace.pin(provider, 1)
         workspace.pin(server, 0)
         fewer = Options(options.peer_requests, options.clients, min(options.singles, options.peer_requests // 2), options.rounds)
@@ -172,7 +171,7 @@ def _tls_s(folder: Path, options: Sequence[str], cert: Path, count: int) -> floa
     home = Home(folder)
     (secret,) = workspace.agents(home, 1)
     with (
-        workspace.upstream(*options) as provider,
+        workspace.own("upstream", *options) as provider,
         workspace.gateway(home, f"https://localhost:{provider.port}", {"SSL_CERT_FILE": str(cert)}) as server,
     ):
         text = load.request(server.port, {"authorization": f"Bearer {secret}"}, load.body())

@@ -10,15 +10,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
+from supervisor.bench.workspace import busy_s
 from supervisor.core import tokens
 from supervisor.core.crew import MarkRunning, SetState, Start
 from supervisor.core.errors import ToolFailed
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.core.states import TaskState
+from supervisor.daemon import gateway_process
 from supervisor.host import files, secrets
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
@@ -37,8 +38,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """User and system time so far."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return busy_s(self.process)
 
     def rss_mb(self) -> float:
         """Resident memory, in 10^6 bytes, of it and whatever it started."""
@@ -61,21 +61,8 @@ def agents(home: Home, count: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def upstream(*options: str) -> Iterator[Server]:
-    """The provider, see `upstream.py`."""
-    with _one_of_ours("upstream", options) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def bare(url: str) -> Iterator[Server]:
-    """The proxy that does nothing, see `bare_proxy.py`."""
-    with _one_of_ours("bare_proxy", (url,)) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def _one_of_ours(name: str, options: Sequence[str]) -> Iterator[Server]:
+def own(name: str, *options: str) -> Iterator[Server]:
+    """A server of this package: `upstream`, the provider, or `bare_proxy`, the proxy that does nothing else, before the url given."""
     with running([sys.executable, "-I", "-m", f"supervisor.bench.gateway.{name}", *options], dict(os.environ)) as process:
         line = process.stdout.readline()
         if not line.strip().isdigit():
@@ -109,11 +96,7 @@ def _port(home: Home, process: psutil.Popen) -> int:
             if shape["pid"] == process.pid:
                 return int(shape["port"])
         time.sleep(0.02)
-    raise ToolFailed("the gateway did not start", on=str(home.gateway_log), why=_last_line(home.gateway_log))
-
-
-def _last_line(log: Path) -> str:
-    return (log.read_text(errors="replace").splitlines() or ["it said nothing"])[-1] if log.exists() else "it said nothing"
+    raise ToolFailed("the gateway did not start", on=str(home.gateway_log), why=gateway_process.last_words(home) or "it said nothing")
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ def fork(quick: bool, seed: int, no_index: bool, under: Path | None, as_json: bo
 @_under
 @common.json_option
 def analyze(source: Path, rounds: int, under: Path | None, as_json: bool) -> None:
-    """What the analysts gain by working at once, beside a plain pool of the same commands.
+    """What the analysts gain by working at once, beside a plain pool of the same pieces.
 
     SOURCE is a repository, another directory, or a source distribution from a package index (default: here). It is copied.
 
