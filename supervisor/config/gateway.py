@@ -47,7 +47,7 @@ class LimitsModel(Strict):
     tpm: PerMinute | None = None
 
     def limits(self) -> Limits:
-        return Limits(rpm=self.rpm, itpm=self.itpm, otpm=self.otpm, tpm=self.tpm)
+        return Limits(**self.model_dump(include=set(LimitsModel.model_fields)))
 
 
 class UpstreamModel(LimitsModel):
@@ -201,20 +201,15 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
     gateway = keys.gateway
     return GatewaySettings(
         upstreams=tuple(upstreams),
-        routes=tuple(Route(route.model, route.upstream, route.as_model) for route in keys.route),
+        routes=tuple(Route(**route.model_dump()) for route in keys.route),
         quotas=tuple(model.quota(name) for name, model in keys.quota.items()),
         policy=Policy(
-            margin=gateway.margin,
             hold_s=gateway.hold,
             patient_hold_s=gateway.patient_hold,
-            queue_max=gateway.queue_max,
-            headroom=gateway.headroom,
-            batch_share=gateway.batch_share,
-            cost_per_night=gateway.cost_per_night,
+            **gateway.model_dump(include={"margin", "queue_max", "headroom", "batch_share", "cost_per_night"}),
         ),
-        port=gateway.port,
-        record=gateway.record,
         keep_days=gateway.keep / 86400,
+        **gateway.model_dump(include={"port", "record"}),
         prices={model: price.model_dump(exclude_none=True) for model, price in keys.prices.items()},
     )
 

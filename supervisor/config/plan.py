@@ -264,34 +264,25 @@ def _task(
     return _spec(task, name, task.title if task.title is not None else name, _prompt(task, path, wrong), kinds[task.kind])
 
 
+_DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus"}
+"""Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
+
+
 def _spec(task: TaskModel, name: str, title: str, prompt: str | None, brought: tuple[str, ...]) -> TaskSpec:
     command = task.command or brought
     return TaskSpec(
+        **task.model_dump(exclude=_DIFFERENT, exclude_none=True),
         name=name,
         title=title,
-        kind=task.kind,
         argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
         params={key: _text(value) for key, value in task.params.items()},
         prompt=prompt,
         after=tuple(dict.fromkeys(task.after.all)),
         after_on=task.after.on,
-        together=task.together,
-        priority=task.priority,
         task_class=TaskClass(task.task_class),
         timeout_s=task.timeout or 0.0,
-        retries=task.retries,
         cores=tuple(task.cores) if isinstance(task.cores, list) else task.cores or 0,
-        weight=task.weight,
-        tpm_max=task.tpm_max or 0,
-        cost_max=task.cost_max or 0.0,
-        snapshot=task.snapshot,
-        sandbox=task.sandbox,
-        network=task.network,
         gpus=tuple(sorted(set(task.gpus))) if isinstance(task.gpus, list) else task.gpus,
-        memory_max=task.memory_max or 0,
-        disk_max=task.disk_max or 0,
-        processes_max=task.processes_max or 0,
-        cpu_max=task.cpu_max or 0.0,
     )
 
 

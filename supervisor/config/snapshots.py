@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -52,14 +52,14 @@ class SnapshotModel(Strict):
         for name in value:
             if not _MODULE.fullmatch(name):
                 raise ValueError(f'{name!r} is no module; preload holds dotted names such as "os.path"')
-        return value
+        return list(dict.fromkeys(value))
 
     @field_validator("copy_", "lock_files")
     @classmethod
     def _inside(cls, value: list[str]) -> list[str]:
         for pattern in value:
             check_inside(pattern)
-        return value
+        return list(dict.fromkeys(value))
 
     @model_validator(mode="after")
     def _something_to_keep(self) -> SnapshotModel:
@@ -93,15 +93,8 @@ def check_inside(pattern: str) -> str:
 
 def to_spec(name: str, table: SnapshotModel) -> SnapshotSpec:
     """The table in the words of the core."""
-    return SnapshotSpec(
-        name=name,
-        kind=SnapshotKind(table.kind),
-        setup=tuple(table.setup),
-        verify=tuple(table.verify),
-        preload=tuple(dict.fromkeys(table.preload)),
-        copy=tuple(dict.fromkeys(table.copy_)),
-        lock_files=tuple(dict.fromkeys(table.lock_files)),
-        memory_max=table.memory_max or 0,
-        processes_max=table.processes_max or 0,
-        cores=table.cores or 0,
-    )
+    keys: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in table.model_dump(by_alias=True, exclude_none=True, exclude={"kind"}).items()
+    }
+    return SnapshotSpec(name=name, kind=SnapshotKind(table.kind), **keys)

@@ -80,17 +80,11 @@ def load(file: Path, usable_cores: int) -> Settings:
     return Settings(
         slots=model.slots if model.slots is not None else max(8, 2 * usable_cores),
         grace_s=model.grace,
-        nice=model.nice,
-        log_max=model.limits.log_max,
-        memory_max=model.limits.memory_max,
-        file_max=model.limits.file_max,
-        open_files=model.limits.open_files,
-        disk_free_min=model.limits.disk_free_min,
         cores_reserve=model.cores.reserve,
         lead_model=model.lead.model,
-        sandbox=model.sandbox,
-        shared_caches=model.shared_caches,
         pass_env=tuple(model.pass_env),
+        **model.limits.model_dump(),
+        **model.model_dump(include={"nice", "sandbox", "shared_caches"}),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.project import TEMPLATE
+from supervisor.config.project import template
 from tests.support import House, git, make_repository
 
 
@@ -24,7 +24,7 @@ def test_it_writes_one_file_and_says_what_is_next(house: House) -> None:
     assert done.stderr.startswith("nightcrew: written; ") and "next: nightcrew doctor" in done.stderr
     assert listing(house.repo) - before == {"nightcrew.toml"}
     file = house.repo / "nightcrew.toml"
-    assert file.read_text() == TEMPLATE
+    assert file.read_text() == template()
     assert stat.S_IMODE(file.stat().st_mode) & 0o600 == 0o600 and not file.stat().st_mode & stat.S_IXUSR
     assert git(house.repo, "status", "--porcelain") == "?? nightcrew.toml"
 
@@ -37,7 +37,7 @@ def test_a_file_that_is_there_stays(house: House) -> None:
     assert "there is one already, and it stays as it is" in done.stderr
     assert file.read_text() == "base = 'main'\n"
     assert "written anew" in house.run("init", "--force").stderr
-    assert file.read_text() == TEMPLATE
+    assert file.read_text() == template()
 
 
 def test_a_link_is_never_written_through(house: House, tmp_path: Path) -> None:

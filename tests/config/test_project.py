@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from supervisor.config import plan, project
-from supervisor.config.project import TEMPLATE, Analyze, Project, load
+from supervisor.config.project import Analyze, Project, load, template
 from supervisor.config.snapshots import SnapshotModel
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.crew import TaskClass
@@ -206,7 +206,7 @@ def test_a_typed_task_has_the_projects_defaults_too(tmp_path: Path) -> None:
 
 # The file that `init` writes --------------------------------------------------------------------------------------------------------------
 
-UNCOMMENTED = re.sub(r"^#(?! )", "", TEMPLATE, flags=re.MULTILINE)
+UNCOMMENTED = re.sub(r"^#(?! )", "", template(), flags=re.MULTILINE)
 
 
 def keys_of(model: type[BaseModel], before: str = "") -> set[str]:
@@ -220,7 +220,7 @@ def keys_of(model: type[BaseModel], before: str = "") -> set[str]:
 
 
 def test_the_template_says_nothing_until_a_comment_is_taken_away(tmp_path: Path) -> None:
-    write(tmp_path, TEMPLATE)
+    write(tmp_path, template())
     assert load(tmp_path, KINDS) == Project(file=tmp_path / "nightcrew.toml", defaults=project.DefaultsModel())
 
 
@@ -245,7 +245,7 @@ def test_the_template_shows_the_true_defaults() -> None:
 
 
 def test_every_line_of_the_template_is_prose_or_one_key_and_each_key_has_its_reason() -> None:
-    lines = TEMPLATE.splitlines()
+    lines = template().splitlines()
     for number, line in enumerate(lines):
         assert not line or (line.startswith("#") and len(line) <= 140)
         if re.match(r"#\w", line):

@@ -36,7 +36,7 @@ def command(path: Path, force: bool) -> None:
         common.say("there is one already, and it stays as it is; nightcrew init --force writes it anew")
     else:
         # The mode of a file that anybody would make there; it holds no secret and is committed.
-        files.atomic_write(file, project.TEMPLATE.encode(), 0o666 & ~_umask())
+        files.atomic_write(file, project.template().encode(), 0o666 & ~_umask())
         common.say(f"{'written anew' if there else 'written'}; take the # from what you want, commit it; next: nightcrew doctor")
     click.echo(file)
 
