@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,34 @@ def typed(name: str) -> str:
     return name
 
 
+def ask(where: Home, verb: str, args: dict[str, Any], *, timeout_s: float | None = 60.0) -> dict[str, Any]:
+    """The answer of the supervisor, which is started when none runs; that is said."""
+    from supervisor.daemon import protocol, start
+
+    start.ensure_running(where, settings_file(), say)
+    return protocol.call(where.daemon_socket, verb, args, timeout_s=timeout_s)
+
+
+def ask_about(where: Home, verb: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """The same, of the tasks that were named."""
+    return ask(where, verb, {"tasks": tasks_named(where, names)})
+
+
+def print_names(names: Iterable[str], answer: dict[str, Any], *, as_json: bool) -> None:
+    """The names, one a line, or `answer` as JSON."""
+    if as_json:
+        print_json(**answer)
+    else:
+        for name in names:
+            click.echo(name)
+
+
 HEAR_S = 2.0
 """Between two questions to the supervisor, which looks at its gateway as often."""
 
 
 class SupervisorWatch:
-    """Says, each once, what keeps that from going on which is waited for: no supervisor, or trouble with the gateway."""
+    """Prints each obstacle once: no supervisor, or trouble with the gateway."""
 
     def __init__(self, where: Home) -> None:
         self._where = where
@@ -137,4 +160,7 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+output_option = click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where to write the report (default: with the run's records)."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

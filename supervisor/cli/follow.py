@@ -54,14 +54,12 @@ class Accepted:
 
 def hand_over(home: Home, submission: Submission, notes: Iterable[str]) -> Accepted:
     """Give the run to the supervisor, which is started when none runs; first have the snapshots made that its tasks start from."""
-    from supervisor.daemon import protocol, start
     from supervisor.daemon.handlers import submit
 
     for note in notes:
         common.say(note)
     submission = snapshot_progress.ready_for(home, submission)
-    start.ensure_running(home, common.settings_file(), common.say)
-    answer = protocol.call(home.daemon_socket, "submit", submit.to_wire(submission))
+    answer = common.ask(home, "submit", submit.to_wire(submission))
     accepted = Accepted(str(answer["run"]), tuple(answer["tasks"]), bool(answer["new"]))
     known = "" if accepted.new else " (known already: the same key)"
     common.say(f"run {accepted.run}: {many(len(accepted.tasks), 'task')}{known}; nightcrew status {accepted.run}")

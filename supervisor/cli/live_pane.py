@@ -9,8 +9,8 @@ import sqlite3
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import NoReturn, Protocol
 
 from supervisor.cli import common
 from supervisor.core.errors import LedgerError, UsageError, one_line
@@ -69,11 +69,18 @@ class LiveView:
         return self._views
 
 
-def must_redraw(instead: str) -> None:
-    """Raise UsageError unless stdout can be drawn on; `instead` is the command that needs no terminal."""
+def watch(instead: str, frame: Callable[[], str], *, as_json: bool) -> NoReturn:
+    """Draw what `frame` gives every second until Ctrl-C. Raises UsageError unless stdout can be drawn on; `instead` is the command that
+    needs no terminal."""
+    if as_json:
+        raise UsageError("--watch and --json do not go together", hint=f"{instead} --json")
     if not common.can_redraw():
         why = "stdout is not one" if not sys.stdout.isatty() else "TERM=dumb cannot move its cursor"
         raise UsageError("--watch needs a terminal", why=why, hint=instead)
+    with whole_screen():
+        while True:
+            draw(frame())
+            time.sleep(1.0)
 
 
 def fitted(text: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.cli import common
+from supervisor.cli.tail import Tail
 from supervisor.core.errors import NotRunning, ToolFailed, one_line
 from supervisor.core.snapshots import WHOLE, Snapshot, SnapshotState, chosen, overriding, staleness, unasked
 from supervisor.host.paths import Home
@@ -30,13 +30,13 @@ def build(home: Home, order: Order) -> Snapshot:
     One that is there stays as it is; one that somebody else has made now is waited for.
     Raises ToolFailed when a command failed, NotRunning when the supervisor went away.
     """
-    from supervisor.daemon import lock, protocol, start
+    from supervisor.daemon import lock
 
-    start.ensure_running(home, common.settings_file(), common.say)
-    begun = protocol.call(home.daemon_socket, "snapshot", {"do": "create", "order": order.to_wire()})
+    begun = common.ask(home, "snapshot", {"do": "create", "order": order.to_wire()})
     if begun["new"]:
         common.say(f"making snapshot {order.spec.name} of {order.base_oid[:12]}; Ctrl-C leaves it being made")
-    with contextlib.closing(store.connect_readonly(home.ledger)) as db, contextlib.closing(_Tail(Path(begun["log"]))) as tail:
+    with contextlib.closing(store.connect_readonly(home.ledger)) as db:
+        tail = Tail(Path(begun["log"]))
         while True:
             row = snapshots.find(db, begun["id"], order.project)
             tail.show()
@@ -108,25 +108,3 @@ def _rows(home: Home, name: str, project: str) -> list[Snapshot]:
         return []
     with contextlib.closing(store.connect_readonly(home.ledger)) as db:
         return [row for row in snapshots.every(db, project) if row.spec.name == name]
-
-
-class _Tail:
-    """Prints what is added to a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._handle = -1
-
-    def show(self) -> None:
-        """Print what came since the last time; control characters of the commands are theirs, as in any terminal."""
-        if self._handle < 0:
-            with contextlib.suppress(FileNotFoundError):
-                self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        while self._handle >= 0 and (piece := os.read(self._handle, 65536)):
-            sys.stderr.buffer.write(piece)
-            sys.stderr.flush()
-
-    def close(self) -> None:
-        """Give the file back."""
-        if self._handle >= 0:
-            os.close(self._handle)

@@ -88,9 +88,7 @@ class _Asked:
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files, such as 'vendor/*' (again for more).")
 @click.option("--timeout", type=_Timeout(), help='Of each analyst: "90s", "10m" (default: 10m).')
 @click.option("--model", help="Let this model write the summary in prose; it is sent what was found, and your API key pays for it.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where to write the report (default: with the run's records)."
-)
+@common.output_option
 @click.option("-d", "--detach", is_flag=True, help="Do not follow it; nightcrew report RUN shows it later.")
 @click.option("--open/--no-open", "opened", default=None, help="Open the report in a browser (default: on a graphical desktop).")
 @common.json_option

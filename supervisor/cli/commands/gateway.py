@@ -6,12 +6,13 @@ import contextlib
 import errno
 import shutil
 import time
+from typing import Any
 
 import click
 
-from supervisor.cli import common
+from supervisor.cli import common, live_pane
 from supervisor.cli.names import run_id
-from supervisor.core.errors import NotFound, NotRunning, ToolFailed, UsageError
+from supervisor.core.errors import NotFound, NotRunning, ToolFailed
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
@@ -41,35 +42,29 @@ def status(watch: bool, as_json: bool) -> None:
     nightcrew gateway status --json
     """
     from supervisor.faces import gateway as face
+    from supervisor.faces import gateway_json
 
     where = home()
     if watch:
-        if as_json:
-            raise UsageError("--watch and --json do not go together", hint="nightcrew gateway status --json")
-        _watch(where)
-    shape = face.look(where, time.time())
+        live_pane.watch("nightcrew gateway status", lambda: live_pane.fitted(_frame(where)), as_json=as_json)
+    shape = gateway_json.look(where, time.time())
     if as_json:
-        common.print_json(**(face.printed(shape) if shape else {"running": False, "why": _NONE}))
+        common.print_json(**(gateway_json.printed(shape) if shape else {"running": False, "why": _NONE}))
     elif shape is None:
         common.say(f"{_NONE}; next: {_START}")
     else:
         common.show(face.text(shape, time.time(), width=common.width(), color=common.use_color()))
 
 
-def _watch(where: Home) -> None:
-    from supervisor.cli import live_pane
+def _frame(where: Home) -> str:
     from supervisor.faces import gateway as face
+    from supervisor.faces import gateway_json
 
-    live_pane.must_redraw("nightcrew gateway status")
-    with live_pane.whole_screen():
-        while True:
-            shape, now = face.look(where, time.time()), time.time()
-            said = f"{_NONE}; next: {_START}"
-            if shape is not None:
-                rows = shutil.get_terminal_size().lines - 1
-                said = face.text(shape, now, width=common.width() - 1, color=common.use_color(), rows=rows)
-            live_pane.draw(live_pane.fitted(said))
-            time.sleep(1.0)
+    shape, now = gateway_json.look(where, time.time()), time.time()
+    if shape is None:
+        return f"{_NONE}; next: {_START}"
+    rows = shutil.get_terminal_size().lines - 1
+    return face.text(shape, now, width=common.width() - 1, color=common.use_color(), rows=rows)
 
 
 def _with_gateway() -> Home:
@@ -154,27 +149,20 @@ def _must_be(where: Home, run: str) -> None:
 @click.option("--itpm", type=click.FloatRange(min=0, min_open=True), help="Input tokens a minute (default: 80,000).")
 @click.option("--otpm", type=click.FloatRange(min=0, min_open=True), help="Output tokens a minute (default: 16,000).")
 @click.option("--tpm", type=click.FloatRange(min=0, min_open=True), help="Input and output in one limit, instead of the two.")
-@click.option("--latency", type=common.Duration(), default=0.0, help="Until the first byte of an answer, such as 800ms or 2s.")
-@click.option("--head", type=common.Duration(), default=0.0, help="So much later still, with headers as of when the request was counted.")
-@click.option("--burst", type=click.FloatRange(min=0, min_open=True), default=60.0, help="Seconds of refill in a bucket (default: 60).")
+@click.option("--latency", "latency_s", type=common.Duration(), default=0.0, help="Until the first byte of an answer, such as 800ms or 2s.")
+@click.option(
+    "--head", "head_s", type=common.Duration(), default=0.0, help="So much later still, with headers as of when the request was counted."
+)
+@click.option(
+    "--burst", "burst_s", type=click.FloatRange(min=0, min_open=True), default=60.0, help="Seconds of refill in a bucket (default: 60)."
+)
 @click.option("--steal", type=click.FloatRange(0, 1), default=0.0, help="Part of each limit that another client with the key takes.")
-@click.option("--steal-from", type=common.Duration(), default=0.0, help="Until that one begins, from the first request (default: 0).")
+@click.option(
+    "--steal-from", "steal_from_s", type=common.Duration(), default=0.0, help="Until that one begins, from the first request (default: 0)."
+)
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Its minutes pass this many times faster.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the answers' lengths, and of what another client takes.")
-def sim(
-    port: int,
-    rpm: float | None,
-    itpm: float | None,
-    otpm: float | None,
-    tpm: float | None,
-    latency: float,
-    head: float,
-    burst: float,
-    steal: float,
-    steal_from: float,
-    speed: float,
-    seed: int,
-) -> None:
+def sim(rpm: float | None, itpm: float | None, otpm: float | None, tpm: float | None, **how: Any) -> None:
     """Run a simulated provider, which limits and fails as the real ones do, and costs nothing. Its texts say that they are simulated.
 
     It speaks the APIs of Anthropic, OpenAI and Gemini. Point an [upstream] at it with key = "none", or a client.
@@ -193,24 +181,13 @@ def sim(
 
     def announce(url: str) -> None:
         click.echo(url)
-        common.say(f"a simulated provider, seed {seed}; Ctrl-C ends it")
+        common.say(f"a simulated provider, seed {settings.seed}; Ctrl-C ends it")
 
-    settings = provider.SimSettings(
-        port=port,
-        needs_key=False,
-        limits=limits,
-        latency_s=latency,
-        head_s=head,
-        burst_s=burst,
-        steal=steal,
-        steal_from_s=steal_from,
-        speed=speed,
-        seed=seed,
-    )
+    settings = provider.SimSettings(needs_key=False, limits=limits, **how)
     try:
         provider.serve(settings, announce)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
         why = "another program has this port" if error.errno == errno.EADDRINUSE else "it is not for ordinary users"
-        raise ToolFailed("cannot listen", on=f"127.0.0.1:{port}", why=why, hint="give another --port") from None
+        raise ToolFailed("cannot listen", on=f"127.0.0.1:{settings.port}", why=why, hint="give another --port") from None

@@ -28,15 +28,12 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
     nightcrew kill lint
     nightcrew kill 1121-k3f9
     """
-    from supervisor.daemon import protocol, start
-
     if bool(names) == everything:
         raise UsageError("say what to end", why="give names, or --all", hint="nightcrew status")
     where = home()
     db = common.ledger(where)
     wanted = queries.unfinished_ids(db) if everything else common.tasks_named(where, names)
-    start.ensure_running(where, common.settings_file(), common.say)
-    answer = protocol.call(where.daemon_socket, "kill", {"tasks": wanted})
+    answer = common.ask(where, "kill", {"tasks": wanted})
     deadline = time.monotonic() + WAIT_S
     while not all(view.final for view in queries.several(db, answer["asked"])):
         if time.monotonic() > deadline:
@@ -44,8 +41,5 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
         time.sleep(0.05)
     for task in answer["ended_before"]:
         common.say(f"{task} had ended already: {queries.one(db, task).state}")
-    if as_json:
-        common.print_json(ended=answer["asked"], ended_before=answer["ended_before"])
-    else:
-        for task in answer["asked"]:
-            click.echo(task)
+    shape = {"ended": answer["asked"], "ended_before": answer["ended_before"]}
+    common.print_names(answer["asked"], shape, as_json=as_json)

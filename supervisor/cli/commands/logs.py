@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import sys
 import time
-from pathlib import Path
 
 import click
 
 from supervisor.cli import common
 from supervisor.cli.names import any_name
+from supervisor.cli.tail import CHUNK, Tail
 from supervisor.core.errors import NotFound
 from supervisor.host import foreign
 from supervisor.host.paths import home
 from supervisor.ledger import queries
 
 LOOK_S = 0.1
-CHUNK = 65536
 SCREEN_MAX = 2**22
 
 
@@ -44,7 +42,7 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_json: 
             raise NotFound("no log of", on=view.id, why=why, hint=f"nightcrew status {view.id}")
         epoch = 1
     directory = where.attempt(view.id, epoch)
-    tails = [_Tail(directory / f"{kind}.log", kind) for kind in ("stdout", "stderr") if stream in (kind, "both")]
+    tails = [Tail(directory / f"{kind}.log") for kind in ("stdout", "stderr") if stream in (kind, "both")]
     if as_json and not follow:
         common.print_json(task=view.id, epoch=epoch, **{tail.stream: _text(tail.read()) for tail in tails})
         return
@@ -59,17 +57,14 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_json: 
         click.echo(_text(foreign.read_plain(directory / "screen.txt", SCREEN_MAX) or b""), nl=False)
 
 
-def _show(tail: _Tail, as_json: bool) -> int:
+def _show(tail: Tail, as_json: bool) -> int:
     """Print what is new; its size in bytes."""
+    if not as_json:
+        return tail.show()
     shown = 0
     while data := tail.read(CHUNK):
         shown += len(data)
-        if as_json:
-            click.echo(json.dumps({"schema": 1, "stream": tail.stream, "text": _text(data)}))
-        else:
-            out = sys.stdout.buffer if tail.stream == "stdout" else sys.stderr.buffer
-            out.write(data)
-            out.flush()
+        click.echo(json.dumps({"schema": 1, "stream": tail.stream, "text": _text(data)}))
     return shown
 
 
@@ -78,30 +73,6 @@ def _text(data: bytes) -> str:
 
 
 def _ended(task: str, epoch: int) -> bool:
-    db = common.ledger(home())
-    try:
+    with contextlib.closing(common.ledger(home())) as db:
         view = queries.one(db, task)
-        return view.epoch > epoch or (view.epoch == epoch and view.end is not None) or (view.final and view.epoch < epoch)
-    finally:
-        db.close()
-
-
-class _Tail:
-    """Reads what is new in one log."""
-
-    def __init__(self, path: Path, stream: str) -> None:
-        self.stream = stream
-        self._path = path
-        self._at = 0
-
-    def read(self, limit: int = -1) -> bytes:
-        """The next bytes, at most `limit`; none when there are none yet."""
-        try:
-            with foreign.open_plain(self._path) as file:
-                left = max(0, os.fstat(file.fileno()).st_size - self._at)
-                file.seek(self._at)
-                data = file.read(left if limit < 0 else min(limit, left))
-        except OSError:  # there is none yet, or an agent without a sandbox put something else there
-            return b""
-        self._at += len(data)
-        return data
+    return view.epoch > epoch or (view.epoch == epoch and view.end is not None) or (view.final and view.epoch < epoch)

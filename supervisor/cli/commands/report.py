@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", required=False, shell_complete=run_id)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where to write it (default: with the run's records)."
-)
+@common.output_option
 @click.option("--open/--no-open", "opened", default=None, help="Open it in a browser (default: on a graphical desktop).")
 @common.json_option
 def command(run: str | None, output: Path | None, opened: bool | None, as_json: bool) -> int:

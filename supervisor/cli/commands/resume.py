@@ -19,16 +19,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
     nightcrew resume lint
     nightcrew resume 1121-k3f9
     """
-    from supervisor.daemon import protocol, start
-
-    where = home()
-    wanted = common.tasks_named(where, names)
-    start.ensure_running(where, common.settings_file(), common.say)
-    answer = protocol.call(where.daemon_socket, "resume", {"tasks": wanted})
+    answer = common.ask_about(home(), "resume", names)
     for task in answer["not_suspended"]:
         common.say(f"{task} was not suspended")
-    if as_json:
-        common.print_json(**answer)
-    else:
-        for task in answer["resumed"]:
-            click.echo(task)
+    common.print_names(answer["resumed"], answer, as_json=as_json)

@@ -20,13 +20,5 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
     \b
     nightcrew retry lint
     """
-    from supervisor.daemon import protocol, start
-
-    where = home()
-    wanted = common.tasks_named(where, names)
-    start.ensure_running(where, common.settings_file(), common.say)
-    revived = protocol.call(where.daemon_socket, "retry", {"tasks": wanted})["revived"]
-    if as_json:
-        common.print_json(revived=revived)
-    else:
-        click.echo("\n".join(revived))
+    revived = common.ask_about(home(), "retry", names)["revived"]
+    common.print_names(revived, {"revived": revived}, as_json=as_json)

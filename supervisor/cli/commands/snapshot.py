@@ -193,8 +193,4 @@ def _project(repo: Path) -> str:
 
 
 def _ask(args: dict[str, Any]) -> dict[str, Any]:
-    from supervisor.daemon import protocol, start
-
-    where = home()
-    start.ensure_running(where, common.settings_file(), common.say)
-    return protocol.call(where.daemon_socket, "snapshot", args, timeout_s=600.0)
+    return common.ask(home(), "snapshot", args, timeout_s=600.0)

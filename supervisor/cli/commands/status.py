@@ -14,7 +14,7 @@ import click
 
 from supervisor.cli import common
 from supervisor.cli.names import any_name
-from supervisor.core.errors import NightcrewError, UsageError, one_line
+from supervisor.core.errors import NightcrewError, one_line
 from supervisor.core.states import TaskState
 from supervisor.daemon import gateway_report, lock
 from supervisor.faces import model_usage, tasks_json
@@ -45,9 +45,9 @@ def command(name: str | None, watch: bool, everything: bool, as_json: bool) -> N
     """
     where = home()
     if watch:
-        if as_json:
-            raise UsageError("--watch and --json do not go together", hint="nightcrew status --json")
-        _watch(where, name)
+        from supervisor.cli import live_pane
+
+        live_pane.watch("nightcrew status", lambda: _frame(where, name), as_json=as_json)
     db = common.ledger(where) if where.ledger.exists() or name is not None else None
     if as_json:
         _print_json(where, db, name, everything)
@@ -141,13 +141,13 @@ def _gateway(where: Home) -> tuple[dict[str, Any] | None, str]:
     """The gateway as JSON and on one line; None where there never was one. It must not keep anybody from seeing the crew."""
     if not where.gateway_record.exists():
         return None, ""
-    from supervisor.faces import gateway
+    from supervisor.faces import gateway, gateway_json
 
     try:
-        shape = gateway.look(where, time.time(), timeout_s=GATEWAY_S)
+        shape = gateway_json.look(where, time.time(), timeout_s=GATEWAY_S)
     except NightcrewError as error:
         shape = {"running": False, "why": error.line()}
-    return (None, "") if shape is None else (gateway.printed(shape), gateway.line(shape))
+    return (None, "") if shape is None else (gateway_json.printed(shape), gateway.line(shape))
 
 
 def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> None:
@@ -166,16 +166,12 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
         click.echo(f"  {text.history(entry)}")
 
 
-def _watch(where: Home, name: str | None) -> None:
+def _frame(where: Home, name: str | None) -> str:
     from supervisor.cli import live_pane
 
-    live_pane.must_redraw("nightcrew status")
-    with live_pane.whole_screen():
-        while True:
-            views, counts = list[queries.TaskView](), Counter[TaskState]()
-            if where.ledger.exists() or name is not None:
-                with contextlib.closing(common.ledger(where)) as db:
-                    views, counts = _chosen(db, name, everything=False)
-            gateway = _gateway_line(where, views) if name is None else ""
-            live_pane.draw(live_pane.frame(where, views, counts, [], time.time(), gateway=gateway))
-            time.sleep(1.0)
+    views, counts = list[queries.TaskView](), Counter[TaskState]()
+    if where.ledger.exists() or name is not None:
+        with contextlib.closing(common.ledger(where)) as db:
+            views, counts = _chosen(db, name, everything=False)
+    gateway = _gateway_line(where, views) if name is None else ""
+    return live_pane.frame(where, views, counts, [], time.time(), gateway=gateway)

@@ -22,20 +22,11 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
     nightcrew suspend lint
     nightcrew suspend 1121-k3f9
     """
-    from supervisor.daemon import protocol, start
-
-    where = home()
-    wanted = common.tasks_named(where, names)
-    start.ensure_running(where, common.settings_file(), common.say)
-    answer = protocol.call(where.daemon_socket, "suspend", {"tasks": wanted})
+    answer = common.ask_about(home(), "suspend", names)
     for task in answer["suspended_before"]:
         common.say(f"{task} was suspended already")
     for task, why in answer["not_running"].items():
         common.say(f"{task} was not suspended: {why}")
     if answer["moving"]:
         common.say(f"{len(answer['moving'])} processes could not be stopped, and go on: {' '.join(map(str, answer['moving']))}")
-    if as_json:
-        common.print_json(**answer)
-    else:
-        for task in answer["suspended"]:
-            click.echo(task)
+    common.print_names(answer["suspended"], answer, as_json=as_json)

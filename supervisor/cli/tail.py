@@ -1,0 +1,43 @@
+"""What is added to a log, piece by piece: `logs`, and the making of a snapshot."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from supervisor.host import foreign
+
+CHUNK = 65536
+
+
+class Tail:
+    """Reads what is new in one log."""
+
+    def __init__(self, path: Path) -> None:
+        self.stream = path.stem
+        """`stdout` or `stderr`, as the logs of an attempt are called."""
+        self._path = path
+        self._at = 0
+
+    def read(self, limit: int = -1) -> bytes:
+        """The next bytes, at most `limit`; none when there are none yet."""
+        try:
+            with foreign.open_plain(self._path) as file:
+                left = max(0, os.fstat(file.fileno()).st_size - self._at)
+                file.seek(self._at)
+                data = file.read(left if limit < 0 else min(limit, left))
+        except OSError:  # there is none yet, or an agent without a sandbox put something else there
+            return b""
+        self._at += len(data)
+        return data
+
+    def show(self) -> int:
+        """Print what is new, byte for byte, a log called `stdout` on stdout and any other on stderr; how many bytes that were."""
+        shown = 0
+        out = sys.stdout.buffer if self.stream == "stdout" else sys.stderr.buffer
+        while data := self.read(CHUNK):
+            shown += len(data)
+            out.write(data)
+            out.flush()
+        return shown
