@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.core import sandbox
-from supervisor.core.errors import DiskFull, HostError, Refused, ToolFailed, ToolHung, from_wire, one_line
+from supervisor.core.errors import DiskFull, HostError, Refused, ToolFailed, ToolHung, from_wire, last_line, one_line
 from supervisor.core.sandbox import Network, Policy, Tier
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
@@ -332,8 +332,7 @@ def _read(helper: Helper, length: int, until: float) -> bytes:
 def _last_words(helper: Helper) -> str:
     if not select.select([helper.stderr], [], [], 0)[0]:
         return ""
-    lines = os.read(helper.stderr, _TEXT_MAX).decode("utf-8", "replace").strip().splitlines()
-    return one_line(lines[-1]) if lines else ""
+    return one_line(last_line(os.read(helper.stderr, _TEXT_MAX).decode("utf-8", "replace")))
 
 
 # What it says is believed in its form only -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import ToolFailed, ToolMissing
+from supervisor.core.errors import ToolFailed, ToolMissing, last_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def run(command: Command, directory: Path) -> bytes:
     finally:
         _end(process)
     if process.returncode not in command.codes:
-        raise ToolFailed(f"{command.name} failed", why=_last_line(err) or f"exit status {process.returncode}")
+        raise ToolFailed(f"{command.name} failed", why=last_line(err.decode("utf-8", "replace")) or f"exit status {process.returncode}")
     return out
 
 
@@ -60,8 +60,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-
-
-def _last_line(err: bytes) -> str:
-    lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1] if lines else ""

@@ -9,14 +9,14 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agents import runner
 from agents.zygote import zygote_protocol
 from agents.zygote.record import Place, Record
-from supervisor.core.errors import Refused, TimedOut
+from supervisor.core.errors import Refused, TimedOut, last_line
 from supervisor.host import files, foreign, processes
 
 _POLL_S = 0.005
@@ -135,5 +135,4 @@ def pane_argv(place: Place, directory: Path, client: Path | None) -> list[str]:
 
 def _last_words(place: Place) -> str:
     text = (foreign.read_plain(place.log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
-    lines: Sequence[str] = [line.strip().removeprefix("nightcrew zygote: ") for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return last_line(text).removeprefix("nightcrew zygote: ")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.core.errors import last_line
 from supervisor.core.records import Identity
 from supervisor.host import foreign, processes
 from supervisor.host.paths import Home
@@ -112,4 +113,4 @@ def stop(home: Home) -> bool:
 def last_words(home: Home) -> str:
     """The last line that it said; empty when it said nothing."""
     text = (foreign.read_plain(home.gateway_log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
-    return next((line.strip().removeprefix("nightcrew gateway: ") for line in reversed(text.splitlines()) if line.strip()), "")
+    return last_line(text).removeprefix("nightcrew gateway: ")

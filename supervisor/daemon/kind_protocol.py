@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agents.kinds import Kind
 from supervisor.core import result
-from supervisor.core.errors import one_line
+from supervisor.core.errors import last_line, one_line
 from supervisor.core.states import End
 from supervisor.host import foreign
 
@@ -29,5 +29,4 @@ def judge(kind: Kind, directory: Path, end: End, cause: str) -> tuple[End, str]:
 
 def _last_words(directory: Path) -> str:
     data = foreign.read_plain(directory / "stderr.log", _TAIL, tail=True) or b""
-    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
-    return one_line(lines[-1])[:WORDS_MAX] if lines else ""
+    return one_line(last_line(data.decode("utf-8", "replace")))[:WORDS_MAX]

@@ -12,7 +12,7 @@ from typing import IO
 
 from supervisor.core import records
 from supervisor.core.environment import for_agent
-from supervisor.core.errors import NightcrewError, TimedOut, ToolFailed
+from supervisor.core.errors import NightcrewError, TimedOut, ToolFailed, last_line
 from supervisor.host import files, foreign, processes
 
 SETUP_S = 3600.0
@@ -81,5 +81,5 @@ def _one(bench: Bench, purpose: str, command: str, log: IO[bytes], until: _Until
 def _last_line(log: Path) -> str:
     """What the command said last; the line of the command itself does not count."""
     text = (foreign.read_plain(log, _LAST_WORDS, tail=True) or b"").decode("utf-8", "replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines and not lines[-1].startswith("$ ") else ""
+    said = last_line(text)
+    return "" if said.startswith("$ ") else said

@@ -8,7 +8,7 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +44,8 @@ class CheckContext:
     rlimit: Callable[[int], tuple[int, int]] = resource.getrlimit
     memory: Callable[[], tuple[int, int]] = lambda: (psutil.virtual_memory().total, psutil.swap_memory().total)
     """Bytes of memory and of swap."""
+    mounts: Callable[[], Sequence[tuple[str, str, str, str]]] = lambda: psutil.disk_partitions(all=True)
+    """Device, mount point, type and options of every mounted file system, oldest first."""
     tool_s: float = TOOL_S
     settings: Settings = field(default_factory=Settings)
 

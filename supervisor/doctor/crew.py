@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sqlite3
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,54 +172,6 @@ def _close(place: CheckContext, stale: Mapping[str, str]) -> str:
     return f"closed {_some(stale)}"
 
 
-def sockets(place: CheckContext) -> Finding:
-    """Sockets of a supervisor that is gone. tmux leaves its own behind even when it was asked to end, so that one says nothing."""
-    home = place.home
-    if lock.holder(home.lock) is not None:
-        return ok("the supervisor's own")
-    known = (home.daemon_socket, home.agents_socket, home.hint_socket)
-    stale = [path for path in known if _is_ours(path) and not _answers(path)]
-    if not stale:
-        return ok("none is left over")
-    names = {path.name: "" for path in stale}
-    return warn(
-        f"nobody listens on {_some(names)}", "left by a kill or a power cut; harmless", "the next start removes them", _unlinker(stale)
-    )
-
-
-def _unlinker(stale: list[Path]) -> Callable[[], str]:
-    def mend() -> str:
-        gone = [path for path in stale if _is_ours(path) and not _answers(path)]
-        for path in gone:
-            path.unlink(missing_ok=True)
-        return f"removed {', '.join(path.name for path in gone) or 'nothing'}"
-
-    return mend
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
-
-
-def _answers(path: Path) -> bool:
-    """Whether anybody holds the other end; when in doubt somebody does."""
-    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-        with socket.socket(socket.AF_UNIX, kind) as probe:
-            probe.settimeout(1.0)
-            try:
-                probe.connect(os.fspath(path))
-            except ConnectionRefusedError:
-                return False
-            except OSError:  # the other kind of socket, a full queue, a late answer
-                continue
-            return True
-    return True
-
-
 def worktrees(place: CheckContext) -> Finding:
     """Worktrees that git knows and that are gone, and directories that no attempt knows."""
     root = Path(os.path.realpath(place.home.worktrees))
@@ -327,7 +277,6 @@ CHECKS: Mapping[str, Check] = {
     "gateway": gateway.process,
     "tmux server": server,
     "sessions": sessions,
-    "sockets": sockets,
     "worktrees": worktrees,
     "leftovers": leftovers,
 }

@@ -79,10 +79,12 @@ def _chmod(path: Path) -> Callable[[], str]:
 
 def file_system(place: CheckContext) -> Finding:
     """What the state lies on."""
-    mount = _mount(place, existing(place.home.root))
-    if mount is None:
+    path = os.path.realpath(existing(place.home.root))
+    around = [mount for mount in place.mounts() if f"{path}/".startswith(f"{mount[1].rstrip('/')}/")]
+    if not around:
         return unknown("the kernel does not say")
-    point, kind, options = mount
+    _, point, kind, said = max(reversed(around), key=lambda mount: len(mount[1]))  # the newest hides the others at its point
+    options = said.split(",")
     seen = f"{kind} on {point}"
     move = "NIGHTCREW_HOME names a directory on a local disk"
     if kind in NETWORK:
@@ -92,21 +94,6 @@ def file_system(place: CheckContext) -> Finding:
     if "noexec" in options:
         return warn(f"{seen}, noexec", "agents cannot run programs from their worktrees", move)
     return ok(seen)
-
-
-def _mount(place: CheckContext, path: Path) -> tuple[str, str, list[str]] | None:
-    """Mount point, type and options of the file system that `path` is on."""
-    best: tuple[str, str, list[str]] | None = None
-    for line in (place.read(place.proc / "self" / "mountinfo") or "").splitlines():
-        front, _, back = line.partition(" - ")
-        fields = front.split(" ")
-        if len(fields) < 6 or not back:
-            continue
-        point = fields[4].encode("ascii", "replace").decode("unicode_escape", "replace") if "\\" in fields[4] else fields[4]
-        inside = f"{os.path.realpath(path)}/".startswith(f"{point.rstrip('/')}/")
-        if inside and (best is None or len(point) >= len(best[0])):
-            best = (point, back.split(" ")[0], fields[5].split(","))
-    return best
 
 
 def disk(place: CheckContext) -> Finding:

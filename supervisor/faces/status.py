@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from supervisor.core import ports
+from supervisor.core import errors, ports
 from supervisor.core.errors import one_line
 from supervisor.core.result import TAMPERING, tampering
 from supervisor.core.states import TaskState
@@ -150,10 +150,9 @@ def _last_line(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - `c
     try:
         with open_plain(path) as file:  # it may have been replaced since it was looked at
             file.seek(max(0, size - 2048))
-            lines = file.read(2048).decode("utf-8", "replace").splitlines()
+            return errors.last_line(file.read(2048).decode("utf-8", "replace"))
     except OSError:
         return ""
-    return next((text.strip() for text in reversed(lines) if text.strip()), "")
 
 
 def history(entry: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import errors
-from supervisor.core.errors import NightcrewError, Refused, StaleEpoch, from_wire, one_line
+from supervisor.core.errors import NightcrewError, Refused, StaleEpoch, from_wire, last_line, one_line
 
 TREE = [item for item in vars(errors).values() if isinstance(item, type) and issubclass(item, NightcrewError)]
 
@@ -78,3 +78,10 @@ def test_any_text_becomes_one_line_that_can_be_printed(text: str) -> None:
     line = one_line(text)
     assert len(line.splitlines()) <= 1
     line.encode()  # no lone surrogate is left
+
+
+@pytest.mark.parametrize(
+    ("text", "last"), [("", ""), (" \n\t\n", ""), ("one", "one"), ("one\n  two \n\n", "two"), ("one\r\ntwo\r\n", "two")]
+)
+def test_the_last_line_is_the_last_that_says_something(text: str, last: str) -> None:
+    assert last_line(text) == last

@@ -23,6 +23,7 @@ class Machine:
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=dict)
     slots: int = 8
+    mounts: list[tuple[str, str, str, str]] = field(default_factory=lambda: [("/dev/sda1", "/", "ext4", "rw,relatime")])
     memory: tuple[int, int] = (16 * 2**30, 2 * 2**30)
 
     def file(self, path: str, text: str) -> Path:
@@ -64,6 +65,7 @@ class Machine:
             run=self.root / "run",
             rlimit=lambda number: self.limits.get(number, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)),
             memory=lambda: self.memory,
+            mounts=lambda: self.mounts,
             tool_s=tool_s,
             settings=replace(settings or Settings(), slots=self.slots),
         )
@@ -76,7 +78,6 @@ def machine(tmp_path: Path) -> Machine:
     made.file("proc/sys/fs/inotify/max_user_instances", "1024\n")
     made.file("proc/sys/fs/inotify/max_user_watches", "1048576\n")
     made.file("proc/self/cgroup", "0::/\n")
-    made.file("proc/self/mountinfo", "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n")
     made.file("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n")
     (made.root / "bin").mkdir()
     return made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -140,25 +139,6 @@ def test_sessions_without_an_attempt_are_closed_only_without_a_supervisor(house:
             held.close()
         assert mended(found) == "closed 1121-aaaa/lost:1"
         assert [tmux.has(one.session_id) for one in (lost, mine, other)] == [False, True, True]
-
-
-def test_dead_sockets_are_removed_and_nothing_else(house: House) -> None:
-    files.private_dir(house.home.run_dir)
-    dead = socket.socket(socket.AF_UNIX)
-    dead.bind(str(house.home.daemon_socket))
-    dead.close()
-    hints = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    hints.bind(str(house.home.hint_socket))
-    house.home.tmux_socket.write_text("a file\n")
-    try:
-        found = checks.sockets(at(house))
-        assert found.state is State.WARN and "daemon.sock" in found.seen and "hints" not in found.seen
-        assert mended(found) == "removed daemon.sock"
-        assert not house.home.daemon_socket.exists() and house.home.hint_socket.exists() and house.home.tmux_socket.exists()
-        assert checks.sockets(at(house)).state is State.OK
-    finally:
-        hints.close()
-    assert mended(checks.sockets(at(house))) == "removed hints.sock"
 
 
 def test_a_worktree_removed_by_hand_is_forgotten_and_a_persons_own_is_not(house: House, tmp_path: Path) -> None:

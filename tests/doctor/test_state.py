@@ -85,15 +85,12 @@ def test_a_directory_that_cannot_be_made(machine: Machine, unlocked: Callable[[P
     ],
 )
 def test_what_the_state_lies_on(machine: Machine, kind: str, options: str, state: State) -> None:
-    point = str(machine.root).replace(" ", "\\040")
-    other = f"3 1 0:9 / {point}x rw - nfs4 s:/ rw"
-    machine.file(
-        "proc/self/mountinfo",
-        f"1 0 8:1 / / rw - btrfs /dev/sda1 rw\n2 1 0:9 / {point} {options} shared:7 - {kind} server:/x rw\n{other}\nshort\n",
-    )
+    point = str(machine.root)
+    hidden, other = ("/dev/sdb", point, "vfat", "rw"), ("s:/", f"{point}x", "nfs4", "rw")
+    machine.mounts = [("/dev/sda1", "/", "btrfs", "rw"), hidden, ("server:/x", point, kind, options), other]
     found = checks.file_system(machine.place())
     assert found.state is state and found.seen.startswith(f"{kind} on {machine.root}")
-    machine.file("proc/self/mountinfo", "")
+    machine.mounts = []
     assert checks.file_system(machine.place()).state is State.UNKNOWN
 
 

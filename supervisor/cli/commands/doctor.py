@@ -20,8 +20,8 @@ _SHOWN = 100
 def command(fix: bool, ledger: bool, account: bool, as_json: bool) -> int:
     """Check this machine, the programs that nightcrew needs, and what it keeps here. Exit code 1 when something does not work.
 
-    --fix sets the mode of our own directories, removes our own dead sockets, closes sessions of ours without an attempt when no
-    supervisor runs, and makes git forget worktrees of ours that were removed by hand. For the rest it prints what a person does.
+    --fix sets the mode of our own directories, closes sessions of ours without an attempt when no supervisor runs, and makes git forget
+    worktrees of ours that were removed by hand. For the rest it prints what a person does.
 
     --recover-ledger reads a damaged ledger row by row and puts a whole one in its place. It says what was lost, keeps the damaged file
     beside it, and is refused while a supervisor runs.
