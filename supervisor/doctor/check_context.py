@@ -55,7 +55,7 @@ class CheckContext:
         return self.settings.slots
 
     def which(self, program: str) -> str | None:
-        """Its path on this place's PATH."""
+        """Its path on the PATH of this context."""
         return shutil.which(program, path=self.environ.get("PATH", os.defpath))
 
     def ask(self, *argv: str) -> Said:
@@ -102,7 +102,7 @@ class CheckContext:
 
     @property
     def cgroup(self) -> str | None:
-        """Our place in the tree of control groups of systemd, as `/user.slice/...`."""
+        """Our path in the tree of control groups of systemd, as `/user.slice/...`."""
         lines = (self.read(self.proc / "self" / "cgroup") or "").splitlines()
         found = [path for _, names, path in (line.split(":", 2) for line in lines if line.count(":") >= 2) if names in ("", "name=systemd")]
         return max(found, key=len, default=None)

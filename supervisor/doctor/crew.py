@@ -67,30 +67,30 @@ _ROWS = """
 """
 
 
-def _rows(place: CheckContext) -> list[Row]:
+def _rows(context: CheckContext) -> list[Row]:
     """Every attempt. Raises LedgerError also when there is no ledger: then nothing can be called nobody's."""
-    with contextlib.closing(store.connect_readonly(place.home.ledger)) as db:
+    with contextlib.closing(store.connect_readonly(context.home.ledger)) as db:
         return [Row(**dict(row)) for row in db.execute(_ROWS)]
 
 
-def _unfinished(place: CheckContext) -> int:
-    if not place.home.ledger.exists():
+def _unfinished(context: CheckContext) -> int:
+    if not context.home.ledger.exists():
         return 0
-    with contextlib.closing(store.connect_readonly(place.home.ledger)) as db:
+    with contextlib.closing(store.connect_readonly(context.home.ledger)) as db:
         rows = db.execute("SELECT state, count(*) AS number FROM task GROUP BY state").fetchall()
     return sum(int(row["number"]) for row in rows if row["state"] not in FINAL)
 
 
-def supervisor(place: CheckContext) -> Finding:
+def supervisor(context: CheckContext) -> Finding:
     """Who holds the lock, whether it answers, and of which version it is."""
-    pid = lock.holder(place.home.lock)
+    pid = lock.holder(context.home.lock)
     if pid is None:
-        return _nobody(place)
+        return _nobody(context)
     try:
-        answer = protocol.call(place.home.daemon_socket, "ping", {}, timeout_s=place.tool_s)
+        answer = protocol.call(context.home.daemon_socket, "ping", {}, timeout_s=context.tool_s)
     except (NotRunning, TimedOut, OSError):
         why = "it holds the lock, so no other can start; nothing new starts and nothing is finished meanwhile; agents go on"
-        if _state(place, pid) == "T":
+        if _state(context, pid) == "T":
             return fail(f"pid {pid} is stopped", why, f"kill -CONT {pid}")
         return fail(f"pid {pid} does not answer", why, f"kill {pid}, or kill -9 {pid}, then nightcrew up -d: it adopts every agent")
     if answer.get("version") != __version__:
@@ -101,9 +101,9 @@ def supervisor(place: CheckContext) -> Finding:
     return ok(f"pid {pid}, {answer.get('slots')} slots{shown}")
 
 
-def _nobody(place: CheckContext) -> Finding:
+def _nobody(context: CheckContext) -> Finding:
     try:
-        waiting = _unfinished(place)
+        waiting = _unfinished(context)
     except (NightcrewError, sqlite3.Error):
         waiting = 0  # the check of the ledger says what is wrong with it
     if waiting:
@@ -111,74 +111,74 @@ def _nobody(place: CheckContext) -> Finding:
     return ok("none runs; one starts with the next nightcrew run")
 
 
-def _state(place: CheckContext, pid: int) -> str:
+def _state(context: CheckContext, pid: int) -> str:
     """The kernel's letter for a process; empty when it is gone."""
-    fields = (place.read(place.proc / str(pid) / "stat") or "").rpartition(")")[2].split()
+    fields = (context.read(context.proc / str(pid) / "stat") or "").rpartition(")")[2].split()
     return fields[0] if fields else ""
 
 
-def server(place: CheckContext) -> Finding:
+def server(context: CheckContext) -> Finding:
     """Whether our tmux server answers. Asked by a plain command: a control client is a risk for it (docs/decisions/0006)."""
-    pid = tmux_process.server_pid(place.home.tmux_socket)
+    pid = tmux_process.server_pid(context.home.tmux_socket)
     if pid is None:
         return ok("none runs")
-    panes = _panes(place)
+    panes = _panes(context)
     if isinstance(panes, str):
-        fix = f"kill -CONT {pid}" if _state(place, pid) == "T" else f"kill {pid}: it ends every pane, and lost attempts run again"
+        fix = f"kill -CONT {pid}" if _state(context, pid) == "T" else f"kill {pid}: it ends every pane, and lost attempts run again"
         return fail(f"pid {pid} does not answer: {panes}", "no agent starts or ends, and nobody can attach", fix)
     agents = sum(1 for pane in panes if ATTEMPT_OPTION in pane.tags)
     return ok(f"pid {pid}, {agents} agent{'s' if agents != 1 else ''}")
 
 
-def _panes(place: CheckContext) -> list[PaneView] | str:
+def _panes(context: CheckContext) -> list[PaneView] | str:
     """Every pane of our server; or why not."""
-    said = place.ask(*_tmux(place), "list-panes", "-a", "-F", listings.FORMAT)
+    said = context.ask(*_tmux(context), "list-panes", "-a", "-F", listings.FORMAT)
     if said.code == 0:
         return listings.parse_panes(said.text.splitlines())
     return [] if said.text == tmux_process.NO_SESSION or "no server running" in said.text else said.text
 
 
-def _tmux(place: CheckContext) -> tuple[str, ...]:
-    return ("tmux", "-u", "-f", "/dev/null", "-N", "-S", os.fspath(place.home.tmux_socket))
+def _tmux(context: CheckContext) -> tuple[str, ...]:
+    return ("tmux", "-u", "-f", "/dev/null", "-N", "-S", os.fspath(context.home.tmux_socket))
 
 
-def sessions(place: CheckContext) -> Finding:
+def sessions(context: CheckContext) -> Finding:
     """Sessions of ours whose attempt is over."""
     try:
-        pid = tmux_process.server_pid(place.home.tmux_socket)
+        pid = tmux_process.server_pid(context.home.tmux_socket)
     except ToolFailed as error:
         return unknown(f"{error.what}: {error.why}")
     if pid is None:
         return ok("none")
-    panes = _panes(place)
+    panes = _panes(context)
     if isinstance(panes, str):
         return unknown("tmux does not answer")
-    tagged = {pane.tags[ATTEMPT_OPTION]: pane.session_id for pane in panes if pane.tags.get(HOME_OPTION) == _tag_home(place)}
-    live = {row.name for row in _rows(place) if not row.released}
+    tagged = {pane.tags[ATTEMPT_OPTION]: pane.session_id for pane in panes if pane.tags.get(HOME_OPTION) == _tag_home(context)}
+    live = {row.name for row in _rows(context) if not row.released}
     stale = {name: session for name, session in tagged.items() if name not in live}
     if not stale:
         return ok(f"{len(tagged)}, each with its attempt" if tagged else "none")
     why = "their attempts are over, and whatever runs in them is watched by nobody"
-    if lock.holder(place.home.lock) is not None:
+    if lock.holder(context.home.lock) is not None:
         return warn(f"left over: {_some(stale)}", why, f"{RESTART}: it closes them as it starts")
-    return warn(f"left over: {_some(stale)}", why, "nightcrew up -d closes them as it starts", lambda: _close(place, stale))
+    return warn(f"left over: {_some(stale)}", why, "nightcrew up -d closes them as it starts", lambda: _close(context, stale))
 
 
-def _close(place: CheckContext, stale: Mapping[str, str]) -> str:
-    if lock.holder(place.home.lock) is not None:
+def _close(context: CheckContext, stale: Mapping[str, str]) -> str:
+    if lock.holder(context.home.lock) is not None:
         raise ToolFailed("a supervisor has started meanwhile", kept="the sessions, which it looks after")
     for session in stale.values():
-        place.ask(*_tmux(place), "kill-session", "-t", session)
+        context.ask(*_tmux(context), "kill-session", "-t", session)
     return f"closed {_some(stale)}"
 
 
-def worktrees(place: CheckContext) -> Finding:
+def worktrees(context: CheckContext) -> Finding:
     """Worktrees that git knows and that are gone, and directories that no attempt knows."""
-    root = Path(os.path.realpath(place.home.worktrees))
+    root = Path(os.path.realpath(context.home.worktrees))
     lying = set(root.glob("[!.]*/*/*"))
-    if not place.home.ledger.exists() and not lying:
+    if not context.home.ledger.exists() and not lying:
         return ok("none")
-    rows = _rows(place)
+    rows = _rows(context)
     gone = [row for row in rows if _is_gone(row)]
     known = {environment_path(root / row.project, row.task, row.epoch) for row in rows if not row.removed}
     strays = [mount.path for mount in mounts(root) if mount.path not in known]
@@ -186,7 +186,7 @@ def worktrees(place: CheckContext) -> Finding:
     if gone:
         why = "git believes that they are there, and keeps their branches taken"
         names = {row.name: "" for row in gone}
-        return warn(f"removed by hand: {_some(names)}", why, "nightcrew doctor --fix makes git forget them", lambda: _forget(place, gone))
+        return warn(f"removed by hand: {_some(names)}", why, "nightcrew doctor --fix makes git forget them", lambda: _forget(context, gone))
     if strays:
         names = {str(path.relative_to(root)): "" for path in strays}
         why = "no attempt knows them, and what they show cannot be removed"
@@ -208,9 +208,9 @@ def _is_gone(row: Row) -> bool:
     return read_link(Path(row.admin_dir) / "gitdir") == os.fsencode(row.worktree) + b"/.git\n"
 
 
-def _forget(place: CheckContext, gone: list[Row]) -> str:
+def _forget(context: CheckContext, gone: list[Row]) -> str:
     """Not `git worktree prune`: it would also forget a person's own, on a disk that is not plugged in today."""
-    git = Git(place.home.root / "git")
+    git = Git(context.home.root / "git")
     for row in gone:
         env = Environment(
             discover(git, Path(row.root)),
@@ -231,13 +231,13 @@ def _unmount(strays: list[Path]) -> str:
     return f"unmounted {len(strays)}; their files stay where they lie"
 
 
-def leftovers(place: CheckContext) -> Finding:
+def leftovers(context: CheckContext) -> Finding:
     """Processes of attempts that are over."""
-    if not place.home.ledger.exists():
+    if not context.home.ledger.exists():
         return ok("none")
-    found = _tagged(place)
-    live = {row.name for row in _rows(place) if not row.released}
-    still = _tagged(place)  # one that ended between the two looks is no leftover
+    found = _tagged(context)
+    live = {row.name for row in _rows(context) if not row.released}
+    still = _tagged(context)  # one that ended between the two looks is no leftover
     left = {pid: name for pid, name in found.items() if name not in live and still.get(pid) == name}
     if not left:
         return ok(f"{len(found)} processes, each with its attempt" if found else "none")
@@ -250,21 +250,21 @@ def leftovers(place: CheckContext) -> Finding:
     )
 
 
-def _tagged(place: CheckContext) -> dict[int, str]:
+def _tagged(context: CheckContext) -> dict[int, str]:
     """Every process with the tag of this state directory, and its attempt's name."""
-    prefix = f"\0{records.TAG_VARIABLE}={_tag_home(place)}:".encode()
+    prefix = f"\0{records.TAG_VARIABLE}={_tag_home(context)}:".encode()
     found = {}
-    for entry in place.proc.iterdir():
+    for entry in context.proc.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 _, here, rest = (b"\0" + (entry / "environ").read_bytes()).partition(prefix)
-                if here and _state(place, int(entry.name)) not in ("", "Z", "X"):
+                if here and _state(context, int(entry.name)) not in ("", "Z", "X"):
                     found[int(entry.name)] = rest.split(b"\0")[0].decode("utf-8", "replace")
     return found
 
 
-def _tag_home(place: CheckContext) -> str:
-    return records.tag(str(place.home.root), "", 0).partition(":")[0]
+def _tag_home(context: CheckContext) -> str:
+    return records.tag(str(context.home.root), "", 0).partition(":")[0]
 
 
 def _some(names: Mapping[str, str]) -> str:

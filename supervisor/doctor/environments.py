@@ -28,9 +28,9 @@ SWITCHES = {
 """What forbids user namespaces below /proc/sys on Ubuntu, on Debian and everywhere, and the value that allows them."""
 
 
-def file_backends(place: CheckContext) -> Finding:
+def file_backends(context: CheckContext) -> Finding:
     """How an environment that starts from a snapshot gets its files here."""
-    return judged_backends(backends.survey(existing(place.home.worktrees)))
+    return judged_backends(backends.survey(existing(context.home.worktrees)))
 
 
 def judged_backends(verdicts: Iterable[Verdict]) -> Finding:
@@ -43,12 +43,12 @@ def judged_backends(verdicts: Iterable[Verdict]) -> Finding:
     return ok("; ".join([", then ".join(works), *others]))
 
 
-def sandbox(place: CheckContext) -> Finding:
+def sandbox(context: CheckContext) -> Finding:
     """Which isolation tiers there are, and who builds them."""
-    return judged_sandbox(probing.probe(), place)
+    return judged_sandbox(probing.probe(), context)
 
 
-def judged_sandbox(support: Support, place: CheckContext) -> Finding:
+def judged_sandbox(support: Support, context: CheckContext) -> Finding:
     """Tier 0 is no isolation at all, so a machine that has nothing else is warned of."""
     tiers = (Tier.FILES, Tier.OFFLINE)
     builders = {tier: [each for each in Executor if tier in support.works[each]] for tier in tiers}
@@ -56,9 +56,9 @@ def judged_sandbox(support: Support, place: CheckContext) -> Finding:
     missing = [f"not {each}: {why}" for each, why in _why_not(support).items()]
     seen = "; ".join([*shown, *missing]) or "none: this system has none that nightcrew knows"
     if not builders[Tier.FILES]:
-        return warn(seen, "agents run in tier 0: they can read and change all that you can", _way_to_namespaces(place))
+        return warn(seen, "agents run in tier 0: they can read and change all that you can", _way_to_namespaces(context))
     if not builders[Tier.OFFLINE]:
-        return warn(seen, "a task with `network = false` or `sandbox = 2` is refused here", _way_to_namespaces(place))
+        return warn(seen, "a task with `network = false` or `sandbox = 2` is refused here", _way_to_namespaces(context))
     if not support.terminal:
         why = "an agent could type into the terminal of whoever is attached to it"
         return warn(seen, why, "sudo sysctl -w dev.tty.legacy_tiocsti=0  (to stay: /etc/sysctl.d)")
@@ -70,20 +70,22 @@ def _why_not(support: Support) -> dict[Executor, str]:
     return {executor: why for (executor, _), why in sorted(support.why_not.items(), reverse=True)}
 
 
-def _way_to_namespaces(place: CheckContext) -> str:
+def _way_to_namespaces(context: CheckContext) -> str:
     for name, (forbids, allows) in SWITCHES.items():
-        if place.read(place.proc / "sys" / name) == forbids:
+        if context.read(context.proc / "sys" / name) == forbids:
             return f"sudo sysctl -w {name.replace('/', '.')}={allows}  (to stay: /etc/sysctl.d)"
-    return "install bubblewrap: apt install bubblewrap, dnf install bubblewrap" if place.which("bwrap") is None else "docs/environments.md"
+    return (
+        "install bubblewrap: apt install bubblewrap, dnf install bubblewrap" if context.which("bwrap") is None else "docs/environments.md"
+    )
 
 
-def agents_limits(place: CheckContext) -> Finding:
+def agents_limits(context: CheckContext) -> Finding:
     """What holds the limits that a task sets for itself as a whole."""
     groups = cgroups.probe()
-    return judged_limits(limits.means(groups, namespace=os.geteuid() != 0), groups.missing, place)
+    return judged_limits(limits.means(groups, namespace=os.geteuid() != 0), groups.missing, context)
 
 
-def judged_limits(means: Means, missing: Iterable[str], place: CheckContext) -> Finding:
+def judged_limits(means: Means, missing: Iterable[str], context: CheckContext) -> Finding:
     """Warns where an agent passes a limit by starting more processes. `missing`: why control groups do not do it, a sentence each."""
     held = core_limits.held(Limits(memory_max=1, processes_max=1, cpu_max=1), means)
     by: dict[str, list[str]] = {}
@@ -93,7 +95,7 @@ def judged_limits(means: Means, missing: Iterable[str], place: CheckContext) -> 
     if all(one.by in (By.GROUP, By.NAMESPACE) for one in held):
         return ok(seen)
     fix = "docs/environments.md"
-    if place.systemd:
+    if context.systemd:
         fix = "nightcrew down; systemd-run --user --scope -p Delegate=yes nightcrew up -d"
     return warn(seen, "; ".join(missing) or "an agent with many processes passes such a limit", fix)
 
@@ -107,18 +109,18 @@ _HOLDS = {
 }
 
 
-def warm_start(place: CheckContext) -> Finding:
+def warm_start(context: CheckContext) -> Finding:
     """The program in the pane of an agent that is forked: compiled where there is a compiler. Tried in a scratch directory."""
-    with locked_directory(existing(place.home.root), ".nightcrew-doctor-") as scratch:
+    with locked_directory(existing(context.home.root), ".nightcrew-doctor-") as scratch:
         client = build_client(scratch)
     if client is None:
         return ok("by a client in Python, which takes some milliseconds more; a C compiler makes it faster (apt install gcc libc6-dev)")
     return ok("by a client that the C compiler makes")
 
 
-def gpu(place: CheckContext) -> Finding:
+def gpu(context: CheckContext) -> Finding:
     """Which graphics processors agents could use, for information."""
-    found = gpus.probe(place.proc.parent)
+    found = gpus.probe(context.proc.parent)
     return ok("; ".join(f"{one.vendor} {one.index}: {one.name}" for one in found.gpus) or found.why)
 
 

@@ -20,13 +20,15 @@ DEADLINE_S = 20.0
 Check = Callable[[CheckContext], Finding]
 
 
-def examine(place: CheckContext, checks: Mapping[str, Mapping[str, Check]] | None = None, deadline_s: float = DEADLINE_S) -> list[Checked]:
+def examine(
+    context: CheckContext, checks: Mapping[str, Mapping[str, Check]] | None = None, deadline_s: float = DEADLINE_S
+) -> list[Checked]:
     """Every finding, in the order of the groups. Takes at most about `deadline_s` seconds and raises nothing that a check can raise."""
     found = [(group, name, check) for group, named in (checks or _all()).items() for name, check in named.items()]
     slots: list[Finding | None] = [None] * len(found)
 
     def look(index: int, check: Check) -> None:
-        slots[index] = _guarded(check, place)
+        slots[index] = _guarded(check, context)
 
     threads = [threading.Thread(target=look, args=(index, check), daemon=True) for index, (_, _, check) in enumerate(found)]
     for thread in threads:
@@ -54,15 +56,15 @@ def _group(name: str) -> Mapping[str, Check]:
 def _broken(error: Exception) -> Check:
     why = one_line(f"{type(error).__name__}: {error}")
 
-    def check(place: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
+    def check(context: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
         return Finding(State.FAIL, why, "nightcrew's own files, or what it needs, are not all here", "install nightcrew anew")
 
     return check
 
 
-def _guarded(check: Check, place: CheckContext) -> Finding:
+def _guarded(check: Check, context: CheckContext) -> Finding:
     try:
-        return check(place)
+        return check(context)
     except NightcrewError as error:
         return unknown(one_line(": ".join(part for part in (error.what, error.on, error.why) if part)), fix=error.hint)
     except Exception as error:  # noqa: BLE001 - one check that no one foresaw to fail must not hide the others

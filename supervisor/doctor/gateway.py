@@ -19,34 +19,36 @@ from supervisor.gateway import status_client
 from supervisor.host import secrets
 
 
-def process(place: CheckContext) -> Finding:
+def process(context: CheckContext) -> Finding:
     """Whether a gateway runs when there should be one, answers, and can use every upstream."""
-    settings = _settings(place)
+    settings = _settings(context)
     if settings is None:
         return unknown("the settings cannot be read")
     if not settings.upstreams:
         return ok("none is needed: no upstream is configured, so agents reach their providers by themselves")
-    found = gateway_process.running(place.home)
+    found = gateway_process.running(context.home)
     if found is None:
-        return _nobody(place)
+        return _nobody(context)
     seen = f"pid {found.identity.pid}, 127.0.0.1:{found.port}"
     try:
-        status = status_client.ask(place.home, status_client.STATUS, timeout_s=place.tool_s)
+        status = status_client.ask(context.home, status_client.STATUS, timeout_s=context.tool_s)
     except NightcrewError as error:
         return fail(f"{seen}: {error.line()}", "agents wait for a model", f"kill -9 {found.identity.pid}: the supervisor starts another")
-    return _usable(place, settings, status, seen) or ok(f"{seen}; upstreams: {', '.join(upstream.name for upstream in settings.upstreams)}")
+    return _usable(context, settings, status, seen) or ok(
+        f"{seen}; upstreams: {', '.join(upstream.name for upstream in settings.upstreams)}"
+    )
 
 
-def _usable(place: CheckContext, settings: GatewaySettings, status: dict[str, Any], seen: str) -> Finding | None:
+def _usable(context: CheckContext, settings: GatewaySettings, status: dict[str, Any], seen: str) -> Finding | None:
     """The worst of what keeps agents from an upstream, or None. What others there are stands in `nightcrew gateway status`."""
     if refused := gateway_problems.refused(status, settings):
         names = ", ".join(upstream.name for upstream in refused)
-        step = gateway_problems.next_step(place.home, refused[0])
+        step = gateway_problems.next_step(context.home, refused[0])
         return fail(f"{seen}: the key of {names} is refused", "nothing is sent there with a key that is wrong", step)
     for upstream in settings.upstreams:
         if lines := [line for line in status["problems"] if f"upstream {upstream.name}:" in line]:
-            return warn(f"{seen}: {lines[0]}", "requests for it are refused", gateway_problems.next_step(place.home, upstream))
-    if problems := gateway_problems.standing(place.home, status, settings):
+            return warn(f"{seen}: {lines[0]}", "requests for it are refused", gateway_problems.next_step(context.home, upstream))
+    if problems := gateway_problems.standing(context.home, status, settings):
         return warn(f"{seen}: {problems[0]}", "it does less than it should", "nightcrew gateway status")
     if silent := list(gateway_problems.unserved(status).values()):
         return warn(
@@ -55,19 +57,19 @@ def _usable(place: CheckContext, settings: GatewaySettings, status: dict[str, An
     return None
 
 
-def _nobody(place: CheckContext) -> Finding:
-    if lock.holder(place.home.lock) is None:
+def _nobody(context: CheckContext) -> Finding:
+    if lock.holder(context.home.lock) is None:
         return ok("none runs; the supervisor starts one")
-    words = gateway_process.last_words(place.home)
+    words = gateway_process.last_words(context.home)
     why = f"nothing new starts without it; it said: {words}" if words else "nothing new starts without it"
-    return fail("none runs, although the supervisor does", why, f"tail {shlex.quote(str(place.home.gateway_log))}")
+    return fail("none runs, although the supervisor does", why, f"tail {shlex.quote(str(context.home.gateway_log))}")
 
 
-def keys(place: CheckContext) -> Finding:
+def keys(context: CheckContext) -> Finding:
     """Whether the files that hold secrets can be read by their owner alone, and whether every upstream's is there."""
-    settings = _settings(place)
-    wanted = dict(_key_files(place, settings)) if settings is not None else {}
-    files = {place.home.secret, *place.home.keys.glob("*.key"), *wanted}
+    settings = _settings(context)
+    wanted = dict(_key_files(context, settings)) if settings is not None else {}
+    files = {context.home.secret, *context.home.keys.glob("*.key"), *wanted}
     for path in sorted(files):
         try:
             secrets.key(path)
@@ -78,17 +80,17 @@ def keys(place: CheckContext) -> Finding:
         except Refused as error:
             fix = error.hint or f"look at it: ls -l {shlex.quote(str(path))}"
             return fail(f"{path}: {error.why}", "it is not used like that; whoever could read it may have", fix, _closer(path))
-    held = sum(path.exists() for path in files - {place.home.secret})
+    held = sum(path.exists() for path in files - {context.home.secret})
     if not held:
         return ok("none of a provider is kept here")
     return ok("the key of 1 provider, which only you can read" if held == 1 else f"the keys of {held} providers, which only you can read")
 
 
-def _key_files(place: CheckContext, settings: GatewaySettings) -> Iterable[tuple[Path, str]]:
+def _key_files(context: CheckContext, settings: GatewaySettings) -> Iterable[tuple[Path, str]]:
     for upstream in settings.upstreams:
         if upstream.key.kind == "file":
             value = upstream.key.value
-            yield Path(value).expanduser() if value else place.home.keys / f"{upstream.name}.key", upstream.name
+            yield Path(value).expanduser() if value else context.home.keys / f"{upstream.name}.key", upstream.name
 
 
 def _closer(path: Path) -> Callable[[], str] | None:
@@ -111,9 +113,9 @@ def _closer(path: Path) -> Callable[[], str] | None:
     return mend
 
 
-def _settings(place: CheckContext) -> GatewaySettings | None:
+def _settings(context: CheckContext) -> GatewaySettings | None:
     """None when they cannot be read: the check of the settings says why."""
     try:
-        return user.load_gateway(place.config, place.home.keys)
+        return user.load_gateway(context.config, context.home.keys)
     except ConfigError:
         return None

@@ -27,21 +27,21 @@ MEMORY_EACH = 512 * 2**20
 GIB = 2**30
 
 
-def inotify(place: CheckContext) -> Finding:
+def inotify(context: CheckContext) -> Finding:
     """How many files the user's programs may watch."""
-    base = place.proc / "sys" / "fs" / "inotify"
-    instances, watches = place.number(base / "max_user_instances"), place.number(base / "max_user_watches")
+    base = context.proc / "sys" / "fs" / "inotify"
+    instances, watches = context.number(base / "max_user_instances"), context.number(base / "max_user_watches")
     if instances is None or watches is None:
         return unknown("the kernel does not say", "agents' tools watch files")
     seen = f"{instances:,} instances, {watches:,} watches"
     need = {
-        "fs.inotify.max_user_instances": (instances, INSTANCES_BASE + INSTANCES_EACH * place.slots),
-        "fs.inotify.max_user_watches": (watches, WATCHES_EACH * place.slots),
+        "fs.inotify.max_user_instances": (instances, INSTANCES_BASE + INSTANCES_EACH * context.slots),
+        "fs.inotify.max_user_watches": (watches, WATCHES_EACH * context.slots),
     }
     short = [f"{key}={_round(least)}" for key, (have, least) in need.items() if have < least]
     if not short:
         return ok(seen)
-    why = f"watchers in {place.slots} agents share them with your desktop; beyond, they fail with ENOSPC or poll"
+    why = f"watchers in {context.slots} agents share them with your desktop; beyond, they fail with ENOSPC or poll"
     return warn(seen, why, f"sudo sysctl -w {' '.join(short)}  (to stay: /etc/sysctl.d)")
 
 
@@ -50,89 +50,91 @@ def _round(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def open_files(place: CheckContext) -> Finding:
+def open_files(context: CheckContext) -> Finding:
     """How many files a process may hold open, and whether the settings' own limits can be set at all."""
     names = {"memory_max": resource.RLIMIT_AS, "file_max": resource.RLIMIT_FSIZE, "open_files": resource.RLIMIT_NOFILE}
     for name, number in names.items():
-        hard = place.rlimit(number)[1]
-        wanted = getattr(place.settings, name)
+        hard = context.rlimit(number)[1]
+        wanted = getattr(context.settings, name)
         if wanted and hard != resource.RLIM_INFINITY and wanted > hard:
             why = "agents could not start: a limit above the hard one cannot be set"
-            fix = f"lower limits.{name} in {place.config}, or raise ulimit -H"
+            fix = f"lower limits.{name} in {context.config}, or raise ulimit -H"
             return fail(f"limits.{name} is {wanted:,}, the hard limit {hard:,}", why, fix)
-    soft = place.rlimit(resource.RLIMIT_NOFILE)[0]
-    least = max(1024, 64 + 8 * place.slots)  # the supervisor and the tmux server hold a few for each agent
+    soft = context.rlimit(resource.RLIMIT_NOFILE)[0]
+    least = max(1024, 64 + 8 * context.slots)  # the supervisor and the tmux server hold a few for each agent
     seen = "no limit" if soft == resource.RLIM_INFINITY else f"{soft:,} a process"
     if soft != resource.RLIM_INFINITY and soft < least:
-        return warn(seen, f"the supervisor holds some for each of {place.slots} agents", f"ulimit -n {least} before nightcrew up")
+        return warn(seen, f"the supervisor holds some for each of {context.slots} agents", f"ulimit -n {least} before nightcrew up")
     return ok(seen)
 
 
-def processes(place: CheckContext) -> Finding:
+def processes(context: CheckContext) -> Finding:
     """How many processes and threads the user may have, by the user's limit and by the control group's."""
-    used = _threads(place)
-    room = [(limit, now, what) for limit, now, what in ((_nproc(place), used, "ulimit -u"), *_pids_max(place)) if limit is not None]
+    used = _threads(context)
+    room = [(limit, now, what) for limit, now, what in ((_nproc(context), used, "ulimit -u"), *_pids_max(context)) if limit is not None]
     if not room:
         return ok(f"no limit; {used:,} threads now")
     limit, now, what = min(room, key=lambda one: one[0] - one[1])
     seen = f"{now:,} of {limit:,} ({what})"
-    if limit - now < THREADS_EACH * place.slots:
-        why = f"{place.slots} agents with their tools need some {THREADS_EACH * place.slots:,} threads; beyond, fork fails in all of them"
+    if limit - now < THREADS_EACH * context.slots:
+        why = (
+            f"{context.slots} agents with their tools need some {THREADS_EACH * context.slots:,} threads; beyond, fork fails in all of them"
+        )
         return warn(seen, why, "raise it, or lower slots in config.toml")
     return ok(seen)
 
 
-def _nproc(place: CheckContext) -> int | None:
+def _nproc(context: CheckContext) -> int | None:
     """RLIMIT_NPROC; it does not bind root."""
-    soft = place.rlimit(resource.RLIMIT_NPROC)[0]
+    soft = context.rlimit(resource.RLIMIT_NPROC)[0]
     return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
 
 
-def _threads(place: CheckContext) -> int:
+def _threads(context: CheckContext) -> int:
     """Threads of our user, as the kernel counts them for RLIMIT_NPROC."""
     count = 0
-    for entry in place.proc.iterdir() if place.proc.is_dir() else ():
+    for entry in context.proc.iterdir() if context.proc.is_dir() else ():
         if entry.name.isdigit():
-            status = dict(line.partition(":\t")[::2] for line in (place.read(entry / "status") or "").splitlines())
+            status = dict(line.partition(":\t")[::2] for line in (context.read(entry / "status") or "").splitlines())
             if status.get("Uid", "").split()[:1] == [str(os.getuid())]:
                 count += int(status.get("Threads", "1"))
     return count
 
 
-def _pids_max(place: CheckContext) -> list[tuple[int, int, str]]:
+def _pids_max(context: CheckContext) -> list[tuple[int, int, str]]:
     """`pids.max` and `pids.current` of every control group that we are in (version 2)."""
     found = []
-    path = PurePosixPath(place.cgroup or "/")
+    path = PurePosixPath(context.cgroup or "/")
     for group in (path, *path.parents):
-        directory = place.sys / "fs" / "cgroup" / str(group).lstrip("/")
-        limit, now = place.number(directory / "pids.max"), place.number(directory / "pids.current")
+        directory = context.sys / "fs" / "cgroup" / str(group).lstrip("/")
+        limit, now = context.number(directory / "pids.max"), context.number(directory / "pids.current")
         if limit is not None and now is not None:
             found.append((limit, now, f"pids.max of {group}"))
     return found
 
 
-def memory(place: CheckContext) -> Finding:
+def memory(context: CheckContext) -> Finding:
     """Memory and swap against the slots."""
-    total, swap = place.memory()
-    group = place.number(place.sys / "fs" / "cgroup" / (place.cgroup or "/").lstrip("/") / "memory.max")
+    total, swap = context.memory()
+    group = context.number(context.sys / "fs" / "cgroup" / (context.cgroup or "/").lstrip("/") / "memory.max")
     total = min(total, group or total)
-    seen = f"{total / GIB:.1f} GiB, {f'{swap / GIB:.1f} GiB swap' if swap else 'no swap'}, {place.slots} slots"
-    if total + swap < GIB + MEMORY_EACH * place.slots:
+    seen = f"{total / GIB:.1f} GiB, {f'{swap / GIB:.1f} GiB swap' if swap else 'no swap'}, {context.slots} slots"
+    if total + swap < GIB + MEMORY_EACH * context.slots:
         why = "an agent takes half a GiB and more; when memory runs out the kernel kills the largest program, whosever it is"
-        return warn(seen, why, f"slots = {max(1, (total + swap - GIB) // MEMORY_EACH)} in {place.config}, or add swap")
+        return warn(seen, why, f"slots = {max(1, (total + swap - GIB) // MEMORY_EACH)} in {context.config}, or add swap")
     return ok(seen)
 
 
-def out_of_memory(place: CheckContext) -> Finding:
+def out_of_memory(context: CheckContext) -> Finding:
     """What systemd does to the whole crew when one agent runs out of memory."""
-    if not place.systemd:
+    if not context.systemd:
         return unknown("systemd does not run here", "who is killed when memory runs out, one agent or all, is not known")
-    unit, scope = _unit(place)
-    said = place.ask("systemctl", *scope, "show", unit, "--property=OOMPolicy")
+    unit, scope = _unit(context)
+    said = context.ask("systemctl", *scope, "show", unit, "--property=OOMPolicy")
     if said.code != 0:
         return unknown(said.text or f"systemctl does not know {unit}")
     policy = said.text.partition("=")[2] or "continue"
-    oomd = place.ask("systemctl", "is-active", "systemd-oomd").text == "active"
+    oomd = context.ask("systemctl", "is-active", "systemd-oomd").text == "active"
     seen = f"{unit}: OOMPolicy={policy}{', systemd-oomd runs' if oomd else ''}"
     fix = "systemd-run --user --scope -p OOMPolicy=continue -p ManagedOOMPreference=avoid nightcrew up -d (after nightcrew down)"
     if policy in ("stop", "kill"):
@@ -142,13 +144,13 @@ def out_of_memory(place: CheckContext) -> Finding:
     return ok(seen)
 
 
-def logout(place: CheckContext) -> Finding:
+def logout(context: CheckContext) -> Finding:
     """Whether the crew outlives the login session."""
     why = "the crew is killed when you log out"
-    if not place.systemd:
+    if not context.systemd:
         return unknown("systemd does not run here", "what happens at logout is not known")
-    group = place.cgroup or ""
-    linger = place.ask("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
+    group = context.cgroup or ""
+    linger = context.ask("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value")
     stays = linger.code == 0 and linger.text == "yes"
     if "/user@" in group:
         if stays:
@@ -156,7 +158,7 @@ def logout(place: CheckContext) -> Finding:
         return warn("linger is off", f"{why}: it runs under your user manager, which ends then", "loginctl enable-linger")
     if ".scope" not in group:
         return ok("not started from a login session")
-    kill = place.ask("loginctl", "show-session", "--property=KillUserProcesses", "--value")
+    kill = context.ask("loginctl", "show-session", "--property=KillUserProcesses", "--value")
     if kill.code != 0:
         return unknown(kill.text or "loginctl does not say", why)
     if kill.text == "yes":
@@ -165,15 +167,15 @@ def logout(place: CheckContext) -> Finding:
     return ok("KillUserProcesses=no: what runs stays")
 
 
-def _unit(place: CheckContext) -> tuple[str, tuple[str, ...]]:
+def _unit(context: CheckContext) -> tuple[str, tuple[str, ...]]:
     """The innermost unit that we are in, and where systemctl finds it."""
-    parts = [part for part in (place.cgroup or "").split("/") if part.endswith((".service", ".scope"))]
+    parts = [part for part in (context.cgroup or "").split("/") if part.endswith((".service", ".scope"))]
     unit = parts[-1] if parts else "init.scope"
     inside = any(part.startswith("user@") for part in parts) and not unit.startswith("user@")
     return unit, ("--user",) if inside else ()
 
 
-def kernel(place: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
+def kernel(context: CheckContext) -> Finding:  # noqa: ARG001 - the shape of every check
     """What of the kernel's help nightcrew does not get here."""
     missing = limits.shortfalls(limits.probe())
     if missing:

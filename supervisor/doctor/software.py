@@ -19,36 +19,36 @@ from worktrees.hardening import MINIMUM
 AGENTS = ("claude", "codex", "gemini", "aider", "opencode")
 
 
-def packages(place: CheckContext) -> Finding:
+def packages(context: CheckContext) -> Finding:
     """Whether our import names are our own."""
     try:
         import_guard.check_packages()
     except HostError as error:
         return fail(f"{error.on}: {error.why}", "half of another program would run in place of ours", error.hint)
-    ignored = "; PYTHONPATH is set, and neither nightcrew nor its agents use it" if place.environ.get("PYTHONPATH") else ""
+    ignored = "; PYTHONPATH is set, and neither nightcrew nor its agents use it" if context.environ.get("PYTHONPATH") else ""
     return ok(f"{__version__}  {Path(import_guard.__file__).resolve().parents[2]}{ignored}")
 
 
-def tmux(place: CheckContext) -> Finding:
+def tmux(context: CheckContext) -> Finding:
     """tmux, and whether it is new enough."""
-    return _program(place, ("tmux", "-V"), tmux_process.MINIMUM, tmux_process.parse_version, "every agent lives in a tmux session")
+    return _program(context, ("tmux", "-V"), tmux_process.MINIMUM, tmux_process.parse_version, "every agent lives in a tmux session")
 
 
-def git(place: CheckContext) -> Finding:
+def git(context: CheckContext) -> Finding:
     """git, and whether it is new enough."""
-    return _program(place, ("git", "version"), MINIMUM, parse_version, "every agent works in a git worktree")
+    return _program(context, ("git", "version"), MINIMUM, parse_version, "every agent works in a git worktree")
 
 
 def _program(
-    place: CheckContext, argv: tuple[str, str], least: tuple[int, ...], parse: Callable[[str], tuple[int, ...] | None], why: str
+    context: CheckContext, argv: tuple[str, str], least: tuple[int, ...], parse: Callable[[str], tuple[int, ...] | None], why: str
 ) -> Finding:
     """Whether a program that nightcrew needs is there and not older than `least`; `parse` gives None for a version that has no number."""
     name, ask = argv
     fix = f"install {name} {'.'.join(map(str, least))} or newer: apt install {name}, dnf install {name}"
-    path = place.which(name)
+    path = context.which(name)
     if path is None:
         return fail("not on PATH", why, fix)
-    said = place.ask(path, ask)
+    said = context.ask(path, ask)
     if said.code != 0:
         return fail(said.text, why, fix)
     version = parse(said.text)
@@ -57,14 +57,14 @@ def _program(
     return ok(f"{said.text.removeprefix(f'{name} ').removeprefix('version ')}  {path}")
 
 
-def agents(place: CheckContext) -> Finding:
+def agents(context: CheckContext) -> Finding:
     """The agents' own command lines, for information: a task may run anything."""
-    found = {name: path for name in AGENTS if (path := place.which(name)) is not None}
+    found = {name: path for name in AGENTS if (path := context.which(name)) is not None}
     if not found:
         return ok("none found; shell tasks work")
     missing = ", ".join(name for name in AGENTS if name not in found)
     with concurrent.futures.ThreadPoolExecutor(len(AGENTS)) as pool:
-        said = dict(zip(found, pool.map(lambda path: place.ask(path, "--version"), found.values()), strict=True))
+        said = dict(zip(found, pool.map(lambda path: context.ask(path, "--version"), found.values()), strict=True))
     silent = [name for name, answer in said.items() if answer.code != 0]
     shown = [f"{name} {answer.text.splitlines()[0] if answer.text else ''}".strip() for name, answer in said.items() if answer.code == 0]
     if silent:

@@ -32,15 +32,15 @@ WALK_S = 2.0
 INODES = 10_000
 
 
-def directory(place: CheckContext) -> Finding:
+def directory(context: CheckContext) -> Finding:
     """The state directory and the directory of its sockets: ours, private, writable."""
-    for path in dict.fromkeys((place.home.root, place.home.run_dir)):
+    for path in dict.fromkeys((context.home.root, context.home.run_dir)):
         found = _directory(path)
         if found is not None:
             return found
-    if not place.home.root.exists():
-        return ok(f"{place.home.root}  (not made yet)")
-    return ok(str(place.home.root))
+    if not context.home.root.exists():
+        return ok(f"{context.home.root}  (not made yet)")
+    return ok(str(context.home.root))
 
 
 def _directory(path: Path) -> Finding | None:
@@ -77,10 +77,10 @@ def _chmod(path: Path) -> Callable[[], str]:
     return mend
 
 
-def file_system(place: CheckContext) -> Finding:
+def file_system(context: CheckContext) -> Finding:
     """What the state lies on."""
-    path = os.path.realpath(existing(place.home.root))
-    around = [mount for mount in place.mounts() if f"{path}/".startswith(f"{mount[1].rstrip('/')}/")]
+    path = os.path.realpath(existing(context.home.root))
+    around = [mount for mount in context.mounts() if f"{path}/".startswith(f"{mount[1].rstrip('/')}/")]
     if not around:
         return unknown("the kernel does not say")
     _, point, kind, said = max(reversed(around), key=lambda mount: len(mount[1]))  # the newest hides the others at its point
@@ -96,20 +96,20 @@ def file_system(place: CheckContext) -> Finding:
     return ok(seen)
 
 
-def disk(place: CheckContext) -> Finding:
+def disk(context: CheckContext) -> Finding:
     """Free space, against what stops the crew and against what its worktrees take."""
-    space = os.statvfs(existing(place.home.root))
-    free, least = space.f_bavail * space.f_frsize, place.settings.disk_free_min
-    count, size = _worktrees(place.home.worktrees)
+    space = os.statvfs(existing(context.home.root))
+    free, least = space.f_bavail * space.f_frsize, context.settings.disk_free_min
+    count, size = _worktrees(context.home.worktrees)
     seen = f"{_size(free)} free" + (f"; worktrees: {count:,}, {_size(size)}" if count else "")
     fix = "nightcrew clean shows what can go"
     if free < least:
         return fail(seen, f"below {_size(least)} (limits.disk_free_min) nothing new starts", fix)
     if space.f_files and space.f_favail < INODES:
         return warn(f"{seen}, {space.f_favail:,} inodes", "a worktree takes an inode a file", fix)
-    need = least + (size // count if count else 0) * place.slots
+    need = least + (size // count if count else 0) * context.slots
     if free < need:
-        return warn(seen, f"{place.slots} more worktrees of that size and limits.disk_free_min need {_size(need)}", fix)
+        return warn(seen, f"{context.slots} more worktrees of that size and limits.disk_free_min need {_size(need)}", fix)
     return ok(seen)
 
 
@@ -122,9 +122,9 @@ def _size(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count // MIB} MiB"
 
 
-def ledger(place: CheckContext) -> Finding:
+def ledger(context: CheckContext) -> Finding:
     """Whether the one durable truth is whole."""
-    path = place.home.ledger
+    path = context.home.ledger
     why = "without it nothing new is accepted; branches, worktrees and running agents are untouched"
     try:
         with contextlib.closing(store.connect_readonly(path)) as db:
@@ -141,16 +141,16 @@ def ledger(place: CheckContext) -> Finding:
     return ok(f"whole, schema {version}; runs: {runs:,}, tasks: {tasks:,}, {_size(path.stat().st_size)}")
 
 
-def settings(place: CheckContext) -> Finding:
+def settings(context: CheckContext) -> Finding:
     """The user's settings file."""
     try:
-        user.load(place.config, len(cores.usable()))
+        user.load(context.config, len(cores.usable()))
     except ConfigError as error:
         return fail(f"{error.on}: {error.why}", "no supervisor starts with it", "mend the line")
-    return ok(str(place.config) if place.config.exists() else f"none, so the defaults hold ({place.config})")
+    return ok(str(context.config) if context.config.exists() else f"none, so the defaults hold ({context.config})")
 
 
-def repository(place: CheckContext) -> Finding:
+def repository(context: CheckContext) -> Finding:
     """The repository around the current directory, and its project file."""
     from supervisor.daemon.submit import kind_commands, main_root
     from worktrees.git import Git
@@ -158,7 +158,7 @@ def repository(place: CheckContext) -> Finding:
 
     with locked_directory(Path(tempfile.gettempdir()), "nightcrew-doctor-") as scratch:  # the state directory may be what is broken
         try:
-            found = discover(Git(scratch / "git"), place.cwd)
+            found = discover(Git(scratch / "git"), context.cwd)
         except (NotFound, ToolMissing) as error:
             return ok("not in a repository") if isinstance(error, NotFound) else unknown("cannot look without git")
         except (NightcrewError, HostError) as error:

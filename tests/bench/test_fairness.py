@@ -29,7 +29,7 @@ GOOD = Figures(upstream_429=0, client_429=0, utilisation=0.985, jain=0.995, fail
 def within_the_bound(found: Run) -> bool:
     """Start-time fair queueing's promise: no two agents that always ask differ by more than the largest turn of each."""
     spent, largest = found.tokens(), Counter[str]()
-    for turn in found.crowd.turns:
+    for turn in found.clients.turns:
         largest[turn.agent] = max(largest[turn.agent], turn.input + turn.output)
     return all(abs(spent[a] - spent[b]) <= largest[a] + largest[b] for a, b in itertools.combinations(spent, 2))
 
@@ -60,13 +60,13 @@ def test_every_turn_ends_once_and_is_charged_what_it_took(tiny: Run) -> None:
     charged = Counter[int | None]()
     for charge in tiny.upstream.charges:
         charged[charge.number] += charge.tokens
-    assert tiny.crowd.turns
-    assert tiny.crowd.open == set()
-    for turn in tiny.crowd.turns:
+    assert tiny.clients.turns
+    assert tiny.clients.open == set()
+    for turn in tiny.clients.turns:
         assert turn.ended_at is not None, turn
         assert charged[turn.number] == (0 if turn.failed else turn.input + turn.output), turn
         assert (turn.taken_at is None) == turn.failed, turn
-    assert len(tiny.crowd.refusals) == sum(turn.refusals for turn in tiny.crowd.turns)
+    assert len(tiny.clients.refusals) == sum(turn.refusals for turn in tiny.clients.turns)
 
 
 def test_the_figures_are_of_the_time_before_the_end(tiny: Run) -> None:
@@ -101,7 +101,7 @@ def test_the_same_seed_is_the_same_run(name: str) -> None:
 def test_every_policy_meets_the_same_turns() -> None:
     def drawn(run_: Run) -> dict[str, list[tuple[int, int, int, float]]]:
         found: dict[str, list[tuple[int, int, int, float]]] = {}
-        for turn in run_.crowd.turns:
+        for turn in run_.clients.turns:
             found.setdefault(turn.agent, []).append((turn.input, turn.output, turn.body_bytes, turn.first_byte_s))
         return found
 
@@ -127,55 +127,55 @@ class Recorder(NoGateway):
         else:
             super().arrived(turn)
 
-    def began(self, turn: Turn, headers: Headers) -> None:  # noqa: ARG002 - a door's signature
+    def began(self, turn: Turn, headers: Headers) -> None:  # noqa: ARG002 - a policy's signature
         self.told.append(headers)
 
 
-def one_agent(door: partial[Recorder], agent: Agent) -> tuple[Run, Recorder]:
-    found = run(Scenario(door, (agent,)), seed=1, until_s=3600)
-    assert isinstance(found.door, Recorder)
-    return found, found.door
+def one_agent(policy: partial[Recorder], agent: Agent) -> tuple[Run, Recorder]:
+    found = run(Scenario(policy, (agent,)), seed=1, until_s=3600)
+    assert isinstance(found.policy, Recorder)
+    return found, found.policy
 
 
 @pytest.mark.parametrize(("refusals", "failed"), [(10, False), (11, True)])
 def test_a_client_comes_again_ten_times_after_what_it_was_told(refusals: int, failed: bool) -> None:
-    found, door = one_agent(partial(Recorder, refusals=refusals, retry_after=60), Agent("a", 1000, every_s=3600))
-    (turn,) = found.crowd.turns
+    found, policy = one_agent(partial(Recorder, refusals=refusals, retry_after=60), Agent("a", 1000, every_s=3600))
+    (turn,) = found.clients.turns
     assert turn.failed == failed
     assert found.figures().failed_turns == failed
-    waits = [later - earlier for earlier, later in itertools.pairwise(door.came)]
+    waits = [later - earlier for earlier, later in itertools.pairwise(policy.came)]
     assert len(waits) == 10
     assert all(60 <= wait <= 60.2 for wait in waits)
 
 
 def test_a_client_that_is_told_more_than_a_minute_gives_up() -> None:
-    found, door = one_agent(partial(Recorder, refusals=1, retry_after=61), Agent("a", 1000, every_s=3600))
-    assert found.crowd.turns[0].failed
-    assert len(door.came) == 1
+    found, policy = one_agent(partial(Recorder, refusals=1, retry_after=61), Agent("a", 1000, every_s=3600))
+    assert found.clients.turns[0].failed
+    assert len(policy.came) == 1
 
 
 def test_what_the_headers_say() -> None:
-    found, door = one_agent(partial(Recorder, refusals=0, retry_after=0), Agent("a", 30_400, 500, sigma=0, every_s=3600))
-    assert door.told == [Headers(limit=80_000, remaining=50_000, full_in_s=30_400 / 80_000 * 60)]
+    found, policy = one_agent(partial(Recorder, refusals=0, retry_after=0), Agent("a", 30_400, 500, sigma=0, every_s=3600))
+    assert policy.told == [Headers(limit=80_000, remaining=50_000, full_in_s=30_400 / 80_000 * 60)]
     assert [charge.tokens for charge in found.upstream.charges] == [30_400, 500]
     taken, ended = (charge.at for charge in found.upstream.charges)
-    assert ended - taken == pytest.approx(found.crowd.turns[0].first_byte_s + 500 / 60)
+    assert ended - taken == pytest.approx(found.clients.turns[0].first_byte_s + 500 / 60)
 
 
 def test_a_request_fits_after_retry_after_and_not_a_second_earlier() -> None:
     timeline, told = Timeline(), []
 
     class Asks(NoGateway):
-        def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:  # noqa: ARG002 - a door's signature
+        def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:  # noqa: ARG002 - a policy's signature
             told.append(retry_after)
 
     def ask(number: int, at: float) -> Turn:
         turn = Turn("a", TaskClass.NORMAL, number, 1_000, 100, 3_500, 1.0, at)
-        timeline.at(at, partial(upstream.receive, turn, door))
+        timeline.at(at, partial(upstream.receive, turn, policy))
         return turn
 
     upstream = Upstream(timeline, limit_tpm=6_000)
-    door = Asks(World(timeline, upstream, ClientStreams(timeline, (), seed=1, until_s=0)))
+    policy = Asks(World(timeline, upstream, ClientStreams(timeline, (), seed=1, until_s=0)))
     upstream.take("another", 6_250)
     early, right = ask(1, 0.0), None
     timeline.run(LINK_S)
@@ -199,17 +199,17 @@ def test_a_counter_that_counts_after_the_response() -> None:
             """Has all it wants."""
 
     upstream = Upstream(timeline, limit_tpm=1_000)
-    door = CountAfter(World(timeline, upstream, Clients()))
+    policy = CountAfter(World(timeline, upstream, Clients()))
     for number, at in enumerate((0.0, 1.0, 20.0, 60.0)):
         turn = Turn("a", TaskClass.NORMAL, number, 400, 100, 1_400, 1.0, at)
-        timeline.at(at, partial(door.arrived, turn))
+        timeline.at(at, partial(policy.arrived, turn))
     timeline.run(120)
     assert told == [(2, 20.0, 40)], "two turns filled the minute; the third is to come back in the next, in which the fourth is sent"
     assert [charge.number for charge in upstream.charges] == [0, 1, 0, 1, 3, 3]
 
 
 def test_who_reserves_max_tokens_sends_one_at_a_time() -> None:
-    turns = [turn for turn in run(scenarios.SCENARIOS["reserve_max"], 1, MINUTES).crowd.turns if turn.taken_at is not None]
+    turns = [turn for turn in run(scenarios.SCENARIOS["reserve_max"], 1, MINUTES).clients.turns if turn.taken_at is not None]
     spans = sorted((turn.taken_at, turn.ended_at) for turn in turns if turn.taken_at is not None and turn.ended_at is not None)
     assert len(spans) > 5
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))
@@ -294,7 +294,9 @@ def test_one_bad_seed_misses_its_aim(scenario: str, worse: Figures) -> None:
 
 
 def test_with_the_admission_switched_off_the_aims_are_missed() -> None:
-    broken = {name: replace(scenarios.SCENARIOS[name], door=NoGateway) for name in ("nightcrew", "two_hogs", "interactive", "outside_use")}
+    broken = {
+        name: replace(scenarios.SCENARIOS[name], policy=NoGateway) for name in ("nightcrew", "two_hogs", "interactive", "outside_use")
+    }
     report = scenarios.measure([1], MINUTES, scenarios=broken, cases={})
     missed = {aim["aim"] for aim in report["aims"] if not aim["met"]}
     assert {"nightcrew upstream_429 <= 0", "nightcrew jain >= 0.99", "two_hogs jain >= 0.99", "outside_use upstream_429 <= 2"} <= missed

@@ -56,21 +56,21 @@ def test_a_gateway_that_stands_still_is_seen_by_the_judge(monkeypatch: pytest.Mo
 
 
 class Listens(Gateway):
-    """A door that only hears."""
+    """A policy that only hears."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def responded(self, turn: Turn, headers: object) -> None:  # noqa: ARG002 - a door's signature
+    def responded(self, turn: Turn, headers: object) -> None:  # noqa: ARG002 - a policy's signature
         self.heard.append("head")
 
-    def refused(self, turn: Turn, retry_after: int, headers: object) -> None:  # noqa: ARG002 - a door's signature
+    def refused(self, turn: Turn, retry_after: int, headers: object) -> None:  # noqa: ARG002 - a policy's signature
         self.heard.append(f"429 {retry_after}")
 
-    def began(self, turn: Turn, headers: object) -> None:  # noqa: ARG002 - a door's signature
+    def began(self, turn: Turn, headers: object) -> None:  # noqa: ARG002 - a policy's signature
         self.heard.append("began")
 
-    def ended(self, turn: Turn) -> None:  # noqa: ARG002 - a door's signature
+    def ended(self, turn: Turn) -> None:  # noqa: ARG002 - a policy's signature
         self.heard.append("ended")
 
 
@@ -91,22 +91,22 @@ SMALL = Case({"requests": 60.0, "input": 6_000.0, "output": 600.0}, "input", bur
 
 
 def test_the_provider_takes_what_fits_and_says_what_is_left_late(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
-    timeline, provider, door = provide(replace(SMALL, head_s=2.0))
-    provider.receive(turn(900), door)
-    provider.receive(turn(200, number=1), door)
+    timeline, provider, policy = provide(replace(SMALL, head_s=2.0))
+    provider.receive(turn(900), policy)
+    provider.receive(turn(200, number=1), policy)
     assert len(provider.refusals) == 1
     timeline.run(2.0)
-    assert door.heard == []
+    assert policy.heard == []
     timeline.run(30.0)
-    assert door.heard == ["head", "429 1", "began", "ended"]
+    assert policy.heard == ["head", "429 1", "began", "ended"]
     assert provider.buckets["output"].level(timeline.now) == pytest.approx(100 - 120 + 10 * 0.05), "in debt, at the end of the answer"
 
 
 def test_output_is_charged_while_it_is_produced_or_at_its_end(provide: Callable[[Case], tuple[Timeline, Provider, Listens]]) -> None:
     left = {}
     for produced in (False, True):
-        timeline, provider, door = provide(replace(SMALL, produced=produced))
-        provider.receive(turn(100), door)
+        timeline, provider, policy = provide(replace(SMALL, produced=produced))
+        provider.receive(turn(100), policy)
         timeline.run(2.5)
         left[produced] = provider.unwritten
         timeline.run(30.0)
@@ -136,8 +136,8 @@ def test_the_judge_counts_only_time_in_which_the_provider_had_room(provide: Call
     provider.unwritten = 90.0
     provider.buckets["output"].spend(5.0, 0.0)
     assert not provider.has_room([turn(100)]), "what is under way has first claim"
-    door = Gateway(World(timeline, provider, ClientStreams(timeline, (), SEED, 0.0)))
-    judge = Judge(timeline, provider, door)
+    policy = Gateway(World(timeline, provider, ClientStreams(timeline, (), SEED, 0.0)))
+    judge = Judge(timeline, provider, policy)
     timeline.run(60.0)
     assert (judge.stall_s, judge.phantom()) == (0.0, 0.0), "nobody waits, nothing is claimed"
 

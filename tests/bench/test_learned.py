@@ -9,12 +9,12 @@ import pytest
 
 from supervisor.bench.gateway import learned_limits
 from supervisor.bench.gateway.learned_limits import Options, Scenario
-from supervisor.bench.gateway.scoring import Bucket, Crowd, Sample, figures, phantoms, stalls, utilisation
+from supervisor.bench.gateway.scoring import Bucket, Demand, Sample, figures, phantoms, stalls, utilisation
 from supervisor.core.errors import UsageError
 from supervisor.core.gateway.settings import Limits
 from tests.support import House
 
-CROWD = Crowd(4, {"requests": 1, "input": 1000, "output": 200}, "input")
+DEMAND = Demand(4, {"requests": 1, "input": 1000, "output": 200}, "input")
 
 
 def look(at: float, *, drawn: float = 0, outside: float = 0, level: float = 0, arrived: int = 0, claimed: float = 0) -> Sample:
@@ -24,50 +24,50 @@ def look(at: float, *, drawn: float = 0, outside: float = 0, level: float = 0, a
 
 
 def test_a_crew_that_takes_all_that_is_refilled_uses_all() -> None:
-    assert utilisation(look(60, drawn=500), look(120, drawn=6500), CROWD) == 1
-    assert utilisation(look(60, drawn=500, level=3000), look(120, drawn=6500, level=3000), CROWD) == 1, "what is never touched is no waste"
+    assert utilisation(look(60, drawn=500), look(120, drawn=6500), DEMAND) == 1
+    assert utilisation(look(60, drawn=500, level=3000), look(120, drawn=6500, level=3000), DEMAND) == 1, "what is never touched is no waste"
 
 
 def test_what_others_took_was_not_free() -> None:
-    assert utilisation(look(60), look(120, drawn=3000, outside=3000), CROWD) == 1
-    assert utilisation(look(60), look(120, drawn=3000, outside=2000), CROWD) == pytest.approx(0.75)
+    assert utilisation(look(60), look(120, drawn=3000, outside=3000), DEMAND) == 1
+    assert utilisation(look(60), look(120, drawn=3000, outside=2000), DEMAND) == pytest.approx(0.75)
 
 
 def test_refill_that_overflowed_or_was_left_lying_was_not_used() -> None:
-    assert utilisation(look(60, level=6000), look(120, drawn=3000, level=6000), CROWD) == pytest.approx(0.5), "3,000 overflowed"
-    assert utilisation(look(60), look(120, drawn=3000, level=3000), CROWD) == pytest.approx(0.6), "all but one request's 1,000"
+    assert utilisation(look(60, level=6000), look(120, drawn=3000, level=6000), DEMAND) == pytest.approx(0.5), "3,000 overflowed"
+    assert utilisation(look(60), look(120, drawn=3000, level=3000), DEMAND) == pytest.approx(0.6), "all but one request's 1,000"
 
 
 def test_what_the_first_minute_left_does_not_hide_later_waste() -> None:
-    assert utilisation(look(60, level=6000), look(120, drawn=6000, level=6000), CROWD) == 1
-    assert utilisation(look(60, level=6000), look(120, drawn=6000, level=0), CROWD) == pytest.approx(0.5)
+    assert utilisation(look(60, level=6000), look(120, drawn=6000, level=6000), DEMAND) == 1
+    assert utilisation(look(60, level=6000), look(120, drawn=6000, level=0), DEMAND) == pytest.approx(0.5)
 
 
 def test_less_than_one_request_is_nobodys() -> None:
-    assert utilisation(look(60), look(120, drawn=5001, level=999), CROWD) == 1
+    assert utilisation(look(60), look(120, drawn=5001, level=999), DEMAND) == 1
 
 
 def test_a_provider_that_was_never_asked_was_not_used() -> None:
     nobody = Sample(60, 0, 0, 0, {}, {})
-    assert utilisation(nobody, look(120, drawn=6000), CROWD) == 0
+    assert utilisation(nobody, look(120, drawn=6000), DEMAND) == 0
 
 
 def test_a_stall_is_room_and_a_waiting_request_and_nothing_that_comes() -> None:
     samples = [look(0, level=1300), look(1, level=1400, arrived=1), look(2, level=1500, arrived=1), look(7, level=2000, arrived=1)]
-    assert max(stalls(samples, CROWD)) == (6, 1)
-    assert not list(stalls([replace(sample, running=4) for sample in samples], CROWD)), "all of them are being served"
-    assert not list(stalls([replace(sample, arrived=int(sample.at)) for sample in samples], CROWD))
-    assert not list(stalls([look(0, level=1299), look(9, level=1299)], CROWD)), "1,000 and 5 % of 6,000 is not there"
+    assert max(stalls(samples, DEMAND)) == (6, 1)
+    assert not list(stalls([replace(sample, running=4) for sample in samples], DEMAND)), "all of them are being served"
+    assert not list(stalls([replace(sample, arrived=int(sample.at)) for sample in samples], DEMAND))
+    assert not list(stalls([look(0, level=1299), look(9, level=1299)], DEMAND)), "1,000 and 5 % of 6,000 is not there"
 
 
 def test_a_stall_ends_when_there_is_no_room_and_begins_with_the_clients() -> None:
     samples = [look(0, level=2000), look(3, level=2000), look(4, level=100), look(6, level=2000), look(8, level=2000)]
-    assert max(stalls(samples, CROWD)) == (3, 0)
-    assert max(stalls([Sample(0, 0, 0, 0, {}, {}), Sample(9, 0, 0, 0, {}, {})], CROWD)) == (9, 0), "before the first request all is free"
+    assert max(stalls(samples, DEMAND)) == (3, 0)
+    assert max(stalls([Sample(0, 0, 0, 0, {}, {}), Sample(9, 0, 0, 0, {}, {})], DEMAND)) == (9, 0), "before the first request all is free"
 
 
 def test_a_request_larger_than_the_bucket_needs_a_full_one() -> None:
-    large = replace(CROWD, request={"input": 9000})
+    large = replace(DEMAND, request={"input": 9000})
     assert max(stalls([look(0, level=6000), look(2, level=6000)], large)) == (2, 0)
     assert not list(stalls([look(0, level=5999), look(2, level=5999)], large))
 
@@ -75,7 +75,7 @@ def test_a_request_larger_than_the_bucket_needs_a_full_one() -> None:
 def test_output_that_is_still_to_come_is_not_free() -> None:
     bucket = Bucket(per_minute=1000, capacity=1000, level=600, offered=0, drawn=0, outside=0)
     samples = [Sample(at, 1, running, 0, {"output": bucket}, {}) for at, running in ((0, 1), (3, 1), (4, 2), (9, 2))]
-    assert list(stalls(samples, CROWD)) == [(3, 0)]
+    assert list(stalls(samples, DEMAND)) == [(3, 0)]
 
 
 def test_a_claim_is_a_phantom_only_beyond_what_others_take() -> None:
@@ -94,7 +94,7 @@ def test_outside_use_that_began_just_now_counts_in_full() -> None:
 
 def test_figures_are_counted_from_when_the_clients_began() -> None:
     samples = [replace(look(100 + second, drawn=100 * second, arrived=second), refused=5 + (second >= 7)) for second in range(20)]
-    found = figures(samples, CROWD, settle_s=10)
+    found = figures(samples, DEMAND, settle_s=10)
     assert (found.upstream_429, found.refused_at_s, found.stalls_s) == (1, (7.0,), 0)
     assert found.utilisation_after_1min == pytest.approx(1)
 

@@ -16,8 +16,8 @@ The world, the same for every policy (numbers marked M were measured at real cli
   refusal, or a longer `Retry-After`, fails the turn, and the agent goes on with its next one. It waits for a held request as long as it
   takes, as with the variables that nightcrew gives to its agents (M: to 330 s and more; 295 s without), which spares the queueing rivals.
   The gateway answers 429 by itself when a request was held for 25 minutes, an interactive one for 4.
-- **A policy** (`simulation.Door`) stands between clients and provider. All of them see the same requests and the same answers. The
-  baselines are told a request's exact input; the gateway's own policy is the real `Traffic`, told by the events that the proxy would send.
+- **A policy** (`simulation.AdmissionPolicy`) stands between clients and provider. All policies see the same requests and the same answers.
+  The baselines are told a request's exact input; the gateway's own policy is the real `Traffic`, told by the events that the proxy sends.
 
 A turn's draws belong to its agent, stream and number, never to the moment at which it is made, so every policy meets the same turns.
 """

@@ -16,7 +16,7 @@ WINDOW_S = 60.0
 MARGIN = 0.985
 """The token bucket of the FIFO rival is as careful as ours by default, so that only the order differs."""
 EXPECTED_OUTPUT = 500.0
-"""The mean that the crowd is drawn from: a better guess than anyone has."""
+"""The mean that outputs are drawn from: a better guess than anyone has."""
 
 
 class NoGateway:

@@ -97,9 +97,9 @@ class ClientStreams:
         self._streams = [_Stream(agent, seed, index) for agent in agents for index in range(agent.streams)]
         self._of: dict[int, _Stream] = {}
 
-    def start(self, door: AdmissionPolicy) -> None:
-        """Let every stream plan its first turn; all requests go to `door`."""
-        self._door = door
+    def start(self, policy: AdmissionPolicy) -> None:
+        """Let every stream plan its first turn; all requests go to `policy`."""
+        self._policy = policy
         for stream in self._streams:
             self._plan(stream)
 
@@ -111,7 +111,7 @@ class ClientStreams:
             turn.failed = True
             self._over(turn)
         else:
-            self._timeline.after(retry_after + self._of[turn.number].jitter(), lambda: self._door.arrived(turn))
+            self._timeline.after(retry_after + self._of[turn.number].jitter(), lambda: self._policy.arrived(turn))
 
     def served(self, turn: Turn) -> None:
         """Its client has everything."""
@@ -131,7 +131,7 @@ class ClientStreams:
         self.turns.append(turn)
         self.open.add(turn.number)
         self._of[turn.number] = stream
-        self._door.arrived(turn)
+        self._policy.arrived(turn)
 
     def _over(self, turn: Turn) -> None:
         if turn.number not in self.open:

@@ -169,7 +169,7 @@ class Provider:
         need = {"requests": 1.0, "input": max(turn.input for turn in waiting), "output": written}
         return all(bucket.level(now) >= min(need[name] + SPARE * bucket.cap, bucket.cap) for name, bucket in self.buckets.items())
 
-    def receive(self, turn: Turn, door: Gateway) -> None:
+    def receive(self, turn: Turn, policy: Gateway) -> None:
         """A request comes in."""
         now = self.sent_at = self._timeline.now
         self.paced_s = self._paced_s(turn)
@@ -182,7 +182,7 @@ class Provider:
         else:
             self.refusals.append(now)
         head, wait = self._head(), self._wait(turn)
-        self._timeline.after(self.case.head_s + LINK_S, lambda: self._answer(turn, door, head, wait if not taken else None))
+        self._timeline.after(self.case.head_s + LINK_S, lambda: self._answer(turn, policy, head, wait if not taken else None))
 
     def given(self, since: float, until: float) -> float:
         """What the binding limit gave in that time, at its rates."""
@@ -196,18 +196,18 @@ class Provider:
         share = self.case.other.share if self.case.other else 0.0
         return amount / (self.limits[self.case.binding] / 60 * (1 - share))
 
-    def _answer(self, turn: Turn, door: Gateway, head: Observed, retry_after: int | None) -> None:
+    def _answer(self, turn: Turn, policy: Gateway, head: Observed, retry_after: int | None) -> None:
         self.heard_at = self.heard_at or self._timeline.now
         if retry_after is not None:
-            door.refused(turn, retry_after, head)
+            policy.refused(turn, retry_after, head)
             return
-        door.responded(turn, head)
+        policy.responded(turn, head)
         made_s = turn.output / TOKENS_PER_S
-        self._timeline.after(turn.first_byte_s, lambda: door.began(turn, head))
+        self._timeline.after(turn.first_byte_s, lambda: policy.began(turn, head))
         pieces = max(1, math.ceil(made_s / PIECE_S)) if self.case.produced else 1
         for number in range(1, pieces + 1):
             self._timeline.after(turn.first_byte_s + made_s * number / pieces, lambda: self._write(turn.output / pieces))
-        self._timeline.after(turn.first_byte_s + made_s + LINK_S, lambda: door.ended(turn))
+        self._timeline.after(turn.first_byte_s + made_s + LINK_S, lambda: policy.ended(turn))
 
     def _write(self, tokens: float) -> None:
         self.unwritten -= tokens
@@ -253,13 +253,13 @@ class Provider:
 class Judge:
     """Looks at a run every `STEP_S`."""
 
-    def __init__(self, timeline: Timeline, provider: Provider, door: Gateway) -> None:
+    def __init__(self, timeline: Timeline, provider: Provider, policy: Gateway) -> None:
         self.stall_s = 0.0
         self._beyond: defaultdict[int, list[float]] = defaultdict(list)
         """What was claimed of the binding limit beyond what others took, per minute, by minute of the run."""
         self._others: deque[tuple[float, float]] = deque()
         self._read = 0
-        self._timeline, self._provider, self._door = timeline, provider, door
+        self._timeline, self._provider, self._policy = timeline, provider, policy
         self._sent = self._able_s = 0.0
         """When a request was last seen to be sent, and how long one could have been since."""
         timeline.after(STEP_S, self._look)
@@ -281,13 +281,13 @@ class Judge:
 
     def _look(self) -> None:
         now, provider = self._timeline.now, self._provider
-        waiting = self._door.waiting()
+        waiting = self._policy.waiting()
         if self._sent != provider.sent_at:
             self.stall_s = max(self.stall_s, self._able_s - provider.paced_s)
             self._sent, self._able_s = provider.sent_at, 0.0
         if waiting and provider.heard_at is not None and provider.has_room(waiting):
             self._able_s += STEP_S
-        beyond = self._door.outside(provider.case.binding) - self._real(now)
+        beyond = self._policy.outside(provider.case.binding) - self._real(now)
         self._beyond[int(now // MINUTE_S)].append(beyond)
         self._timeline.after(STEP_S, self._look)
 
@@ -302,12 +302,12 @@ def run(case: Case, seed: int, until_s: float = RUN_S) -> Learned:
     timeline = Timeline()
     provider = Provider(timeline, case, seed, until_s)
     crew = tuple(Agent(f"agent-{index:02}", case.mean_input, case.mean_output) for index in range(case.agents))
-    crowd = ClientStreams(timeline, crew, seed, until_s)
-    door = Gateway(World(timeline, provider, crowd), limits=None)
+    clients = ClientStreams(timeline, crew, seed, until_s)
+    policy = Gateway(World(timeline, provider, clients), limits=None)
     if case.remembered is not None:
-        door.traffic.recall(_memory(case, case.remembered), 0.0)
-    judge = Judge(timeline, provider, door)
-    crowd.start(door)
+        policy.traffic.recall(_memory(case, case.remembered), 0.0)
+    judge = Judge(timeline, provider, policy)
+    clients.start(policy)
     timeline.run(until_s)
     taken = sum(amount for at, amount in provider.ours if at > WARM_S)
     free = provider.given(WARM_S, until_s) - sum(amount for at, amount in provider.others if at > WARM_S)

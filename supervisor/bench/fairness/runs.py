@@ -1,4 +1,4 @@
-"""One run: a crowd, a policy and a provider for some virtual time, and its figures."""
+"""One run: clients, a policy and a provider for some virtual time, and its figures."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A crowd, a policy, and whether somebody else spends from the same bucket."""
+    """Agents, a policy, and whether somebody else spends from the same bucket."""
 
-    door: Callable[[World[Upstream]], AdmissionPolicy]
+    policy: Callable[[World[Upstream]], AdmissionPolicy]
     agents: tuple[Agent, ...]
     outside: Outside | None = None
     burst_s: float = 60.0
@@ -70,8 +70,8 @@ class Run:
     scenario: Scenario
     until_s: float
     upstream: Upstream
-    crowd: ClientStreams
-    door: AdmissionPolicy
+    clients: ClientStreams
+    policy: AdmissionPolicy
 
     @property
     def interactive(self) -> frozenset[str]:
@@ -97,23 +97,23 @@ class Run:
         waits = self._waits()
         return Figures(
             upstream_429=sum(at <= self.until_s for at in self.upstream.refusals),
-            client_429=sum(at <= self.until_s for at in self.crowd.refusals),
+            client_429=sum(at <= self.until_s for at in self.clients.refusals),
             utilisation=sum(spent.values()) / held,
             jain=jain([tokens for name, tokens in spent.items() if name not in self.interactive]),
-            failed_turns=sum(turn.failed for turn in self.crowd.turns) + len(self.crowd.open),
+            failed_turns=sum(turn.failed for turn in self.clients.turns) + len(self.clients.open),
             wait_p50_s=quantile(waits, 0.5),
             wait_p99_s=quantile(waits, 0.99),
         )
 
     def done_over_offered(self) -> float:
         """Turns of open-loop agents that ended well in time, over those that were due."""
-        done = sum(turn.ended_at is not None and turn.ended_at <= self.until_s and not turn.failed for turn in self.crowd.turns)
-        return done / self.crowd.offered()
+        done = sum(turn.ended_at is not None and turn.ended_at <= self.until_s and not turn.failed for turn in self.clients.turns)
+        return done / self.clients.offered()
 
     def _waits(self) -> list[float]:
         judged = self.interactive or {agent.name for agent in self.scenario.agents}
         never = self.until_s + DRAIN_S
-        ends = ((turn, turn.ended_at if turn.failed else turn.taken_at) for turn in self.crowd.turns if turn.agent in judged)
+        ends = ((turn, turn.ended_at if turn.failed else turn.taken_at) for turn in self.clients.turns if turn.agent in judged)
         return [(never if end is None else end) - turn.born for turn, end in ends]
 
 
@@ -121,14 +121,14 @@ def run(scenario: Scenario, seed: int, until_s: float = HOUR_S, limit_tpm: float
     """Play one scenario to its end. The same arguments give the same run."""
     timeline = Timeline()
     upstream = Upstream(timeline, limit_tpm, scenario.burst_s)
-    crowd = ClientStreams(timeline, scenario.agents, seed, until_s)
-    door = scenario.door(World(timeline, upstream, crowd))
+    clients = ClientStreams(timeline, scenario.agents, seed, until_s)
+    policy = scenario.policy(World(timeline, upstream, clients))
     if scenario.outside:
         _plan_outside(scenario.outside, upstream, timeline, seed, until_s)
-    crowd.start(door)
+    clients.start(policy)
     timeline.run(until_s)
-    timeline.run(until_s + DRAIN_S, done=lambda: not crowd.open)
-    return Run(scenario, until_s, upstream, crowd, door)
+    timeline.run(until_s + DRAIN_S, done=lambda: not clients.open)
+    return Run(scenario, until_s, upstream, clients, policy)
 
 
 def jain(values: Sequence[float]) -> float:

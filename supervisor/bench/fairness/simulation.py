@@ -134,27 +134,27 @@ class Upstream:
         self.refusals: list[float] = []
         self._timeline = timeline
 
-    def receive(self, turn: Turn, door: AdmissionPolicy) -> None:
+    def receive(self, turn: Turn, policy: AdmissionPolicy) -> None:
         """A request comes in."""
         now = self._timeline.now
         if self.bucket.level(now) >= turn.input:
             turn.taken_at = now
             self._charge(turn.agent, turn.number, turn.input)
             headers = self._headers()
-            self._timeline.after(turn.first_byte_s + LINK_S, lambda: door.began(turn, headers))
-            self._timeline.after(turn.first_byte_s + turn.output / TOKENS_PER_S, lambda: self._end(turn, door))
+            self._timeline.after(turn.first_byte_s + LINK_S, lambda: policy.began(turn, headers))
+            self._timeline.after(turn.first_byte_s + turn.output / TOKENS_PER_S, lambda: self._end(turn, policy))
         else:
             self.refusals.append(now)
             retry_after, headers = max(1, math.ceil(self.bucket.wait_for(turn.input, now))), self._headers()
-            self._timeline.after(LINK_S, lambda: door.refused(turn, retry_after, headers))
+            self._timeline.after(LINK_S, lambda: policy.refused(turn, retry_after, headers))
 
     def take(self, agent: str, tokens: int) -> None:
         """Another process has `tokens` served, past any policy."""
         self._charge(agent, None, tokens)
 
-    def _end(self, turn: Turn, door: AdmissionPolicy) -> None:
+    def _end(self, turn: Turn, policy: AdmissionPolicy) -> None:
         self._charge(turn.agent, turn.number, turn.output)
-        self._timeline.after(LINK_S, lambda: door.ended(turn))
+        self._timeline.after(LINK_S, lambda: policy.ended(turn))
 
     def _charge(self, agent: str, number: int | None, tokens: int) -> None:
         self.bucket.spend(tokens, self._timeline.now)
@@ -167,7 +167,7 @@ class Upstream:
 
 
 class Clients(Protocol):
-    """The other side of a door."""
+    """The other side of a policy."""
 
     def refused(self, turn: Turn, retry_after: int) -> None:
         """The client gets 429."""
@@ -179,8 +179,8 @@ class Clients(Protocol):
 class Receiver(Protocol):
     """A provider."""
 
-    def receive(self, turn: Turn, door: Any) -> None:
-        """A request comes in; `door` is told what becomes of it."""
+    def receive(self, turn: Turn, policy: Any) -> None:
+        """A request comes in; `policy` is told what becomes of it."""
 
 
 Provider = TypeVar("Provider", bound=Receiver)
@@ -199,9 +199,9 @@ class World(Generic[Provider]):
         """Virtual seconds since the start."""
         return self.timeline.now
 
-    def send(self, turn: Turn, door: AdmissionPolicy) -> None:
-        """Pass it on to the provider, which answers `door`."""
-        self.timeline.after(LINK_S, lambda: self.upstream.receive(turn, door))
+    def send(self, turn: Turn, policy: AdmissionPolicy) -> None:
+        """Pass it on to the provider, which answers `policy`."""
+        self.timeline.after(LINK_S, lambda: self.upstream.receive(turn, policy))
 
     def refuse(self, turn: Turn, retry_after: int) -> None:
         """Answer 429 with `Retry-After`."""

@@ -18,7 +18,7 @@ import psutil
 
 from supervisor.bench.aims import Aim, missed, of_learning
 from supervisor.bench.gateway import clients, load, scoring, workspace
-from supervisor.bench.gateway.scoring import Bucket, Crowd, Figures, Sample
+from supervisor.bench.gateway.scoring import Bucket, Demand, Figures, Sample
 from supervisor.bench.workspace import private_place
 from supervisor.core.errors import NightcrewError, ToolFailed, UsageError
 from supervisor.core.gateway.settings import Limits
@@ -122,7 +122,7 @@ def run(scenario: Scenario, options: Options, root: Path) -> dict[str, Any]:
     if not samples[-1].buckets:
         raise ToolFailed("the provider was never asked", on=scenario.about)
     request = {"requests": 1.0, "input": float(tokens_of(len(payload))), "output": OUTPUT_MEAN}
-    found = scoring.figures(samples, Crowd(scenario.agents, request, scenario.binding), options.settle_s)
+    found = scoring.figures(samples, Demand(scenario.agents, request, scenario.binding), options.settle_s)
     return {**_rounded(found), **asdict(tally), "missed": missed(aims_of(scenario), asdict(found))}
 
 

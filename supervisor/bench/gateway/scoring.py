@@ -43,7 +43,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class Demand:
     """Who asks. There is always a next request, so whoever is not being served is waiting."""
 
     clients: int
@@ -67,15 +67,15 @@ class Figures:
     refused_at_s: tuple[float, ...]
 
 
-def figures(samples: Sequence[Sample], crowd: Crowd, settle_s: float) -> Figures:
+def figures(samples: Sequence[Sample], demand: Demand, settle_s: float) -> Figures:
     """The first sample is of the moment at which the clients began. `settle_s`: how long learning may take before use is judged."""
     began = samples[0].at
     settled = next((sample for sample in samples if sample.at >= began + settle_s), samples[-1])
     part, name, per_minute = max(phantoms(samples), default=(0.0, "", 0.0))
-    stall_s, stall_at = max(stalls(samples, crowd), default=(0.0, began))
+    stall_s, stall_at = max(stalls(samples, demand), default=(0.0, began))
     return Figures(
         upstream_429=samples[-1].refused - samples[0].refused,
-        utilisation_after_1min=utilisation(settled, samples[-1], crowd),
+        utilisation_after_1min=utilisation(settled, samples[-1], demand),
         phantom_outside_per_min=per_minute,
         phantom_outside_part=part,
         phantom_outside_of=name,
@@ -85,18 +85,18 @@ def figures(samples: Sequence[Sample], crowd: Crowd, settle_s: float) -> Figures
     )
 
 
-def utilisation(first: Sample, last: Sample, crowd: Crowd) -> float:
+def utilisation(first: Sample, last: Sample, demand: Demand) -> float:
     """What the crew was charged over what was free for it between two moments.
 
     Free is all refill, whether the bucket had room for it or not, less what others took, and what the bucket held at the beginning. What it
     holds at the end was free too, but for as much as it held at the beginning, or one request: less than that nobody can use.
     """
-    name = crowd.binding
+    name = demand.binding
     if name not in first.buckets or name not in last.buckets:
         return 0.0
     begin, end = first.buckets[name], last.buckets[name]
     held = max(0.0, begin.level)
-    left = min(max(0.0, end.level), max(held, crowd.request[name]))
+    left = min(max(0.0, end.level), max(held, demand.request[name]))
     free = (end.offered - begin.offered) - (end.outside - begin.outside) + held - left
     return (end.drawn - begin.drawn) / free if free > 0 else 0.0
 
@@ -121,22 +121,22 @@ def _outside_per_minute(first: Sample, last: Sample, name: str) -> float:
     return (last.buckets[name].outside - before) * 60 / elapsed if elapsed > 0 else 0.0
 
 
-def stalls(samples: Sequence[Sample], crowd: Crowd) -> Iterator[tuple[float, float]]:
+def stalls(samples: Sequence[Sample], demand: Demand) -> Iterator[tuple[float, float]]:
     """(seconds, since when) of each time in which a request waited, the provider could have served it, and nothing came."""
     since: float | None = None
     for before, after in pairwise(samples):
-        if after.arrived > before.arrived or not _could_serve(before, crowd) or not _could_serve(after, crowd):
+        if after.arrived > before.arrived or not _could_serve(before, demand) or not _could_serve(after, demand):
             since = None
             continue
         since = before.at if since is None else since
         yield after.at - since, since
 
 
-def _could_serve(sample: Sample, crowd: Crowd) -> bool:
+def _could_serve(sample: Sample, demand: Demand) -> bool:
     """Whether the provider could serve one more request, with `SPARE` left, when all that it serves now has been paid."""
-    if sample.running >= crowd.clients:
+    if sample.running >= demand.clients:
         return False
-    return all(_has_room(bucket, crowd.request.get(name, 0.0), sample.running, name) for name, bucket in sample.buckets.items())
+    return all(_has_room(bucket, demand.request.get(name, 0.0), sample.running, name) for name, bucket in sample.buckets.items())
 
 
 def _has_room(bucket: Bucket, request: float, running: int, name: str) -> bool:
