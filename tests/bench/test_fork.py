@@ -148,7 +148,7 @@ def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
     with said.open("wb") as out:
         bench = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out)
     try:
-        wait_until(lambda: list(tmp_path.glob("*/home/runs/*/*/1/started.json")) or bench.poll() is not None, "the first agent")
+        wait_until(lambda: list(tmp_path.glob("*/home/runs/*/*/1/started.json")) or bench.poll() is not None, "the first agent", 300)
         bench.send_signal(signal.SIGTERM)
         printed, _ = bench.communicate(timeout=60)
     finally:
