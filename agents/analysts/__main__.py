@@ -1,4 +1,4 @@
-"""The door: one line on stdout and exit 0, or nothing on stdout, one sentence on stderr and the exit code of its error.
+"""The program of an analyst: one line on stdout and exit 0, or nothing on stdout, one sentence on stderr and the exit code of its error.
 
 Exit 2: the environment is off, or git is missing. Exit 1: git or bandit failed or took too long. Exit 128 + n: stopped by signal n.
 """

@@ -1,4 +1,4 @@
-"""What is seen in files, put into the nouns of `core.analysis`."""
+"""What is seen in files, in the types of `core.analysis`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How long `nightcrew clean` takes over thousands of worktrees: the whole command, as a person waits for it.
 
 The worktrees are made and secured by what the supervisor itself does at the begin and the end of an attempt; only the agents are left out.
-In turns one holds nothing, a commit that is on no other branch, and an ignored file.
+A third of them hold nothing, a third a commit that is on no other branch, and a third an ignored file.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One that says when its own code began and waits (`material`). Times are wall-clock seconds."""
+    """An agent that writes down when its own code began, then waits (`fork/fixtures.py`). Times are wall-clock seconds."""
 
     task: str
     directory: Path

@@ -50,7 +50,7 @@ def by_hand(argv: Sequence[str], cwd: Path) -> None:
     own = {name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "TMUX"))}
     process = None
     try:
-        with _stops_wait():  # a stop inside Popen would leave a child that nobody knows
+        with _signals_deferred():  # a stop inside Popen would leave a child that nobody knows
             process = subprocess.Popen(
                 argv,
                 cwd=cwd,
@@ -71,7 +71,7 @@ def by_hand(argv: Sequence[str], cwd: Path) -> None:
 
 
 @contextlib.contextmanager
-def _stops_wait() -> Iterator[None]:
+def _signals_deferred() -> Iterator[None]:
     """Signals that end a benchmark are handled when the block is over. For the main thread."""
     came: list[int] = []
     try:

@@ -21,12 +21,12 @@ from supervisor.ledger import queries, store
 
 
 def say(text: str) -> None:
-    """Talk, on stderr: stdout is for data."""
+    """Print on stderr: stdout is for data."""
     click.echo(f"nightcrew: {text}", err=True)
 
 
 def say_left(live: int) -> None:
-    """Talk after the supervisor has gone: what becomes of `live` agents."""
+    """Say that the supervisor has left, and that `live` agents go on."""
     going = f"; {live} agent{'s go' if live != 1 else ' goes'} on; next: nightcrew status, or nightcrew up -d" if live else ""
     say(f"the supervisor left{going}")
 
@@ -79,7 +79,7 @@ def task_named(where: Home, name: str) -> queries.TaskView:
 
 
 def typed(name: str) -> str:
-    """The name, which may hold any bytes. No task has one that is not UTF-8, and SQLite takes none."""
+    """The name that a person typed, which may hold any bytes. Raises NotFound for one that no task can have: SQLite takes only UTF-8."""
     if not name.isprintable():
         raise NotFound("no task or run is called", on=name, hint="nightcrew status --all")
     return name

@@ -34,8 +34,8 @@ class Published:
 
 
 def place_for(output: Path | None) -> Path | None:
-    """`output` as a directory that can be written, made when it is missing: found out before the work, not after it. Raises UsageError or
-    what making it raises."""
+    """`output` as a directory that can be written, made when it is missing. This is checked before the work, so that no result is lost.
+    Raises UsageError or what making it raises."""
     if output is None:
         return None
     where = output.absolute()

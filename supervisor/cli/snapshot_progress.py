@@ -53,11 +53,11 @@ def build(home: Home, order: Order) -> Snapshot:
 
 
 def ready_for(home: Home, submission: Submission) -> Submission:
-    """Make the snapshots that tasks of `submission` name and that are not there, or are made of something else than now; `submission` with
-    the id of each noted, so that its tasks start from these, whatever is made meanwhile.
+    """Make the snapshots that tasks of `submission` name, where there is none or a stale one. Returns `submission` with the id of each, so
+    that its tasks start from these, whatever is made meanwhile.
 
-    One that differs in nothing but its base commit is used as it is: what differs is checked out in each environment. An id that a task
-    brings is the one it has, while that is there.
+    A snapshot that differs only in its base commit is used as it is: what differs is checked out in each environment. A task that brings
+    an id gets the snapshot of that id while it exists.
     Raises as `build`, NotFound for a name that neither the project file nor the ledger knows, and Refused for a task that asks for other
     resources than its memory snapshot has, or whose commands nobody asked for; nothing is made then.
     """

@@ -220,7 +220,7 @@ def single(
 
 
 def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
-    """The task with what was set in `defaults` and neither in it nor in its plan's `[defaults]`."""
+    """The task with those keys of `defaults` that neither it nor its plan's `[defaults]` sets."""
     if defaults is None:
         return task
     missing = defaults.model_fields_set - task.model_fields_set
@@ -228,7 +228,7 @@ def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
 
 
 def contradiction(task: TaskModel | TaskSpec) -> str:
-    """What the keys of a task, wherever each of them was said, cannot mean together; empty when there is nothing."""
+    """Why two keys of a task exclude each other, wherever each was given; empty when they do not."""
     if task.network is not True and task.sandbox in (0, 1):
         limit = f"network = {written(task.network)}"
         return f"{limit} needs tier 2, and sandbox = {task.sandbox} is below it; leave sandbox out, or say network = true"

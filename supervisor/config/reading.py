@@ -141,8 +141,8 @@ def _explain(error: ValidationError, text: str, shape: dict[str, Any], model: ty
 
 
 def _written(location: tuple[str | int, ...], shape: Any, *, missing: bool) -> list[str | int]:
-    """The part of pydantic's location that is in the file: it also names the member of a union that it tried (`int`, `list[int]`),
-    which only the file can tell from a key of that name."""
+    """The part of pydantic's location that is in the file. Pydantic also names the member of a union that it tried (`int`, `list[int]`);
+    only the file tells that from a key of that name."""
     path: list[str | int] = []
     for part in location:
         if part in (shape if isinstance(shape, dict) else range(len(shape)) if isinstance(shape, list) else ()):

@@ -1,7 +1,7 @@
 """The supervisor, the tmux server, and what attempts may have left behind.
 
-What is alive is looked at first and the ledger last: an attempt is committed before anything of it starts, so whatever the first look
-saw without a row in the second is nobody's. Without a ledger that can be read, nothing is.
+The checks look at what is alive first and at the ledger last. An attempt is committed before anything of it starts, so what was alive and
+has no row is a leftover. Without a ledger that can be read nothing counts as a leftover.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _ROWS = """
 
 
 def _rows(context: CheckContext) -> list[Row]:
-    """Every attempt. Raises LedgerError also when there is no ledger: then nothing can be called nobody's."""
+    """Every attempt. Raises LedgerError also when there is no ledger: then nothing counts as a leftover."""
     with contextlib.closing(store.connect_readonly(context.home.ledger)) as db:
         return [Row(**dict(row)) for row in db.execute(_ROWS)]
 

@@ -77,7 +77,7 @@ def mend(checked: list[Checked]) -> list[dict[str, Any]]:
 
 
 def without_failed(checked: list[Checked], mended: list[dict[str, Any]]) -> list[Checked]:
-    """The findings of a second look, which offer no mending that has just failed: it would fail again."""
+    """The findings of a second examination, without the mendings that have just failed: they would fail again."""
     failed = {(one["group"], one["name"]) for one in mended if not one["done"]}
     return [replace(one, finding=replace(one.finding, mend=None)) if (one.group, one.name) in failed else one for one in checked]
 

@@ -33,10 +33,10 @@ Shape = Mapping[str, Any]
 def look(home: Home, now: float, *, timeout_s: float = 5.0) -> dict[str, Any] | None:
     """The gateway as JSON, with `running`; None where there never was one.
 
-    While it runs, what its status page says, with `tonight_usd` (of the last 12 hours, null without a cap) and of each agent `ended` (null
-    when the ledger does not know it) and `cost_max`. Else `why` that says nothing, and what the account says of the five minutes before its
-    last request, which was at `last` (wall clock, null when there was none); what is of the moment is null. `cost_usd` is null while a part
-    of it is not known. Raises LedgerError when the account cannot be read.
+    While it runs: what its status page says; `tonight_usd`, of the last 12 hours, null without a cap; for each agent `ended`, null when the
+    ledger does not know the agent, and `cost_max`. While it does not run: `why`; `last`, the wall-clock time of the last request, null when
+    there was none; and the account's figures of the five minutes before it. What only a running gateway knows is null then. `cost_usd` is
+    null while a part of it is not known. Raises LedgerError when the account cannot be read.
     """
     why = ""
     if home.gateway_record.exists():

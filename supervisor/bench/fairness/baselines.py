@@ -50,7 +50,7 @@ class CountAfter(NoGateway):
 
     def arrived(self, turn: Turn) -> None:
         """Refuse until the next minute when this one is spent."""
-        self._turn_page()
+        self._begin_minute()
         if self._used >= self.world.upstream.limit_tpm:
             self.world.refuse(turn, max(1, round((self._minute + 1) * WINDOW_S - self.world.now)))
         else:
@@ -58,11 +58,11 @@ class CountAfter(NoGateway):
 
     def ended(self, turn: Turn) -> None:
         """Count it."""
-        self._turn_page()
+        self._begin_minute()
         self._used += turn.input + turn.output
         super().ended(turn)
 
-    def _turn_page(self) -> None:
+    def _begin_minute(self) -> None:
         minute = int(self.world.now // WINDOW_S)
         if minute != self._minute:
             self._minute, self._used = minute, 0

@@ -39,7 +39,7 @@ class Agent:
 
 
 class _Stream:
-    """What one stream of an agent draws: turns from one source, the waits of its client from another, so that neither moves the other."""
+    """One stream of an agent. Its turns and the waits of its client are drawn from two sources, so that neither changes the other."""
 
     def __init__(self, agent: Agent, seed: int, index: int) -> None:
         self.agent = agent

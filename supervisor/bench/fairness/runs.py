@@ -16,7 +16,7 @@ from supervisor.core.crew import TaskClass
 LIMIT_TPM = 80_000.0
 HOUR_S = 3600.0
 DRAIN_S = 7200.0
-"""Turns that are open at the end get so long to end; the figures are of the time before, but a turn that never ends has failed."""
+"""Turns that are open at the end may take so long. Figures are of the time before; a turn that has not ended by then has failed."""
 OTHER = "another process"
 
 
