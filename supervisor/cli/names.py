@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import click
 
@@ -25,14 +25,19 @@ Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 def _completes(*states: TaskState, also: tuple[str, ...] = (), only: str = "TRUE") -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        before = ctx.params.get(param.name or "") or ()
-        given = (before,) if isinstance(before, str) else before
         rows = _tasks(states, only)
         # Full ids only for who has typed a run's: there are as many as tasks, and they would hide the short names.
         words = [task for _, task, _ in rows] if "/" in incomplete else [*(row[0] for row in rows), *(row[2] for row in rows)]
-        return [word for word in dict.fromkeys((*also, *words)) if word.startswith(incomplete) and word not in given]
+        return _offered((*also, *words), ctx, param, incomplete)
 
     return complete
+
+
+def _offered(words: Iterable[str], ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Those that can be meant, once each, without those that were given before."""
+    before = ctx.params.get(param.name or "") or ()
+    given = (before,) if isinstance(before, str) else before
+    return [word for word in dict.fromkeys(words) if word.startswith(incomplete) and word not in given]
 
 
 def _tasks(states: tuple[TaskState, ...], only: str) -> list[tuple[str, str, str]]:
@@ -51,24 +56,18 @@ def _rows(sql: str) -> list[sqlite3.Row]:
         return []
 
 
-def run_id(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Every run, newest first."""
-    rows = _rows(f"SELECT id FROM run ORDER BY rowid DESC LIMIT {NEWEST}")  # noqa: S608 - our own number
-    return [word for (word,) in rows if word.startswith(incomplete)]
+def _listed(sql: str) -> Complete:
+    """Completes with the one column of `sql`."""
+    return lambda ctx, param, incomplete: _offered((word for (word,) in _rows(f"{sql} LIMIT {NEWEST}")), ctx, param, incomplete)
 
 
-def snapshot_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Every snapshot, by name."""
-    given = ctx.params.get(param.name or "") or ()
-    rows = _rows(f"SELECT DISTINCT name FROM snapshot ORDER BY name LIMIT {NEWEST}")  # noqa: S608 - our own number
-    return [word for (word,) in rows if word.startswith(incomplete) and word not in ((given,) if isinstance(given, str) else given)]
-
-
-def environment_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Every environment that has a name."""
-    name = "json_extract(spec, '$.environment')"
-    rows = _rows(f"SELECT {name} FROM task WHERE {name} != '' GROUP BY 1 ORDER BY max(ord) DESC LIMIT {NEWEST}")  # noqa: S608 - our own
-    return [word for (word,) in rows if word.startswith(incomplete)]
+run_id = _listed("SELECT id FROM run ORDER BY rowid DESC")
+"""Every run, newest first."""
+snapshot_name = _listed("SELECT DISTINCT name FROM snapshot ORDER BY name")
+"""Every snapshot, by name."""
+_ENVIRONMENT = "json_extract(spec, '$.environment')"
+environment_name = _listed(f"SELECT {_ENVIRONMENT} FROM task WHERE {_ENVIRONMENT} != '' GROUP BY 1 ORDER BY max(ord) DESC")  # noqa: S608 - our own
+"""Every environment that has a name."""
 
 
 def kind_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
