@@ -18,14 +18,13 @@ from agents.tmux import server_process as tmux_process
 from supervisor import __version__
 from supervisor.core import records
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
-from supervisor.core.states import FINAL
 from supervisor.daemon import lock, protocol
 from supervisor.daemon.observation import ATTEMPT_OPTION, HOME_OPTION
 from supervisor.doctor import gateway
 from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.ledger import store
+from supervisor.ledger import queries, store
 from worktrees.backends import syscalls
 from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment, environment_path
@@ -77,8 +76,7 @@ def _unfinished(context: CheckContext) -> int:
     if not context.home.ledger.exists():
         return 0
     with contextlib.closing(store.connect_readonly(context.home.ledger)) as db:
-        rows = db.execute("SELECT state, count(*) AS number FROM task GROUP BY state").fetchall()
-    return sum(int(row["number"]) for row in rows if row["state"] not in FINAL)
+        return queries.unfinished_counts(db).total()
 
 
 def supervisor(context: CheckContext) -> Finding:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from supervisor.bench.aims import Aim, missed, rows
 from supervisor.bench.figures import Spawn, quantile, summary, table
+from supervisor.bench.workspace import in_turns
 
 
 def spawn(ms: float) -> Spawn:
@@ -36,3 +38,21 @@ def test_the_table_marks_an_aim_that_is_missed_and_leaves_out_what_was_not_measu
     lines = table(report).splitlines()
     assert [line.split("  ")[0] for line in lines if line.endswith("MISSED")] == ["one agent to its first byte, p50"]
     assert not any(line.startswith("50 agents up") for line in lines)
+
+
+def test_an_aim_is_missed_on_its_own_side_and_never_by_what_was_not_measured() -> None:
+    aims = (Aim("a.few", 2, name="few"), Aim("a.many", 2, at_least=True, name="many"), Aim("shown", name="shown"))
+    assert missed(aims, {"a": {"few": 3, "many": 3}, "shown": 9}) == ["a.few"]
+    assert missed(aims, {"a": {"few": 1, "many": 1}, "shown": 9}) == ["a.many"]
+    assert missed(aims, {"a": None}) == []
+    few, many, shown = rows(aims, {"a": {"few": 3, "many": 2.5}}, {"a": {"few": 1}})
+    assert few.split() == ["few", "3", "1", "aim", "<=", "2", "MISSED"]
+    assert many.split() == ["many", "2.50", "not", "measured", "aim", ">=", "2"]
+    assert shown.split() == ["shown", "not", "measured", "not", "measured"]
+
+
+def test_ways_take_turns_forwards_and_backwards() -> None:
+    order: list[str] = []
+    found = in_turns({name: lambda name=name: order.append(name) for name in "ab"}, 3, lambda number: order.append(str(number)))  # type: ignore[misc]
+    assert "".join(order) == "1ab2ba3ab"
+    assert {name: len(results) for name, results in found.items()} == {"a": 3, "b": 3}
