@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,8 @@ OURS_A_TURN, LINKED_A_TURN = 10, 2
 """Of each turn; a copy of the dependencies is made once, since it takes seconds."""
 
 
-@dataclass(slots=True)
-class _Times:
-    """Seconds of each making, of each first `git status`, and bytes."""
-
-    ours: list[float]
-    copied: list[float]
-    linked: list[float]
-    status: list[float]
-    plain_status: list[float]
-    disk: list[int]
+_Times = defaultdict[str, list[float]]
+"""Seconds of each making (`ours`, `copied`, `linked`), of each first `git status` (`status`, `plain_status`), and bytes (`disk`)."""
 
 
 def measure(root: Path, source: Path, seed: int, size: Size, turns: int) -> dict[str, Any]:
@@ -50,7 +42,7 @@ def measure(root: Path, source: Path, seed: int, size: Size, turns: int) -> dict
     repo = discover(Git(files.private_dir(root) / "git"), source)
     template = templates.build(repo, repo.head, root / "template", lambda tree: fixtures.dependencies(tree / DEPENDENCIES, seed, size))
     warm = Warm(template, backends.best(files.private_dir(root / "environments"), template))
-    times = _Times([], [], [], [], [], [])
+    times = _Times(list)
     plain = files.private_dir(root / "plain")
     placement.spread(plain)  # as environments lie, so that what is compared is not the places
     with ExitStack() as stack:
@@ -64,15 +56,15 @@ def measure(root: Path, source: Path, seed: int, size: Size, turns: int) -> dict
 
 
 def _figures(backend: str, times: _Times) -> dict[str, Any]:
-    ours = statistics.median(times.ours)
+    ours = statistics.median(times["ours"])
     return {
         "backend": backend,
         "ms_p50": milli(ours),
-        "ms_p99": milli(quantile(times.ours, 0.99)),
-        "disk_mb": round(statistics.median(times.disk) / MB, 3),
-        "first_status_ratio": round(statistics.median(times.status) / statistics.median(times.plain_status), 2),
-        "vs_copied_deps": round(statistics.median(times.copied) / ours, 1),
-        "vs_linked_deps": round(statistics.median(times.linked) / ours, 1),
+        "ms_p99": milli(quantile(times["ours"], 0.99)),
+        "disk_mb": round(statistics.median(times["disk"]) / MB, 3),
+        "first_status_ratio": round(statistics.median(times["status"]) / statistics.median(times["plain_status"]), 2),
+        "vs_copied_deps": round(statistics.median(times["copied"]) / ours, 1),
+        "vs_linked_deps": round(statistics.median(times["linked"]) / ours, 1),
     }
 
 
@@ -91,12 +83,12 @@ def _ours(repo: Repository, root: Path, turn: int, warm: Warm, times: _Times, st
     for number in range(OURS_A_TURN):
         began = time.monotonic()
         env = stack.enter_context(_made(repo, root, 1 + turn * OURS_A_TURN + number, warm))
-        times.ours.append(time.monotonic() - began)
+        times["ours"].append(time.monotonic() - began)
         own = [env.admin_dir, beside(env.path)]
         visible = env.layers is None or not env.layers.upper  # its files are in the worktree's own directory
-        times.disk.append(disk.used([*own, env.path] if visible else own).bytes)
+        times["disk"].append(disk.used([*own, env.path] if visible else own).bytes)
         with environments.open_env(env) as seen:
-            times.status.append(_status(repo, seen.place))
+            times["status"].append(_status(repo, seen.place))
 
 
 def _by_hand(repo: Repository, plain: Path, turn: int, frozen: Path, times: _Times) -> None:
@@ -104,12 +96,12 @@ def _by_hand(repo: Repository, plain: Path, turn: int, frozen: Path, times: _Tim
         began = time.monotonic()
         tree = _worktree(repo, plain / f"linked{turn}-{number}")
         (tree / DEPENDENCIES).symlink_to(frozen / DEPENDENCIES)
-        times.linked.append(time.monotonic() - began)
-        times.plain_status.append(_status(repo, Place(repo.common_dir / "worktrees" / tree.name, repo.common_dir, tree)))
+        times["linked"].append(time.monotonic() - began)
+        times["plain_status"].append(_status(repo, Place(repo.common_dir / "worktrees" / tree.name, repo.common_dir, tree)))
     began = time.monotonic()
     tree = _worktree(repo, plain / f"copied{turn}")
     by_hand(["cp", "-a", os.fspath(frozen / DEPENDENCIES), os.fspath(tree)], plain)
-    times.copied.append(time.monotonic() - began)
+    times["copied"].append(time.monotonic() - began)
 
 
 def _worktree(repo: Repository, path: Path) -> Path:
