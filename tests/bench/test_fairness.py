@@ -17,10 +17,11 @@ from supervisor.bench.fairness.baselines import CountAfter, NoGateway
 from supervisor.bench.fairness.clients import Agent, ClientStreams
 from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.runs import Figures, Outside, Run, Scenario, jain, run
-from supervisor.bench.fairness.simulation import LINK_S, Bucket, Charge, Headers, Timeline, Turn, Upstream, World
+from supervisor.bench.fairness.simulation import LINK_S, Bucket, Charge, Timeline, Turn, Upstream, World
 from supervisor.cli.main import cli
 from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.settings import Policy
+from supervisor.core.gateway.types import Level, Observed
 
 MINUTES = 180.0
 GOOD = Figures(upstream_429=0, client_429=0, utilisation=0.985, jain=0.995, failed_turns=0, wait_p50_s=1, wait_p99_s=9)
@@ -118,7 +119,7 @@ class Recorder(NoGateway):
         super().__init__(world)
         self._refusals, self._retry_after = refusals, retry_after
         self.came: list[float] = []
-        self.told: list[Headers] = []
+        self.told: list[Observed | None] = []
 
     def arrived(self, turn: Turn) -> None:
         self.came.append(self.world.now)
@@ -127,7 +128,7 @@ class Recorder(NoGateway):
         else:
             super().arrived(turn)
 
-    def began(self, turn: Turn, headers: Headers) -> None:  # noqa: ARG002 - a policy's signature
+    def began(self, turn: Turn, headers: Observed | None) -> None:  # noqa: ARG002 - a policy's signature
         self.told.append(headers)
 
 
@@ -156,7 +157,7 @@ def test_a_client_that_is_told_more_than_a_minute_gives_up() -> None:
 
 def test_what_the_headers_say() -> None:
     found, policy = one_agent(partial(Recorder, refusals=0, retry_after=0), Agent("a", 30_400, 500, sigma=0, every_s=3600))
-    assert policy.told == [Headers(limit=80_000, remaining=50_000, full_in_s=30_400 / 80_000 * 60)]
+    assert policy.told == [Observed({"tokens": Level(limit=80_000, remaining=50_000, full_in_s=30_400 / 80_000 * 60)}, rounding=1000)]
     assert [charge.tokens for charge in found.upstream.charges] == [30_400, 500]
     taken, ended = (charge.at for charge in found.upstream.charges)
     assert ended - taken == pytest.approx(found.clients.turns[0].first_byte_s + 500 / 60)
@@ -166,7 +167,7 @@ def test_a_request_fits_after_retry_after_and_not_a_second_earlier() -> None:
     timeline, told = Timeline(), []
 
     class Asks(NoGateway):
-        def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:  # noqa: ARG002 - a policy's signature
+        def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:  # noqa: ARG002 - a policy's signature
             told.append(retry_after)
 
     def ask(number: int, at: float) -> Turn:

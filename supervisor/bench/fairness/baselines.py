@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from supervisor.bench.fairness.simulation import Bucket, Headers, Turn, Upstream, World
+from supervisor.bench.fairness.simulation import Bucket, Turn, Upstream, World
+from supervisor.core.gateway.types import Observed
 
 MAX_TOKENS = 64_000
 """What Claude Code asks for in every request (measured)."""
@@ -29,11 +30,11 @@ class NoGateway:
         """Pass it on."""
         self.world.send(turn, self)
 
-    def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:  # noqa: ARG002 - the rivals look at no header
+    def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:  # noqa: ARG002 - the rivals look at no header
         """Pass it on."""
         self.world.refuse(turn, retry_after)
 
-    def began(self, turn: Turn, headers: Headers) -> None:
+    def began(self, turn: Turn, headers: Observed | None) -> None:
         """Nothing to do."""
 
     def ended(self, turn: Turn) -> None:
@@ -81,7 +82,7 @@ class Semaphore(NoGateway):
         self._queue.append(turn)
         self._pump()
 
-    def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:
+    def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:
         """Give the place back."""
         self._free += 1
         super().refused(turn, retry_after, headers)
@@ -118,7 +119,7 @@ class Reserve(NoGateway):
         self._queue.append(turn)
         self._pump()
 
-    def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:
+    def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:
         """Give the reservation back."""
         self._bucket.spend(-self._cost(turn), self.world.now)
         super().refused(turn, retry_after, headers)

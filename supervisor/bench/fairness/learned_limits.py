@@ -203,7 +203,7 @@ class Provider:
             return
         policy.responded(turn, head)
         made_s = turn.output / TOKENS_PER_S
-        self._timeline.after(turn.first_byte_s, lambda: policy.began(turn, head))
+        self._timeline.after(turn.first_byte_s, lambda: policy.began(turn, None))
         pieces = max(1, math.ceil(made_s / PIECE_S)) if self.case.produced else 1
         for number in range(1, pieces + 1):
             self._timeline.after(turn.first_byte_s + made_s * number / pieces, lambda: self._write(turn.output / pieces))

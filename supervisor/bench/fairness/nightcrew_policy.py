@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, assert_never
 
-from supervisor.bench.fairness.simulation import ROUNDING, Headers, Turn, World
+from supervisor.bench.fairness.simulation import Turn, World
 from supervisor.core.gateway.client_env import is_patient
 from supervisor.core.gateway.commands import Alert, Command, Journal, Send, TurnAway
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Policy, Upstream
 from supervisor.core.gateway.ticket import SENT
 from supervisor.core.gateway.traffic import Traffic
-from supervisor.core.gateway.types import Agent, Api, End, LaneKey, Level, Observed, Refusal, Usage
+from supervisor.core.gateway.types import Agent, Api, End, LaneKey, Observed, Refusal, Usage
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")
 MAX_TOKENS = 64_000
@@ -60,19 +60,19 @@ class Gateway:
         pools = self.traffic.view(self._world.now).pools
         return sum(dimension.outside_per_minute for pool in pools for dimension in pool.dimensions if dimension.name == name)
 
-    def refused(self, turn: Turn, retry_after: int, headers: Headers | Observed) -> None:
+    def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:
         """A 429: the client hears nothing of it."""
-        self._tell(Refused(self._tickets[turn.number], Refusal.RATE_LIMITED, _observed(headers, float(retry_after))))
+        self._tell(Refused(self._tickets[turn.number], Refusal.RATE_LIMITED, replace(headers, retry_after_s=float(retry_after))))
 
     def responded(self, turn: Turn, headers: Observed) -> None:
         """The head came before the first byte."""
         self._tell(Responded(self._tickets[turn.number], headers))
 
-    def began(self, turn: Turn, headers: Headers | Observed) -> None:
-        """message_start came, in one piece with the head where that is news."""
+    def began(self, turn: Turn, headers: Observed | None) -> None:
+        """message_start came, in one piece with the head unless that came before."""
         ticket = self._tickets[turn.number]
-        if isinstance(headers, Headers):
-            self._tell(Responded(ticket, _observed(headers)))
+        if headers is not None:
+            self._tell(Responded(ticket, headers))
         self._tell(Began(ticket, Usage(input=turn.input, output=1)))
 
     def ended(self, turn: Turn) -> None:
@@ -109,10 +109,3 @@ class Gateway:
                     self.journal.append((self._world.now, command))
                 case _:
                     assert_never(command)
-
-
-def _observed(headers: Headers | Observed, retry_after_s: float | None = None) -> Observed:
-    if isinstance(headers, Observed):
-        return replace(headers, retry_after_s=retry_after_s)
-    level = Level(headers.limit, headers.remaining, headers.full_in_s)
-    return Observed({"tokens": level}, retry_after_s=retry_after_s, rounding=ROUNDING)

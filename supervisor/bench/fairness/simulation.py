@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from supervisor.core.crew import TaskClass
+from supervisor.core.gateway.types import Level, Observed
 
 LINK_S = 0.05
 TOKENS_PER_S = 60.0
@@ -90,15 +91,6 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Headers:
-    """What the provider's response says of the bucket, at the moment of the charge."""
-
-    limit: float
-    remaining: float
-    full_in_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Charge:
     """Tokens that the provider counted; `number` None: those of the other process."""
 
@@ -114,11 +106,11 @@ class AdmissionPolicy(Protocol):
     def arrived(self, turn: Turn) -> None:
         """A client sent it, for the first time or again."""
 
-    def refused(self, turn: Turn, retry_after: int, headers: Headers) -> None:
+    def refused(self, turn: Turn, retry_after: int, headers: Observed) -> None:
         """The provider answered 429."""
 
-    def began(self, turn: Turn, headers: Headers) -> None:
-        """The first byte came, with the exact input."""
+    def began(self, turn: Turn, headers: Observed | None) -> None:
+        """The first byte came, with the exact input; `headers` are None when they came before it."""
 
     def ended(self, turn: Turn) -> None:
         """The last byte came, with the exact output."""
@@ -160,10 +152,12 @@ class Upstream:
         self.bucket.spend(tokens, self._timeline.now)
         self.charges.append(Charge(self._timeline.now, agent, number, tokens))
 
-    def _headers(self) -> Headers:
+    def _headers(self) -> Observed:
+        """What the response says of the bucket, at the moment of the charge."""
         level = self.bucket.level(self._timeline.now)
         remaining = max(0.0, float(round(level / ROUNDING) * ROUNDING))
-        return Headers(self.limit_tpm, remaining, (self.bucket.cap - level) / self.bucket.rate)
+        found = Level(self.limit_tpm, remaining, (self.bucket.cap - level) / self.bucket.rate)
+        return Observed({"tokens": found}, rounding=ROUNDING)
 
 
 class Clients(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -91,10 +90,9 @@ def gateway(home: Home, url: str, env: Mapping[str, str], *, limits: str = UNLIM
 def _port(home: Home, process: psutil.Popen) -> int:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(FileNotFoundError):
-            shape = json.loads(home.gateway_record.read_bytes())
-            if shape["pid"] == process.pid:
-                return int(shape["port"])
+        found = gateway_process.running(home)
+        if found is not None and found.identity.pid == process.pid:
+            return found.port
         time.sleep(0.02)
     raise ToolFailed("the gateway did not start", on=str(home.gateway_log), why=gateway_process.last_words(home) or "it said nothing")
 
