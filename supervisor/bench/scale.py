@@ -77,7 +77,7 @@ def _round(home: Path, repo: Path, size: int, wanted: Waiting) -> _Round:
         _until_ended(ours, len(before) + wanted.tasks)
         after, cpu_after = _ended(ours), busy_s(supervisor)
         tick_ms_p99 = protocol.call(ours.home.daemon_socket, "ping", {})["tick_ms_p99"]
-    passed = after[-1] - before[-1]
+    passed = after[-1] - after[len(before) - 1]  # by rank: one that ended earlier may be collected later
     count = len(after) - len(before)
     return _Round(count / passed, (cpu_after - cpu_before) / count, tick_ms_p99)
 
