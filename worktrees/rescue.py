@@ -25,7 +25,7 @@ from supervisor.core.result import TAMPERING
 from supervisor.host import files
 from supervisor.host.foreign import folder, open_plain
 from supervisor.host.scratch import locked_directory
-from worktrees import blocking_files, refs, registration, tips
+from worktrees import blocking_files, branching, refs, registration, tips
 from worktrees.changes import Changes, observe
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import check_admin, shown
@@ -63,7 +63,7 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     `message` is that of commits made for leftover work, see `full_message`. The rescue ref reaches it too; `always` creates that ref even
     when nothing was left. Without `onto_branch` the branch, the index and the worktree stay as they are: only the rescue ref moves. Of the
     tips that nothing but its logs remembers, the newest `most` are kept.
-    Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
+    Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs one process.
     """
     notes = blocking_files.disarm(asked)
     with contextlib.ExitStack() as stack:
@@ -157,6 +157,8 @@ def _keep_result(env: Environment, commit: Committer, old: str | None, stand: st
     new = stand if tree is None else commit.make(tree, [stand])
     if old is not None and not _contains(git, env, new, old):
         new = commit.make(commit.tree_of(new), [new, old])
+    if old is None and new == env.base and branching.write_rescue(env.repo, env.rescue_ref, new):
+        return new
     refs.move(env.repo, env.rescue_ref, new, old or "", "nightcrew: rescue")
     return new
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from supervisor.core.errors import ToolFailed, ToolHung
 from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import Folder, folder
-from worktrees import own_refs, refs
+from worktrees import own_refs, ref_snapshot, refs
 from worktrees.environment import Environment, has_successor
 from worktrees.git import BULK_S
 
@@ -57,10 +57,8 @@ class Unkept:
 
 
 def refs_of(env: Environment) -> dict[str, str]:
-    """Every ref of the task, by its full name: its work branch and what lies beside it, its rescue refs of all attempts. One process."""
-    ours = env.branch_ref.rpartition("/")[0], f"{env.rescue_ref.rpartition('/')[0]}"
-    answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(refname) %(objectname)", *ours)
-    return dict(line.split(" ") for line in answer.text.splitlines())
+    """Every ref of the task, by its full name: its work branch and what lies beside it, its rescue refs of all attempts."""
+    return ref_snapshot.below(env.repo, env.branch_ref.rpartition("/")[0], env.rescue_ref.rpartition("/")[0])
 
 
 def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str], most: int = KEPT_MAX) -> Unkept:
