@@ -52,11 +52,12 @@ def write_rescue(repo: Repository, ref: str, oid: str) -> bool:
     if is_unusual(repo):
         return False
     above, _, name = ref.rpartition("/")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(wrap_os_errors(repo.common_dir / ref))
-        stack.enter_context(contextlib.suppress(FileExistsError, NotADirectoryError, FileNotFoundError))
-        stack.enter_context(repo.git.moving(repo.common_dir, [(ref, oid)]))
-        here = stack.enter_context(folder(repo.common_dir, above, make=True))
+    with (
+        wrap_os_errors(repo.common_dir / ref),
+        contextlib.suppress(FileExistsError, NotADirectoryError, FileNotFoundError),
+        repo.git.moving(repo.common_dir, [(ref, oid)]),
+        folder(repo.common_dir, above, make=True) as here,
+    ):
         if _is_taken(repo, here, ref):
             return False
         fresh = here.draft(name, f"{oid}\n".encode(), sync=True)

@@ -156,13 +156,24 @@ def remembered(env: Environment, notes: list[str]) -> Iterator[str]:
     size = len(env.base)
     for data in _own_refs(env):
         yield from _names(data, size)
+    there = _own_files(env)
     for name in _STATE_FILES:
-        yield from _names(_tail(env, name, notes), size)
+        if name.partition("/")[0] in there:
+            yield from _names(_tail(env, name, notes), size)
     for name in ("logs/HEAD", *(() if has_successor(env) else (env.branch_ref,))):
         names = dict.fromkeys(reversed(_names(_tail(env, name, notes), size)))
         if len(names) > _SEEN_MAX:
             notes.append(f"{name} names {len(names)} commits, of which the newest {_SEEN_MAX} were looked at")
         yield from itertools.islice(names, _SEEN_MAX)
+
+
+def _own_files(env: Environment) -> list[str]:
+    """What git's directory for the worktree holds."""
+    try:
+        with folder(env.admin_dir) as here:
+            return here.names()
+    except OSError:
+        return []
 
 
 def _names(data: bytes, size: int) -> list[str]:
