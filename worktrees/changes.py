@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.host.foreign import open_plain
-from worktrees.backends.index import Entry, entries
+from worktrees.backends.index import GITLINK, Entry, entries
 from worktrees.git import BULK_S, Git, Place
 
-_GITLINK = 0o160000
 _INDEX_MAX = 64 * 2**20
 """Bytes: half a million files."""
 _UNREAD = "could not open directory"
@@ -84,7 +83,7 @@ def _listed(rows: bytes) -> Iterator[Entry]:
 
 
 def _is_special(entry: Entry) -> bool:
-    return entry.mode == _GITLINK or entry.is_valid or entry.is_skipped
+    return entry.mode == GITLINK or entry.is_valid or entry.is_skipped
 
 
 def _combine(top: Path, status: bytes, listed: Iterable[Entry], warnings: tuple[str, ...]) -> Changes:
@@ -125,7 +124,7 @@ def _special(top: Path, listed: Iterable[Entry]) -> tuple[tuple[bytes, ...], fro
     """Hidden files, and gitlinks that hold a repository."""
     hidden, gitlinks = [], set()
     for entry in listed:
-        if entry.mode == _GITLINK:
+        if entry.mode == GITLINK:
             if _holds_repository(top, entry.path):
                 gitlinks.add(entry.path)
         elif entry.is_valid or (entry.is_skipped and os.path.lexists(top / os.fsdecode(entry.path))):

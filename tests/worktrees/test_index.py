@@ -98,5 +98,5 @@ def test_a_form_that_takes_git_is_said_to_be_one(world: World, setting: str) -> 
     path, _ = _copied(world, "sha1", setting)
     index = (path / ".git" / "index").read_bytes()
     for data in (index, index[:40], index[:-30], b""):
-        with pytest.raises(ValueError, match="version|extension|short|requires|subsection"):
+        with pytest.raises(ValueError, match=r"version|extension|short|requires|subsection"):
             list(entries(data, 20))

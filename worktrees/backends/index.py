@@ -21,6 +21,8 @@ _HEADER = struct.Struct(">4sLL")
 _STAT = struct.Struct(">10L")
 _EXTENDED, _NAME_LENGTH, _LONG_NAME = 0x4000, 0x0FFF, 0x0FFF
 _WORD = 0xFFFFFFFF
+GITLINK = 0o160000
+"""The mode of a repository inside."""
 _VALID, _STAGE, _SKIP = 0x8000, 0x3000, 0x4000
 _PLAIN_EXTENSION = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """First letters of those that do not change what the entries mean: git refuses any other that it does not know."""
@@ -63,6 +65,18 @@ def entries(index: bytes, oid_size: int) -> Iterator[Entry]:
         _check_extensions(index, at, len(index) - oid_size)
     except struct.error as error:
         raise ValueError(str(error)) from None
+
+
+def noted(index: bytes, entry: Entry) -> tuple[int, ...]:
+    """What git noted of its file: ctime and mtime in nanoseconds, then inode, kind, owner, group and size as 32 bits each."""
+    words = _STAT.unpack_from(index, entry.at)
+    return (words[0] * 10**9 + words[1], words[2] * 10**9 + words[3], words[5], stat.S_IFMT(words[6]), *words[7:])
+
+
+def now(seen: os.stat_result) -> tuple[int, ...]:
+    """The same of a file as it is."""
+    words = (seen.st_ino, stat.S_IFMT(seen.st_mode), seen.st_uid, seen.st_gid, seen.st_size)
+    return (seen.st_ctime_ns, seen.st_mtime_ns, *(word & _WORD for word in words))
 
 
 def _check_extensions(index: bytes, at: int, end: int) -> None:
