@@ -153,6 +153,7 @@ class Launching:
         except SessionExists:
             found = self._observer.panes().get((task, epoch))
             return Spawned(found.session_id, found.pane_id, server) if found is not None else None
+        self._observer.spawned((task, epoch), server, pane.session_id, pane.pane_id)
         failpoint("launch.spawned")
         return Spawned(pane.session_id, pane.pane_id, server)
 
