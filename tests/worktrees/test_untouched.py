@@ -13,6 +13,7 @@ from worktrees.securing import secure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.worktrees.conftest import World
     from worktrees.environment import Environment
@@ -39,6 +40,11 @@ def _put_in_place(env: Environment) -> None:
     (env.path / "other").replace(env.path / "f0.txt")
 
 
+def _make_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 CHANGES: dict[str, Callable[[World, Environment], object]] = {
     "edited": lambda _, env: _edit(env),
     "replaced": lambda _, env: _put_in_place(env),
@@ -49,7 +55,7 @@ CHANGES: dict[str, Callable[[World, Environment], object]] = {
     "a link": lambda _, env: (env.path / "link").symlink_to("/"),
     "a pipe": lambda _, env: os.mkfifo(env.path / "pipe"),
     "a repository": lambda world, env: world.sh(env.path, "init", "-q", "inner"),
-    "a directory for a file": lambda _, env: ((env.path / "f0.txt").unlink(), (env.path / "f0.txt").mkdir()),
+    "a directory for a file": lambda _, env: _make_directory(env.path / "f0.txt"),
     "staged": lambda world, env: world.sh(env.path, "rm", "-q", "--cached", "f0.txt"),
     "hidden": lambda world, env: world.sh(env.path, "update-index", "--assume-unchanged", "f0.txt"),
     "committed": lambda world, env: world.sh(env.path, "commit", "-q", "--allow-empty", "-m", "more"),
