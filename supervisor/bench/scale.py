@@ -28,6 +28,7 @@ FILES = 20
 SLOTS = 8
 STATUS_REPEATS = 11
 MORE_IS_BETTER = "tasks_per_s"
+PROCESSES = ("supervisor", "git", "tmux", "runner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Waiting:
 @dataclass(frozen=True, slots=True)
 class _Round:
     tasks_per_s: float
-    cpu_s: float
+    cpu_s: Mapping[str, float]
+    """For one task, of each of PROCESSES."""
     tick_ms_p99: float
 
 
@@ -62,7 +64,9 @@ def measure(root: Path, seed: int, wanted: Waiting, arrivals: Arrivals) -> dict[
     waiting = {str(size): _summary(rounds[size], status_s) for size, status_s in zip(wanted.sizes, status, strict=True)}
     least, most = waiting[str(wanted.sizes[0])], waiting[str(wanted.sizes[-1])]
     shape = {"waiting": waiting, "ratio": _ratios(least, most), "ms_per_task": round(1000 / least["tasks_per_s"], 2)}
-    return shape | {"files": FILES, "slots": SLOTS}
+    fewest = rounds[wanted.sizes[0]]
+    cpu = {name: milli(statistics.median(found.cpu_s[name] for found in fewest)) for name in PROCESSES}
+    return shape | {"cpu_ms": cpu, "files": FILES, "slots": SLOTS}
 
 
 def _round(ours: SupervisedRun, size: int, wanted: Waiting) -> _Round:
@@ -77,7 +81,8 @@ def _round(ours: SupervisedRun, size: int, wanted: Waiting) -> _Round:
         tick_ms_p99 = protocol.call(ours.home.daemon_socket, "ping", {})["tick_ms_p99"]
     passed = after[-1] - before[-1]
     count = len(after) - len(before)
-    return _Round(count / passed, (cpu_after - cpu_before) / count, tick_ms_p99)
+    cpu_s = {name: (cpu_after[name] - cpu_before[name]) / count for name in PROCESSES}
+    return _Round(count / passed, cpu_s, tick_ms_p99)
 
 
 def _tasks(count: int) -> list[TaskSpec]:
@@ -96,9 +101,16 @@ def _until_ended(ours: SupervisedRun, count: int) -> None:
     until(lambda: len(_ended(ours)) >= count, f"{count} tasks to end")
 
 
-def _busy_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def _busy_s(supervisor: psutil.Process) -> dict[str, float]:
+    """Processor time so far of a supervisor in a pane, of what it waited for, of its tmux server, and of the processes of panes."""
+    own = supervisor.cpu_times()
+    server = next(above for above in supervisor.parents() if above.name().startswith("tmux")).cpu_times()
+    return {
+        "supervisor": own.user + own.system,
+        "git": own.children_user + own.children_system,
+        "tmux": server.user + server.system,
+        "runner": server.children_user + server.children_system,
+    }
 
 
 def _status_s(homes: Sequence[Path]) -> list[float]:
@@ -114,7 +126,7 @@ def _summary(rounds: Sequence[_Round], status_s: float) -> dict[str, float]:
     """Medians over the rounds."""
     return {
         "tasks_per_s": round(statistics.median(found.tasks_per_s for found in rounds), 2),
-        "daemon_cpu_ms_per_task": milli(statistics.median(found.cpu_s for found in rounds)),
+        "daemon_cpu_ms_per_task": milli(statistics.median(found.cpu_s["supervisor"] for found in rounds)),
         "status_ms": milli(status_s),
         "tick_ms_p99": round(statistics.median(found.tick_ms_p99 for found in rounds), 2),
     }
