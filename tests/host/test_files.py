@@ -71,6 +71,8 @@ def test_a_directory_of_another_owner_is_refused(tmp_path: Path) -> None:
         os.chown(path, 65534, 65534)
     else:
         path = Path("/")
+        if path.stat().st_uid == os.geteuid():
+            pytest.skip("in this user namespace everybody is the same user")  # what is tested would change the root directory
     before = mode(path)
     with pytest.raises(Refused, match="belongs to uid"):
         files.private_dir(path)
