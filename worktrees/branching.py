@@ -1,4 +1,4 @@
-"""The work branch of a task: made, moved, and judged.
+"""The work branch of a task: made, moved, and judged; and the first rescue ref of an attempt, made in the same way.
 
 A new one is written as git's files backend writes one: a process less, which is half of the time that a warm environment takes.
 
@@ -46,12 +46,39 @@ def write_new(repo: Repository, branch: str, oid: str, why: str) -> bool:
     return False
 
 
-def _is_written(repo: Repository, here: Folder, ref: str, oid: str, why: str) -> bool:
-    name = ref.rpartition("/")[2]
-    if here.look(f"{name}.lock") or here.look(name) or _is_packed(repo, ref):
+def write_rescue(repo: Repository, ref: str, oid: str) -> bool:
+    """Make the rescue ref `ref` at commit `oid`, which is there; it is on the disk then, and in no log, as git would have it. False as
+    `write_new`. Raises DiskFull or HostError."""
+    if is_unusual(repo):
         return False
-    line = f"{'0' * len(oid)} {oid} nightcrew <nightcrew@localhost> {int(time.time())} +0000\t{why}\n"
+    above, _, name = ref.rpartition("/")
+    with (
+        wrap_os_errors(repo.common_dir / ref),
+        contextlib.suppress(FileExistsError, NotADirectoryError, FileNotFoundError),
+        repo.git.moving(repo.common_dir, [(ref, oid)]),
+        folder(repo.common_dir, above, make=True) as here,
+    ):
+        if _is_taken(repo, here, ref):
+            return False
+        fresh = here.draft(name, f"{oid}\n".encode(), sync=True)
+        try:
+            return here.link(fresh, name)
+        finally:
+            here.remove(fresh)
+    return False
+
+
+def _is_taken(repo: Repository, here: Folder, ref: str) -> bool:
+    name = ref.rpartition("/")[2]
+    return bool(here.look(f"{name}.lock") or here.look(name)) or _is_packed(repo, ref)
+
+
+def _is_written(repo: Repository, here: Folder, ref: str, oid: str, why: str) -> bool:
+    if _is_taken(repo, here, ref):
+        return False
+    name = ref.rpartition("/")[2]
     fresh = here.draft(name, f"{oid}\n".encode())  # no ref: git passes over what begins with a dot
+    line = f"{'0' * len(oid)} {oid} nightcrew <nightcrew@localhost> {int(time.time())} +0000\t{why}\n"
     try:
         with _room(repo, f"logs/{refs.HEADS}", ref.removeprefix(f"{refs.HEADS}/")) as logs:
             # Not so when the log of another branch is in the way, when somebody was faster, or where the file system has no links.

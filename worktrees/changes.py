@@ -1,19 +1,23 @@
 """What a worktree holds that no commit holds: git's own answer, made complete and safe to ask.
 
-Two verbs, `status` and `ls-files`, both told to look at nested repositories from outside only: entering one would obey its
-configuration, which an agent wrote. `ls-files` finds what `status` cannot see: files hidden by assume-unchanged or
-skip-worktree, and submodules that somebody filled.
+`git status` is told to look at nested repositories from outside only: entering one would obey its configuration, which an agent wrote. The
+index tells what it cannot see: files hidden by assume-unchanged or skip-worktree, and submodules that somebody filled. It is read here, a
+process less; one of an unusual form is left to `git ls-files`.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.host.foreign import open_plain
+from worktrees.backends.index import GITLINK, Entry, entries
 from worktrees.git import BULK_S, Git, Place
 
-_GITLINK = b"160000"
+_INDEX_MAX = 64 * 2**20
+"""Bytes: half a million files."""
 _UNREAD = "could not open directory"
 _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10}
 
@@ -47,16 +51,42 @@ class Changes:
 
 
 def observe(git: Git, place: Place, *, ignored: bool = False, index: Path | None = None) -> Changes:
-    """The changes at `place`, two git processes. Raises ToolFailed when git cannot use HEAD or the index there."""
+    """The changes at `place`, one git process or two. Raises ToolFailed when git cannot use HEAD or the index there."""
     env = {"GIT_INDEX_FILE": str(index)} if index is not None else {}
     argv = ["--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty"]
     argv.append("--ignored=matching" if ignored else "--ignored=no")
     status = git.run(place, "status", *argv, env=env, deadline_s=BULK_S)
-    listed = git.run(place, "ls-files", "-v", "--stage", "-z", env=env)
-    return _combine(place.top, status.out, listed.out, tuple(line for line in status.err.splitlines() if _UNREAD in line))
+    listed = _read(index or place.git_dir / "index", status.out)
+    if listed is None:
+        listed = list(_listed(git.run(place, "ls-files", "-v", "--stage", "-z", env=env).out))
+    return _combine(place.top, status.out, listed, tuple(line for line in status.err.splitlines() if _UNREAD in line))
 
 
-def _combine(top: Path, status: bytes, listed: bytes, warnings: tuple[str, ...]) -> Changes:
+def _read(index: Path, status: bytes) -> list[Entry] | None:
+    """What `_special` must look at; None when git must be asked."""
+    oid = status.partition(b"# branch.oid ")[2].partition(b"\0")[0]
+    if len(oid) not in (40, 64):
+        return None  # a branch without a commit: nobody said how long the names of objects are
+    try:
+        with open_plain(index) as file:
+            data = file.read(_INDEX_MAX + 1)
+        return None if len(data) > _INDEX_MAX else [entry for entry in entries(data, len(oid) // 2) if _is_special(entry)]
+    except (OSError, ValueError):
+        return None
+
+
+def _listed(rows: bytes) -> Iterator[Entry]:
+    """From `ls-files -v --stage -z`: `<tag> <mode> <oid> <stage>\\t<path>`."""
+    for row in filter(None, rows.split(b"\0")):
+        facts, _, path = row.partition(b"\t")
+        yield Entry(0, int(facts[2:8], 8), facts[:1].islower(), facts[:1] in b"Ss", path)
+
+
+def _is_special(entry: Entry) -> bool:
+    return entry.mode == GITLINK or entry.is_valid or entry.is_skipped
+
+
+def _combine(top: Path, status: bytes, listed: Iterable[Entry], warnings: tuple[str, ...]) -> Changes:
     heads: dict[bytes, str] = {}
     tracked: list[bytes] = []
     deleted: list[bytes] = []
@@ -90,16 +120,15 @@ def _combine(top: Path, status: bytes, listed: bytes, warnings: tuple[str, ...])
     )
 
 
-def _special(top: Path, listed: bytes) -> tuple[tuple[bytes, ...], frozenset[bytes]]:
-    """Hidden files, and gitlinks that hold a repository, from `ls-files -v --stage -z`: `<tag> <mode> <oid> <stage>\\t<path>`."""
+def _special(top: Path, listed: Iterable[Entry]) -> tuple[tuple[bytes, ...], frozenset[bytes]]:
+    """Hidden files, and gitlinks that hold a repository."""
     hidden, gitlinks = [], set()
-    for line in listed.split(b"\0"):
-        facts, _, path = line.partition(b"\t")
-        if facts[2:8] == _GITLINK:
-            if _holds_repository(top, path):
-                gitlinks.add(path)
-        elif facts[:1].islower() or (facts[:1] == b"S" and os.path.lexists(top / os.fsdecode(path))):
-            hidden.append(path)
+    for entry in listed:
+        if entry.mode == GITLINK:
+            if _holds_repository(top, entry.path):
+                gitlinks.add(entry.path)
+        elif entry.is_valid or (entry.is_skipped and os.path.lexists(top / os.fsdecode(entry.path))):
+            hidden.append(entry.path)
     return tuple(hidden), frozenset(gitlinks)
 
 

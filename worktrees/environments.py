@@ -25,7 +25,7 @@ from supervisor.core.errors import HostError, NotFound, Refused, Tampered
 from supervisor.core.records import attempt_name, branch_name
 from supervisor.host import placement
 from supervisor.host.foreign import folder
-from worktrees import backends, branching, private_repository, refs, registration, templates, trees
+from worktrees import backends, branching, private_repository, refs, registration, templates, trees, untouched
 from worktrees.backends.base import Backend
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environment import Environment, environment_path
@@ -81,6 +81,8 @@ def create(
             env = _add(env)
     with _undone_on_error(env, before, locked=False):
         _populate(env, warm)
+        if warm is None and confined is None:
+            untouched.remember(env)
         if confined is not None:
             private_repository.make(repo, path, env.admin_dir, env.branch, base, confined.also)
         with wrap_os_errors(env.admin_dir):

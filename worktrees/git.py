@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -294,7 +295,7 @@ class Git:
 
     def _find_leash(self) -> tuple[str, ...]:
         """What to put before git so that the kernel asks it to end when this process has ended; nothing where no program here can."""
-        self._leash = ("setpriv", "--pdeathsig", "TERM", "--")
+        self._leash = (shutil.which("setpriv") or "setpriv", "--pdeathsig", "TERM", "--")
         try:
             works = self._start(self._state, ("version",), {}, b"", QUICK_S).code == 0
         except Exception as error:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +19,11 @@ _READ_MAX = 2**20
 _RESCUE = "refs/nightcrew/"
 _PAUSE = 19
 """Times the duration of a look between two."""
+_RACY_NS = 2 * 10**9
+"""A file that changed so short ago may change again without another stamp."""
+_DIGESTS_MAX = 10_000
+_UNREADABLE = "unreadable"
+_digests: dict[str, tuple[tuple[int, ...], str]] = {}
 _FILES = ("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts", "objects/info/alternates")
 
 
@@ -26,9 +32,11 @@ def config_guard(repo: Repository) -> dict[str, str]:
 
     Symbolic links count by where they point and are not followed; of a file beyond 1 MiB the size and time count as well.
     """
-    return {
-        name: _digest(repo.common_dir / name) for name in (*_FILES, *_hooks(repo.common_dir)) if os.path.lexists(repo.common_dir / name)
-    }
+    common, found = repo.common_dir, dict[str, str]()
+    for name in (*_FILES, *_hooks(common)):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found[name] = _digest(f"{common}/{name}")
+    return found
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
@@ -37,15 +45,31 @@ def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, .
 
 
 def _hooks(common: Path) -> Iterator[str]:
-    folder = common / "hooks"
-    if folder.is_symlink():
+    hooks = common / "hooks"
+    if hooks.is_symlink():
         yield "hooks"
-    elif folder.is_dir():
-        yield from (f"hooks/{name}" for name in sorted(entry.name for entry in folder.iterdir()))
+        return
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(hooks) as entries:
+        yield from sorted(f"hooks/{entry.name}" for entry in entries)
 
 
-def _digest(file: Path) -> str:
-    seen = file.lstat()
+def _digest(file: str) -> str:
+    """A file that stands as it stood is not read again: whoever writes to one changes its times. Raises OSError when there is none."""
+    seen, now = os.lstat(file), time.time_ns()
+    stamp = (seen.st_dev, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    known = _digests.get(file)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    digest = _read_digest(Path(file), seen)
+    _digests.pop(file, None)
+    if 0 < seen.st_ctime_ns < now - _RACY_NS and not digest.startswith(_UNREADABLE):
+        _digests[file] = stamp, digest
+        while len(_digests) > _DIGESTS_MAX:
+            _digests.pop(next(iter(_digests)), None)
+    return digest
+
+
+def _read_digest(file: Path, seen: os.stat_result) -> str:
     facts = f"{seen.st_mode:o}"
     if stat.S_ISLNK(seen.st_mode):
         return _hash(facts, os.fsencode(file.readlink()))
@@ -57,7 +81,7 @@ def _digest(file: Path) -> str:
         with open_plain(file) as data:
             return _hash(facts, data.read(_READ_MAX))
     except OSError as error:
-        return f"unreadable: {error.strerror}"
+        return f"{_UNREADABLE}: {error.strerror}"
 
 
 def _hash(facts: str, data: bytes) -> str:

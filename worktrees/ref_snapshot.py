@@ -1,4 +1,4 @@
-"""The person's refs as they are now, as the `packed-refs` of an attempt's own repository.
+"""Refs read without git: the person's, as the `packed-refs` of an attempt's own repository, and those of one task.
 
 Reading 2,000 loose refs costs as much as starting an agent. So what a directory of refs holds is remembered by the directory's time of
 change: every writer of a ref renames a file into it. A directory that changed within the last second is read again next time, since its
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +34,8 @@ _REF_MAX = 4096
 _SETTLED_NS = 10**9
 _OID = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n?")
 _LINE = re.compile(rb"^([0-9a-f]{40,64}) (refs/\S+)\n(\^[0-9a-f]{40,64}\n)?", re.MULTILINE)
+_PLAIN_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*", re.ASCII)
+"""Of a file that is surely a ref for git; it passes over `.NAME` and `NAME.lock`."""
 _HEADER = b"# pack-refs with: sorted \n"
 """Not `peeled`: for what was loose nobody says what a tag leads to, and git looks for itself."""
 
@@ -87,6 +90,60 @@ def take(repo: Repository, also: Iterable[str] = ()) -> Refs:
         if _packed_changed(repo.common_dir, known) or loose != known.loose:
             known.loose, known.refs = loose, _merged(known.packed, loose)
         return _with(known.refs, ours)
+
+
+def below(repo: Repository, *tops: str) -> dict[str, str]:
+    """Every ref below the directories `tops` (full names, without an end), and the object that it names. One process where they are kept in
+    an unusual way, or where something lies there that is not as git writes it: git says what it makes of that. Raises as `Git.run`."""
+    with contextlib.suppress(OSError, ValueError):
+        if not is_unusual(repo):
+            loose = {name: oid for top in tops for name, oid in _loose_below(repo.common_dir, top, len(repo.head))}
+            return {**_packed_below(repo.common_dir, tops), **loose}  # in this order a ref that is packed meanwhile is in one of them
+    answer = repo.git.run(repo.store, "for-each-ref", "--format=%(refname) %(objectname)", *tops)
+    return dict(line.split(" ") for line in answer.text.splitlines())
+
+
+def _loose_below(common: Path, top: str, size: int) -> Iterator[tuple[str, str]]:
+    """Raises OSError, and ValueError for what is not as git writes it."""
+    todo = [top]
+    while todo:
+        name = todo.pop()
+        with contextlib.ExitStack() as stack:
+            try:
+                here = stack.enter_context(folder(common, name))
+            except FileNotFoundError:
+                continue
+            for inner in here.names():
+                if inner.startswith(".") or inner.endswith(".lock"):
+                    continue
+                seen = here.look(inner)
+                if seen is None or not _PLAIN_NAME.fullmatch(inner):
+                    raise ValueError(inner)
+                if stat.S_ISDIR(seen.st_mode):
+                    todo.append(f"{name}/{inner}")
+                    continue
+                text = here.read(inner, _REF_MAX, linked=True) or b""
+                if not _OID.fullmatch(text) or len(text.strip()) != size or not text.strip(b"0\n"):
+                    raise ValueError(inner)
+                yield f"{name}/{inner}", text.strip().decode()
+
+
+def _packed_below(common: Path, tops: Iterable[str]) -> dict[str, str]:
+    """Raises ValueError where a directory of `tops` is a ref itself, or the list is too long."""
+    with folder(common) as here:
+        data = here.read("packed-refs", _PACKED_MAX + 1, linked=True) if here.look("packed-refs") is not None else b""
+    if data is None or len(data) > _PACKED_MAX:
+        raise ValueError("packed-refs")
+    found = {}
+    for top in map(os.fsencode, tops):
+        if b" " + top + b"\n" in data:
+            raise ValueError(top)
+        at = data.find(b" " + top + b"/")
+        while at >= 0:
+            oid, name = data[data.rfind(b"\n", 0, at) + 1 : at], data[at + 1 : data.index(b"\n", at)]
+            found[os.fsdecode(name)] = oid.decode()
+            at = data.find(b" " + top + b"/", at + 1)
+    return found
 
 
 def _asked(repo: Repository, also: Iterable[str]) -> dict[bytes, bytes]:

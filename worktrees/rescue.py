@@ -25,7 +25,7 @@ from supervisor.core.result import TAMPERING
 from supervisor.host import files
 from supervisor.host.foreign import folder, open_plain
 from supervisor.host.scratch import locked_directory
-from worktrees import blocking_files, refs, registration, tips
+from worktrees import blocking_files, branching, refs, registration, tips, untouched
 from worktrees.changes import Changes, observe
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import check_admin, shown
@@ -63,7 +63,7 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
     `message` is that of commits made for leftover work, see `full_message`. The rescue ref reaches it too; `always` creates that ref even
     when nothing was left. Without `onto_branch` the branch, the index and the worktree stay as they are: only the rescue ref moves. Of the
     tips that nothing but its logs remembers, the newest `most` are kept.
-    Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs three processes.
+    Raises DiskFull or ToolFailed; the files and refs are then as before. When nothing changed it costs one process or none.
     """
     notes = blocking_files.disarm(asked)
     with contextlib.ExitStack() as stack:
@@ -74,7 +74,7 @@ def secure_here(asked: Environment, message: bytes, *, onto_branch: bool, always
         gone = [refs.set_aside(env.repo, ref, f"commit {found.pop(ref)[:12]}, which is gone") for ref in _gone(env, found)]
         notes += gone[: blocking_files.SHOWN]
         tip = found.get(env.branch_ref)
-        scene = _look(env, Path(scratch), tip or env.base, notes)
+        scene = _look(env, Path(scratch), found, notes)
         commit = Committer(env.repo.git, scene, message)
         tree = commit.tree(notes) if scene.changes.files else None
         on_branch = scene.own and scene.changes.branch == env.branch_ref and tip is not None and tip == scene.changes.head
@@ -157,13 +157,15 @@ def _keep_result(env: Environment, commit: Committer, old: str | None, stand: st
     new = stand if tree is None else commit.make(tree, [stand])
     if old is not None and not _contains(git, env, new, old):
         new = commit.make(commit.tree_of(new), [new, old])
+    if old is None and new == env.base and branching.write_rescue(env.repo, env.rescue_ref, new):
+        return new
     refs.move(env.repo, env.rescue_ref, new, old or "", "nightcrew: rescue")
     return new
 
 
-def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> Scene:
+def _look(env: Environment, scratch: Path, found: Mapping[str, str], notes: list[str]) -> Scene:
     """See the worktree through its own HEAD and index; when those are gone or rewired, through the repository alone."""
-    git, index = env.repo.git, scratch / "index"
+    git, index, tip = env.repo.git, scratch / "index", found.get(env.branch_ref, env.base)
     try:
         check_admin(env)
         if (env.place.top / ".git").is_dir():
@@ -172,7 +174,9 @@ def _look(env: Environment, scratch: Path, tip: str, notes: list[str]) -> Scene:
             if os.fstat(source.fileno()).st_size > _INDEX_MAX:
                 raise OSError(errno.EFBIG, "the index is too large", str(env.admin_dir / "index"))
             shutil.copyfileobj(source, copy)
-        return Scene(env.place, index, observe(git, env.place), own=True)
+        is_untouched = found.get(env.branch_ref) == env.base and untouched.is_untouched(env)
+        changes = Changes(env.base, env.branch_ref) if is_untouched else observe(git, env.place)
+        return Scene(env.place, index, changes, own=True)
     except (NightcrewError, OSError) as error:
         if isinstance(error, DiskFull) or (isinstance(error, OSError) and files.is_no_space(error)):
             raise

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from supervisor.core.errors import ToolFailed, ToolHung
 from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import Folder, folder
-from worktrees import own_refs, refs
+from worktrees import own_refs, ref_snapshot, refs
 from worktrees.environment import Environment, has_successor
 from worktrees.git import BULK_S
 
@@ -57,10 +57,8 @@ class Unkept:
 
 
 def refs_of(env: Environment) -> dict[str, str]:
-    """Every ref of the task, by its full name: its work branch and what lies beside it, its rescue refs of all attempts. One process."""
-    ours = env.branch_ref.rpartition("/")[0], f"{env.rescue_ref.rpartition('/')[0]}"
-    answer = env.repo.git.run(env.repo.store, "for-each-ref", "--format=%(refname) %(objectname)", *ours)
-    return dict(line.split(" ") for line in answer.text.splitlines())
+    """Every ref of the task, by its full name: its work branch and what lies beside it, its rescue refs of all attempts."""
+    return ref_snapshot.below(env.repo, env.branch_ref.rpartition("/")[0], env.rescue_ref.rpartition("/")[0])
 
 
 def unkept(env: Environment, found: Mapping[str, str], known: Iterable[str], most: int = KEPT_MAX) -> Unkept:
@@ -158,13 +156,24 @@ def remembered(env: Environment, notes: list[str]) -> Iterator[str]:
     size = len(env.base)
     for data in _own_refs(env):
         yield from _names(data, size)
+    there = _own_files(env)
     for name in _STATE_FILES:
-        yield from _names(_tail(env, name, notes), size)
+        if name.partition("/")[0] in there:
+            yield from _names(_tail(env, name, notes), size)
     for name in ("logs/HEAD", *(() if has_successor(env) else (env.branch_ref,))):
         names = dict.fromkeys(reversed(_names(_tail(env, name, notes), size)))
         if len(names) > _SEEN_MAX:
             notes.append(f"{name} names {len(names)} commits, of which the newest {_SEEN_MAX} were looked at")
         yield from itertools.islice(names, _SEEN_MAX)
+
+
+def _own_files(env: Environment) -> list[str]:
+    """What git's directory for the worktree holds."""
+    try:
+        with folder(env.admin_dir) as here:
+            return here.names()
+    except OSError:
+        return []
 
 
 def _names(data: bytes, size: int) -> list[str]:

@@ -20,7 +20,7 @@ import psutil
 from supervisor.bench.figures import milli
 from supervisor.bench.status_history import status_once_s
 from supervisor.bench.supervised_run import SupervisedRun, until
-from supervisor.bench.workspace import busy_s, in_turns, make_repository
+from supervisor.bench.workspace import in_turns, make_repository
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon import protocol
 from supervisor.ledger import store
@@ -29,6 +29,7 @@ FILES = 20
 SLOTS = 8
 STATUS_REPEATS = 11
 MORE_IS_BETTER = "tasks_per_s"
+PROCESSES = ("supervisor", "git", "tmux", "runner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Waiting:
 @dataclass(frozen=True, slots=True)
 class _Round:
     tasks_per_s: float
-    cpu_s: float
+    cpu_s: Mapping[str, float]
+    """For one task, of each of PROCESSES."""
     tick_ms_p99: float
 
 
@@ -65,7 +67,9 @@ def measure(root: Path, seed: int, wanted: Waiting) -> dict[str, Any]:
     waiting = {size: _summary(found, statistics.median(status[size])) for size, found in rounds.items()}
     least, most = waiting[str(wanted.sizes[0])], waiting[str(wanted.sizes[-1])]
     shape = {"waiting": waiting, "ratio": _ratios(least, most), "ms_per_task": round(1000 / least["tasks_per_s"], 2)}
-    return shape | {"files": FILES, "slots": SLOTS}
+    fewest = rounds[str(wanted.sizes[0])]
+    cpu = {name: milli(statistics.median(found.cpu_s[name] for found in fewest)) for name in PROCESSES}
+    return shape | {"cpu_ms": cpu, "files": FILES, "slots": SLOTS}
 
 
 def _round(home: Path, repo: Path, size: int, wanted: Waiting) -> _Round:
@@ -73,13 +77,14 @@ def _round(home: Path, repo: Path, size: int, wanted: Waiting) -> _Round:
         supervisor = psutil.Process(ours.start())
         ours.submit(ours.repository(repo), _tasks(size))
         _until_ended(ours, wanted.warm_up)
-        before, cpu_before = _ended(ours), busy_s(supervisor)
+        before, cpu_before = _ended(ours), _busy_by_kind_s(supervisor)
         _until_ended(ours, len(before) + wanted.tasks)
-        after, cpu_after = _ended(ours), busy_s(supervisor)
+        after, cpu_after = _ended(ours), _busy_by_kind_s(supervisor)
         tick_ms_p99 = protocol.call(ours.home.daemon_socket, "ping", {})["tick_ms_p99"]
     passed = after[-1] - after[len(before) - 1]  # by rank: one that ended earlier may be collected later
     count = len(after) - len(before)
-    return _Round(count / passed, (cpu_after - cpu_before) / count, tick_ms_p99)
+    cpu_s = {name: (cpu_after[name] - cpu_before[name]) / count for name in PROCESSES}
+    return _Round(count / passed, cpu_s, tick_ms_p99)
 
 
 def _tasks(count: int) -> list[TaskSpec]:
@@ -98,11 +103,23 @@ def _until_ended(ours: SupervisedRun, count: int) -> None:
     until(lambda: len(_ended(ours)) >= count, f"{count} tasks to end")
 
 
+def _busy_by_kind_s(supervisor: psutil.Process) -> dict[str, float]:
+    """Processor time so far of a supervisor in a pane, of what it waited for, of its tmux server, and of the processes of panes."""
+    own = supervisor.cpu_times()
+    server = next(above for above in supervisor.parents() if above.name().startswith("tmux")).cpu_times()
+    return {
+        "supervisor": own.user + own.system,
+        "git": own.children_user + own.children_system,
+        "tmux": server.user + server.system,
+        "runner": server.children_user + server.children_system,
+    }
+
+
 def _summary(rounds: Sequence[_Round], status_s: float) -> dict[str, float]:
     """Medians over the rounds."""
     return {
         "tasks_per_s": round(statistics.median(found.tasks_per_s for found in rounds), 2),
-        "daemon_cpu_ms_per_task": milli(statistics.median(found.cpu_s for found in rounds)),
+        "daemon_cpu_ms_per_task": milli(statistics.median(found.cpu_s["supervisor"] for found in rounds)),
         "status_ms": milli(status_s),
         "tick_ms_p99": round(statistics.median(found.tick_ms_p99 for found in rounds), 2),
     }

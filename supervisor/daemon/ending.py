@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from agents.kinds import kinds
-from agents.tmux import PaneView, Tmux
+from agents.tmux import Tmux
 from supervisor.core import records, recovery, result
-from supervisor.core.errors import DiskFull, NightcrewError
+from supervisor.core.errors import DiskFull, NightcrewError, NotFound
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings
@@ -222,24 +222,19 @@ class Ending:
 
     def _save_screen(self, row: AttemptRow, directory: Path) -> None:
         """The pane as a person last saw it. A screen that is gone is no reason to hold a result back."""
-        pane = next((pane for key, pane in self._panes_or_none().items() if key == (row.task, row.epoch)), None)
-        if pane is None:
-            return
         try:
-            files.atomic_write(directory / "screen.txt", self._tmux.capture(pane.pane_id).encode("utf-8", "surrogateescape"))
+            place = self._observer.place((row.task, row.epoch))
+            if place is not None:
+                files.atomic_write(directory / "screen.txt", self._tmux.capture(place[1]).encode("utf-8", "surrogateescape"))
+        except NotFound:
+            return
         except NightcrewError as error:
             files.atomic_write(directory / "screen.txt", f"not captured: {error.line()}\n".encode())
 
-    def _panes_or_none(self) -> dict[Key, PaneView]:
-        try:
-            return self._observer.panes()
-        except NightcrewError:
-            return {}
-
     def release(self, task: str, epoch: int) -> None:
         """Close its session, if there still is one, and forget it."""
-        pane = self._observer.panes().get((task, epoch))
-        if pane is not None:
-            self._tmux.kill_session(pane.session_id)
+        place = self._observer.place((task, epoch))
+        if place is not None:
+            self._tmux.kill_session(place[0])
         self._limits.free((task, epoch))
         self._observer.forget((task, epoch))

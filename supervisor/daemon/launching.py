@@ -31,7 +31,7 @@ from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger.rows import LaunchRow
-from worktrees import environments
+from worktrees import environments, untouched
 from worktrees.environment import Environment
 from worktrees.guard import RefGuard
 
@@ -142,6 +142,7 @@ class Launching:
         if files.is_full(self._home.attempt(task, epoch)):
             raise files.disk_full("no room to start an attempt", self._home.attempt(task, epoch), "the disk is full")
         server = self._tmux.ensure_server()
+        untouched.begin(made)
         try:
             pane = self._tmux.spawn(
                 records.session_name(task, epoch),
@@ -152,6 +153,7 @@ class Launching:
         except SessionExists:
             found = self._observer.panes().get((task, epoch))
             return Spawned(found.session_id, found.pane_id, server) if found is not None else None
+        self._observer.spawned((task, epoch), server, pane.session_id, pane.pane_id)
         failpoint("launch.spawned")
         return Spawned(pane.session_id, pane.pane_id, server)
 

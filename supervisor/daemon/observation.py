@@ -38,6 +38,7 @@ class Observer:
         self._tmux = tmux
         self._tag_home = records.tag(str(home.root), "", 0).partition(":")[0]
         self._started: dict[Key, Started] = {}
+        self._spawned: dict[Key, tuple[int, tuple[str, str]]] = {}
 
     def tags(self, task: str, epoch: int) -> dict[str, str]:
         """The options by which the session of an attempt is known again."""
@@ -71,6 +72,19 @@ class Observer:
             if pane.tags.get(HOME_OPTION) == self._tag_home and epoch.isdigit():
                 found[(task, int(epoch))] = pane
         return found
+
+    def spawned(self, key: Key, server: int, session_id: str, pane_id: str) -> None:
+        """tmux gave it this session and pane."""
+        self._spawned[key] = server, (session_id, pane_id)
+
+    def place(self, key: Key) -> tuple[str, str] | None:
+        """Its session and its pane, by their ids; None when it has none. What we spawned ourselves is not looked for: a server gives no id
+        twice, and one that has ended since then has another pid. It may be closed by now. Raises ToolFailed when tmux cannot be asked."""
+        server, ids = self._spawned.get(key, (None, None))
+        if ids is not None and server == self._tmux.server_pid():
+            return ids
+        pane = self.panes().get(key)
+        return (pane.session_id, pane.pane_id) if pane is not None else None
 
     def _seen(self, key: Key, pane: PaneView | None) -> Seen:
         return self._as_seen(key, self._verdict(key, pane)[0])
@@ -107,6 +121,7 @@ class Observer:
     def forget(self, key: Key) -> None:
         """Nothing of it is left to look at."""
         self._started.pop(key, None)
+        self._spawned.pop(key, None)
 
     def _is_forged(self, key: Key, started: Started) -> bool:
         """It names a living process that is no runner of this attempt: without a sandbox an agent can write that, and `stop` would

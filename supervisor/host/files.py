@@ -78,6 +78,8 @@ def private_dir(path: Path) -> Path:
             raise _not_private(path, f"it belongs to uid {state.st_uid}, not to us")
         if stat.S_IMODE(state.st_mode) != 0o700:
             os.fchmod(handle, 0o700)
+    except OSError as error:  # as where the file system is read-only
+        raise write_error(path, error) from error
     finally:
         os.close(handle)
     return path
@@ -85,6 +87,14 @@ def private_dir(path: Path) -> Path:
 
 def _not_private(path: Path, why: str) -> Refused:
     return Refused("will not use the directory", on=str(path), why=why, kept="it was not touched", hint=f"ls -ld {path}")
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether the file system of `path` takes no change."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def free_bytes(path: Path) -> int:

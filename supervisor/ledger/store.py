@@ -253,7 +253,8 @@ def _translate(error: sqlite3.DatabaseError, path: Path, book: Book) -> LedgerEr
     if "disk is full" in text or ("disk I/O error" in text and files.is_full(path.parent)):
         return _full(path, text, book)
     if "readonly" in text or "unable to open" in text:
-        return LedgerError(f"cannot open {book.name}", on=str(path), why=text, kept="the file as it was", hint=f"check {path.parent}")
+        why = "the file system is read-only" if files.is_read_only(path.parent) else text
+        return LedgerError(f"cannot open {book.name}", on=str(path), why=why, kept="the file as it was", hint=f"check {path.parent}")
     if "Could not decode" in text:
         return _damaged(path, text, book)
     if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):

@@ -109,6 +109,8 @@ def test_work_beside_what_waits_was_measured(report: dict[str, Any]) -> None:
     assert ratio["status_ms"] == pytest.approx(waiting["60"]["status_ms"] / waiting["30"]["status_ms"], abs=0.01)
     assert ratio["tasks_per_s"] == pytest.approx(waiting["30"]["tasks_per_s"] / waiting["60"]["tasks_per_s"], abs=0.01)
     assert report["scale"]["ms_per_task"] == pytest.approx(1000 / waiting["30"]["tasks_per_s"], rel=0.01)
+    cpu_ms = report["scale"]["cpu_ms"]  # counted in steps of 10 ms, which is more than some of them cost over so few tasks
+    assert cpu_ms.keys() == {"supervisor", "git", "tmux", "runner"} and min(cpu_ms.values()) >= 0 < sum(cpu_ms.values())
     assert figures.table(report).count("most waiting over fewest") == 4
 
 

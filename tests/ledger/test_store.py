@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -242,6 +243,16 @@ def test_a_directory_in_its_place_is_refused(path: Path, opener: Opener) -> None
 
 def test_no_directory_is_refused(tmp_path: Path) -> None:
     refusal(store.connect, tmp_path / "absent" / "ledger.db")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_read_only_file_system_is_named(tmp_path: Path, opener: Opener) -> None:
+    with support.small_disk(tmp_path / "small", "size=4m") as place:
+        filled(place / "ledger.db", 1)
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        line = refusal(opener, place / "ledger.db").line()
+    assert "the file system is read-only; kept: the file as it was" in line
 
 
 def fill_up(ledger: Ledger) -> list[str]:

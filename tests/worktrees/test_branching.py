@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worktrees import branching, refs
+from worktrees import branching, ref_snapshot, refs
 from worktrees.repository import Repository, discover
 
 if TYPE_CHECKING:
@@ -92,3 +92,52 @@ def test_the_log_of_another_branch_in_the_way_is_gits_to_solve(world: World, rep
     (log / "below").mkdir(parents=True)
     assert not write(repo)
     world.sh(repo.root, "update-ref", f"refs/heads/{OURS}", repo.head)
+
+
+RESCUE, TOPS = "refs/nightcrew/rescue/run/ours/1", ("refs/heads/nightcrew/run/ours", "refs/nightcrew/rescue/run/ours")
+
+
+def test_the_first_rescue_ref_is_as_git_writes_it(world: World, repo: Repository) -> None:
+    assert branching.write_rescue(repo, RESCUE, repo.head)
+    refs.move(repo, f"{RESCUE}0", repo.head, "", "nightcrew: rescue")
+    ours, theirs = repo.common_dir / RESCUE, repo.common_dir / f"{RESCUE}0"
+    assert (ours.read_bytes(), ours.stat().st_mode) == (theirs.read_bytes(), theirs.stat().st_mode)
+    assert not (repo.common_dir / "logs" / RESCUE).exists() and not (repo.common_dir / "logs" / f"{RESCUE}0").exists()
+    assert world.sh(repo.root, "fsck") == "" and not list(ours.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "loose"])
+@pytest.mark.parametrize("taken", [RESCUE, f"{RESCUE}/below", RESCUE.rpartition("/")[0]])
+def test_a_rescue_ref_takes_no_place_that_is_taken(world: World, repo: Repository, taken: str, packed: bool) -> None:
+    world.sh(repo.root, "update-ref", taken, "HEAD")
+    if packed:
+        world.sh(repo.root, "pack-refs", "--all", "--prune")
+    before = world.sh(repo.root, "for-each-ref")
+    assert not branching.write_rescue(repo, RESCUE, repo.head)
+    assert world.sh(repo.root, "for-each-ref") == before
+
+
+@pytest.mark.parametrize("state", ["none", "loose", "packed", "both", "symbolic", "locked", "itself", "broken"])
+def test_refs_of_a_task_are_those_that_git_names(world: World, repo: Repository, state: str) -> None:
+    common = repo.common_dir
+    world.sh(repo.root, "update-ref", "refs/heads/nightcrew/run/ours2/work", "HEAD")
+    if state == "itself":
+        world.sh(repo.root, "update-ref", TOPS[0], "HEAD")
+    elif state != "none":
+        for ref in (f"{TOPS[0]}/work", RESCUE, f"{RESCUE}-tips"):
+            world.sh(repo.root, "update-ref", ref, "HEAD")
+    if state in ("packed", "both"):
+        world.sh(repo.root, "pack-refs", "--all", "--prune")
+    if state == "both":
+        world.sh(repo.root, "commit", "--allow-empty", "-qm", "more")
+        world.sh(repo.root, "update-ref", RESCUE, "HEAD")
+    if state == "symbolic":
+        world.sh(repo.root, "symbolic-ref", f"{TOPS[0]}/other", "refs/heads/nightcrew/run/ours2/work")
+    if state == "locked":
+        (common / f"{RESCUE}.lock").touch()
+        (common / TOPS[0] / ".work.0123").write_text("0123")
+    if state == "broken":
+        (common / RESCUE).write_text("0" * len(repo.head) + "\n")
+    rows = world.sh(repo.root, "for-each-ref", "--format=%(refname) %(objectname)", *TOPS).splitlines()
+    assert ref_snapshot.below(repo, *TOPS) == dict(row.split(" ") for row in rows)
+    assert len(rows) == {"none": 0, "symbolic": 4, "itself": 1, "broken": 2}.get(state, 3)

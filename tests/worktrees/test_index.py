@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import HostError
-from worktrees.backends.index import fitted
+from worktrees.backends.index import entries, fitted
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -75,3 +75,28 @@ def test_an_unknown_form_is_refused(world: World) -> None:
     path, copy = _copied(world, "sha1", "index.version=4")
     with pytest.raises(HostError, match="version 4"):
         fitted((path / ".git" / "index").read_bytes(), copy, 20)
+
+
+@pytest.mark.parametrize("form", ["sha1", "sha256"])
+def test_entries_are_those_that_git_lists(world: World, form: str) -> None:
+    path, _ = _copied(world, form)
+    world.sh(path, "update-index", "--assume-unchanged", "a", "link")
+    world.sh(path, "update-index", "--skip-worktree", "bb", "link")
+    world.sh(path, "update-index", "--add", "--cacheinfo", f"160000,{world.sh(path, 'rev-parse', 'HEAD')},sub")
+    blob = world.sh(path, "rev-parse", ":exec")
+    world.run(path, "sh", "-c", f"printf '0 {'0' * len(blob)}\\texec\\n100755 {blob} 2\\texec\\n' | git update-index --index-info")
+    rows = world.sh(path, "ls-files", "-v", "--stage", "-z").encode("utf-8", "surrogateescape").split(b"\0")[:-1]
+    facts = [(row.partition(b"\t")[0].split(), row.partition(b"\t")[2]) for row in rows]
+    theirs = [(name, int(mode, 8), tag.islower(), tag in b"Ss") for (tag, mode, _, _), name in facts]
+    found = entries((path / ".git" / "index").read_bytes(), 20 if form == "sha1" else 32)
+    assert [(entry.path, entry.mode, entry.is_valid, entry.is_skipped) for entry in found] == theirs
+    assert {tag for (tag, *_), _ in facts} == {b"H", b"h", b"S", b"s", b"M"}
+
+
+@pytest.mark.parametrize("setting", ["index.version=4", "core.splitIndex=true"])
+def test_a_form_that_takes_git_is_said_to_be_one(world: World, setting: str) -> None:
+    path, _ = _copied(world, "sha1", setting)
+    index = (path / ".git" / "index").read_bytes()
+    for data in (index, index[:40], index[:-30], b""):
+        with pytest.raises(ValueError, match=r"version|extension|short|requires|subsection"):
+            list(entries(data, 20))

@@ -33,7 +33,7 @@ def save(env: Environment, *, always: bool = False) -> Secured:
     return secure(env, "leftover work", {"Nightcrew-Task": "r1/fix"}, always=always)
 
 
-def test_nothing_changed_costs_three_processes_and_makes_nothing(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_changed_costs_no_process_and_makes_nothing(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     save(env)  # reads the configuration once
     started = []
     run = env.repo.git._start
@@ -44,7 +44,7 @@ def test_nothing_changed_costs_three_processes_and_makes_nothing(env: Environmen
 
     monkeypatch.setattr(env.repo.git, "_start", counted)
     assert save(env) == Secured(env.base, 0, 0, 0, 0, None)
-    assert len(started) == (3 if env.private is None else 1), "what a helper starts in its sandbox is not counted here"
+    assert not started, "what a helper starts in its sandbox is not counted here"
 
 
 def test_leftover_work_lands_on_the_work_branch_and_the_worktree_is_clean(world: World, env: Environment) -> None:

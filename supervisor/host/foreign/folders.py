@@ -67,19 +67,22 @@ class Folder:
             file.write(data)
         return True
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Make a new file; False when anything has that name. Raises OSError."""
+    def create(self, name: str, data: bytes, *, sync: bool = False) -> bool:
+        """Make a new file, with `sync` on the disk; False when anything has that name. Raises OSError."""
         try:
             handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, _MADE, dir_fd=self.handle)
         except FileExistsError:
             return False
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            file.flush()
+            if sync:
+                os.fsync(handle)
         return True
 
-    def draft(self, name: str, data: bytes) -> str:
-        """Make a new file by a name that nobody can foresee, to be linked or renamed to `name`; returns that name. Raises OSError."""
-        while not self.create(fresh := f".{name}.{os.urandom(8).hex()}", data):
+    def draft(self, name: str, data: bytes, *, sync: bool = False) -> str:
+        """As `create`, by a name that nobody can foresee, to be linked or renamed to `name`; returns that name."""
+        while not self.create(fresh := f".{name}.{os.urandom(8).hex()}", data, sync=sync):
             pass
         return fresh
 
