@@ -70,9 +70,22 @@ class Skipped:
             file.write("\n".join(sorted(self._ids)) + "\n")
 
 
-def keep_second_round(config: pytest.Config, items: list[pytest.Item], skipped: Path) -> None:
-    """Keep what is different for root, and what is listed in the file `skipped`."""
-    ids = set(skipped.read_text().splitlines())
-    kept = [item for item in items if item.nodeid in ids or item.nodeid.startswith(DIFFERS_FOR_ROOT)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+class SecondRound:
+    """What is different for root, and what is listed in the file `skipped`."""
+
+    def __init__(self, skipped: Path) -> None:
+        self._ids = frozenset(skipped.read_text().splitlines())
+        self._files = frozenset(each.partition("::")[0] for each in (*self._ids, *DIFFERS_FOR_ROOT))
+
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        """A file of tests that has none of them is not even imported."""
+        if collection_path.suffix != ".py":
+            return None
+        name = collection_path.relative_to(config.rootpath).as_posix()
+        return None if name in self._files or name.startswith(DIFFERS_FOR_ROOT) else True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        kept = [item.nodeid in self._ids or item.nodeid.startswith(DIFFERS_FOR_ROOT) for item in items]
+        config.hook.pytest_deselected(items=[item for item, keep in zip(items, kept, strict=True) if not keep])
+        items[:] = [item for item, keep in zip(items, kept, strict=True) if keep]

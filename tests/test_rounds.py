@@ -56,6 +56,7 @@ def test_the_second_round_runs_what_differs_for_root(tmp_path: Path) -> None:
     (tmp_path / "tests" / "host" / "test_it.py").write_text("def test_that_differs(): pass\n")
     nothing = tmp_path / "skipped"
     nothing.write_text("\n")
+    (tmp_path / "tests" / "test_same.py").write_text("raise AssertionError('nothing here is to be run, so it need not be imported')")
     assert "1 passed" in pytest_in(tmp_path, "--second-round", str(nothing))
 
 
