@@ -76,6 +76,7 @@ def test_each_mistake_is_one_line(crew: House, words: list[str], code: int, said
 
 
 def test_bytes_that_are_no_text_are_no_name_but_may_be_a_command(house: House) -> None:
+    house.start_daemon()
     refused(house.run("status", "a\udcff"), 4, "nothing was ever run")
     house.ok("add", "-f", "--id", "bytes", "--title", "t\udcff", "printf '\udcff'")
     raw = subprocess.run([*COMMAND, "logs", "bytes"], env=house.env, capture_output=True, check=True)
@@ -137,6 +138,7 @@ def test_places_that_hold_no_work_each_say_what_to_do(house: House, tmp_path: Pa
 
 
 def test_detached_and_mid_rebase_work_with_a_note(house: House) -> None:
+    house.start_daemon()
     git(house.repo, "checkout", "-q", "--detach")
     done = house.run("add", "-f", "--id", "one", "true")
     assert done.returncode == 0 and "nightcrew: HEAD is detached" in done.stderr
