@@ -76,8 +76,8 @@ def test_each_mistake_is_one_line(crew: House, words: list[str], code: int, said
 
 
 def test_bytes_that_are_no_text_are_no_name_but_may_be_a_command(house: House) -> None:
-    house.start_daemon()
     refused(house.run("status", "a\udcff"), 4, "nothing was ever run")
+    house.start_daemon()
     house.ok("add", "-f", "--id", "bytes", "--title", "t\udcff", "printf '\udcff'")
     raw = subprocess.run([*COMMAND, "logs", "bytes"], env=house.env, capture_output=True, check=True)
     assert raw.stdout == b"\xff"
