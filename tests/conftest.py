@@ -21,12 +21,8 @@ def pytest_configure(config: pytest.Config) -> None:
     rounds.choose_examples()
     if config.option.skipped_to is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(rounds.Skipped(config.option.skipped_to))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.second_round is not None:
-        rounds.keep_second_round(config, items, config.option.second_round)
+        config.pluginmanager.register(rounds.SecondRound(config.option.second_round))
 
 
 @pytest.fixture

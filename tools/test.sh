@@ -7,6 +7,9 @@ set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 set -- --dist worksteal -m "not soak" "$@"
 
+# Hundreds of tests start Python processes of ours, and an ordinary user of root's checkout cannot keep what each would compile.
+.venv/bin/python -m compileall -q -j 2 supervisor agents worktrees tests || true
+
 [ "$(id -u)" = 0 ] || exec .venv/bin/pytest "$@"
 
 skipped=$(mktemp /tmp/nightcrew-skipped.XXXXXX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from supervisor.host import processes
 from supervisor.host.paths import Home
 from tests.bench.test_spawn import users_of
 from tests.support import git, wait_until
-from tests.warm import NIGHTCREW
 from worktrees.backends.mounts import mounts
 from worktrees.git import Git, Place
 from worktrees.repository import discover
 
+ROOT = Path(__file__).parents[2]
 TINY = Options(
     repository=Size(20, 100_000),
     dependencies=Size(40, 100_000),
@@ -142,11 +143,20 @@ def test_a_worktree_that_is_not_clean_is_no_figure(repo: Path, tmp_path: Path) -
         environment._status(known, place)
 
 
+AS_SMALL = """
+from supervisor.bench.fork import measure
+from tests.bench.test_fork import TINY
+from supervisor.cli.main import main
+measure.QUICK = TINY
+main()
+"""
+
+
 def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
-    argv = [*NIGHTCREW, "bench", "fork", "--json", "--quick", "--no-index", "--dir", str(tmp_path)]
+    argv = [sys.executable, "-c", AS_SMALL, "bench", "fork", "--json", "--quick", "--no-index", "--dir", str(tmp_path)]
     said = tmp_path / "said"
     with said.open("wb") as out:
-        bench = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out)
+        bench = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out)
     try:
         wait_until(lambda: list(tmp_path.glob("*/home/runs/*/*/1/started.json")) or bench.poll() is not None, "the first agent", 300)
         bench.send_signal(signal.SIGTERM)

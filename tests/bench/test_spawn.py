@@ -25,7 +25,7 @@ TINY = Options(
     idle_s=0.1,
     history_rows=450,
     seed=7,
-    waiting=Waiting(sizes=(30, 60), tasks=4, rounds=2, warm_up=2),
+    waiting=Waiting(sizes=(10, 20), tasks=2, rounds=1, warm_up=1),
     clean=6,
 )
 STAGES = {"env", "tmux", "runner", "first_byte"}
@@ -102,13 +102,13 @@ def test_the_rest_was_measured(report: dict[str, Any]) -> None:
 
 def test_work_beside_what_waits_was_measured(report: dict[str, Any]) -> None:
     waiting, ratio = report["scale"]["waiting"], report["scale"]["ratio"]
-    assert waiting.keys() == {"30", "60"}
+    assert waiting.keys() == {"10", "20"}
     for figure in waiting.values():
         assert figure.keys() == {"tasks_per_s", "daemon_cpu_ms_per_task", "status_ms", "tick_ms_p99"} == ratio.keys()
         assert min(figure.values()) > 0
-    assert ratio["status_ms"] == pytest.approx(waiting["60"]["status_ms"] / waiting["30"]["status_ms"], abs=0.01)
-    assert ratio["tasks_per_s"] == pytest.approx(waiting["30"]["tasks_per_s"] / waiting["60"]["tasks_per_s"], abs=0.01)
-    assert report["scale"]["ms_per_task"] == pytest.approx(1000 / waiting["30"]["tasks_per_s"], rel=0.01)
+    assert ratio["status_ms"] == pytest.approx(waiting["20"]["status_ms"] / waiting["10"]["status_ms"], abs=0.01)
+    assert ratio["tasks_per_s"] == pytest.approx(waiting["10"]["tasks_per_s"] / waiting["20"]["tasks_per_s"], abs=0.01)
+    assert report["scale"]["ms_per_task"] == pytest.approx(1000 / waiting["10"]["tasks_per_s"], rel=0.01)
     cpu_ms = report["scale"]["cpu_ms"]  # counted in steps of 10 ms, which is more than some of them cost over so few tasks
     assert cpu_ms.keys() == {"supervisor", "git", "tmux", "runner"} and min(cpu_ms.values()) >= 0 < sum(cpu_ms.values())
     assert figures.table(report).count("most waiting over fewest") == 4

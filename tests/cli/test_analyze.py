@@ -50,6 +50,7 @@ def test_five_analysts_and_a_lead_look_at_a_repository(house: House, flawed: Pat
 
 
 def test_the_report_is_written_and_shown_again(house: House, flawed: Path, tmp_path: Path) -> None:
+    house.start_daemon()
     first = house.ok("analyze", "-o", str(tmp_path / "out"), cwd=flawed)
     assert "health " in first and "shop/run.py:5" in first and first.rstrip().endswith(f"report: {tmp_path / 'out' / 'report.html'}")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.json", "report.md"]
@@ -61,12 +62,14 @@ def test_the_report_is_written_and_shown_again(house: House, flawed: Path, tmp_p
 
 
 def test_only_those_that_are_asked_for(house: House, flawed: Path) -> None:
+    house.start_daemon()
     report = analyze(house, flawed, "--agents", "tests, structure", "--exclude", "shop/broken.py")
     assert [one["name"] for one in report["summary"]["perspectives"]] == ["tests", "structure"]
     assert (report["summary"]["files"], report["exclude"]) == (3, ["shop/broken.py"])
 
 
 def test_an_exclude_that_matches_nothing_is_said(house: House, flawed: Path) -> None:
+    house.start_daemon()
     words = ("--agents", "tests", "--exclude", "vendor/*", "--exclude", "shop/", "--exclude", "*.md", "--json")
     done = house.run("analyze", str(flawed), *words)
     assert done.returncode == 0 and json.loads(done.stdout)["summary"]["files"] == 1
@@ -77,6 +80,7 @@ def test_an_exclude_that_matches_nothing_is_said(house: House, flawed: Path) -> 
 
 
 def test_what_becomes_of_each_is_told_on_stderr(house: House, flawed: Path) -> None:
+    house.start_daemon()
     done = house.run("analyze", str(flawed), "--agents", "tests,structure")
     run = house.task("lead").run
     told = [line.split()[:3] for line in done.stderr.splitlines() if line[0] in "●✓✗"]
@@ -86,6 +90,7 @@ def test_what_becomes_of_each_is_told_on_stderr(house: House, flawed: Path) -> N
 
 
 def test_a_baseline_is_measured_before_and_written_down(house: House, flawed: Path, tmp_path: Path) -> None:
+    house.start_daemon()
     report = analyze(house, flawed, "--baseline", "--together", "--agents", "tests,structure", "-o", str(tmp_path / "out"))
     figures = json.loads((tmp_path / "out" / "benchmark_results.json").read_text())
     assert figures["repo"] == "a shop" and figures["files"] == 4 and figures["plainly"] == report["summary"]["parallel"]
@@ -100,6 +105,7 @@ def test_a_baseline_is_measured_before_and_written_down(house: House, flawed: Pa
 
 
 def test_a_repository_that_no_analyst_can_read(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
     report = analyze(house, make_repository(tmp_path / "looked-at", {"x.py": "def f(:\n"}))
     assert report["summary"]["health"] is None
     assert any(action.startswith("Mend or exclude 1 file") for action in report["summary"]["actions"])
@@ -112,6 +118,7 @@ def test_without_python_files_nothing_starts(house: House, tmp_path: Path) -> No
 
 
 def test_a_directory_inside_is_said_to_mean_the_whole(house: House, flawed: Path) -> None:
+    house.start_daemon()
     done = house.run("analyze", "-C", str(flawed / "shop"), "--agents", "tests", "--timeout", "60")
     assert done.returncode == 0 and f"is inside {flawed}: all of that is looked at" in done.stderr
     assert "is inside" not in house.run("analyze", "--agents", "tests", "-d", str(flawed)).stderr
@@ -120,6 +127,7 @@ def test_a_directory_inside_is_said_to_mean_the_whole(house: House, flawed: Path
 
 
 def test_report_never_shows_another_repositorys_run_unsaid(house: House, flawed: Path, tmp_path: Path) -> None:
+    house.start_daemon()
     house.ok("analyze", "--agents", "tests", cwd=flawed)
     none = house.run("report", cwd=house.repo)
     assert none.returncode == 4 and f"no run of {house.repo} yet; next: nightcrew analyze" in none.stderr
@@ -177,6 +185,7 @@ def test_one_that_dies_is_reported_with_its_reason_and_the_others_are_too(house:
 
 
 def test_one_that_takes_too_long_is_ended_and_fails_alone(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
     repo = make_repository(tmp_path / "large", {f"m{number}.py": "import os\n" + "os.system('ls')\n" * 300 for number in range(300)})
     report = analyze(house, repo, "--timeout", "1s", "--agents", "security,tests", code=1)
     security, _tests = report["summary"]["perspectives"]
@@ -209,6 +218,7 @@ def test_ctrl_c_stops_following_and_the_analysts_go_on(house: House, flawed: Pat
 
 
 def test_without_a_key_the_report_is_whole_and_says_so(house: House, flawed: Path) -> None:
+    house.start_daemon()
     env = {"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "HOME": str(flawed)}
     done = house.run("analyze", str(flawed), "--agents", "tests", "--model", "claude-test", "--json", env=env)
     assert done.returncode == 0 and "no prose: ANTHROPIC_API_KEY is not set" in done.stderr and "asking" not in done.stderr
@@ -230,6 +240,7 @@ def test_a_model_writes_the_prose_and_the_report_marks_it(house: House, flawed: 
 
 
 def test_nothing_of_an_analysis_stays_in_the_repository(house: House, flawed: Path) -> None:
+    house.start_daemon()
     analyze(house, flawed, "--agents", "tests,structure")
     wait_until(lambda: all(task.branch is None for task in house.tasks()), "the worktrees to go")
     assert git(flawed, "for-each-ref", "--format=%(refname)") == "refs/heads/main"

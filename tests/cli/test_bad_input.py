@@ -77,6 +77,7 @@ def test_each_mistake_is_one_line(crew: House, words: list[str], code: int, said
 
 def test_bytes_that_are_no_text_are_no_name_but_may_be_a_command(house: House) -> None:
     refused(house.run("status", "a\udcff"), 4, "nothing was ever run")
+    house.start_daemon()
     house.ok("add", "-f", "--id", "bytes", "--title", "t\udcff", "printf '\udcff'")
     raw = subprocess.run([*COMMAND, "logs", "bytes"], env=house.env, capture_output=True, check=True)
     assert raw.stdout == b"\xff"
@@ -137,6 +138,7 @@ def test_places_that_hold_no_work_each_say_what_to_do(house: House, tmp_path: Pa
 
 
 def test_detached_and_mid_rebase_work_with_a_note(house: House) -> None:
+    house.start_daemon()
     git(house.repo, "checkout", "-q", "--detach")
     done = house.run("add", "-f", "--id", "one", "true")
     assert done.returncode == 0 and "nightcrew: HEAD is detached" in done.stderr
@@ -154,18 +156,20 @@ def test_detached_and_mid_rebase_work_with_a_note(house: House) -> None:
     refused(house.run("take", "three"), 6, "a rebase is in progress", "your checkout as it was")
 
 
-@pytest.mark.parametrize(
-    "name", ["with space", "#(touch X)", "a;b", "ünï-漢字", "-rf", "$(touch X)", "it's", '"q"', "%H#{pid}", "new\nline"]
-)
-def test_paths_are_only_paths(house: House, tmp_path: Path, name: str) -> None:
-    repo = make_repository(tmp_path / name)
-    house.ok("add", "-f", "--id", "work", "pwd > where; echo ok", cwd=repo)
-    assert house.ok("logs", "work") == "ok\n"
-    house.ok("take", "work", cwd=repo)
-    assert (repo / "where").exists()
-    house.ok("clean", "--yes")
-    house.ok("status")
-    assert list(tmp_path.rglob("X")) == [] and not Path("X").exists()
+PATHS = ("with space", "#(touch X)", "a;b", "ünï-漢字", "-rf", "$(touch X)", "it's", '"q"', "%H#{pid}", "new\nline")
+
+
+def test_paths_are_only_paths(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
+    for number, name in enumerate(PATHS):
+        repo, task = make_repository(tmp_path / name), f"work-{number}"
+        house.ok("add", "-f", "--id", task, "pwd > where; echo ok", cwd=repo)
+        assert house.ok("logs", task) == "ok\n", name
+        house.ok("take", task, cwd=repo)
+        assert (repo / "where").exists(), name
+        house.ok("clean", "--yes")
+        house.ok("status")
+        assert list(tmp_path.rglob("X")) == [] and not Path("X").exists(), name
 
 
 def test_a_path_that_is_no_text_is_refused(house: House, tmp_path: Path) -> None:

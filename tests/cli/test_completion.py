@@ -140,6 +140,7 @@ def test_each_verb_offers_the_names_that_it_can_use(crew: House, run: str) -> No
 
 
 def test_what_was_cleaned_is_not_offered_to_take(house: House) -> None:
+    house.start_daemon()
     house.ok("add", "-f", "--id", "work", "echo new > file")
     assert "work" in words(house, "take", "")
     house.ok("take", "work")

@@ -17,6 +17,7 @@ TITLES = [
 
 def test_titles_are_shown_and_never_anything_else(house: House) -> None:
     """Every title runs, is escaped where people read, verbatim in JSON, and never reaches a shell, tmux or git as a name."""
+    house.start_daemon()
     tables = [f'[[tasks]]\ncommand = "touch ran"\ntitle = {json.dumps(title, ensure_ascii=False)}\n' for title in TITLES]
     house.ok("run", "-d", house.plan('title = "run #(touch X) $(touch X)\\u001b[31m"\n' + "\n".join(tables)))
     house.wait_final()
@@ -144,6 +145,7 @@ def test_the_canary_can_sing(house: House, tmp_path: Path) -> None:
 
 
 def test_the_users_checkout_is_never_changed(house: House) -> None:
+    house.start_daemon()
     (house.repo / "README").write_text("being edited\n")
     (house.repo / "untracked").write_text("x")
     before = untouched(house.repo)

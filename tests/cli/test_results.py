@@ -13,6 +13,7 @@ IDENTITY = {name: text for name, text in GIT_IDENTITY.items() if not name.starts
 
 
 def test_diff_shows_the_branch_as_git_would(house: House) -> None:
+    house.start_daemon()
     house.ok("add", "-f", "--id", "work", "printf 'caf\\351\\n' > latin1; echo more >> README")
     raw = subprocess.run([*COMMAND, "diff", "work"], cwd=house.repo, env=house.env, capture_output=True, check=True)
     assert b"+caf\xe9\n" in raw.stdout and raw.stderr == b""
@@ -35,6 +36,7 @@ def test_diff_of_what_runs_and_of_what_never_did(house: House) -> None:
 
 
 def test_take_merges_and_says_how(house: House) -> None:
+    house.start_daemon()
     house.run("run", house.plan(plan_of([shell_task("a", "echo a > a"), shell_task("b", "echo b > b"), shell_task("none", "true")])))
     first = house.run("take", "a")
     assert (first.returncode, first.stdout) == (0, "") and "is in main (fast-forward" in first.stderr
@@ -48,6 +50,7 @@ def test_take_merges_and_says_how(house: House) -> None:
 
 
 def test_take_refuses_with_nothing_changed(house: House) -> None:
+    house.start_daemon()
     plan = [
         shell_task("good", "echo theirs > README"),
         shell_task("bad", "echo half > half; exit 1"),
@@ -75,6 +78,7 @@ def test_take_refuses_with_nothing_changed(house: House) -> None:
 
 
 def test_clean_removes_only_what_is_safe_and_keeps_the_rest_reachable(house: House) -> None:
+    house.start_daemon()
     plan = [
         shell_task("merged", "echo a > a"),
         shell_task("kept", "echo b > b"),

@@ -76,6 +76,7 @@ def test_what_it_stashed_and_branched_is_kept_when_it_ends(working: House) -> No
 
 
 def test_an_agent_sees_the_branches_of_the_tasks_it_comes_after_and_no_other_of_ours(house: House) -> None:
+    house.start_daemon()
     first = shell_task("first", f"{IDENTITY}; echo 1 > one; git add -A; git commit -qm one", sandbox=1)
     script = "git merge -q nightcrew/$NIGHTCREW_RUN/first/work && git branch --format='%(refname:short)' && test -e one"
     after = shell_task("after", script, after=["first"], sandbox=1)

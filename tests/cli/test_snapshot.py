@@ -117,6 +117,7 @@ def test_advise_answers_from_what_was_measured(shelf: House) -> None:
 
 
 def test_rm_and_prune_say_what_they_did(house: House) -> None:
+    house.start_daemon()
     with_dependencies(house)
     create(house)
     create(house, "other")

@@ -68,6 +68,7 @@ def test_only_the_allowed_variables_arrive(house: House) -> None:
 
 
 def test_what_an_agent_is_told(house: House, tmp_path: Path) -> None:
+    house.start_daemon()
     (tmp_path / "long prompt.md").write_text("from a file\nüñí\n")
     plan = [
         shell_task("typed", 'cat "$NIGHTCREW_PROMPT_FILE"', prompt='line one\n$(touch X) "quoted"\n'),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from supervisor.ledger import store
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -72,38 +70,37 @@ def test_a_group_larger_than_the_slots_is_refused(house: House) -> None:
     assert house.tasks() == []
 
 
-@pytest.mark.parametrize(
-    ("spoken", "state", "reason"),
-    [
-        ("""print('{"schema": 1}')""", "done", "done"),
-        ("pass", "failed", "failed: printed nothing on stdout, where one line of JSON belongs"),
-        ("print('{}'); print('{}')", "failed", "failed: printed 2 lines on stdout, where one line of JSON belongs"),
-        ("print('\\x1b[31mhello')", "failed", "failed: printed a line that is no JSON object: \\x1b[31mhello"),
-        ("print('[1]')", "failed", "failed: printed a line that is no JSON object: [1]"),
-        ("print('{}'); raise SystemExit(3)", "failed", "failed: exit code 3"),
-        ("raise SystemExit('git was stopped:\\x1b no answer')", "failed", "failed: exit code 1: git was stopped:\\x1b no answer"),
-    ],
-)
-def test_a_kind_that_promises_one_line_is_held_to_it(house: House, spoken: str, state: str, reason: str) -> None:
-    """The analyst's module is shadowed by nothing in the repository; here its task's stored command is replaced by one that speaks."""
+SPOKEN = {
+    """print('{"schema": 1}')""": ("done", "done"),
+    "pass": ("failed", "failed: printed nothing on stdout, where one line of JSON belongs"),
+    "print('{}'); print('{}')": ("failed", "failed: printed 2 lines on stdout, where one line of JSON belongs"),
+    "print('\\x1b[31mhello')": ("failed", "failed: printed a line that is no JSON object: \\x1b[31mhello"),
+    "print('[1]')": ("failed", "failed: printed a line that is no JSON object: [1]"),
+    "print('{}'); raise SystemExit(3)": ("failed", "failed: exit code 3"),
+    "raise SystemExit('git was stopped:\\x1b no answer')": ("failed", "failed: exit code 1: git was stopped:\\x1b no answer"),
+}
+
+
+def test_a_kind_that_promises_one_line_is_held_to_it(house: House) -> None:
+    """The analyst's module is shadowed by nothing in the repository; here the tasks' stored commands are replaced by ones that speak."""
     house.start_daemon()
-    house.ok("add", "--id", "first", "true")
-    house.wait_final()
+    house.ok("run", house.plan(plan_of([shell_task(f"t{number}", "true") for number in range(len(SPOKEN))])))
     house.ok("down")
-    _as_analyst(house, spoken)
+    for number, spoken in enumerate(SPOKEN):
+        _as_analyst(house, house.task(f"t{number}").id, spoken)
     house.start_daemon()
-    house.ok("retry", house.task("first").id)
+    house.ok("retry", *(view.id for view in house.tasks()))
     house.wait_final()
-    view = house.task("first")
-    assert (str(view.state), view.reason) == (state, reason)
+    found = [house.task(f"t{number}") for number in range(len(SPOKEN))]
+    assert dict(zip(SPOKEN, ((str(view.state), view.reason) for view in found), strict=True)) == SPOKEN
 
 
-def _as_analyst(house: House, spoken: str) -> None:
+def _as_analyst(house: House, task: str, spoken: str) -> None:
     db = store.connect(house.home.ledger, create=False)
     try:
-        (text,) = db.execute("SELECT spec FROM task").fetchone()
+        (text,) = db.execute("SELECT spec FROM task WHERE id = ?", (task,)).fetchone()
         shape = json.loads(text) | {"kind": "analyst", "argv": ["python3", "-c", spoken]}
-        db.execute("UPDATE task SET spec = ?", (json.dumps(shape),))
+        db.execute("UPDATE task SET spec = ? WHERE id = ?", (json.dumps(shape), task))
         db.commit()
     finally:
         db.close()

@@ -22,7 +22,7 @@ from supervisor.daemon import gateway_process, gateway_report, prices, protocol
 from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
 from supervisor.gateway import status_client
 from supervisor.host import files, processes
-from tests.gateway.kit import KEY, upstream
+from tests.gateway.kit import KEY, know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -105,6 +105,7 @@ def models(house: House, tmp_path: Path) -> Iterator[Models]:
     with Simulator() as sim:
         made = Models(house, sim, script)
         made.settings()
+        know_prices(house.home)
         yield made
 
 
@@ -158,6 +159,7 @@ def test_no_key_of_a_provider_reaches_an_agent_and_no_task_can_go_past_the_gatew
 def test_the_price_table_is_written_once_a_day(models: Models, tmp_path: Path) -> None:
     """By a process of its own that takes a second, so a table that is good is left as it is."""
     table = models.house.home.prices
+    table.unlink()
     assert _fresh_for_s(table, 1e9) == 0.0
     models.start()
     wait_until(lambda: table.exists() and table.stat().st_size > 1000, "the table")

@@ -23,6 +23,7 @@ def tier(request: pytest.FixtureRequest, house: House) -> int:
 
 @pytest.mark.usefixtures("tier")
 def test_a_name_that_git_refuses_is_kept_beside_the_records_and_named(house: House) -> None:
+    house.start_daemon()
     house.ok("add", "-f", "--id", "work", f"{ODD} && echo ok > good.txt")
     work = house.task("work")
     left = house.home.attempt(work.id, 1) / "left"
@@ -39,6 +40,7 @@ def test_a_name_that_git_refuses_is_kept_beside_the_records_and_named(house: Hou
 
 @pytest.mark.usefixtures("tier")
 def test_sparse_files_are_measured_by_what_they_use_and_named(house: House) -> None:
+    house.start_daemon()
     house.ok("add", "-f", "--id", "work", f"{SPARSE} && echo ok > good.txt")
     work = house.task("work")
     notes = (work.result or {})["notes"]

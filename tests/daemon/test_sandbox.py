@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,9 +16,9 @@ from supervisor.core.sandbox import Tier
 from supervisor.host import files
 from supervisor.host.sandbox import probing
 from tests.daemon.snapshot_kit import commit
-from tests.gateway.kit import upstream
+from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
-from tests.support import House, git, shell_task, wait_until
+from tests.support import House, git, make_repository, shell_task, wait_until
 
 AGENT = r'''
 """Tries everything in PLACES and says what it could; then does its own work."""
@@ -93,13 +94,14 @@ def works() -> frozenset[Tier]:
     return probing.probe().tiers
 
 
-@pytest.fixture
-def guarded(house: House) -> Iterator[House]:
+@contextlib.contextmanager
+def a_guarded(house: House) -> Iterator[House]:
     """A house with a gateway, a quota, a neighbour that has work, and what the agent needs to find it all."""
     (house.repo / ".gitignore").write_text(".venv/\n")
     commit(house, "nightcrew.toml", SNAPSHOTS)
     (house.repo / "agent.py").write_text(AGENT)
     files.private_dir(house.home.root)
+    know_prices(house.home)
     with Simulator() as sim:
         more = '[quota.tickets]\nrate = "3600/min"\nburst = 100\n' + upstream(house.home, sim.url)
         house.config.write_text('grace = "1s"\n[limits]\ndisk_free_min = 0\n' + more)
@@ -113,10 +115,28 @@ def guarded(house: House) -> Iterator[House]:
         yield house
 
 
+@pytest.fixture
+def guarded(house: House) -> Iterator[House]:
+    with a_guarded(house) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """One for all whose agents come one after the other and leave nothing but what they were to do."""
+    root = tmp_path_factory.mktemp("visited")
+    house = House(root, make_repository(root / "repo"))
+    try:
+        with a_guarded(house):
+            yield house
+    finally:
+        house.reap()
+
+
 def tried(house: House, tier: int, snapshot: str) -> dict[str, str]:
     """What the agent came to: each attempt and why it failed, or nothing."""
     places = json.loads((house.repo / "places.json").read_text())
-    commit(house, "places.json", json.dumps({**places, "tier": tier}))
+    commit(house, "places.json", json.dumps({**places, "tier": tier, "snapshot": snapshot}))
     start = {"snapshot": snapshot} if snapshot else {}
     house.ok("run", house.plan(shell_task("agent", [sys.executable, "agent.py"], sandbox=tier, **start)))
     said = json.loads(house.ok("logs", "agent").splitlines()[-1])
@@ -126,11 +146,13 @@ def tried(house: House, tier: int, snapshot: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("snapshot", ["", "cold", "warm"], ids=["plain", "files", "memory"])
 @pytest.mark.parametrize("tier", [0, 1, 2])
-def test_each_tier_keeps_what_it_says_and_lets_work_be_done(guarded: House, works: frozenset[Tier], tier: int, snapshot: str) -> None:
+def test_each_tier_keeps_what_it_says_and_lets_work_be_done(visited: House, works: frozenset[Tier], tier: int, snapshot: str) -> None:
     if tier not in works:
         pytest.skip("this host cannot")
+    guarded, forged = visited, visited.repo / "forged"
+    forged.unlink(missing_ok=True)
     could = tried(guarded, tier, snapshot)
-    assert (guarded.repo / "forged").exists() == (tier == 0), "inside, /tmp is another one, and it could write there"
+    assert forged.exists() == (tier == 0), "inside, /tmp is another one, and it could write there"
     kept = {name for name, why in could.items() if why and name != "checkout"}
     expected = {0: set(), 1: KEPT_BY_FILES, 2: KEPT_BY_OFFLINE}[tier]
     assert kept == expected, {name: could[name] for name in kept ^ expected}

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def keys(request: pytest.FixtureRequest) -> dict[str, object]:
     return dict(GROUPED) if request.param == "group" else {}
 
 
-def counting(house: House, command: str = COUNTS, /, **keys: object) -> subprocess.Popen[bytes]:
+def counting(house: House, command: str | list[str] = COUNTS, /, **keys: object) -> subprocess.Popen[bytes]:
     """A daemon with a task that counts."""
     name, daemon = "agent", house.start_daemon()
     house.ok("run", "-d", house.plan(plan_of([shell_task(name, command, **keys)])))
@@ -44,16 +45,28 @@ def counts(house: House) -> list[str]:
 
 def stands_still(house: House) -> bool:
     """Whether no process of the task can run, by the kernel's word, whoever stopped it."""
-    own = [pid for pid in house.tagged() if b"main.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return bool(own) and all(still(pid) for pid in own)
+    try:
+        own = [pid for pid in house.tagged() if b"main.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return bool(own) and all(still(pid) for pid in own)
+    except (FileNotFoundError, ProcessLookupError):  # one ended while we looked, so it moved
+        return False
 
 
 def still(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    if stat[0] in "TtZX":
+    """In the kernel (D) a parent waits for its vforked child to be another program; a stop that is sent there comes before its own code."""
+    if state(pid) in "TtZX" or (state(pid) == "D" and stop_is_pending(pid)):
         return True
     held = [line.rpartition(":")[2] for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if "nightcrew-" in line]
     return bool(held) and any(group.frozen() for group in cgroups.left(cgroups.probe(), held[0].rpartition("nightcrew-")[2][:16]))
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def stop_is_pending(pid: int) -> bool:
+    pending = [line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("ShdPnd:")]
+    return bool(int(pending[0], 16) >> (signal.SIGSTOP - 1) & 1)
 
 
 def replaced(house: House, daemon: subprocess.Popen[bytes]) -> None:
@@ -115,7 +128,7 @@ def test_what_was_stopped_before_stays_stopped(house: House) -> None:
     before = len(counts(house))
     house.ok("resume", "agent")
     wait_until(lambda: len(counts(house)) > before, "it to count on")
-    assert Path(f"/proc/{stopped}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    assert state(stopped) == "T"
     os.kill(stopped, signal.SIGCONT)
     house.ok("kill", "agent")
 
@@ -138,6 +151,28 @@ def test_a_supervisor_killed_in_the_middle(house: House, place: str) -> None:
         house.ok("resume", "agent")
     wait_until(lambda: len(counts(house)) > before, "it to count on")
     assert not house.task("agent").suspended and house.task("agent").epoch == 1
+
+
+STARTS = """
+import os
+os.mkfifo("pipe")
+print("starts", flush=True)
+child = os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "pipe", os.O_RDONLY, 0)])
+print("goes on", os.waitpid(child, 0)[1])
+"""
+
+
+def test_one_that_is_starting_a_program_stands_still_too(house: House) -> None:
+    """The child is stopped before it is another program, so its parent, which shares its memory, waits in the kernel meanwhile."""
+    counting(house, [sys.executable, "-c", STARTS])
+    wait_until(lambda: "D" in map(state, house.tagged()), "it to wait for its child")
+    house.ok("suspend", "agent")
+    assert stands_still(house)
+    with (Path(house.task("agent").worktree or "") / "pipe").open("r+b", buffering=0):
+        assert stands_still(house) and counts(house) == ["starts"]
+        house.ok("resume", "agent")
+        house.wait_final()
+    assert counts(house) == ["starts", "goes on 0"] and house.state("agent") == "done"
 
 
 def test_it_keeps_its_slot(house: House) -> None:

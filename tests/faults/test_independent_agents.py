@@ -56,7 +56,6 @@ KINDS = {
     "renamed": "t git branch -m elsewhere; ci r",
     "index": "wf staged; git add -A; wf more; git add -N more; t git update-index --assume-unchanged README; echo c >> README",
 }  # fmt: skip
-CREW = 2 * len(KINDS)
 
 
 @pytest.fixture
@@ -81,7 +80,8 @@ def said(house: House, name: str) -> dict[str, list[str]]:
     return {"/".join(file.parts[-4:-2]): file.read_text().split() for file in files}
 
 
-def test_whatever_honest_agents_made_is_reachable_while_a_person_collects_garbage(house: House, tiers: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_whatever_honest_agents_made_is_reachable_while_a_person_collects_garbage(house: House, tiers: tuple[int, ...], times: int) -> None:
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("the agents are written for bash")
@@ -91,9 +91,9 @@ def test_whatever_honest_agents_made_is_reachable_while_a_person_collects_garbag
     git(house.repo, "commit", "-qm", "more")
     git(house.repo, "tag", "before")
     tasks = [
-        shell_task(f"{kind}-{number}", [bash, "-c", f"{LIBRARY}\nci first\n{work}\nclaim\n"], sandbox=tiers[number % len(tiers)])
-        for number in range(2)
-        for kind, work in KINDS.items()
+        shell_task(f"{kind}-{number}", [bash, "-c", f"{LIBRARY}\nci first\n{work}\nclaim\n"], sandbox=tiers[(number + nth) % len(tiers)])
+        for number in range(times)
+        for nth, (kind, work) in enumerate(KINDS.items())
     ]
     house.start_daemon()
     over = threading.Event()
@@ -108,7 +108,7 @@ def test_whatever_honest_agents_made_is_reachable_while_a_person_collects_garbag
     assert said(house, "trouble") == {}
     reached = {line.split()[0] for line in git(house.repo, "rev-list", "--objects", "--all").splitlines()}
     commits, files = said(house, "commits"), said(house, "files")
-    assert len(commits) == len(files) == CREW
+    assert len(commits) == len(files) == len(tasks)
     assert {task: lost for task, made in commits.items() if (lost := set(made) - reached)} == {}
     assert {task: lost for task, made in files.items() if (lost := set(made) - reached)} == {}
     assert git(house.repo, "fsck", "--connectivity-only") == ""

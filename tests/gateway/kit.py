@@ -9,6 +9,7 @@ makes agents come and go.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from supervisor.config import user
 from supervisor.core import tokens
 from supervisor.core.crew import TaskClass
 from supervisor.core.spec import TaskSpec
+from supervisor.daemon import prices
 from supervisor.gateway import listen, process_lock
 from supervisor.gateway.account import schema
 from supervisor.gateway.gateway import Gateway, Place
@@ -96,6 +99,16 @@ def upstream(home: Home, url: str, *, name: str = "sim", api: str = "anthropic",
         files.private_dir(home.keys)
         files.atomic_write(home.keys / f"{name}.key", key.encode())
     return f'[upstream.{name}]\napi = "{api}"\nurl = "{url}"\n{more}\n'
+
+
+def know_prices(home: Home) -> None:
+    """The price table is there already: otherwise the supervisor has a process of its own write it, which takes a second."""
+    files.atomic_write(home.prices, _price_table())
+
+
+@functools.cache
+def _price_table() -> bytes:
+    return json.dumps(prices.table(datetime.now(UTC))).encode()
 
 
 def all_apis(home: Home, url: str, more: str = "") -> str:

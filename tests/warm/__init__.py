@@ -2,7 +2,8 @@
 
 The way of our own warm agents (`agents.runner.warm`): a fork runs the command as a new interpreter would, in a process of its own with the
 handles, directory, umask and environment it is given; limits and cores are those that pytest began with. What it cannot show is a module
-that nobody imported. NIGHTCREW_TEST_COLD=1 starts every command as a new interpreter instead.
+that nobody imported, nor how a supervisor tries out its sandboxes as it starts, unless its PATH is another than pytest's.
+NIGHTCREW_TEST_COLD=1 starts every command as a new interpreter instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Imports nightcrew once and forks it as often as the other end of the socket (a handle, its first argument) asks. Ends with that."""
+"""Imports nightcrew once and forks it as often as the other end of the socket (a handle, its first argument) asks. Ends with that.
+
+It also finds out once which sandboxes work here.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,11 @@ from typing import Any, NoReturn
 
 from agents.runner import warm
 from agents.zygote.preload import threads
+from supervisor.host.sandbox import probing
 
 _PACKAGES = ("supervisor", "agents", "worktrees")
 _MAIN = "supervisor.cli.main"  # what `-m` runs must not be imported already
+_PATH = os.environb.get(b"PATH")
 
 
 def main() -> None:
@@ -27,6 +32,7 @@ def main() -> None:
                 importlib.import_module(module.name)
     import multiprocessing.pool  # noqa: F401
 
+    probing.known()  # half of what a supervisor's start takes; a fork that finds other programs asks again
     sys.modules.pop(_MAIN, None)
     assert threads() == 1, "a fork would have the locks of a thread and not the thread"
     gc.collect()
@@ -79,6 +85,8 @@ def _become(order: dict[str, Any], handles: list[int]) -> NoReturn:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     argv = [os.fsencode(word) for word in order["argv"]]
     environment = {os.fsencode(name): os.fsencode(text) for name, text in order["env"].items()}
+    if environment.get(b"PATH") != _PATH:
+        probing.known.cache_clear()
     program = warm.recognise(argv, environment)
     if program is None:  # for example under a locale that a running interpreter cannot change to
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import select
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     Alive = Callable[[Path], Sequence[int]]
 
-ATTEMPTS, ROUNDS = 10, 3
+COLLECT = (["worktree", "prune"], ["pack-refs", "--all"], ["gc", "-q", "--prune=now"], ["repack", "-qad"])
 
 
 class Person:
@@ -50,7 +51,7 @@ class Person:
             self.failed.append(f"{argv}: {done.stderr}")
 
     def _work(self) -> None:
-        number = 0
+        number, order = 0, itertools.cycle(self.random.sample(COLLECT, len(COLLECT)))
         while not self._stop.is_set():
             number += 1
             (self.root / "mine.txt").write_text(f"{number}\n")
@@ -58,7 +59,7 @@ class Person:
             self.git("commit", "-q", "-m", f"mine {number}")
             self.git("branch", f"b{number}")
             self.git("branch", "-m", f"b{number}", f"c/{number % 5}/{number}")
-            self.git(*self.random.choice((["worktree", "prune"], ["pack-refs", "--all"], ["gc", "-q", "--prune=now"], ["repack", "-qad"])))
+            self.git(*next(order))
 
     def __enter__(self) -> Person:
         self._thread.start()
@@ -85,10 +86,10 @@ def again_as_the_supervisor(act: Callable[[], object]) -> None:
     again(act, (ToolFailed, HostError), 1 + len(SECURE_PAUSES_S))
 
 
-def live(world: World, env: Environment) -> list[str]:
+def live(world: World, env: Environment, rounds: int) -> list[str]:
     """An attempt that commits, amends, stashes, is published and secured; its commits."""
     made = []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         made.append(world.commit(env.path, f"{number}.txt", env.task))
         world.sh(env.path, "commit", "-q", "--amend", "-m", "better")
         made.append(world.sh(env.path, "rev-parse", "HEAD"))
@@ -101,14 +102,15 @@ def live(world: World, env: Environment) -> list[str]:
     return made
 
 
-def test_nothing_of_either_is_lost(confined: World, nobody_alive: Alive) -> None:
+@pytest.mark.parametrize(("count", "rounds"), [(4, 2), pytest.param(10, 3, marks=pytest.mark.soak)])
+def test_nothing_of_either_is_lost(confined: World, nobody_alive: Alive, count: int, rounds: int) -> None:
     world, seed = confined, time.time_ns()
     print(f"seed {seed}")
     repo = world.repo()
     with Person(repo.root, seed) as person:
-        attempts = [world.env(repo, task=f"r1/t{number}") for number in range(ATTEMPTS)]
-        with ThreadPoolExecutor(ATTEMPTS) as pool:
-            made = list(pool.map(lambda env: live(world, env), attempts))
+        attempts = [world.env(repo, task=f"r1/t{number}") for number in range(count)]
+        with ThreadPoolExecutor(count) as pool:
+            made = list(pool.map(lambda env: live(world, env, rounds), attempts))
     assert {"gc", "repack", "worktree"} <= set(person.done)
     assert not person.failed
     assert world.sh(repo.root, "fsck", "--no-dangling") == ""

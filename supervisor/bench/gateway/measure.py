@@ -41,6 +41,9 @@ class Options:
     """Of one client, in each round."""
     rounds: int = 5
     peer_requests: int = 1000
+    turn: int = 1000
+    """Through either proxy in each round in which they take turns."""
+    decisions: int = 100_000
 
 
 QUICK = Options(requests=5000, singles=300, rounds=2, peer_requests=300)
@@ -57,7 +60,7 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
         floor = _bare(options)
         ours["cpu_ratio_to_bare"] = _beside_bare(options, root)
         say("decisions in process")
-        ours["decisions_per_s"] = round(decisions_per_s())
+        ours["decisions_per_s"] = round(decisions_per_s(options.decisions))
         command = litellm.program()
         say("LiteLLM" if command else "LiteLLM is not installed (make bench-peers): not measured")
         theirs = _litellm(command, options, root) if command else None
@@ -96,14 +99,14 @@ def _beside_bare(options: Options, root: Path) -> float:
         workspace.pin(provider, 1)
         workspace.pin(bare, 0)
         workspace.pin(ours, 0)
-        ratios = [_cpu_s(ours, secrets) / _cpu_s(bare, secrets) for _ in range(2 * options.rounds + 1)]
+        ratios = [_cpu_s(ours, secrets, options.turn) / _cpu_s(bare, secrets, options.turn) for _ in range(2 * options.rounds + 1)]
     return round(statistics.median(ratios[1:]), 2)
 
 
-def _cpu_s(server: Server, secrets: Sequence[str]) -> float:
-    """What 1000 requests of these agents take."""
+def _cpu_s(server: Server, secrets: Sequence[str], count: int) -> float:
+    """What so many requests of these agents take."""
     payload, before = load.body(), server.cpu_s()
-    _go(server, [load.request(server.port, {"authorization": f"Bearer {secret}"}, payload) for secret in secrets], 1000 // len(secrets))
+    _go(server, [load.request(server.port, {"authorization": f"Bearer {secret}"}, payload) for secret in secrets], count // len(secrets))
     return server.cpu_s() - before
 
 
@@ -183,7 +186,7 @@ def _go(server: Server, requests: Sequence[bytes], each: int) -> Load:
     return asyncio.run(load.run(server.port, requests, each))
 
 
-def decisions_per_s(count: int = 100_000) -> float:
+def decisions_per_s(count: int) -> float:
     """Admission decisions a second in process: each is a request that arrives, is admitted, and is settled, of 50 agents in turn."""
     upstream = Upstream("bench", Api.ANTHROPIC, "http://127.0.0.1", limits=Limits(rpm=1e9, itpm=1e12, otpm=1e12))
     lane = LaneKey(Api.ANTHROPIC, "sonnet-4")

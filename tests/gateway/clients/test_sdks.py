@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import anthropic
-import openai
 import pytest
-from anthropic.types import ToolUseBlock
 
 from tests.gateway.clients.kit import Through
+
+if TYPE_CHECKING:  # every worker imports this file, but only who runs these tests should spend seconds on importing the SDKs
+    import anthropic
+    import openai
 
 MODEL = "claude-opus-4-8"
 
 
 @pytest.fixture
 def claude_sdk(endpoint: Through) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
     with anthropic.Anthropic(auth_token=endpoint.token("a"), api_key=None, base_url=endpoint.url, max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
 def gpt_sdk(endpoint: Through) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(api_key=endpoint.token("a"), base_url=f"{endpoint.url}/v1", max_retries=0) as client:
         yield client
 
@@ -40,6 +46,8 @@ def test_anthropic_whole_streamed_and_counted(claude_sdk: anthropic.Anthropic, e
 
 
 def test_anthropic_tool_use(claude_sdk: anthropic.Anthropic, endpoint: Through) -> None:
+    from anthropic.types import ToolUseBlock
+
     endpoint.sim.faults(tool="weather", tool_input={"city": "Zürich"}, times=1)
     message = ask_claude(claude_sdk)
     assert message.stop_reason == "tool_use"
