@@ -161,12 +161,6 @@ def read(place: Path) -> Template:
     return Template(place=place, **{**known, **lists})
 
 
-def users(template: Template) -> list[Path]:
-    """The environments that stand on it."""
-    with _locked(template.place):
-        return _users(template.place)
-
-
 def remove(template: Template) -> None:
     """Delete it. Raises Refused while an environment uses it, naming them; HostError."""
     with _locked(template.place):

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 from supervisor.core.records import TAG_VARIABLE, Identity, mark
 from supervisor.host import procfs
 
@@ -178,30 +176,6 @@ def _open_files(pid: int) -> list[str]:
         return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]  # noqa: PTH208 - as above
     except OSError:
         return []
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    cpu_s: float
-    """User and system seconds since each process started."""
-    rss: int
-    """Bytes of resident memory; pages shared between the processes count once for each."""
-
-
-def usage(identities: Iterable[Identity]) -> Usage:
-    """What these processes use together; those that have ended meanwhile count nothing."""
-    cpu_s, rss = 0.0, 0
-    for who in identities:
-        try:
-            process = psutil.Process(who.pid)
-            with process.oneshot():
-                times, memory = process.cpu_times(), process.memory_info()
-        except psutil.Error:
-            continue
-        if alive(who):  # asked after reading, so that the figures are not those of a later owner of the pid
-            cpu_s += times.user + times.system
-            rss += memory.rss
-    return Usage(cpu_s, rss)
 
 
 def _identity(seen: procfs.Seen) -> Identity:

@@ -14,7 +14,7 @@ from agents.tmux import ARG_MAX, Pane, PaneView, SessionExists, Tmux
 from agents.tmux.listings import parse_panes
 from supervisor.core.errors import NotFound, ToolFailed
 
-from .conftest import AskTmux, WaitUntil
+from .conftest import AskTmux, WaitUntil, lives
 
 TAGS = {"task": "r1/fix", "epoch": "2", "tag": "0123456789abcdef:r1/fix:2"}
 WEIRD = [
@@ -100,7 +100,7 @@ def test_a_screen_full_of_protocol_does_not_shift_the_answers(tmux: Tmux, tmp_pa
     wait_until(lambda: tmux.capture(pane.pane_id).endswith("whole"), "the output")
     for _ in range(20):
         assert len(tmux.capture(pane.pane_id).splitlines()) == 1001
-        assert tmux.has(pane.session_id)
+        assert lives(tmux, pane.session_id)
 
 
 def test_tags_are_there_from_the_first_moment(tmux: Tmux, socket: Path, tmp_path: Path) -> None:  # E7
@@ -132,13 +132,13 @@ def test_a_taken_name_is_told_apart_and_left_alone(tmux: Tmux, tmp_path: Path) -
     with pytest.raises(SessionExists):
         tmux.spawn("a", ["cat"], tmp_path, {"task": "other"})
     assert [pane.tags for pane in tmux.panes() if not pane.control] == [TAGS]
-    assert tmux.has(first.session_id)
+    assert lives(tmux, first.session_id)
 
 
 def test_stopping_one_never_touches_a_longer_name(tmux: Tmux, tmp_path: Path) -> None:  # I05
     short, long = (tmux.spawn(name, ["cat"], tmp_path, {}) for name in ("agent-1", "agent-10"))
     assert tmux.kill_session(short.session_id)
-    assert (tmux.has(short.session_id), tmux.has(long.session_id)) == (False, True)
+    assert (lives(tmux, short.session_id), lives(tmux, long.session_id)) == (False, True)
     assert not tmux.kill_session(short.session_id)
 
 
@@ -193,13 +193,13 @@ def test_what_the_user_does_by_hand_is_followed_by_id(
     shown = [one for one in tmux.panes() if one.pane_id == pane.pane_id]
     assert [(one.session_id, dict(one.tags)) for one in shown] == [(pane.session_id, TAGS)]
     ask_tmux("kill-pane", "-t", pane.pane_id)
-    assert (view(tmux, pane), tmux.has(pane.session_id)) == (None, True)
+    assert (view(tmux, pane), lives(tmux, pane.session_id)) == (None, True)
 
 
 def test_a_session_closed_by_hand_is_seen(tmux: Tmux, ask_tmux: AskTmux, tmp_path: Path) -> None:  # P17
     pane = tmux.spawn("a", ["cat"], tmp_path, TAGS)
     ask_tmux("kill-session", "-t", pane.session_id)
-    assert (view(tmux, pane), tmux.has(pane.session_id)) == (None, False)
+    assert (view(tmux, pane), lives(tmux, pane.session_id)) == (None, False)
 
 
 def test_rows_survive_values_that_only_a_hostile_user_can_set() -> None:
@@ -222,14 +222,12 @@ def test_no_text_is_ever_executed(  # I03
     cwd.mkdir()
     with Tmux(socket) as tmux:
         pane = tmux.spawn("a", ["sh", "-c", 'pwd; printf "\\033]2;%s\\033\\\\" "$1"; cat', "sh", PAYLOAD], cwd, {"task": PAYLOAD})
-        tmux.rename_window(pane.pane_id, PAYLOAD)
         tmux.send_text(pane.pane_id, PAYLOAD)
         wait_until(lambda: (seen := view(tmux, pane)) is not None and seen.title == PAYLOAD, "the title")
         wait_until(lambda: tmux.capture(pane.pane_id).count("touch canary)") >= 3, "directory, typed text and its echo")
         assert cwd.name in tmux.capture(pane.pane_id).replace("\n", "")
         seen = view(tmux, pane)
         assert seen is not None and dict(seen.tags) == {"task": PAYLOAD}
-        assert tmux.tree()[-1].windows[0].name == PAYLOAD
         tmux._ask(("display-message", "-p", PAYLOAD.replace("canary", "proof")))  # where formats are expanded the same text does run
         wait_until((short_dir / "proof").exists, "the proof that the payload works")
     assert not (short_dir / "canary").exists()

@@ -27,23 +27,8 @@ class Pool:
     """Mutable; every method that takes `now` wants monotonic seconds that do not go back."""
 
     __slots__ = (
-        "_changed",
-        "_limits_serial",
-        "_proving",
-        "_serial",
-        "_under_way",
-        "_windows",
-        "_windows_at",
-        "breakers",
-        "debt_until",
-        "dimensions",
-        "key",
-        "pace",
-        "policy",
-        "ramp",
-        "settled_input",
-        "settled_output",
-        "upstream",
+        "_changed", "_limits_serial", "_proving", "_serial", "_under_way", "_windows", "_windows_at", "breakers",
+        "debt_until", "dimensions", "key", "pace", "policy", "ramp", "settled_input", "settled_output", "upstream",
     )  # fmt: skip
 
     def __init__(self, key: PoolKey, upstream: Upstream, policy: Policy, desk: PoolHooks, now: float) -> None:
