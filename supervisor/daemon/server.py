@@ -20,7 +20,6 @@ class Server(SocketServer):
     def __init__(self, loop: Loop, home: Home) -> None:
         super().__init__(home.daemon_socket, TERMS, loop.alert)
         self._loop = loop
-        self._home = home
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """Of `Door`."""
@@ -28,5 +27,5 @@ class Server(SocketServer):
         handler = HANDLERS.get(verb)
         if handler is None:
             raise UsageError("the supervisor knows no verb", on=verb, why=f"known: {', '.join(sorted(HANDLERS))}")
-        work = handler(self._loop, self._home, args)
+        work = handler(self._loop, args)
         return await (visitor.until_gone(work) if verb in ENDS_WITH_ITS_CLIENT else work)
