@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
+from supervisor.core.backoff import backoff_s
 from supervisor.core.crew import (
     AdmissionChanged,
     Attempt,
@@ -43,7 +44,7 @@ from supervisor.core.crew import (
 from supervisor.core.draft import Draft
 from supervisor.core.recovery import LIMIT
 from supervisor.core.scheduler import held_back, pick
-from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, backoff_s, task_after
+from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, task_after
 
 CANCELLED = "cancelled"
 """`Stop.why` when a person asked."""
