@@ -22,7 +22,8 @@ from supervisor.core.gateway.settings import Upstream
 from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.gateway import recording, wire
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
-from supervisor.gateway.proxied_request import BYTES_PER_TOKEN, ProxiedRequest, outgoing, passed_back
+from supervisor.gateway.credentials import outgoing
+from supervisor.gateway.proxied_request import BYTES_PER_TOKEN, ProxiedRequest, passed_back
 from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
 

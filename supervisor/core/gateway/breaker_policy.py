@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from supervisor.core.gateway.breaker import WINDOW, Breaker, Outcomes, backoff_s
-from supervisor.core.gateway.bucket import NEVER, SLACK
+from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.commands import Alert, Command, Journal
 from supervisor.core.gateway.dimension import NAMES, Dimension, Owed
 from supervisor.core.gateway.events import Refused
@@ -29,7 +29,6 @@ from supervisor.core.gateway.refusals import Refusals
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 from supervisor.core.gateway.types import BreakerState, End, Observed, PoolKey, Refusal, Window
-from supervisor.core.gateway.upstream_bucket import WINDOW_S
 
 MARGIN_CUT = 0.97
 MARGIN_FLOOR = 0.85
@@ -43,10 +42,6 @@ PATIENCE_S = 20.0
 SPEND_CAP_S = 900.0
 PARKED_S = 300.0
 """A spent window whose reset is not known is asked again after this."""
-NOISE = 0.001
-"""Part of the capacity by which a forecast may be below 0 and mean nothing."""
-REOPEN = 0.02
-"""Part of the capacity that the forecast must have again."""
 _CUT, _CLIENT_GONE = End.CUT, End.CLIENT_GONE
 
 
@@ -267,13 +262,10 @@ class BreakerPolicy:
         if self.limit.state is not BreakerState.CLOSED or now < self._pool.debt_until:
             return
         for dimension in self._pool.dimensions:
-            left = dimension.forecast(now)
-            capacity = dimension.upstream.capacity
-            if left < -NOISE * capacity:
-                gained_in_s = (REOPEN * capacity - left) / max(dimension.upstream.rate - dimension.outside(now), SLACK)
-                until = now + min(gained_in_s, WINDOW_S)
+            shortage_s = dimension.shortage_s(now)
+            if shortage_s:
                 why = f"{NAMES[dimension.index]} would be gone within {self._pool.policy.horizon_s:g} s"
-                self._trip(self.limit, why, until, now, by_forecast=True)
+                self._trip(self.limit, why, now + shortage_s, now, by_forecast=True)
                 return
 
     def recover(self, now: float) -> None:

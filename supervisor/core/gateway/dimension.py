@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from supervisor.core.gateway import forecast
 from supervisor.core.gateway.bucket import NEVER, SLACK, Bucket
 from supervisor.core.gateway.types import DimensionView, Level
 from supervisor.core.gateway.upstream_bucket import MOST_S, Mark, UpstreamBucket
@@ -25,8 +26,6 @@ UNKNOWN_SHARE = 0.6
 SILENT_S = 6.0
 """When no answer is awaited and none came for so long, the next request is all that is at stake: what is not counted on grows no further.
 With answers that are later than this it is the same at every moment: a reserve that followed each answer would make sending pulse."""
-RESERVE_MOST = 0.25
-"""Part of the capacity that is kept for the horizon of outside use at most."""
 ROUNDING_MOST = 0.1
 """Part of the capacity that is kept because of rounding at most."""
 PAID_PART = 0.6
@@ -136,7 +135,7 @@ class Dimension:
             return rounding + min(UNKNOWN_SHARE * rate * stale_s, UNKNOWN_SHARE * capacity)
         others = upstream.outside(now)
         unknown = min(max(UNKNOWN_SHARE * rate, others) * stale_s, UNKNOWN_SHARE * capacity)
-        return rounding + unknown + min(others * self._horizon_s, RESERVE_MOST * capacity)
+        return rounding + unknown + forecast.outside_use(upstream, self._horizon_s, now)
 
     def _wanted(self, need: float, owed: Owed, now: float) -> float:
         """What the provider will count for `need`, and still counts for output that is under way. Output is counted when it is written, so
@@ -230,19 +229,9 @@ class Dimension:
         """Seconds until what was just sent is paid, when that was larger than what was there; not above 0 when it was not."""
         return -self.bucket.level / self.bucket.rate if self._paced else self.upstream.debt_s
 
-    def forecast(self, now: float) -> float:
-        """What the provider will have left when others go on for the horizon, or take `RESERVE_MOST` of the capacity if that is less."""
-        upstream = self.upstream
-        if not upstream.in_use:
-            return upstream.level(now)
-        return upstream.level(now) - min(upstream.outside(now) * self._horizon_s, RESERVE_MOST * upstream.capacity)
-
-    def exhausted_in_s(self, unsettled: float, spending: float, now: float) -> float | None:
-        """Until the provider has nothing left, when we go on with `spending` a second and others with theirs; None: it is not falling."""
-        falling = spending + self.outside(now) - self.upstream.rate
-        if falling <= 0:
-            return None
-        return max(0.0, (self.upstream.level(now) - unsettled) / falling)
+    def shortage_s(self, now: float) -> float:
+        """Of `forecast`."""
+        return forecast.shortage_s(self.upstream, self._horizon_s, now)
 
     def view(self, reserved: float, owed: Owed, now: float) -> DimensionView:
         """For people."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from supervisor.core.gateway import forecast
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.dimension import REQUESTS
+from supervisor.core.gateway.dimension import REQUESTS, Dimension
 from supervisor.core.gateway.model_queue import RoutedTicket
 from supervisor.core.gateway.ticket import SENT
 from supervisor.core.gateway.types import AgentView, BreakerState, LaneKey, PoolView, TrafficView
@@ -34,6 +35,11 @@ def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[RoutedTi
     )
 
 
+def _exhausted_in_s(pool: Pool, dimension: Dimension, now: float) -> float | None:
+    spending = pool.pace.rate(dimension.index, now)
+    return forecast.exhausted_in_s(dimension.upstream, pool.unsettled(dimension.index), spending, now)
+
+
 def _pool(network: Network, pool: Pool, now: float) -> PoolView:
     breaker = pool.breakers.worst()
     state, why = breaker.state, breaker.why
@@ -46,8 +52,7 @@ def _pool(network: Network, pool: Pool, now: float) -> PoolView:
     exhausted = [
         seconds
         for dimension in pool.dimensions
-        if (pool.in_flight or waiting)
-        and (seconds := dimension.exhausted_in_s(pool.unsettled(dimension.index), pool.pace.rate(dimension.index, now), now)) is not None
+        if (pool.in_flight or waiting) and (seconds := _exhausted_in_s(pool, dimension, now)) is not None
     ]
     return PoolView(
         key=pool.key,
