@@ -17,7 +17,7 @@ ASK_S = 0.2
 END_S = 2.2
 """From then on they are ended by KILL."""
 HANDOVER_S = 8.0
-"""When it gives up: what still lives then sits in the kernel, as one that waits for a dead disk does."""
+"""When it gives up. What still lives then is stuck in the kernel, such as a process that waits for a dead disk."""
 _LOOK_S = 0.02
 _SEARCH_S = 0.2
 
@@ -66,7 +66,7 @@ def holder(path: Path) -> int | None:
 def _take(fd: int, path: Path) -> None:
     began, asked = time.monotonic(), set[Identity]()
     pause = _LOOK_S
-    while not _taken(fd):
+    while not files.try_lock(fd):
         pid, ticks = _written(path)
         waited = time.monotonic() - began
         if _lives(pid, ticks):
@@ -105,14 +105,6 @@ def _end(heirs: list[Identity], asked: set[Identity], *, kill: bool) -> None:
             asked.add(who)
             processes.send(who, signal.SIGTERM)
             processes.send(who, signal.SIGCONT)
-
-
-def _taken(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _written(path: Path) -> tuple[int, int]:

@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from supervisor.core.gateway import memory, views
-from supervisor.core.gateway.agents import Agents
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.budget import Budget, Never, Wait
+from supervisor.core.gateway.budget import Budget, Budgets, Never, Wait
 from supervisor.core.gateway.commands import Command, Send, TurnAway
 from supervisor.core.gateway.estimate import Estimator
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
@@ -42,7 +41,7 @@ class Traffic:
 
     def __init__(self, settings: GatewaySettings, now: float, *, seed_jitter: float = 0.0) -> None:
         """`seed_jitter`, 0 to 1, moves the retries of one gateway away from those of another."""
-        self.crew = Agents(settings.policy.cost_per_night)
+        self.crew = Budgets(settings.policy.cost_per_night)
         self.tickets: dict[int, RoutedTicket] = {}
         """All that have not ended."""
         self.waiting = 0
