@@ -59,7 +59,7 @@ VERBS: Mapping[str, Callable[[Asked], Coroutine[Any, Any, dict[str, Any]]]] = {"
 
 
 class AgentsSocket(SocketServer):
-    """The agents' door."""
+    """The socket of the agents."""
 
     def __init__(self, loop: Loop, home: Home, secret: bytes) -> None:
         super().__init__(home.agents_socket, TERMS, loop.alert)
@@ -70,7 +70,7 @@ class AgentsSocket(SocketServer):
         self._unsaid = 0
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
-        """Of `Door`."""
+        """See `SocketServer.serve`."""
         verb, args, token = protocol.parse_agents(line)
         task, epoch = self._who(token, verb, visitor.pid)
         handle = VERBS.get(verb)

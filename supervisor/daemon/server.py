@@ -15,14 +15,14 @@ TERMS = Terms(request_max=protocol.MAX_REQUEST, read_s=30.0, silent_max=200)
 
 
 class Server(SocketServer):
-    """The person's door."""
+    """The socket of the command line."""
 
     def __init__(self, loop: Loop, home: Home) -> None:
         super().__init__(home.daemon_socket, TERMS, loop.alert)
         self._loop = loop
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
-        """Of `Door`."""
+        """See `SocketServer.serve`."""
         verb, args = protocol.parse(line)
         handler = HANDLERS.get(verb)
         if handler is None:
