@@ -1,4 +1,4 @@
-"""Suspending an agent: its whole tree stands still, keeps its memory, and goes on where it was.
+"""Suspending an agent: its whole process tree is stopped, keeps its memory, and goes on where it was.
 
 A control group does that at once. Elsewhere every process gets SIGSTOP, until a look at the whole tree finds nobody new and nobody that
 moves: a stopped process cannot fork, so then nobody can. The runner is never stopped: it keeps the pane, and its deadline goes on.
@@ -33,7 +33,7 @@ _Found = dict[tuple[int, int], Seen]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is to stand still: everything that carries `tag` or its mark, or is below such a process or below `runner`."""
+    """What is to be stopped: everything that carries `tag` or its mark, or is below such a process or below `runner`."""
 
     tag: str
     runner: Identity | None = None
@@ -65,8 +65,7 @@ def suspend(tree: Tree) -> Suspended:
 def resume(tree: Tree, leave: Collection[Identity] = ()) -> int:
     """Let the tree go on, but for `leave` (`Suspended.before`); how many processes it has. Harmless when it is not suspended.
 
-    Children go on before their parents, as they were stopped after them: a parent that watches its children for being stopped, as a shell
-    with job control does, never sees one that is.
+    Resume children first, so that no job-control shell sees a stopped child.
     """
     members = [seen for generation in reversed(_generations(tree)) for seen in generation]
     inside = tree.group.pids() if tree.group is not None and tree.group.frozen() else set[int]()

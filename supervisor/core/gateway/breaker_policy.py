@@ -56,7 +56,7 @@ def _words(event: Refused) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PoolHooks:
-    """Where a pool's doings are told."""
+    """Who is told what a pool did."""
 
     say: list[Command]
     limits_changed: Callable[[], None]
@@ -65,7 +65,7 @@ class PoolHooks:
 
 
 class _Pool(Protocol):
-    """What of its pool is asked and changed here."""
+    """The part of `Pool` that this file reads and changes."""
 
     key: PoolKey
     policy: Policy
@@ -126,7 +126,7 @@ class BreakerPolicy:
         return self.spend_capped and self.limit.state is BreakerState.OPEN and now < self.limit.until
 
     def worst(self) -> Breaker:
-        """The breaker to show: of two that are not closed the one with the newest reason."""
+        """The worse state of the pool's two breakers; of two that are not closed, the one with the newest reason."""
         if self.failures.state is BreakerState.CLOSED:
             return self.limit
         if self.limit.state is BreakerState.CLOSED:
@@ -148,7 +148,7 @@ class BreakerPolicy:
                 self._journal(breaker, before, breaker.why, now)
 
     def answered(self, ticket: Ticket, now: float) -> None:
-        """The provider serves it (or answered that the request is wrong: it is there)."""
+        """The provider serves it, or answered that the request is wrong: so it works."""
         if ticket.answered:
             return
         ticket.answered = True
@@ -178,7 +178,7 @@ class BreakerPolicy:
         self._lose(ticket, "the probe's client went away", now)
 
     def refused(self, ticket: Ticket, event: Refused, now: float) -> float:
-        """It was not served. Gives the seconds until this request should queue again; 0: the breakers alone decide."""
+        """It was not served. Gives the seconds until it should queue again; 0: the breakers alone decide."""
         if ticket.refusals is None:
             ticket.refusals = Refusals()
         before = ticket.refusals.at
@@ -269,7 +269,7 @@ class BreakerPolicy:
                 return
 
     def recover(self, now: float) -> None:
-        """A clean minute raises the margin a little."""
+        """Raise the margin a little for each minute without a 429."""
         minutes = int((now - self._margin_at) / MARGIN_EVERY_S)
         if minutes:
             self.margin = min(self._pool.policy.margin, self.margin + MARGIN_GAIN * minutes)

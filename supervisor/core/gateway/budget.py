@@ -1,4 +1,4 @@
-"""What one agent may spend by itself: tokens a minute, dollars of its task; and the crew's dollars of one night.
+"""What one agent may spend: tokens per minute, dollars per task; and what the crew may spend in 12 hours.
 
 A cap holds its own agent back and nobody else. A request counts as what it is expected to take, and is corrected when that is known, as in
 a pool, but with no caution for the output: what it was short counts from then on, and until it is paid for by minutes that hold no more
@@ -47,7 +47,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Not at all, and why: for the person whose agent stops."""
+    """It can never be sent; `why` is for the person whose agent stops."""
 
     why: str
 
@@ -62,7 +62,7 @@ class Night:
         """The most that the requests in flight can cost."""
         self.in_flight = 0
         self.held: list[Budget] = []
-        """Agents that wait for one of them to end."""
+        """Agents whose next request waits until one in flight ends."""
 
 
 class Budget:
@@ -89,7 +89,7 @@ class Budget:
         self.meet(agent)
 
     def meet(self, agent: Agent) -> None:
-        """It came again, perhaps with other caps."""
+        """The agent came again, perhaps with other caps."""
         self.agent = agent
         self.weight = max(agent.weight, LEAST_WEIGHT)
         self.capped = agent.tpm_max is not None or agent.cost_max is not None or self.night.cap is not None
@@ -112,7 +112,7 @@ class Budget:
         self.night.in_flight += 1
 
     def correct(self, ticket: Ticket, now: float, *, over: bool) -> None:
-        """What it took is known better. What is less was never spent; what is more counts now, whenever it was sent."""
+        """Correct the charge: overestimates are removed, underestimates count now."""
         more = ticket.input + (ticket.output if over else ticket.guess.mean_output) - ticket.counted
         ticket.counted += more
         if more > 0:
@@ -121,7 +121,7 @@ class Budget:
             self.recent.change(ticket.slot, more)
 
     def close(self, ticket: Ticket, cost_usd: float | None, now: float) -> None:
-        """It is over. Without a known cost its bound is what it cost."""
+        """It is over. Where its cost is not known, its bound is charged."""
         self._release(ticket)
         cost = ticket.bound if cost_usd is None else max(0.0, cost_usd)
         if cost is not None:
@@ -150,7 +150,7 @@ class Budget:
         self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
 
     def by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
-        """The same for dollars alone. `Never` also while others are in flight, when it could not go if they cost nothing."""
+        """The verdict by cost alone. `Never` also while others are in flight, when it could not go even if those cost nothing."""
         cap, night = self.agent.cost_max, self.night
         if cap is None and night.cap is None:
             return None
@@ -235,7 +235,7 @@ class Budgets:
             budget.meet(budget.agent)
 
     def freed(self, budget: Budget) -> list[Budget]:
-        """Whose caps may let more through, now that one request of `budget` ended."""
+        """The budgets that may let more through, now that one request of `budget` ended."""
         if not self.night.held:
             return [budget] if budget.held else []
         freed = [budget, *self.night.held]

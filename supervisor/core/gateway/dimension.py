@@ -22,7 +22,7 @@ from supervisor.core.gateway.upstream_bucket import MOST_S, Mark, UpstreamBucket
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)
 NAMES: Final = ("requests", "input", "output", "tokens")
 UNKNOWN_SHARE = 0.6
-"""Of a limit others may begin to use up to so much before we hear of it."""
+"""Part of a limit that others may begin to use before we hear of it."""
 SILENT_S = 6.0
 """When no answer is awaited and none came for so long, the next request is all that is at stake: what is not counted on grows no further.
 With answers that are later than this it is the same at every moment: a reserve that followed each answer would make sending pulse."""
@@ -73,7 +73,7 @@ class Dimension:
 
     @property
     def limit(self) -> float:
-        """Per minute, as it binds us: the provider's, or the user's when that is less."""
+        """The limit that holds, per minute: the provider's, or the user's when that is less."""
         return self._limit if self.own is None else min(self._limit, self.own)
 
     def tune(self, margin: float, now: float) -> None:
@@ -113,7 +113,7 @@ class Dimension:
 
     @property
     def _paced(self) -> bool:
-        """Our own bucket binds: the provider has said nothing, or the user allows less."""
+        """Whether our own bucket binds: the provider has said nothing, or the user allows less."""
         return not self.told or self.own is not None
 
     def available(self, owed: Owed, now: float) -> float:
@@ -215,14 +215,14 @@ class Dimension:
 
     def empty(self, remaining: float | None, serial: int, now: float) -> None:
         """The provider refused the request that was sent as number `serial`. Where it says that enough is left, this is not the dimension
-        that it refused for. What the level loses here, headers of requests that were sent before do not take once more."""
+        that it refused for. Headers of earlier requests must not subtract this loss again."""
         self._heard = max(self._heard, serial)
         self.upstream.lower(remaining or 0.0, now)
         if not remaining or not self.told:
             self.bucket.lower(remaining or 0.0, now)
 
     def outside(self, now: float) -> float:
-        """What others take, a second."""
+        """What others take, per second."""
         return self.upstream.outside(now)
 
     def debt_s(self) -> float:
@@ -230,7 +230,7 @@ class Dimension:
         return -self.bucket.level / self.bucket.rate if self._paced else self.upstream.debt_s
 
     def shortage_s(self, now: float) -> float:
-        """Of `forecast`."""
+        """See `forecast.shortage_s`."""
         return forecast.shortage_s(self.upstream, self._horizon_s, now)
 
     def view(self, reserved: float, owed: Owed, now: float) -> DimensionView:

@@ -32,7 +32,7 @@ from supervisor.core.gateway.timers import EARLY_S, Timers
 from supervisor.core.gateway.types import NOTHING_OBSERVED, End, PoolKey, Refusal, TrafficView, Usage
 
 SWEEP_S = 600.0
-"""How often what nobody uses any more is forgotten."""
+"""How often unused lanes, agents and positions are dropped."""
 _SERVED, _REJECTED = End.SERVED, End.REJECTED  # looked up once: Python 3.11 needs 90 ns for the member of an enum
 
 
@@ -195,7 +195,7 @@ class Traffic:
     # A request's way ----------------------------------------------------------------------------------------------------------------
 
     def _let_in(self, ticket: RoutedTicket, now: float) -> bool:
-        """Whether it may queue, with its tags; else it was turned away."""
+        """Give it its tags and let it queue. False: it was turned away."""
         if refused := self.network.hopeless(ticket, now):
             self._say.append(refused)
         elif ticket.budget.capped and isinstance(never := ticket.budget.by_cost(ticket, now), Never):
@@ -285,7 +285,7 @@ class Traffic:
         self._charge_more(ticket, before, now, over=True)
 
     def _charge_more(self, ticket: RoutedTicket, before: float, now: float, *, over: bool) -> None:
-        """Its input or output turned out to be another than `before`: tell its agent's minutes and tags."""
+        """Its input or output differs from `before`: correct its agent's budget and tags."""
         ticket.budget.correct(ticket, now, over=over)
         if ticket.input + ticket.output == before:
             return
@@ -294,7 +294,7 @@ class Traffic:
         ticket.cost = cost
 
     def _again(self, ticket: RoutedTicket, why: str, wait_s: float, now: float) -> None:
-        """It was refused: to the front of its queue, after a while where that is asked for."""
+        """It was refused: put it back to the front of its queue, after a pause where one is needed."""
         if refused := self.network.hopeless(ticket, now) or (ticket.refusals and ticket.refusals.too_many(ticket.id, why)):
             self._turn_away(ticket, refused)
         elif now >= ticket.deadline:
@@ -350,7 +350,7 @@ class Traffic:
             self.crew.night.held.append(budget)
 
     def _ask_again(self, budgets: list[Budget], now: float) -> None:
-        """Their caps may let more through now."""
+        """Let the agents whose caps may have room queue again."""
         for budget in budgets:
             held, budget.held = budget.held, []
             for rank, flow in held:
@@ -374,7 +374,7 @@ class Traffic:
             self._alarm = when
 
     def _ring(self, now: float) -> None:
-        """Do all that is due, then set the one alarm to what is due next."""
+        """Do all that is due, then set the one alarm for the next."""
         for ticket in self._later.due(now):
             if ticket.where == LATER:
                 self._leave(ticket, QUEUED)

@@ -1,4 +1,4 @@
-"""Traffic as people see it. Reads, and changes nothing that a decision rests on."""
+"""Traffic as people see it. Reads only."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
 
 
 def _tokens_per_minute(network: Network, now: float) -> float:
-    """All that the limits of tokens allow: where there is more than one in a pool, the largest, which prompts are counted by."""
+    """Tokens per minute that all pools allow; of several limits of a pool the largest counts."""
     return sum(
         max((60 * max(0.0, one.bucket.rate - one.outside(now)) for one in pool.dimensions if one.index != REQUESTS), default=0.0)
         for pool in network.pools()
