@@ -18,7 +18,7 @@ _NOT_SENT = (
     | wire.HOP_BY_HOP
     | {"host", "content-length", "accept-encoding", "expect", "forwarded", "x-goog-fieldmask", "x-http-method-override"}
 )
-"""The last two would hide the usage from us, and make another request of it."""
+"""The last two would hide the usage from us, and change what the request does."""
 _OF_THE_KEY = frozenset({"openai-organization", "openai-project", "x-goog-user-project"})
 """Who pays: not the client's choice while the key is the user's."""
 
@@ -44,12 +44,12 @@ def _is_sent(name: str, left_out: Container[str]) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    """What is no UTF-8 comes as lone surrogates, which nothing can write again."""
+    """Whether it can be written: bytes that are no UTF-8 come as lone surrogates, which cannot."""
     return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def _listed(headers: Mapping[str, str]) -> frozenset[str]:
-    """Names that the client calls its own connection's affair."""
+    """Names of headers that belong to the client's connection alone, as its `Connection` header says."""
     listed = headers.get("Connection")
     return frozenset(name.strip().lower() for name in listed.split(",")) if listed else frozenset()
 

@@ -1,4 +1,4 @@
-"""Making the process that holds the providers' keys hard to look into."""
+"""Hardens the process that holds the providers' keys, so that others cannot look into it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""One brain for all model traffic: who may send now, to which account, what is charged for it, and who is told to come back.
+"""Decides for all model traffic: who may send now, to which account, what is charged for it, and who is told to come back.
 
 `handle` takes one event and gives the commands that follow from it; `wakes_at` says when to send the next `Tick`. Nothing here knows a
 clock, a socket or a random number. The parts, from the request's side:
 
-    traffic   tickets, timers, and what becomes of a request      lane      the queue of one model class, over several pools
-    places    places kept for requests that come back             rank      one class's fair queue
-    crew      agents and their own caps (budget)                  pool      one account's limits and reservations
-    estimate  what a request will take                            trouble   refusals: breakers, margin, parking
+    traffic         tickets, timers, and what becomes of a request     model_queue     the queue of one model class, over several pools
+    kept_positions  of requests that come back                         fair_queue      the requests of one task class
+    budget          agents and their own caps                          pool            one account's limits and reservations
+    estimate        what a request will take                           breaker_policy  refusals: breakers, margin, parking
+    forecast        what the provider will have left soon
 
 A ticket is QUEUED, then SENT (reserved), perhaps LATER (it failed and waits to queue again), then GONE. A hold budget counts from its
 arrival; when it is over the client gets 429 with Retry-After and its place is kept. Nobody is turned away for waiting while it is SENT.
