@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agents.tmux import ServerGone, Tmux, server_process
 from supervisor.daemon import gateway_process, lock, zygotes
+from supervisor.gateway import process_lock
 from supervisor.host import unix_sockets
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
@@ -148,7 +149,7 @@ class House:
         with Tmux(self.home.tmux_socket) as tmux:
             return tmux.server_pid()
 
-    def gateway(self) -> gateway_process.Record | None:
+    def gateway(self) -> process_lock.Record | None:
         """The gateway that lives now."""
         return gateway_process.running(self.home)
 

@@ -1,4 +1,4 @@
-"""What would make git wait, or read without end: pipes, devices and huge files where git opens a file by its name.
+"""Files that make git wait or read without end: pipes, devices and huge files where git opens a file by its name.
 
 git opens `.gitignore` and its like in every directory of a worktree, whatever lies in a repository inside it, and its own files for the
 worktree. open(2) of a pipe that nobody writes to does not return. So before git walks what an agent wrote, such things are looked for, by
@@ -35,7 +35,7 @@ _LARGE = 100 * 2**20
 _HUGE = 2**30
 _LOOKED_MAX = 5_000_000
 _CLOSED = (FileNotFoundError, NotADirectoryError, PermissionError)
-"""To us, so to git."""
+"""What these keep from us they keep from git."""
 _LINK_MAX = 8192
 OF_THE_PERSON = frozenset({SHARED_OBJECTS, "hooks", "info"})
 """What stands read-only in an attempt's own repository."""

@@ -115,7 +115,7 @@ def _is_packed(repo: Repository, ref: str) -> bool:
 
 
 def take(repo: Repository, task: str, epoch: int, base: str, detach: Callable[[str, Path], None]) -> str:
-    """Let the work branch stand at `base`, free for a new worktree. Returns the oid it had before, or "" when it is new.
+    """Set the work branch to `base`, free for a new worktree. Returns the oid it had before, or "" when it is new.
 
     `detach(tip, holder)` takes it away from the worktree at `holder`, or refuses. Raises Refused when it holds other work, ToolFailed.
     """

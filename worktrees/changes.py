@@ -1,4 +1,4 @@
-"""What a worktree holds that no commit holds: git's own answer, made complete and safe to ask.
+"""The changes of a worktree that are in no commit: git's own answer, made complete and safe to ask for.
 
 `git status` is told to look at nested repositories from outside only: entering one would obey its configuration, which an agent wrote. The
 index tells what it cannot see: files hidden by assume-unchanged or skip-worktree, and submodules that somebody filled. It is read here, a

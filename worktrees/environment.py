@@ -66,7 +66,7 @@ class Environment:
     @property
     def private(self) -> Path | None:
         """The repository of its own, when its agent is confined: outside a sandbox no git may run in its worktree then, see
-        `worktrees.confined`. No agent can make or remove that directory."""
+        `worktrees.securing`. No agent can make or remove that directory."""
         own = private_repository.place(self.path)
         return own if own.is_dir() else None
 

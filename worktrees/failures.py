@@ -1,4 +1,4 @@
-"""What git says when it fails, as an error of ours."""
+"""Turns what git says when it fails into an error of ours."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ BULK_S = 120.0
 """Deadline of a verb that reads every file of a tree: 50,000 new files take a tenth of it."""
 CHECKOUT_S = 1800.0
 """Deadline of a verb that writes every file of a commit where nobody but us has written yet. Any verb that does nothing ends sooner, see
-`waiting`."""
+`stall_detection`."""
 LOCK_S = 300.0
 """How long the lock of a repository is waited for. Who holds it runs verbs with deadlines of their own, and each that does nothing is
 stopped after seconds."""

@@ -1,4 +1,4 @@
-"""Noticing that somebody changed the parts of a repository that git obeys (configuration, hooks and attributes), or a rescue ref."""
+"""Notices changes of what git obeys in a repository (configuration, hooks and attributes), and of rescue refs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worktrees.repository import Repository
 _READ_MAX = 2**20
 _RESCUE = "refs/nightcrew/"
 _PAUSE = 19
-"""Times the duration of a look between two."""
+"""The pause between two looks, as a multiple of how long a look takes."""
 _RACY_NS = 2 * 10**9
 """A file that changed so short ago may change again without another stamp."""
 _DIGESTS_MAX = 10_000
@@ -150,7 +150,7 @@ class _Watched:
         self.not_before = 0.0
 
     def learn(self, updates: list[tuple[str, str]]) -> None:
-        """Take these moves of ours for known; "" is one that is gone, or where nobody knows."""
+        """Note moves that we made ourselves; "" is a ref that is gone, or one whose place nobody knows."""
         with self.lock:
             if self.known is not None:
                 for ref, new in updates:

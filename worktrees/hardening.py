@@ -1,4 +1,4 @@
-"""What makes git deaf to whatever a repository or an agent configured. Pure tables and functions; `git.py` applies them.
+"""The settings that keep git from running what a repository or an agent configured. Pure tables and functions; `git.py` applies them.
 
 Three layers, each in git's command scope, which beats every file:
 

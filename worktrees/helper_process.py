@@ -1,4 +1,4 @@
-"""Starting the helper that works in a sandbox: forked from a warm process where namespaces of our own do it, else from the disk.
+"""Starts the helper that works in a sandbox: forked from a warm process where our own namespaces make the sandbox, else as a new program.
 
 What the helper imports costs more time than what it does. So the first one starts a process that imports everything once, has one thread
 and no secret, and waits: for each request it forks, and the fork enters the sandbox (`supervisor.host.sandbox.namespaces`). It ends when

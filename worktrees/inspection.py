@@ -1,4 +1,4 @@
-"""What a worktree holds that would go with it: looked at where its agent worked, judged by `removal`."""
+"""What would be lost with a worktree: looked for where its agent worked, judged by `removal`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits out of a sandbox: taken as `git receive-pack` takes a stranger's push.
+"""Takes commits out of a sandbox, as `git receive-pack` takes a stranger's push.
 
 Whoever sends may be the agent. So nothing of theirs is named, moved or kept before it is judged, in this order:
 
@@ -195,7 +195,7 @@ class _Intake:
             raise self._judged(answer, size)
 
     def _judged(self, answer: Answer, size: int) -> NightcrewError:
-        """Not by git's words alone, for a stranger's are among them: whoever reads that a disk is full stops other work."""
+        """The error for a git that failed. Its words alone do not prove a full disk: a stranger may have put them there."""
         if free_bytes(self.place) < size + _HARDLY_ANY:
             return self._no_room(f"it has {size} bytes")
         found = [line for line in answer.err.splitlines() if line.startswith("error: object ")]

@@ -1,4 +1,4 @@
-"""What an environment's files are made of: the frozen template below, the attempt's own layer above. Plain text: a row of the ledger."""
+"""The layers of an environment's files: the frozen template below, the attempt's own layer above. Kept as text in the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bringing a finished branch into the person's checkout, and showing it.
+"""Merges a finished branch into the person's checkout, and shows its change.
 
 The merge is computed beside the checkout, so a conflict is known before anything is touched; what is left is a fast-forward,
 which git does as one guarded step. Where a hardened git would skip something the repository relies on (filters such as Git

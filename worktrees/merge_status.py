@@ -1,4 +1,4 @@
-"""Whether a branch's work is elsewhere already: by commit, by patch, or as one squashed patch.
+"""Whether a branch's work is merged already: by commit, by patch, or as one squashed patch.
 
 A squash merge leaves no trace in the history: the same change arrives as another commit. Counting commits alone would keep
 such branches for ever.

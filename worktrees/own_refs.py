@@ -1,4 +1,4 @@
-"""What the refs and the logs of an attempt's own repository name, beside the work branch: read in its sandbox.
+"""Reads, in the sandbox, what refs and logs of an attempt's own repository name beside the work branch.
 
 The refs that were there at the start lie in `packed-refs` and have no log. So what the agent's git made since is in files of its own; only
 where it packed its refs is that list read too.

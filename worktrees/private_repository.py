@@ -3,7 +3,7 @@
 In its sandbox it stands at the path of the person's common directory, so that everything inside is an ordinary worktree of an ordinary
 repository: refs as they were at the start, a copy of the configuration, the person's hooks and `info` read-only, objects of its own, and
 the person's objects as read-only alternates. The agent may do there what it likes: no git outside ever reads it. What it committed comes
-out through `worktrees.confined`.
+out through `worktrees.securing`.
 
 It lies beside the worktree, where no agent can reach it but by its own sandbox, and goes with the worktree.
 """

@@ -1,4 +1,4 @@
-"""A directory in which foreign objects wait until they are judged, and how they get into the object store then.
+"""A directory for foreign objects until they are checked, and how they then get into the object store.
 
 Laid out as git's own (`tmp_objdir`): objects are unpacked into it by a git that has it for its object directory and the store for an
 alternate. Nobody else sees them there.

@@ -1,4 +1,4 @@
-"""A ref that an agent could write: judged without git, moved by git, and nothing but itself.
+"""Moves refs that an agent could have written: each is checked without git first, then moved by git alone.
 
 In an ordinary repository a ref is a file, and so is its log. An agent that may write both can put in their place a name of another ref,
 which git would move instead, a link, to which git would append, or a pipe, for which git would wait. So before git reads or moves such a

@@ -1,4 +1,4 @@
-"""git's own administration of one worktree: made in git's order, found again after a crash, and compared with what we wrote.
+"""Registers a worktree with git: writes git's own files in git's order, finds them after a crash, and compares them with what we wrote.
 
 git writes the `locked` file before anything else of a worktree, so a reason of ours in that file says whose half-made worktree this is.
 A `git worktree prune` of the person removes a directory that it finds without that file, also between git's own two steps; here the

@@ -1,4 +1,4 @@
-"""Removing a worktree: only when nothing could be lost, and never by our own hands.
+"""Removes a worktree: only when nothing could be lost, and only by git.
 
 `inspect` names every reason to keep it; "could not look" is one. `remove` acts on that, first making everything reachable
 from the rescue ref, and leaves the removal itself to `git worktree remove`, which has guards of its own. There is no fallback:

@@ -1,4 +1,4 @@
-"""An attempt's own repository is made fit for our git before its work is collected: in its sandbox, when its agent has ended.
+"""Repairs an attempt's own repository, in its sandbox, after its agent has ended and before its work is collected.
 
 What would make git wait is set aside (`blocking_files`). What git needs before it takes a directory for a repository is written anew where
 it cannot be used: the agent could write anything there. Each is a line for the result.

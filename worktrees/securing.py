@@ -44,7 +44,7 @@ from worktrees.rescue import Secured
 
 SECURE_S = 420.0
 """Seconds for the helper's answer, and for its pack: it stores leftover files for at most `storing.STORE_S`, beside looking at them. One
-that does nothing is ended sooner, as a git is (`waiting`)."""
+that does nothing is ended sooner, as a git is (`stall_detection`)."""
 PUBLISH_S = 15.0
 """Seconds for showing what a living agent committed; others wait for their turn meanwhile. What takes longer comes at the end."""
 _WHY = "nightcrew: work of an attempt"

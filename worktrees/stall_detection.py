@@ -1,4 +1,4 @@
-"""Waiting for a git process: as long as it works, and no longer.
+"""Waits for a git process as long as it works, and stops one that does nothing.
 
 A git that met a pipe sleeps and does nothing. That is seen from outside: its threads sleep, its processor time and its input and output
 stand still. So do those of one that somebody stopped, and of one that is dead while a child of it keeps its pipes open. A git that reads a

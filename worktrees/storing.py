@@ -1,4 +1,4 @@
-"""Leftover files and commits of ours, written as objects out of one worktree.
+"""Writes the leftover files of a worktree, and our commits of them, as git objects.
 
 Files wait in a quarantine until git has stored all that it was given: a git that a full disk ends leaves the part of a file that it had
 written, and with it the disk as full as before.

@@ -161,12 +161,6 @@ def read(place: Path) -> Template:
     return Template(place=place, **{**known, **lists})
 
 
-def users(template: Template) -> list[Path]:
-    """The environments that stand on it."""
-    with _locked(template.place):
-        return _users(template.place)
-
-
 def remove(template: Template) -> None:
     """Delete it. Raises Refused while an environment uses it, naming them; HostError."""
     with _locked(template.place):
@@ -191,7 +185,7 @@ def _refuse_used(template: Template) -> None:
 
 @contextlib.contextmanager
 def leased(template: Template, path: Path) -> Iterator[None]:
-    """Note that the environment at `path` stands on the template. Without its directory `beside`, which the body makes, the note is void.
+    """Note that the environment at `path` stands on the template. The record counts only once the `with` body has created `beside(path)`.
 
     Raises NotFound when the template is gone.
     """
@@ -334,7 +328,7 @@ def _unregister(repo: Repository, files: Path, admin: Path) -> None:
 
 
 def _users(place: Path) -> list[Path]:
-    """Drops the notes of environments that are gone."""
+    """The environments that stand on it. Drops the notes of those that are gone."""
     found = []
     for note in sorted((place / "in-use").glob("*")):
         path = Path(os.fsdecode(note.read_bytes()))
@@ -347,7 +341,7 @@ def _users(place: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _locked(place: Path) -> Iterator[None]:
-    """One at a time builds, leases or removes. The lock is the directory itself, so it goes with it. Raises NotFound."""
+    """Hold the template's lock, to build, lease or remove it. The lock is the directory itself, so it goes with it. Raises NotFound."""
     try:
         handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Which commits an attempt came by, and which of them no rescue ref of its task holds yet.
+"""Finds the commits that an attempt made or had, and those among them that no rescue ref of its task holds yet.
 
 A commit that was amended, reset or rebased away is on no branch. What remembers it are files that the agent's own git wrote: the logs of
 HEAD and of the work branch, the worktree's own refs, the state of a rebase or a merge. The agent can write anything there. So they are read
@@ -137,7 +137,7 @@ def _by_halves(names: Sequence[str], ask: Callable[[list[str]], Iterable[str]]) 
 
 
 def _heads(env: Environment, seen: list[str], settled: list[str]) -> tuple[list[str], list[str]]:
-    """Of `seen` those that nothing else of it reaches, in its order, and those that git cannot walk from."""
+    """The commits in `seen` that no other one of them reaches, in order; and those that git cannot walk from."""
     heads, unread = _by_halves(seen, lambda part: _walked(env, part, settled))
     known = set(heads)
     return [oid for oid in seen if oid in known], unread

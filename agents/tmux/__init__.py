@@ -1,13 +1,12 @@
 """The only door to tmux: import from here.
 
 tmux_server Tmux: the calls          control   the persistent `tmux -C` client and its protocol
-attaching tree, attach             server_process the server's start, its settings and its environment
+attaching how a person attaches    server_process the server's start, its settings and its environment
 listings  rows -> values (pure)    quoting   text that tmux must not read as commands (pure)
 """
 
 from __future__ import annotations
 
-from agents.tmux.attaching import PaneTree, SessionTree, WindowTree
 from agents.tmux.listings import PaneView
 from agents.tmux.tmux_server import ARG_MAX, CONTROL_SESSION, Pane, ServerGone, SessionExists, Tmux
 
@@ -15,11 +14,8 @@ __all__ = [
     "ARG_MAX",
     "CONTROL_SESSION",
     "Pane",
-    "PaneTree",
     "PaneView",
     "ServerGone",
     "SessionExists",
-    "SessionTree",
     "Tmux",
-    "WindowTree",
 ]

@@ -17,7 +17,6 @@ our trials, and a server with such a client does not even exit. The next client 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import re
@@ -33,6 +32,7 @@ from pathlib import Path
 
 from agents.tmux.server_process import CUT, NO_SESSION, kill_group, open_group, run
 from supervisor.core.errors import ToolFailed
+from supervisor.host import files
 
 LINE_MAX = 2**20
 """Bytes of one command line. tmux's limit of 16 kB is for the arguments of a process and does not hold here; parsing 1 MB was
@@ -135,7 +135,7 @@ class ControlClient:
         except OSError as error:
             raise ClientLost("cannot reach tmux", on=str(self._turn), why=error.strerror or str(error)) from error
         try:
-            while not _locked(fd):
+            while not files.try_lock(fd):
                 if time.monotonic() > ends_at:
                     raise self._late("another process still waits for an answer")
                 time.sleep(_TURN_PAUSE_S)
@@ -216,14 +216,6 @@ class ControlClient:
         process, self._process = self._process, None
         if process is not None:
             kill_group(process)
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _orphaned(pid: int) -> bool:

@@ -7,7 +7,6 @@ title cannot shift the fields; numbers come first and free text last, so that ev
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -36,10 +35,7 @@ class PaneView:
     closed: bool
     """Nobody holds its terminal any more. Mostly it has ended, but a program may also close its terminal and run on."""
     dead: bool
-    """It has ended, and how is known."""
-    exit_status: int | None
-    """None while it runs and when a signal ended it."""
-    exit_signal: int | None
+    """It has ended, and tmux knows how; the runner's own record tells it."""
     control: bool
     """The pane is of our own `_control` session."""
     tags: Mapping[str, str]
@@ -86,8 +82,6 @@ def _parse(row: str) -> PaneView | None:
         attached=int(attached),
         closed=dead == "1",
         dead=dead == "1" and bool(status or signal_name),
-        exit_status=int(status) if status else None,
-        exit_signal=_signal(signal_name),
         control=control == "1",
         tags=_unpacked(packed),
         session_name=name,
@@ -102,13 +96,3 @@ def _unescaped(field: str) -> str:
 @lru_cache(maxsize=4096)  # a pane's tags never change, and it is listed every second
 def _unpacked(packed: str) -> Mapping[str, str]:
     return MappingProxyType(dict(parse_qsl(packed, keep_blank_values=True, errors="surrogateescape")))
-
-
-def _signal(name: str) -> int | None:
-    """tmux prints a number on Linux and a name such as `kill` where the C library has the names."""
-    if not name:
-        return None
-    if name.isdigit():
-        return int(name)
-    known = signal.Signals.__members__.get(f"SIG{name.upper().removeprefix('SIG')}")
-    return None if known is None else int(known)

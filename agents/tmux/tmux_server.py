@@ -1,8 +1,7 @@
 """The only door to tmux: sessions of agents on a private server.
 
-Hot calls (spawn, panes, capture, kill) go through one control-mode client with a deadline; `tree` goes through libtmux,
-whose every call starts a process. Sessions and panes are addressed by `$3` and `%5`, which tmux never reuses while its
-server lives: a user who renames or splits changes nothing for us.
+Every call goes through one control-mode client with a deadline. Sessions and panes are addressed by `$3` and `%5`, which tmux never
+reuses while its server lives: a user who renames or splits changes nothing for us.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from agents.tmux import listings, server_process
-from agents.tmux.attaching import SessionTree, attach_argv, read_tree
+from agents.tmux.attaching import attach_argv
 from agents.tmux.control import READY, Block, ClientLost, ControlClient
 from agents.tmux.listings import PaneView
 from agents.tmux.quoting import command_line, escape_format, plain_text
@@ -68,8 +67,8 @@ class Tmux:
     at least 3.3, and ServerGone when no server runs (`spawn` starts one). The server outlives this object. What a call asked for
     before its deadline passed may still happen when the server wakes up: look by `panes` before doing it again.
 
-    Every control client is a risk for the server (see `control`), so one process, the supervisor, makes the hot calls. `tree`,
-    `attach_argv`, `server_pid` and `ensure_server` make no such client: any command may use them.
+    Every control client is a risk for the server (see `control`), so one process, the supervisor, makes the calls that need
+    one. `attach_argv`, `server_pid` and `ensure_server` need none: any command may use them.
     """
 
     def __init__(self, socket: Path, *, deadline_s: float = 10.0, binary: str = "tmux") -> None:
@@ -149,14 +148,6 @@ class Tmux:
             self._let_server_reap()
         return panes
 
-    def has(self, session_id: str) -> bool:
-        """Whether the session lives."""
-        try:
-            self._ask(("has-session", "-t", _id(session_id)))
-        except NotFound:
-            return False
-        return True
-
     def kill_session(self, session_id: str) -> bool:
         """Close the session; its processes get SIGHUP, which is not yet their end. False when it was gone already."""
         try:
@@ -183,11 +174,6 @@ class Tmux:
         start = ("-S", "-") if history else ()
         return self._ask(("capture-pane", "-p", *start, "-t", _id(pane_id)), on=pane_id)[0].text.rstrip("\n")
 
-    def rename_window(self, pane_id: str, title: str) -> None:
-        """Show `title` in the status line of people who are attached. Any text; control characters are left out."""
-        shown = plain_text(title).replace("\n", " ")
-        self._ask(("rename-window", "-t", _id(pane_id), "--", escape_format(shown)), on=pane_id)
-
     def send_text(self, pane_id: str, text: str, *, enter: bool = True) -> None:
         """Paste `text` as one bracketed paste, then press Enter as a key of its own.
 
@@ -206,16 +192,6 @@ class Tmux:
         if enter:
             commands.append(("send-keys", "-t", target, "Enter"))
         self._ask(*commands, on=pane_id, once=True)
-
-    def tree(self) -> list[SessionTree]:
-        """Sessions, windows and panes as a person sees them. Through libtmux: some 100 ms, and only its first step has a deadline."""
-        self._require()
-        if self.server_pid() is None:
-            raise self._gone()
-        first = server_process.run(self._argv("-N", "list-clients"), self._env, self._deadline_s)
-        if first.output == server_process.NO_SESSION:
-            return []
-        return read_tree(self._socket, self._binary)
 
     def attach_argv(self, session_id: str, environ: Mapping[str, str]) -> list[str]:
         """The command that shows the session in the caller's terminal, for `os.execvp`; `environ` is the caller's."""

@@ -9,7 +9,6 @@ what runs in the pane, `zygote_protocol` what they speak.
 
 from agents.zygote.building import build_client
 from agents.zygote.lifecycle import Child, Wanted, answers, find, pane_argv, start, stop
-from agents.zygote.record import Place, Record
-from agents.zygote.version import program
+from agents.zygote.record import Place, Record, program
 
 __all__ = ["Child", "Place", "Record", "Wanted", "answers", "build_client", "find", "pane_argv", "program", "start", "stop"]

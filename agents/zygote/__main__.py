@@ -9,7 +9,6 @@ Exit status: 0 ended by TERM, INT or HUP, or because its socket was removed; 6 r
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import socket
 import sys
@@ -17,8 +16,8 @@ import time
 from pathlib import Path
 
 from agents.runner.warm import TITLE
-from agents.zygote import preload, version, zygote_protocol
-from agents.zygote.record import Place, Record
+from agents.zygote import preload, zygote_protocol
+from agents.zygote.record import Place, Record, program
 from agents.zygote.server import Server
 from supervisor.core.errors import NightcrewError, Refused
 from supervisor.core.records import Identity
@@ -35,7 +34,7 @@ def main(words: list[str]) -> int:
     if not options.room:
         _start_clean(words, options.env)
     _quiet()
-    program = version.program()  # as early as can be: it is about what is loaded
+    loaded = program()  # as early as can be: it is about what is loaded
     place = Place(options.socket)
     try:
         files.private_dir(place.socket.parent)
@@ -47,7 +46,7 @@ def main(words: list[str]) -> int:
         return error.exit_code
     inode = place.socket.stat().st_ino
     server = Server(listener, lambda: _is_at(place, inode))
-    _get_ready(place, options, began, program)
+    _get_ready(place, options, began, loaded)
     server.serve()
     if _is_at(place, inode):  # otherwise somebody else may be there by now
         place.socket.unlink()
@@ -94,10 +93,8 @@ def _quiet() -> None:
 def _lock(place: Place) -> int:
     """Held for life, so that one socket has one zygote. Forks close it."""
     handle = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise Refused("there is a zygote already", on=str(place.socket), why="it holds the lock", kept="that zygote") from error
+    if not files.try_lock(handle):
+        raise Refused("there is a zygote already", on=str(place.socket), why="it holds the lock", kept="that zygote")
     return handle
 
 

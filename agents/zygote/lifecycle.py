@@ -16,7 +16,7 @@ from pathlib import Path
 from agents import runner
 from agents.zygote import zygote_protocol
 from agents.zygote.record import Place, Record
-from supervisor.core.errors import Refused, TimedOut, last_line
+from supervisor.core.errors import Refused, TimedOut
 from supervisor.host import files, foreign, processes
 
 _POLL_S = 0.005
@@ -24,7 +24,6 @@ _END_S = 5.0
 _ANSWER_S = 5
 """A fork, the longest thing that a zygote does between two looks at its clients, takes milliseconds."""
 _PYTHON_CLIENT = Path(__file__).with_name("client.py")
-_LOG_TAIL = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +133,4 @@ def pane_argv(place: Place, directory: Path, client: Path | None) -> list[str]:
 
 
 def _last_words(place: Place) -> str:
-    text = (foreign.read_plain(place.log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
-    return last_line(text).removeprefix("nightcrew zygote: ")
+    return foreign.last_line(place.log).removeprefix("nightcrew zygote: ")

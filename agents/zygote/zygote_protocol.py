@@ -65,13 +65,6 @@ def read_request(data: bytes) -> Request | None:
     return Request(one[b"dir"], {name: value for name, value in variables if name})
 
 
-def write_request(request: Request) -> bytes:
-    """The bytes of a request."""
-    entries = [b"dir=" + request.directory, *(b"env=" + name + b"=" + value for name, value in request.environment.items())]
-    body = b"".join(entry + b"\0" for entry in entries)
-    return _LENGTH.pack(len(body)) + body
-
-
 def answer(word: str, value: object) -> bytes:
     """One answer; a long `value` is cut."""
     return f"{word} {value}".encode("utf-8", "replace")[: ANSWER - 1].ljust(ANSWER, b"\0")

@@ -25,8 +25,8 @@ from supervisor.faces import status
 from supervisor.faces.snapshots import Measured, measured
 from supervisor.host import processes
 from supervisor.host.paths import Home
+from supervisor.host.sandbox import syscalls
 from supervisor.ledger import queries, snapshots, store
-from worktrees.backends import syscalls
 from worktrees.backends.mounts import mounts
 from worktrees.git import Git
 from worktrees.repository import Repository, discover

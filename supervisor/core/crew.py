@@ -1,6 +1,6 @@
-"""What the daemon knows, what happens to it, and what it is told to do: the nouns of `decide`.
+"""The types of `decide`: the crew that it reads, the events that happen to it, and the commands that it gives.
 
-Events come from observation and from people; commands go to the doors. Neither does anything by itself.
+Events come from observation and from people; commands go to the adapters. Neither does anything by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from supervisor.core.states import FINAL, AttemptState, End, TaskState
 
 
 class TaskClass(StrEnum):
-    """Who is waiting: a person, the day's work, or nobody until morning. They start in this order."""
+    """How urgent a task is: a person waits for it, normal work, or batch work. Tasks start in this order."""
 
     INTERACTIVE = "interactive"
     NORMAL = "normal"
@@ -118,7 +118,7 @@ class Crew:
             self._enter(task)
 
     def apply(self, change: Change) -> None:
-        """Become what a decision says. The cost is that of what changed."""
+        """Apply a change that `decide` returned. Costs as much as changed, not as much as waits."""
         self.admitting, self.held_back = change.admitting, change.held_back
         for task in change.tasks:
             self._leave(task.id)

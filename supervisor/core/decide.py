@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
+from supervisor.core.backoff import backoff_s
 from supervisor.core.crew import (
     AdmissionChanged,
     Attempt,
@@ -43,7 +44,7 @@ from supervisor.core.crew import (
 from supervisor.core.draft import Draft
 from supervisor.core.recovery import LIMIT
 from supervisor.core.scheduler import held_back, pick
-from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, backoff_s, task_after
+from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, task_after
 
 CANCELLED = "cancelled"
 """`Stop.why` when a person asked."""
@@ -54,7 +55,7 @@ stuck (stopped by a signal, for example) and the daemon stops the tree."""
 
 
 def decide(crew: Crew, events: Iterable[Event], now: float) -> tuple[Change, list[Command]]:
-    """Fold `events` into the crew, then look at deadlines and at what can start. `now` is monotonic seconds.
+    """Apply `events` to the crew, then check deadlines and what can start. `now` is monotonic seconds.
 
     Returns what changes, for `Crew.apply` once the commands are committed, and the commands in the order in which they must be. The
     crew itself is left alone. Raises nothing: what cannot be is ignored as stale, and what a person asks in vain is refused before it
@@ -76,7 +77,7 @@ submitted; this is for one whose slots others took meanwhile."""
 
 
 class _Board:
-    """One call: the crew as it becomes, and what is commanded."""
+    """The state of one call of `decide`: the crew as it becomes, and the commands so far."""
 
     def __init__(self, crew: Crew, now: float) -> None:
         self.draft = Draft(crew)
@@ -120,13 +121,13 @@ class _Board:
             self._look_at_needs(task.id)
 
     def _look_at_needs(self, task_id: str) -> None:
-        """Move a task on by all that it comes after."""
+        """Judge a task by the state of everything that it comes after."""
         task = self.draft.get(task_id)
         if task is not None and self._moved_on(task, list(self.draft.known(sorted(task.after)))):
             self._final(task_id)
 
     def _final(self, task_id: str) -> None:
-        """Move on what comes after a task that reached a final state, and so on down the line.
+        """Judge what comes after a task that reached a final state, and so on down the chain.
 
         A queue and not recursion: a plan may be a chain of thousands, and all of them are skipped when its first task fails.
         """
@@ -136,7 +137,7 @@ class _Board:
             queue.extend(task.id for task in list(self.draft.unfinished_after(ended[0].id)) if self._moved_on(task, ended))
 
     def _moved_on(self, task: Task, news: Iterable[Task]) -> bool:
-        """Whether a task reached a final state because of `news`, those of its needs that it was not judged by yet."""
+        """Whether a task reached a final state because of `news`: the tasks it comes after that ended since it was last judged."""
         if task.state is not TaskState.WAITING:
             return False
         lost_hope = next((need for need in news if need.state in FINAL and need.state is not TaskState.DONE), None)
@@ -254,7 +255,7 @@ class _Board:
                 self._stop(task, attempt, "timeout")
 
     def end_backoffs(self) -> None:
-        """Forget those that are over: the loop sleeps until the earliest one left, and a task that only waits for a slot has none."""
+        """Drop backoffs that are over: the loop sleeps until the earliest left, and a task that only waits for a slot needs none."""
         for task in self.draft.rested(self.now):
             self.draft.put(replace(task, not_before=0.0))
 

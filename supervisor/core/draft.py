@@ -1,4 +1,4 @@
-"""The crew as a decision would leave it: what it is, with what has changed so far laid over it.
+"""The crew as a decision would leave it: the crew, with all changes so far on top.
 
 Each question of a step is answered from the tasks that it concerns (`Crew` keeps them by question) and from those that changed, so that a
 decision costs what happened, however many tasks wait.

@@ -143,9 +143,6 @@ MAX_LOSSES: Final = 5
 """A loss costs no retry, but a task that takes the machine down each time must not do so all night.
 Five is the restart intensity that Erlang/OTP's documentation suggests tuning to (5 within the window)."""
 
-BACKOFF_FIRST_S: Final = 2.0
-BACKOFF_CAP_S: Final = 300.0
-
 
 def task_after(state: TaskState, event: str) -> TaskState:
     """The state that `event` leads to. Raises `Refused` when the table has no such step."""
@@ -177,8 +174,3 @@ def after_end(end: End, *, failures: int, losses: int, retries: int, unwanted: b
             return again if failures <= retries else "failed"
         case _:
             assert_never(end)
-
-
-def backoff_s(count: int) -> float:
-    """Seconds before re-run number `count` (1 is the first): doubling from 2 s, at most 300 s."""
-    return float(min(BACKOFF_CAP_S, BACKOFF_FIRST_S * 2 ** min(max(count, 1) - 1, 16)))

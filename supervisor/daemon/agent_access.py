@@ -1,4 +1,4 @@
-"""What the agent of an attempt is given to reach us, and what it must not have: its token, the doors, and no provider's key."""
+"""The variables by which an agent reaches the supervisor and the gateway: its token and their addresses, and no provider's key."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ToolFailed
 from supervisor.core.gateway import client_env
 from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.daemon import gateway_process
 from supervisor.daemon.models import Models
+from supervisor.gateway import process_lock
 from supervisor.host.paths import Home
 
 
@@ -36,14 +36,14 @@ class AgentAccess:
         settings = self.settings
         if not settings.upstreams:
             return own
-        gateway = gateway_process.read(self.home)  # also of one that is being started again: its port stays
+        gateway = process_lock.read(self.home)  # also of one that is being started again: its port stays
         if gateway is None:
             raise ToolFailed("no gateway to send the agent to", on=str(self.home.gateway_record), hint="nightcrew doctor")
         return {**own, **client_env.block(settings, gateway.port, token, patient=client_env.is_patient(task_class))}
 
     def gateway_port(self) -> int:
         """Where the gateway listens on 127.0.0.1, also one that is being started again; 0 when nothing goes through one."""
-        gateway = gateway_process.read(self.home) if self.settings.upstreams else None
+        gateway = process_lock.read(self.home) if self.settings.upstreams else None
         return gateway.port if gateway is not None else 0
 
     def without_keys(self, environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,20 +1,20 @@
 """`agents.sock`: what agents may ask of the supervisor. Each request carries the attempt's token, and ends with the attempt.
 
 A token that is wrong, or whose attempt has ended, is refused; that is journalled with the pid that the kernel names, since it is either a
-process that outlived its attempt or somebody who tries.
+process that outlived its attempt or somebody who tries. The verbs of `daemon.sock` are not for agents, even where one has the same name.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core import tokens
 from supervisor.core.errors import HostError, Refused, UsageError
 from supervisor.core.states import LIVING
 from supervisor.daemon import protocol
-from supervisor.daemon.agent_verbs import VERBS
-from supervisor.daemon.agent_verbs.asked import Asked
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.socket_server import SocketServer, Terms, Visitor
 from supervisor.host.audit import Audit
@@ -25,8 +25,41 @@ JOURNAL_S = 10.0
 """Between two lines about refusals: each is a commit, and who tries may try a thousand times a second."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request of a living attempt. `args` is the agent's own text: nothing of it is to be believed."""
+
+    loop: Loop
+    task: str
+    epoch: int
+    args: dict[str, Any]
+
+
+async def quota(asked: Asked) -> dict[str, Any]:
+    """A ticket of a named quota, as the verb of the same name gives people; the tasks that wait take turns."""
+    return await asked.loop.quotas.ask(asked.task, asked.args)
+
+
+async def whoami(asked: Asked) -> dict[str, Any]:
+    """The task, the epoch, the run, and what its plan says of its part of the limits."""
+    spec = asked.loop.ledger.launch_row(asked.task).spec
+    return {
+        "task": asked.task,
+        "epoch": asked.epoch,
+        "run": asked.task.partition("/")[0],
+        "class": str(spec.task_class),
+        "weight": spec.weight,
+        "tpm_max": spec.tpm_max or None,
+        "cost_max": spec.cost_max or None,
+    }
+
+
+VERBS: Mapping[str, Callable[[Asked], Coroutine[Any, Any, dict[str, Any]]]] = {"quota": quota, "whoami": whoami}
+"""Each raises our errors."""
+
+
 class AgentsSocket(SocketServer):
-    """The agents' door."""
+    """The socket of the agents."""
 
     def __init__(self, loop: Loop, home: Home, secret: bytes) -> None:
         super().__init__(home.agents_socket, TERMS, loop.alert)
@@ -37,7 +70,7 @@ class AgentsSocket(SocketServer):
         self._unsaid = 0
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
-        """Of `Door`."""
+        """See `SocketServer.serve`."""
         verb, args, token = protocol.parse_agents(line)
         task, epoch = self._who(token, verb, visitor.pid)
         handle = VERBS.get(verb)

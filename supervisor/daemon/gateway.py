@@ -27,7 +27,7 @@ from supervisor.daemon import gateway_process, prices
 from supervisor.daemon.gateway_problems import GatewayProblems
 from supervisor.daemon.gateway_report import GatewayReport
 from supervisor.daemon.models import Models
-from supervisor.gateway import status_client
+from supervisor.gateway import process_lock, status_client
 from supervisor.host import processes
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
@@ -86,7 +86,7 @@ class Gateway:
 
     @property
     def word(self) -> GatewayReport:
-        """What it said last."""
+        """A report on the gateway, as of the last look."""
         return GatewayReport(tuple(self._complaints.now.values()), self._told.delay_s, self._told.parked, died=self._watch.young_deaths > 0)
 
     # The watch -----------------------------------------------------------------------------------------------------------------------
@@ -224,12 +224,12 @@ class Gateway:
 
     def _is_outdated(self, who: Identity) -> bool:
         """Another version started it, or somebody with another settings file."""
-        record = gateway_process.read(self._home)
+        record = process_lock.read(self._home)
         other = record is not None and record.version != __version__
         return other or not processes.runs(who.pid, "--config", str(self._settings_file))
 
     def _publish(self, traffic: TrafficChanged) -> None:
-        """Tell the crew, unless it would be news to nobody."""
+        """Send `TrafficChanged`, unless nothing changed."""
         if traffic.parked != self._told.parked or abs(traffic.delay_s - self._told.delay_s) >= 1.0:
             self._told = traffic
             self._tell(traffic)
@@ -254,7 +254,7 @@ async def refresh_prices(home: Home, clock: Clock, say: Callable[[str], None]) -
 
 
 def _fresh_for_s(table: Path, now: float) -> float:
-    """How long it is still good; one from the future is not."""
+    """Seconds for which the table is still good; 0 for one from the future."""
     try:
         age_s = now - table.stat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""What in the gateway's status a person has to do something about. `doctor` says the same words as the supervisor.
+"""The problems in the gateway's status that a person must mend, in the words that both `doctor` and the supervisor use.
 
 Only what waiting does not mend by itself, or has not for a minute: a limit that was reached is the gateway's daily work.
 """
@@ -20,7 +20,7 @@ RELOAD = "nightcrew gateway reload"
 
 
 class GatewayProblems:
-    """Those of one gateway, look by look."""
+    """The problems of one gateway, from one look to the next."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -2,64 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import last_line
 from supervisor.core.records import Identity
+from supervisor.gateway.process_hardening import PASSED
+from supervisor.gateway.process_lock import Record, read
 from supervisor.host import foreign, processes
 from supervisor.host.paths import Home
 
 MODULE = "supervisor.gateway"
 STOP_S = 12.0
 """Streams in flight get 10 s when it is asked to stop."""
-PASSED = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "TMPDIR",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "XDG_RUNTIME_DIR",
-    "DBUS_SESSION_BUS_ADDRESS",
-)
-"""Its whole environment: what its sockets' place (TMPDIR), certificates and a keyring's program depend on. No key and no proxy."""
-_LOG_TAIL = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """`gateway.json`, which the gateway writes when it is ready, and which stays when it is gone."""
-
-    identity: Identity
-    port: int
-    version: str
-
-
-def read(home: Home) -> Record | None:
-    """The last gateway's record; None when there is none, or it is not whole."""
-    try:
-        shape = json.loads(foreign.read_plain(home.gateway_record, 64 * 1024) or b"")
-        identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
-        port = int(shape["port"])
-        version = str(shape["version"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return Record(identity, port, version) if identity.pid > 0 and 0 < port < 65536 else None
 
 
 def running(home: Home) -> Record | None:
-    """The same when that very process lives and is a gateway of this home: an agent could have written anybody's pid there."""
+    """The last gateway's record when it lives and is a gateway of this home: an agent could have written anybody's pid there."""
     found = read(home)
     return found if found is not None and processes.alive(found.identity) and _is_one(found.identity.pid, home) else None
 
@@ -112,5 +75,4 @@ def stop(home: Home) -> bool:
 
 def last_words(home: Home) -> str:
     """The last line that it said; empty when it said nothing."""
-    text = (foreign.read_plain(home.gateway_log, _LOG_TAIL, tail=True) or b"").decode("utf-8", "replace")
-    return last_line(text).removeprefix("nightcrew gateway: ")
+    return foreign.last_line(home.gateway_log).removeprefix("nightcrew gateway: ")

@@ -1,4 +1,4 @@
-"""What a supervisor says of its gateway, and how a command asks for it. Standard library only: `status` imports this."""
+"""The supervisor's report on its gateway, and how a command asks for it. Standard library only: `status` imports this."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GatewayReport:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What concerns a person who looks at tasks."""
+    """The part of the report that concerns a person who looks at tasks."""
 
     troubles: tuple[str, ...] = ()
     held: Mapping[str, str] | None = None

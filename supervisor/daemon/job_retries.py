@@ -30,7 +30,7 @@ TRIES = 5
 FIRST_S = 1.0
 LONGEST_S = 60.0
 STEP_S = 1.0
-"""A pause is slept in such pieces, so that a supervisor which leaves waits for none."""
+"""A pause is slept in pieces of this length, so that a supervisor can leave at once."""
 
 Key = tuple[str, int]
 Job = Callable[[str, int], Awaitable[None]]
@@ -39,7 +39,7 @@ Aside = Callable[[str, int, str], Awaitable[None]]
 
 
 async def leave(task: str, epoch: int, why: str) -> None:
-    """Set aside by leaving it as it is."""
+    """The `aside` that leaves the attempt as it is."""
 
 
 async def until_done(

@@ -1,4 +1,4 @@
-"""What is done for one attempt, in the order of its life: launch, begin, stop, collect, release; and after a crash, adopt.
+"""The steps of one attempt, in order: launch, begin, stop, collect, release; and after a crash, adopt.
 
 Each job may be repeated: it finds out what an interrupted one left and goes on from there. A job tells the loop what came of it by an
 event; it decides nothing.
@@ -89,7 +89,7 @@ class Jobs:
         """Held by who removes worktrees, from reading which are left until they are noted as removed: so none is removed twice."""
 
     async def within(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
-        """Do it in a thread. What the system refuses there, or an agent's data makes impossible, is an error of ours like any other."""
+        """Run a function in a thread. An OSError there, or an error that an agent's data causes, becomes an error of ours."""
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
         except OSError as error:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from agents.kinds import Kind
 from supervisor.core import result
-from supervisor.core.errors import last_line, one_line
+from supervisor.core.errors import one_line
 from supervisor.core.states import End
 from supervisor.host import foreign
 
 OUTPUT_MAX = 2**20
 WORDS_MAX = 200
-_TAIL = 4096
 
 
 def judge(kind: Kind, directory: Path, end: End, cause: str) -> tuple[End, str]:
@@ -21,12 +20,7 @@ def judge(kind: Kind, directory: Path, end: End, cause: str) -> tuple[End, str]:
     if kind.output != "one json line":
         return end, cause
     if end is End.FAILED:
-        words = _last_words(directory)
+        words = one_line(foreign.last_line(directory / "stderr.log"))[:WORDS_MAX]
         return end, f"{cause}: {words}" if words else cause
     breach = result.not_one_json_line(foreign.read_plain(directory / "stdout.log", OUTPUT_MAX) or b"") if end is End.DONE else ""
     return (End.FAILED, breach) if breach else (end, cause)
-
-
-def _last_words(directory: Path) -> str:
-    data = foreign.read_plain(directory / "stderr.log", _TAIL, tail=True) or b""
-    return one_line(last_line(data.decode("utf-8", "replace")))[:WORDS_MAX]

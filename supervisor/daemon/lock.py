@@ -10,14 +10,14 @@ from pathlib import Path
 
 from supervisor.core.errors import Refused
 from supervisor.core.records import Identity
-from supervisor.host import files, foreign, procfs
+from supervisor.host import files, foreign, lock_holders, processes, procfs
 
 ASK_S = 0.2
 """How long a new supervisor leaves the processes that a killed one handed its lock before it asks them to end, by TERM."""
 END_S = 2.2
 """From then on they are ended by KILL."""
 HANDOVER_S = 8.0
-"""When it gives up: what still lives then sits in the kernel, as one that waits for a dead disk does."""
+"""When it gives up. What still lives then is stuck in the kernel, such as a process that waits for a dead disk."""
 _LOOK_S = 0.02
 _SEARCH_S = 0.2
 
@@ -66,14 +66,12 @@ def holder(path: Path) -> int | None:
 def _take(fd: int, path: Path) -> None:
     began, asked = time.monotonic(), set[Identity]()
     pause = _LOOK_S
-    while not _taken(fd):
+    while not files.try_lock(fd):
         pid, ticks = _written(path)
         waited = time.monotonic() - began
         if _lives(pid, ticks):
             raise _busy(pid, f"it holds {path}")
         if waited > HANDOVER_S:
-            from supervisor.host import processes
-
             left = ", ".join(f"{who.pid} ({processes.command(who.pid)})" for who in _heirs(path, pid))
             raise _busy(
                 pid, f"it is gone, but what it started still holds {path} and does not end: {left or 'this system does not say what'}"
@@ -86,8 +84,6 @@ def _take(fd: int, path: Path) -> None:
 
 def _heirs(path: Path, pid: int) -> list[Identity]:
     """Who inherited the lock of the dead supervisor `pid`. Empty while its taker lives: a supervisor that has not yet written its pid."""
-    from supervisor.host import lock_holders  # imported late, here and below: psutil costs `status` as much as all its work
-
     found = lock_holders.holders(path.parent)
     if not all(holder.inherited and holder.taker in (0, pid) for holder in found):
         return []
@@ -96,8 +92,6 @@ def _heirs(path: Path, pid: int) -> list[Identity]:
 
 def _end(heirs: list[Identity], asked: set[Identity], *, kill: bool) -> None:
     """Ask each once, so that a git removes its own lock files, also one that somebody stopped; or end it."""
-    from supervisor.host import processes
-
     for who in heirs:
         if kill:
             processes.send(who, signal.SIGKILL)
@@ -105,14 +99,6 @@ def _end(heirs: list[Identity], asked: set[Identity], *, kill: bool) -> None:
             asked.add(who)
             processes.send(who, signal.SIGTERM)
             processes.send(who, signal.SIGCONT)
-
-
-def _taken(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _written(path: Path) -> tuple[int, int]:

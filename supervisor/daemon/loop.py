@@ -67,7 +67,7 @@ _FREE = re.compile(r"\d+ bytes free")
 
 
 class Loop:
-    """One supervisor's life. Build it with `wiring.build`, run it with `run`."""
+    """One supervisor's main loop. Build it with `wiring.build`, run it with `run`."""
 
     def __init__(self, doors: Doors, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
         self.ledger = doors.ledger
@@ -245,7 +245,7 @@ class Loop:
         self._start_job(key, collect, functools.partial(self.jobs.not_secured, end=end, cause=cause))
 
     def _is_stopping(self, task: str) -> bool:
-        """Not so when the attempt was ending already as the stop was asked: then its own end goes on."""
+        """Whether the attempt is being stopped. False when it was ending already as the stop was asked: then its own end goes on."""
         found = self.crew.tasks.get(task)
         return found is not None and found.attempt is not None and found.attempt.state is AttemptState.STOPPING
 

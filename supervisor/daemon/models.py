@@ -28,7 +28,7 @@ class Models:
         self._stamp = self._look()
         self._settings = user.load_gateway(self.file, home.keys)
         self._follows = bool(self._settings.upstreams)
-        """Who starts without a gateway stays without: an agent sent to one that nobody starts could do nothing."""
+        """A supervisor that started without a gateway stays without: nobody would start the one that agents are sent to."""
 
     def now(self) -> GatewaySettings:
         """The settings; of a file that became unreadable, those of before. Costs two `stat` while nothing changed."""
@@ -45,7 +45,7 @@ class Models:
             return self._settings
 
     def _look(self) -> _Stamp:
-        """Differs when the file, or the keys that stand for upstreams where it names none, may have changed."""
+        """Changes when the settings file or key directory may have changed."""
         return tuple(map(_stamp, (self.file, self.home.keys)))
 
 

@@ -1,4 +1,4 @@
-"""What is there of each attempt: its pane, its records, its life. Looking changes nothing.
+"""Observes each attempt: its pane, its records, whether it lives. Looking changes nothing.
 
 Safe to use from several threads.
 """
@@ -31,7 +31,7 @@ class Seen(Enum):
 
 
 class Observer:
-    """The eyes of one supervisor."""
+    """Observes the attempts of one supervisor."""
 
     def __init__(self, home: Home, tmux: Tmux) -> None:
         self._home = home
@@ -119,7 +119,7 @@ class Observer:
         return self._started.get(key)
 
     def forget(self, key: Key) -> None:
-        """Nothing of it is left to look at."""
+        """Drop what is remembered of an attempt: nothing of it is left."""
         self._started.pop(key, None)
         self._spawned.pop(key, None)
 

@@ -55,7 +55,7 @@ def call(path: Path, verb: str, args: dict[str, Any], *, timeout_s: float | None
 
 
 def _connect(connection: socket.socket, path: str, timeout_s: float | None) -> None:
-    """The kernel turns a UNIX socket's visitor away, instead of letting it wait, while too many stand before the door."""
+    """Connect, and try again while the socket's backlog is full: the kernel refuses then, instead of letting the client wait."""
     ends_at = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         try:

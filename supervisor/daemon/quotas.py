@@ -1,4 +1,4 @@
-"""The desk at which tickets of quotas are taken. What is left of each quota is on disk before a ticket is handed out, so whatever is
+"""Hands out tickets of quotas. What is left of each quota is on disk before a ticket is handed out, so whatever is
 killed, no more of them are given than the quota allows.
 
 After a restart each quota has what it had, and what it gained since by the machine's monotonic clock; after a reboot, when nobody knows
@@ -111,7 +111,7 @@ class QuotaDesk:
         return 0.0
 
     def _serve(self) -> None:
-        """Give everybody their ticket for whom there is one, and come back when there is the next."""
+        """Serve every waiter for whom there is a ticket, and set a timer for the next."""
         now = self._clock.monotonic()
         for grant in self._quotas.granted(now):
             turn = self._waiting[grant.waiter]
@@ -123,7 +123,7 @@ class QuotaDesk:
         self._timer = None if due is None else asyncio.get_running_loop().call_later(max(0.0, due - now), self._serve)
 
     async def _keep(self) -> None:
-        """Have what is left on disk; tickets that are taken meanwhile share the next write."""
+        """Write to disk what is left; tickets that are taken meanwhile share the next write."""
         self._given += 1
         mine = self._given
         async with self._writing:

@@ -15,18 +15,17 @@ TERMS = Terms(request_max=protocol.MAX_REQUEST, read_s=30.0, silent_max=200)
 
 
 class Server(SocketServer):
-    """The person's door."""
+    """The socket of the command line."""
 
     def __init__(self, loop: Loop, home: Home) -> None:
         super().__init__(home.daemon_socket, TERMS, loop.alert)
         self._loop = loop
-        self._home = home
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
-        """Of `Door`."""
+        """See `SocketServer.serve`."""
         verb, args = protocol.parse(line)
         handler = HANDLERS.get(verb)
         if handler is None:
             raise UsageError("the supervisor knows no verb", on=verb, why=f"known: {', '.join(sorted(HANDLERS))}")
-        work = handler(self._loop, self._home, args)
+        work = handler(self._loop, args)
         return await (visitor.until_gone(work) if verb in ENDS_WITH_ITS_CLIENT else work)

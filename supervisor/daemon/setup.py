@@ -12,7 +12,7 @@ from typing import IO
 
 from supervisor.core import records
 from supervisor.core.environment import for_agent
-from supervisor.core.errors import NightcrewError, TimedOut, ToolFailed, last_line
+from supervisor.core.errors import NightcrewError, TimedOut, ToolFailed
 from supervisor.host import files, foreign, processes
 
 SETUP_S = 3600.0
@@ -74,12 +74,6 @@ def _one(bench: Bench, purpose: str, command: str, log: IO[bytes], until: _Until
         process.wait()
     if process.returncode:
         why = f"exit {process.returncode}" if process.returncode > 0 else f"killed by signal {-process.returncode}"
-        why = ": ".join(filter(None, (why, _last_line(bench.log))))
+        said = foreign.last_line(bench.log, _LAST_WORDS)
+        why = ": ".join(filter(None, (why, "" if said.startswith("$ ") else said)))  # that is the command itself
         raise ToolFailed(f"{purpose} failed", on=command, why=why, kept="nothing of it", hint=f"less {bench.log}")
-
-
-def _last_line(log: Path) -> str:
-    """What the command said last; the line of the command itself does not count."""
-    text = (foreign.read_plain(log, _LAST_WORDS, tail=True) or b"").decode("utf-8", "replace")
-    said = last_line(text)
-    return "" if said.startswith("$ ") else said

@@ -23,33 +23,33 @@ from supervisor.host import unix_sockets
 T = TypeVar("T")
 
 BACKLOG = 1024
-"""Visitors before the door: a crew of hundreds may come at the same moment, and the kernel turns away those for whom there is no room."""
+"""Clients that may wait to be accepted: hundreds of agents may connect at the same moment, and the kernel refuses those beyond this."""
 
 _SERVERS = 8
-"""Sockets of one door, when somebody removes it again and again: the oldest is closed."""
+"""Listening sockets kept when somebody removes the path again and again; then the oldest is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a visitor may cost."""
+    """The limits for a client."""
 
     request_max: int
     """Bytes of the longest request."""
     read_s: float
-    """How long a visitor may take to say what it wants."""
+    """How long a client may take to send its request."""
     silent_max: int
-    """Visitors that have not said it yet: one more, and the one that has been silent longest is shown out."""
+    """Clients that may be connected and have not sent a request yet; one more, and the longest silent one is disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks, by the kernel's word. `pid` is 0 where it does not say."""
+    """The client of a request, as the kernel names it. `pid` is 0 where it does not say."""
 
     pid: int
     _reader: asyncio.StreamReader
 
     async def until_gone(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns or raises; it is cancelled when the visitor leaves, and then this raises NotRunning for nobody to read."""
+        """What `work` returns or raises; it is cancelled when the client disconnects, and then this raises NotRunning."""
         task = asyncio.get_running_loop().create_task(work)
         gone = asyncio.get_running_loop().create_task(self._reader.read(1))
         try:
@@ -68,7 +68,7 @@ class SocketServer(ABC):
     """An async context: listening inside, gone outside."""
 
     def __init__(self, path: Path, terms: Terms, say: Callable[[str], None]) -> None:
-        """`say` is told what failed that no visitor is to blame for."""
+        """`say` is told of failures that are no client's fault."""
         self._path = path
         self._terms = terms
         self._say = say

@@ -1,4 +1,4 @@
-"""Having an agent stand still, and letting it go on: the two jobs, which may be repeated, also by the next supervisor.
+"""The two jobs that suspend an agent and resume it. Each may be repeated, also by the next supervisor.
 
 The ledger knows that it shall stand still before anything is stopped, and what the stop found until all of it goes on again. The runner is
 told in a file how long the agent stood still, since its deadline is the runner's.
@@ -31,7 +31,7 @@ class Suspending:
         self._clock = clock
 
     async def suspend(self, task: str, epoch: int) -> None:
-        """Have the whole tree stand still, if that is what the ledger says."""
+        """Suspend the whole tree, if the ledger says so."""
         if not self._noted(task, epoch):
             return
         found: Suspended = await self._jobs.within(self._jobs.stoppers, self._stop_clock_and_tree, task, epoch)

@@ -24,8 +24,8 @@ from supervisor.doctor import gateway
 from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
+from supervisor.host.sandbox import syscalls
 from supervisor.ledger import queries, store
-from worktrees.backends import syscalls
 from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment, environment_path
 from worktrees.git import Git

@@ -1,4 +1,4 @@
-"""Where requests wait: the one way to `Traffic`. It tells what happens, wakes who may send, and knocks when time alone changes something.
+"""The only caller of `Traffic`: reports events to it, wakes requests that may be sent, and sets a timer for what time alone changes.
 
 Everything here is synchronous and on one loop, so nothing can come between a decision and its reservation.
 """
@@ -18,7 +18,7 @@ from supervisor.gateway.account.writer import Account
 from supervisor.gateway.log import Log
 
 _LATE_S = 0.001
-"""A timer of the loop may fire a hair too early by another clock: then it would find nothing to do, and be set again."""
+"""A timer may fire this much too early by our clock; then it would find nothing to do, and be set again."""
 BUSY_AGAIN_S = 2
 """What a client is told when the gateway stops: the next one is up within this time."""
 
@@ -40,7 +40,7 @@ class Admission:
         self._closed = False
 
     async def turn(self, event: Arrived | Refused) -> Send | TurnAway:
-        """Tell that a request came, or was refused by its upstream, and wait for its turn.
+        """Report that a request came, or was refused by its upstream, and wait until it may be sent.
 
         A caller that is cancelled leaves the queue. One that returns `Send` must tell what became of it: `Refused` by another `turn`, or
         `Ended`.
@@ -67,7 +67,7 @@ class Admission:
         self._set_timer(now)
 
     def breaker(self, pool: PoolKey) -> BreakerState:
-        """Of a pool's two breakers the state of the one that is less closed."""
+        """The worse state of the pool's two breakers."""
         states = {state for (of, _), state in self._breakers.items() if of == pool}
         return next((state for state in (BreakerState.OPEN, BreakerState.HALF_OPEN) if state in states), BreakerState.CLOSED)
 
@@ -79,7 +79,7 @@ class Admission:
         self._set_timer(now)
 
     def close(self) -> None:
-        """Send everybody who waits away with a word that makes clients come back; nobody gets a turn any more."""
+        """Answer all waiting requests so that their clients come back; nothing is sent any more."""
         self._closed = True
         for ticket, turn in self._waiting.items():
             if not turn.done():
@@ -125,7 +125,7 @@ class Admission:
 
 
 def _left(ticket: int, turn: asyncio.Future[Send | TurnAway]) -> Event:
-    """A client that went away in the very moment in which it got its turn was sent nothing."""
+    """A client that left at the moment its request could be sent: nothing was sent."""
     got_turn = turn.done() and not turn.cancelled() and isinstance(turn.result(), Send)
     return _nothing_sent(ticket) if got_turn else Withdrawn(ticket)
 

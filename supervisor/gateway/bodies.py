@@ -16,7 +16,7 @@ BODY_S = 60.0
 ALL_MAX = 256 * 2**20
 """Bytes of all bodies. A request of Claude Code has at most about a million."""
 AGENTS_PART = 4
-"""One agent has at most this part of them, so that no single one can shut the door."""
+"""One agent has at most this part of them, so that none can keep the others out."""
 
 
 class NoRoom(Exception):
@@ -45,7 +45,7 @@ class Bodies:
         self._all += size
 
     def give_back(self, agent: str, size: int) -> None:
-        """What was taken for it."""
+        """Give back what was taken for a body of this agent."""
         self._all -= size
         if left := self._agents.get(agent, 0) - size:
             self._agents[agent] = left

@@ -1,4 +1,4 @@
-"""What a request must be before anybody looks at who sends it. A browser that a web page drives cannot get past it: not by a name that
+"""Checks a request before anybody looks at who sends it. A browser that a web page drives cannot get past it: not by a name that
 resolves to 127.0.0.1 (Host), not from another site (Origin), not by a form (content type)."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Denied:
 
 
 class BrowserGuard:
-    """Knows under which names the gateway answers."""
+    """Checks requests by the names under which the gateway answers."""
 
     def __init__(self, port: int) -> None:
         self._hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})

@@ -22,7 +22,8 @@ from supervisor.core.gateway.settings import Upstream
 from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.gateway import recording, wire
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
-from supervisor.gateway.proxied_request import BYTES_PER_TOKEN, ProxiedRequest, outgoing, passed_back
+from supervisor.gateway.credentials import outgoing
+from supervisor.gateway.proxied_request import BYTES_PER_TOKEN, ProxiedRequest, passed_back
 from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
 
@@ -131,7 +132,7 @@ class Sending:
             raise _Unserved(Refusal.UNREACHABLE, detail=error.why) from None
 
     async def _open(self, upstream: Upstream) -> None:
-        """The upper bound is on disk before the upstream sees a byte. When that cannot be, nothing is sent."""
+        """Write the upper bound to disk before the upstream sees a byte. Where that fails, nothing is sent."""
         call = self.call
         self.queued_s = self.context.clock.monotonic() - call.arrived_at
         self.pool = PoolKey(upstream.owner, call.lane)
@@ -171,7 +172,7 @@ class Sending:
         return await self._stream(reply, self.answer, upstream)
 
     async def _failed(self, reply: Reply, headers: dict[str, str], upstream: Upstream) -> web.StreamResponse:
-        """An error: the upstream's, then another try is the queue's affair; or the client's own, then it is passed on."""
+        """An error of the upstream's is left to the queue, which may try again; an error of the client's own is passed on."""
         try:
             body = await reply.start(_ERROR_MAX)
         except Cut as error:
@@ -227,7 +228,7 @@ class Sending:
                 self.context.admission.tell(Began(self.call.ticket, answer.usage))
 
     def _check_first(self, answer: wire.Answer) -> None:
-        """An error inside a 200, before any text, is no more than a 529: the client need not see it."""
+        """Treat an error inside a 200, before any text, as a 529: the client need not see it."""
         why = wire.failure(self.call.asked.api, answer.failed) if answer.failed and not answer.output_so_far_bytes else None
         if why is not None:
             raise _Unserved(why, self.observed, f"{self.status} with {answer.failed} in it")
@@ -276,7 +277,7 @@ class Sending:
     # The end ------------------------------------------------------------------------------------------------------------------------
 
     def _end(self, end: End, *flags: str) -> None:
-        """Tell the queue and the account, once."""
+        """Report the end to the queue and to the account, once."""
         if self.settled:
             return
         usage, unseen = self.answer.charge() if self.answer is not None else None, self._unseen(end)

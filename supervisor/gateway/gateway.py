@@ -58,7 +58,7 @@ _FIELD_MAX = 16 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one gateway lives, and by which clock."""
+    """The home, the settings file and the clock of one gateway."""
 
     home: Home
     config: Path
@@ -171,7 +171,7 @@ class Gateway:
             return {}
 
     def _traffic(self) -> Traffic:
-        """The queue, told what it knew before and what was charged just now."""
+        """The queue, with what it learned before and what was charged just now."""
         clock = self._place.clock
         now = clock.monotonic()
         traffic = Traffic(self.settings, now, seed_jitter=clock.wall() % 1)
@@ -193,7 +193,7 @@ class Gateway:
     # Chores -------------------------------------------------------------------------------------------------------------------------
 
     async def _do_chores(self) -> None:
-        """What is done now and then. A failure is said, and tried again the next time."""
+        """Do what is due now and then. A failure is logged, and tried again the next time."""
         for count in range(1 << 62):
             await asyncio.sleep(_NOTED_S)
             try:

@@ -24,11 +24,11 @@ class Caller(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """Nobody we know. `why` is for the client and for the log; no token is in it."""
+    """The sender is not known. `why` is for the client and for the log; no token is in it."""
 
     why: str
     ended: bool = False
-    """It has been an attempt, and will not be one again."""
+    """Its attempt has ended."""
 
 
 async def identify(roster: Roster, headers: Mapping[str, str], in_address: str) -> Caller | Stranger:

@@ -1,4 +1,4 @@
-"""`gateway.log`: the one way in which the gateway says anything. Every line is cleaned of secrets on its way in."""
+"""`gateway.log`: everything that the gateway says. Every line is cleaned of secrets before it is written."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _STATE = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 
 
 
 class Metrics(Collector):
-    """Hears of requests as an account's `Listener`, and looks at `view` when it is scraped. Belongs to one event loop."""
+    """Counts requests as an account's `Listener`, and reads `view` when it is scraped. Belongs to one event loop."""
 
     def __init__(self, view: Callable[[], TrafficView]) -> None:
         self._view = view

@@ -1,4 +1,4 @@
-"""Making the process that holds the providers' keys hard to look into."""
+"""Hardens the process that holds the providers' keys, so that others cannot look into it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import sys
 from collections.abc import Mapping
 
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
-_KEPT = frozenset(
+PASSED = frozenset(
     {
-        "HOME", "USER", "LOGNAME", "PATH", "SHELL", "TZ", "TMPDIR", "LANG", "LANGUAGE", "SSL_CERT_FILE", "SSL_CERT_DIR",
-        "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "DBUS_SESSION_BUS_ADDRESS", "NIGHTCREW_HOME", "NIGHTCREW_CONFIG",
-        "NIGHTCREW_DIE_AT", "NIGHTCREW_TAG",
+        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_RUNTIME_DIR",
+        "DBUS_SESSION_BUS_ADDRESS",
     }
 )  # fmt: skip
-"""What the gateway itself and a keyring's tool need. A provider's key or a proxy is in none of them."""
+"""What the supervisor starts it with: what its sockets' place, certificates and a keyring's program depend on. No key and no proxy."""
+_KEPT = PASSED | {
+    "SHELL", "TZ", "LANGUAGE", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "NIGHTCREW_HOME", "NIGHTCREW_CONFIG",
+    "NIGHTCREW_DIE_AT", "NIGHTCREW_TAG",
+}  # fmt: skip
+"""What it keeps of a person's environment who starts it."""
 
 
 def clean_environment(env: Mapping[str, str]) -> dict[str, str] | None:

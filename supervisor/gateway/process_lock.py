@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import supervisor
 from supervisor.core.errors import Refused
 from supervisor.core.gateway.settings import Upstream
+from supervisor.core.records import Identity
 from supervisor.host import files, foreign, procfs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
@@ -27,37 +28,41 @@ def lock(home: Home) -> int:
     deadline = time.monotonic() + _WAIT_S
     while True:
         handle = os.open(home.gateway_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        if _taken(handle):
+        if files.try_lock(handle):
             return handle
         os.close(handle)
         if time.monotonic() > deadline:
-            pid = read(home).get("pid", "unknown")
-            raise Refused("a gateway is already running", on=f"pid {pid}", why=f"it holds {home.gateway_lock}", kept="it and its streams")
+            found = read(home)
+            who = f"pid {found.identity.pid if found is not None else 'unknown'}"
+            raise Refused("a gateway is already running", on=who, why=f"it holds {home.gateway_lock}", kept="it and its streams")
         time.sleep(_LOOK_S)
 
 
-def _taken(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`gateway.json`, which the gateway writes when it is ready, and which stays when it is gone."""
+
+    identity: Identity
+    port: int
+    version: str
 
 
-def read(home: Home) -> dict[str, Any]:
-    """What the last gateway wrote, which may be long gone; empty when there is nothing, or nothing that makes sense."""
-    data = foreign.read_plain(home.gateway_record, _RECORD_MAX)
+def read(home: Home) -> Record | None:
+    """The last gateway's record; None when there is none, or nothing that makes sense."""
     try:
-        shape = json.loads(data or b"{}")
-    except ValueError:
-        return {}
-    return shape if isinstance(shape, dict) and shape.get("schema") == SCHEMA else {}
+        shape = json.loads(foreign.read_plain(home.gateway_record, _RECORD_MAX) or b"")
+        identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
+        found = Record(identity, int(shape["port"]), str(shape["version"]))
+        known = shape["schema"] == SCHEMA
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return found if known and identity.pid > 0 and 0 < found.port < 65536 else None
 
 
 def kept_port(home: Home) -> int:
     """The port of the last gateway: agents that outlived it still send there. 0 when there is none."""
-    port = read(home).get("port", 0)
-    return port if isinstance(port, int) and 0 < port < 65536 else 0
+    found = read(home)
+    return found.port if found is not None else 0
 
 
 def record(port: int, upstreams: Iterable[Upstream], clock: Clock) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from aiohttp import web
 from supervisor.core.gateway.settings import Upstream
 from supervisor.core.gateway.types import Refusal
 from supervisor.gateway import wire
+from supervisor.gateway.credentials import outgoing
 from supervisor.gateway.forward import no_answer, own_answer
-from supervisor.gateway.proxied_request import ProxiedRequest, outgoing, passed_back
+from supervisor.gateway.proxied_request import ProxiedRequest, passed_back
 from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
 

@@ -11,8 +11,6 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import psutil
-
 PINNING_FROM = 4
 """Cores from which on one is kept for the supervisor unasked."""
 
@@ -60,8 +58,3 @@ def usable() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
-
-
-def physical() -> int:
-    """Real cores of the machine, hyperthreads counted once; at least 1."""
-    return psutil.cpu_count(logical=False) or 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -57,10 +58,10 @@ def write_error(path: Path, error: OSError) -> HostError:
 
 
 def private_dir(path: Path) -> Path:
-    """Make sure that `path` is a directory only its owner can enter, and that we are the owner; returns it.
+    """Make sure that `path` is a directory only its owner can enter, that we are the owner, and that we may write there; returns it.
 
     Missing parents are made as private. A wrong mode is repaired. Raises Refused when somebody else made it first (a symbolic link,
-    a file, another owner), and DiskFull or ToolFailed when it cannot be made.
+    a file, another owner), and DiskFull or ToolFailed when it cannot be made or written.
     """
     if not path.parent.exists():
         private_dir(path.parent)
@@ -78,7 +79,9 @@ def private_dir(path: Path) -> Path:
             raise _not_private(path, f"it belongs to uid {state.st_uid}, not to us")
         if stat.S_IMODE(state.st_mode) != 0o700:
             os.fchmod(handle, 0o700)
-    except OSError as error:  # as where the file system is read-only
+        if not os.access(".", os.W_OK, dir_fd=handle):  # here, where the path is known: tmux would say that its address is in use
+            raise write_error(path, OSError(errno.EROFS, os.strerror(errno.EROFS)))
+    except OSError as error:
         raise write_error(path, error) from error
     finally:
         os.close(handle)
@@ -95,6 +98,15 @@ def is_read_only(path: Path) -> bool:
         return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     except OSError:
         return False
+
+
+def try_lock(handle: int) -> bool:
+    """Take the exclusive flock of an open file or directory; False when another has it. It lasts until every copy of `handle` is closed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def free_bytes(path: Path) -> int:

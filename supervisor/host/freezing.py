@@ -1,4 +1,4 @@
-"""Suspending an agent: its whole tree stands still, keeps its memory, and goes on where it was.
+"""Suspending an agent: its whole process tree is stopped, keeps its memory, and goes on where it was.
 
 A control group does that at once. Elsewhere every process gets SIGSTOP, until a look at the whole tree finds nobody new and nobody that
 moves: a stopped process cannot fork, so then nobody can. The runner is never stopped: it keeps the pane, and its deadline goes on.
@@ -6,7 +6,6 @@ moves: a stopped process cannot fork, so then nobody can. The runner is never st
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Collection
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
-from supervisor.core.records import TAG_VARIABLE, Identity, mark
+from supervisor.core.records import Identity
 from supervisor.host import processes, procfs
 from supervisor.host.cgroups import Group
 from supervisor.host.procfs import Seen
@@ -34,7 +33,7 @@ _Found = dict[tuple[int, int], Seen]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is to stand still: everything that carries `tag` or its mark, or is below such a process or below `runner`."""
+    """What is to be stopped: everything that carries `tag` or its mark, or is below such a process or below `runner`."""
 
     tag: str
     runner: Identity | None = None
@@ -66,8 +65,7 @@ def suspend(tree: Tree) -> Suspended:
 def resume(tree: Tree, leave: Collection[Identity] = ()) -> int:
     """Let the tree go on, but for `leave` (`Suspended.before`); how many processes it has. Harmless when it is not suspended.
 
-    Children go on before their parents, as they were stopped after them: a parent that watches its children for being stopped, as a shell
-    with job control does, never sees one that is.
+    Resume children first, so that no job-control shell sees a stopped child.
     """
     members = [seen for generation in reversed(_generations(tree)) for seen in generation]
     inside = tree.group.pids() if tree.group is not None and tree.group.frozen() else set[int]()
@@ -89,27 +87,13 @@ def _freeze(group: Group) -> bool:
 
 def _generations(tree: Tree) -> list[list[Seen]]:
     """Who lives of the tree now: parents in an earlier list than their children."""
-    left = _members(tree)
+    left = processes.members(tree.tag, tree.runner)
     found = []
     while left:
         pids = {seen.pid for seen in left}
         found.append([seen for seen in left if seen.ppid not in pids] or left)  # no ring can be, but while pids are reused
         left = [seen for seen in left if seen not in found[-1]]
     return found
-
-
-def _members(tree: Tree) -> list[Seen]:
-    """Who lives of the tree now, without its runner and without us."""
-    everyone = procfs.table()
-    entry = f"{TAG_VARIABLE}={tree.tag}".encode("utf-8", "surrogateescape")
-    carriers = procfs.tagged(entry, mark(tree.tag), everyone.values())
-    roots = {seen.pid for seen in carriers}
-    runner = everyone.get(tree.runner.pid) if tree.runner is not None and processes.alive(tree.runner) else None
-    if runner is not None:
-        roots.add(runner.pid)
-    every = {seen.key: seen for seen in [*carriers, *procfs.below(roots, everyone).values()] if not seen.dead}
-    us = {os.getpid(), runner.pid if runner is not None else -1}
-    return [seen for seen in every.values() if seen.pid not in us]
 
 
 class _Stopping:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,11 +21,6 @@ def files(root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def digests(root: Path, patterns: Iterable[str]) -> dict[str, str]:
-    """Of each of `files`, the SHA-256 of its content; of one that cannot be read, or vanishes meanwhile, what the kernel says."""
-    return {path: _digest(root / path) for path in files(root, patterns)}
-
-
 def _plain(root: Path, pattern: str) -> Iterator[str]:
     for path in root.glob(pattern):
         inside = path.relative_to(root)
@@ -37,14 +29,3 @@ def _plain(root: Path, pattern: str) -> Iterator[str]:
         steps = [root.joinpath(*inside.parts[:number]) for number in range(1, len(inside.parts) + 1)]
         if not any(step.is_symlink() for step in steps) and path.is_file():
             yield str(inside)
-
-
-def _digest(path: Path) -> str:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # by now it could be a pipe
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return "unreadable: not a plain file"
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -30,15 +30,6 @@ def spread(directory: Path) -> None:
             fcntl.ioctl(handle, _SET_FLAGS, _LONG.pack(before | TOPDIR))
 
 
-def is_spread(directory: Path) -> bool | None:
-    """Whether `spread` holds for `directory`; None where the file system has no such flags."""
-    try:
-        with _opened(directory) as handle:
-            return bool(_flags(handle) & TOPDIR)
-    except OSError:
-        return None
-
-
 def _flags(handle: int) -> int:
     return int(_LONG.unpack(fcntl.ioctl(handle, _GET_FLAGS, _LONG.pack(0)))[0])
 

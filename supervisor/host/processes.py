@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 from supervisor.core.records import TAG_VARIABLE, Identity, mark
 from supervisor.host import procfs
 
@@ -95,16 +93,16 @@ def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
     """
     if not tag:
         raise ValueError("an empty tag would match nothing or everything")
-    asked = len(_members(tag, runner))
+    asked = len(members(tag, runner))
     if runner is not None and send(runner, signal.SIGTERM):
         send(runner, signal.SIGCONT)
         _await_end(runner, grace_s + _RUNNER_EXTRA_S)
-    rest = procfs.halt(lambda: _members(tag, runner), time.sleep, time.monotonic, grace_s)
+    rest = procfs.halt(lambda: members(tag, runner), time.sleep, time.monotonic, grace_s)
     killed = rest.killed
     if runner is not None and send(runner, signal.SIGKILL):
         killed += 1
         _await_end(runner, _RUNNER_EXTRA_S)
-        rest = procfs.halt(lambda: _members(tag, None), time.sleep, time.monotonic, 0.0)
+        rest = procfs.halt(lambda: members(tag, None), time.sleep, time.monotonic, 0.0)
         killed += rest.killed
     survivors = _identities(rest.survivors)
     if runner is not None and alive(runner):
@@ -112,16 +110,14 @@ def stop(tag: str, runner: Identity | None, grace_s: float) -> StopReport:
     return StopReport(asked, killed, tuple(survivors))
 
 
-def _members(tag: str, runner: Identity | None) -> list[procfs.Seen]:
+def members(tag: str, runner: Identity | None) -> list[procfs.Seen]:
     """Everything of an attempt that lives, without its runner and without us."""
     everyone = procfs.table()
     found = _carriers(tag, everyone.values())
-    roots = {seen.pid for seen in found}
-    if runner is not None and alive(runner):
-        roots.add(runner.pid)
+    runners = {runner.pid} if runner is not None and alive(runner) else set()
+    roots = {seen.pid for seen in found} | runners
     every = {seen.key: seen for seen in [*found, *procfs.below(roots, everyone).values()] if not seen.dead}
-    us = (os.getpid(), runner.pid if runner is not None else -1)
-    return [seen for seen in every.values() if seen.pid not in us]
+    return [seen for seen in every.values() if seen.pid not in {os.getpid(), *runners}]
 
 
 def _carriers(tag: str, everyone: Iterable[procfs.Seen]) -> list[procfs.Seen]:
@@ -178,30 +174,6 @@ def _open_files(pid: int) -> list[str]:
         return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]  # noqa: PTH208 - as above
     except OSError:
         return []
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    cpu_s: float
-    """User and system seconds since each process started."""
-    rss: int
-    """Bytes of resident memory; pages shared between the processes count once for each."""
-
-
-def usage(identities: Iterable[Identity]) -> Usage:
-    """What these processes use together; those that have ended meanwhile count nothing."""
-    cpu_s, rss = 0.0, 0
-    for who in identities:
-        try:
-            process = psutil.Process(who.pid)
-            with process.oneshot():
-                times, memory = process.cpu_times(), process.memory_info()
-        except psutil.Error:
-            continue
-        if alive(who):  # asked after reading, so that the figures are not those of a later owner of the pid
-            cpu_s += times.user + times.system
-            rss += memory.rss
-    return Usage(cpu_s, rss)
 
 
 def _identity(seen: procfs.Seen) -> Identity:

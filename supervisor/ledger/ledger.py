@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, assert_never
 
+from supervisor.core.backoff import BACKOFF_CAP_S
 from supervisor.core.crew import (
     Attempt,
     Begin,
@@ -33,7 +34,7 @@ from supervisor.core.errors import NotFound, StaleEpoch
 from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec, already_open
-from supervisor.core.states import BACKOFF_CAP_S, AttemptState, TaskState
+from supervisor.core.states import AttemptState, TaskState
 from supervisor.ledger import queries, rows, store
 from supervisor.ledger.queries import OPEN
 from supervisor.ledger.rows import AttemptRow, LaunchRow

@@ -22,6 +22,11 @@ class WaitUntil(Protocol):
     def __call__(self, condition: Callable[[], object], what: str, seconds: float = 10.0) -> None: ...
 
 
+def lives(tmux: Tmux, session_id: str) -> bool:
+    """Whether the session is there."""
+    return session_id in {pane.session_id for pane in tmux.panes()}
+
+
 class AskTmux(Protocol):
     def __call__(self, *words: str) -> str: ...
 

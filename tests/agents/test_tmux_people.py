@@ -1,4 +1,4 @@
-"""What a person does: look at the tree, type into a pane, attach from anywhere."""
+"""What a person does: type into a pane, attach from anywhere."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.tmux import Pane, ServerGone, Tmux
+from agents.tmux import Pane, Tmux
 from supervisor.core.errors import NotFound, ToolFailed
 
-from .conftest import AskTmux, WaitUntil, _reap
+from .conftest import AskTmux, WaitUntil, _reap, lives
 
 
 @pytest.fixture
@@ -87,47 +87,22 @@ def test_an_ended_or_missing_pane_is_not_typed_into(tmux: Tmux, tmp_path: Path, 
         tmux.send_text("%99", "hello")
 
 
-def test_the_tree_is_what_a_person_sees(tmux: Tmux, ask_tmux: AskTmux, tmp_path: Path, wait_until: WaitUntil) -> None:
-    first, second = (tmux.spawn(name, ["cat"], tmp_path, {}) for name in ("b", "a"))
-    tmux.rename_window(first.pane_id, "running #S #[bold]\x1b")
-    ask_tmux("split-window", "-d", "-t", first.pane_id, "--", "sleep", "600")
-    wait_until(lambda: tmux.tree()[1].windows[0].panes[1].command == "sleep", "the exec of the split")
-    control, one, two = tmux.tree()
-    assert (control.name, control.attached) == ("_control", 1)
-    assert (one.session_id, one.name, two.session_id, two.name) == (first.session_id, "b", second.session_id, "a")
-    (window,) = one.windows
-    assert window.name == "running #S #[bold]"
-    assert [(pane.command, pane.dead) for pane in window.panes] == [("cat", False), ("sleep", False)]
-    assert (window.panes[0].pane_id, window.panes[0].pid, two.windows[0].panes[0].size) == (first.pane_id, first.pid, "200x50")
-
-
-def test_the_tree_of_an_empty_server_is_empty(tmux: Tmux) -> None:
-    tmux.ensure_server()
-    assert tmux.tree() == []
-
-
-def test_the_tree_of_no_server_is_an_error(tmux: Tmux) -> None:
-    with pytest.raises(ServerGone):
-        tmux.tree()
-
-
 def test_attach_nests_in_the_users_tmux_and_switches_inside_ours(
     tmux: Tmux, ask_tmux: AskTmux, outer: Callable[..., str], tmp_path: Path, wait_until: WaitUntil
 ) -> None:
     shell = tmux.spawn("shell", ["sh", "-i"], tmp_path, {})
     other = tmux.spawn("other", ["cat"], tmp_path, {})
-    tmux.rename_window(shell.pane_id, "asks #(id) #[fg=red]you")
     foreign = {"TMUX": f"{tmp_path}/outer.sock,1,0"}
     outer("new-session", "-d", "-x", "150", "-y", "20", "--", *tmux.attach_argv(shell.session_id, foreign))
     wait_until(lambda: attached(ask_tmux) == [shell.session_id], "the nested client")
-    wait_until(lambda: "nightcrew shell 0:asks #(id)" in outer("capture-pane", "-p"), "our status line")
+    wait_until(lambda: "nightcrew shell 0:agent" in outer("capture-pane", "-p"), "our status line")
     assert [pane.attached for pane in tmux.panes() if pane.session_id == shell.session_id] == [1]
     inside = f"{tmux._socket.parent}/../{tmux._socket.parent.name}/{tmux._socket.name},{tmux.server_pid()},0"
     tmux.send_text(shell.pane_id, shlex.join(tmux.attach_argv(other.session_id, {"TMUX": inside})))
     wait_until(lambda: attached(ask_tmux) == [other.session_id], "the switched client")
     outer("send-keys", "C-b", "d")
     wait_until(lambda: not attached(ask_tmux), "the detached client")
-    assert tmux.has(shell.session_id) and tmux.has(other.session_id)
+    assert lives(tmux, shell.session_id) and lives(tmux, other.session_id)
 
 
 def test_attach_is_not_refused_for_the_terminal_of_an_ended_pane(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 import stat
 import subprocess
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.main import VERBS
+from supervisor.host import files
 from tests.cli.terminal import COMMAND
 from tests.support import House, git, make_repository
 
@@ -119,6 +122,23 @@ def test_a_bad_settings_file_stops_every_verb_that_would_start_a_supervisor(hous
     for words in (["up", "-d"], ["up"], ["add", "true"]):
         refused(house.run(*words), 3, "config.toml:1 slots")
     assert house.tmux_pid() is None
+
+
+def test_a_state_directory_that_cannot_be_written_is_named(house: House) -> None:
+    files.private_dir(house.home.root)
+    files.private_dir(house.home.run_dir)
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as left:
+        left.bind(str(house.home.tmux_socket))  # of a server before: tmux says of such a one that its address is in use
+    root = str(house.home.root)
+    ours = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    closed = [*ours, 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"', "sh", root]
+    tried = subprocess.run([*closed, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no user namespace may be made here: {tried.stderr.strip()}")
+    for words in (["up", "-d"], ["up"], ["add", "true"]):
+        argv = [*closed, *COMMAND, *words]
+        done = subprocess.run(argv, cwd=house.repo, env=house.env, capture_output=True, text=True, timeout=60, check=False)
+        refused(done, 1, f"cannot write {root}: Read-only file system")
 
 
 # Repositories ---------------------------------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from enum import StrEnum
 
 import pytest
 
+from supervisor.core.backoff import BACKOFF_CAP_S, backoff_s
 from supervisor.core.errors import Refused
 from supervisor.core.states import (
     ATTEMPT_TRANSITIONS,
-    BACKOFF_CAP_S,
     FINAL,
     MAX_LOSSES,
     TASK_TRANSITIONS,
@@ -19,7 +19,6 @@ from supervisor.core.states import (
     TaskState,
     after_end,
     attempt_after,
-    backoff_s,
     task_after,
 )
 

@@ -19,8 +19,7 @@ from supervisor import __version__
 from supervisor.core import tokens
 from supervisor.core.errors import NightcrewError, NotRunning, Refused, UsageError
 from supervisor.daemon import protocol
-from supervisor.daemon.agent_verbs import VERBS
-from supervisor.daemon.agents_socket import TERMS
+from supervisor.daemon.agents_socket import TERMS, VERBS
 from supervisor.daemon.handlers import HANDLERS
 from supervisor.host import secrets
 from supervisor.ledger import store

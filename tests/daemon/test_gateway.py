@@ -20,7 +20,7 @@ import pytest
 
 from supervisor.daemon import gateway_process, gateway_report, prices, protocol
 from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
-from supervisor.gateway import status_client
+from supervisor.gateway import process_lock, status_client
 from supervisor.host import files, processes
 from tests.gateway.kit import KEY, know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -76,7 +76,7 @@ class Models:
         self.ready()
         return daemon
 
-    def ready(self) -> gateway_process.Record:
+    def ready(self) -> process_lock.Record:
         """Until agents can start."""
         wait_until(lambda: self.ping()["no_gateway"] == "", "the gateway to be ready")
         return self.record()
@@ -85,13 +85,13 @@ class Models:
         """What the daemon says of itself."""
         return protocol.call(self.house.home.daemon_socket, "ping", {}, timeout_s=30)
 
-    def record(self) -> gateway_process.Record:
+    def record(self) -> process_lock.Record:
         """The gateway that lives."""
         found = self.house.gateway()
         assert found is not None, self.house.daemon_output()
         return found
 
-    def another(self, before: gateway_process.Record) -> gateway_process.Record:
+    def another(self, before: process_lock.Record) -> process_lock.Record:
         """The one that lives instead of it."""
         wait_until(lambda: (now := self.house.gateway()) is not None and now.identity != before.identity, "another gateway")
         return self.ready()

@@ -15,7 +15,7 @@ from supervisor.core.crew import TrafficChanged
 from supervisor.core.errors import NotRunning
 from supervisor.daemon import gateway_process
 from supervisor.daemon.gateway import Load, _load
-from supervisor.gateway import status_client
+from supervisor.gateway import process_lock, status_client
 from supervisor.host import files, processes
 from supervisor.host.paths import Home
 from tests.support import wait_until
@@ -35,7 +35,7 @@ def test_a_record_that_names_another_process_is_no_gateway(tmp_path: Path) -> No
     me = processes.identity(os.getpid())
     assert me is not None
     write_record(home, pid=me.pid, ticks=me.ticks)
-    assert gateway_process.read(home) == gateway_process.Record(me, 8765, "1")
+    assert process_lock.read(home) == process_lock.Record(me, 8765, "1")
     assert gateway_process.running(home) is None
     assert not gateway_process.stop(home)
     argv = [sys.executable, "-c", "import time; time.sleep(600)", "-m", "supervisor.gateway", "--home", str(other.root)]
@@ -54,13 +54,14 @@ def test_a_record_that_names_another_process_is_no_gateway(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "7", '{"pid": "x"}', '{"pid": -1, "ticks": 1, "boot_id": "", "port": 1, "version": "1"}', "[" * 99999]
+    "text",
+    ["", "{}", "[]", "7", '{"pid": "x"}', '{"schema": 1, "pid": -1, "ticks": 1, "boot_id": "", "port": 1, "version": "1"}', "[" * 99999],
 )
 def test_a_record_that_is_none(tmp_path: Path, text: str) -> None:
     home = Home(files.private_dir(tmp_path / "home"))
-    assert gateway_process.read(home) is None
+    assert process_lock.read(home) is None
     home.gateway_record.write_text(text)
-    assert gateway_process.read(home) is None
+    assert process_lock.read(home) is None
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

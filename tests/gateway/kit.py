@@ -303,7 +303,11 @@ class GatewayProcess:
             )
         if wait:
             wait_until(
-                lambda: process.poll() is not None or process_lock.read(self.home).get("pid") == process.pid, "the gateway to be ready"
+                lambda: (
+                    process.poll() is not None
+                    or ((found := process_lock.read(self.home)) is not None and found.identity.pid == process.pid)
+                ),
+                "the gateway to be ready",
             )
             assert process.poll() is None, self.output()
         return process

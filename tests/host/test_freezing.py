@@ -77,7 +77,7 @@ def tagged(*argv: str) -> Iterator[tuple[subprocess.Popen[str], Tree]]:
 
 def snapshot(tree: Tree) -> dict[tuple[int, int], tuple[set[str], int]]:
     """Every member, the states of its threads, and the processor time that it has used, in ticks."""
-    found = {seen.key: seen for seen in freezing._members(tree)}
+    found = {seen.key: seen for seen in processes.members(tree.tag, tree.runner)}
     return {key: (freezing._states(key[0]), _ticks(key[0])) for key in found}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -39,25 +38,9 @@ def test_nothing_outside_and_nothing_of_gits_is_reached(root: Path) -> None:
     assert reached == (".env.local", "requirements-dev.txt", "requirements.txt", "sub/uv.lock", "uv.lock")
 
 
-def test_a_digest_is_of_the_content(root: Path) -> None:
-    assert path_patterns.digests(root, ["uv.lock"]) == {"uv.lock": hashlib.sha256(b"uv.lock").hexdigest()}
-    before = path_patterns.digests(root, LOCK_FILES)
-    (root / "uv.lock").write_text("changed")
-    after = path_patterns.digests(root, LOCK_FILES)
-    assert {path for path in before if before[path] != after[path]} == {"uv.lock"}
-
-
 def test_a_pipe_is_no_file_and_holds_nobody_up(root: Path) -> None:
     os.mkfifo(root / "pipe.lock")
     assert "pipe.lock" not in path_patterns.files(root, ["*.lock"])
-    assert path_patterns._digest(root / "pipe.lock") == "unreadable: not a plain file"
-    assert path_patterns._digest(root / "gone") == "unreadable: No such file or directory"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_closed_file_is_said_and_never_taken_for_none(root: Path) -> None:
-    (root / "uv.lock").chmod(0)
-    assert path_patterns.digests(root, ["uv.lock"]) == {"uv.lock": "unreadable: Permission denied"}
 
 
 def test_a_pattern_that_matches_a_whole_tree_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

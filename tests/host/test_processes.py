@@ -217,19 +217,6 @@ def test_one_look_answers_for_any_number_of_directories(tmp_path: Path) -> None:
     assert [sorted(pids) for pids in found] == [sorted([first.pid, third.pid]), [second.pid], [third.pid], [], sorted(everybody)]
 
 
-def test_usage_adds_up_the_living() -> None:
-    burn = "import sys\nfor _ in range(3_000_000): pass\nprint(flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        who = known(process.pid)
-        used = processes.usage([who, dataclasses.replace(who, ticks=1), Identity(2**22 + 1, 1, who.boot_id)])
-        assert used.cpu_s > 0.01
-        assert 2**20 < used.rss < 2**30
-        process.communicate()
-    assert processes.usage([who]) == processes.Usage(0.0, 0)
-
-
 def test_without_children_files_the_whole_table_is_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel without CONFIG_PROC_CHILDREN."""
     attempt, pids = lab.family("plain", "setsid")

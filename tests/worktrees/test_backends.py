@@ -130,10 +130,11 @@ def test_a_life_from_work_to_merge_and_removal_leaves_the_template_as_it_was(sho
     verdict = removal.inspect(env, nobody_alive)
     assert isinstance(verdict, removal.Keep)
     assert [(reason.why, reason.paths) for reason in verdict.reasons] == [(inspection.Why.IGNORED, (".env.local", "x.log"))]
-    assert templates.users(shop.template) == [env.path]
+    with pytest.raises(Refused, match=str(env.path)):
+        templates.refuse_used(shop.template)
     removal.remove(env, nobody_alive, discard=True)
     assert shop.world.leftovers(shop.repo) in ([], [str(env.path.parent)])
-    assert templates.users(shop.template) == []
+    templates.refuse_used(shop.template)
     assert shop.lower() == before
     templates.load(shop.template.place)
 
@@ -324,7 +325,7 @@ def test_a_full_disk_leaves_nothing_and_the_retry_succeeds(tmp_path: Path, monke
 def test_fifty_at_once(shop: Workshop) -> None:
     with ThreadPoolExecutor(10) as pool:
         made = list(pool.map(lambda number: shop.env(f"r1/t{number}"), range(50)))
-    assert len({env.admin_dir for env in made}) == len(templates.users(shop.template)) == 50
+    assert len({env.admin_dir for env in made}) == len(templates._users(shop.template.place)) == 50
     for env in made[::7]:
         with at_work(env) as agent:
             assert agent.git("status", "--porcelain") == ""

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.errors import HostError, Refused
+from supervisor.host.sandbox import syscalls
 from tests.worktrees.conftest import World
 from tests.worktrees.workshop import Workshop, at_work, make_workshop
 from worktrees import removal, securing, templates, trees
-from worktrees.backends import best, named, syscalls
+from worktrees.backends import best, named
 from worktrees.backends.base import Backend
 from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment
@@ -160,7 +161,7 @@ def test_a_foreign_mount_in_the_place_is_refused_and_nothing_is_deleted_through_
     release(env)
     rooted.unmount_everything()
     assert other.layers is not None
-    syscalls.mount_overlay(env.path, other.layers.options(user=False))
+    syscalls.new_mount("overlay", env.path, other.layers.options(user=False))
     with pytest.raises(Refused, match="something else is mounted"), open_env(env):
         pass
     assert isinstance(removal.inspect(env, nobody_alive), removal.Keep)

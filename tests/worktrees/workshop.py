@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.host.sandbox import executors
+from supervisor.host.sandbox import executors, syscalls
 from tests.worktrees.conftest import World
 from worktrees import securing, templates
-from worktrees.backends import syscalls
 from worktrees.backends.base import Backend
 from worktrees.backends.mounts import mounts
 from worktrees.environment import Environment

@@ -44,8 +44,10 @@ class Backend(Protocol):
         """
 
     def open(self, env: Environment) -> AbstractContextManager[MountNamespace | None]:
-        """The files are to be seen for the time of the `with`: in there when it gives an `Inside`, else at `env.path`, and there they
-        stay. Mounts what is not mounted, also after a reboot. Raises HostError."""
+        """Show the files for the time of the `with`: inside the `MountNamespace` when it gives one, else at `env.path`, where they stay.
+
+        Mounts what is not mounted, also after a reboot. Raises HostError.
+        """
 
     def is_open(self, env: Environment) -> bool:
         """Whether every process of this machine can see the files at `env.path` now."""

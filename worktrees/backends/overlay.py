@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.core.errors import HostError, NightcrewError, Refused
+from supervisor.host.sandbox import syscalls
 from worktrees import trees
-from worktrees.backends import base, syscalls
+from worktrees.backends import base
 from worktrees.backends.mounts import mounts
 from worktrees.git import wrap_os_errors
 from worktrees.layers import Layers, beside
@@ -43,7 +44,7 @@ class Overlay:
         with base.trial(directory) as scratch:
             layers, target = _trial_layers(self.name, scratch)
             try:
-                syscalls.mount_overlay(target, layers.options(user=False))
+                syscalls.new_mount("overlay", target, layers.options(user=False))
             except OSError as error:
                 return f"mount: {error.strerror}"
             try:
@@ -106,7 +107,7 @@ class Overlay:
             with wrap_os_errors(env.path):
                 env.path.mkdir(parents=True, exist_ok=True)
             try:
-                syscalls.mount_overlay(env.path, layers.options(user=False))
+                syscalls.new_mount("overlay", env.path, layers.options(user=False))
             except OSError as error:
                 raise HostError(
                     "the files could not be mounted",

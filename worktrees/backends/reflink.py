@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from supervisor.host.sandbox import syscalls
 from worktrees import trees
-from worktrees.backends import base, syscalls
+from worktrees.backends import base
 from worktrees.backends.index import fitted
 from worktrees.git import wrap_os_errors
 from worktrees.layers import Layers

@@ -39,7 +39,7 @@ TRANSITIONS: Final[Mapping[tuple[BreakerState, str], BreakerState]] = {
 BACKOFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 WINDOW: Final = 10
 FAILURES: Final = 5
-"""So many of the last `WINDOW` outcomes open the failure breaker."""
+"""The failure breaker opens when so many of the last `WINDOW` requests failed."""
 
 
 def backoff_s(times: int) -> float:
@@ -48,7 +48,7 @@ def backoff_s(times: int) -> float:
 
 
 class Breaker:
-    """One of them. `until` is when it may be tried (monotonic seconds), if only once more; `probes` are the tickets that try."""
+    """One of the two. `until` is when it may be tried (monotonic seconds), if only once more; `probes` are the tickets that try."""
 
     __slots__ = ("_patience_s", "by_forecast", "name", "opened_at", "probes", "said_at", "state", "trips", "until", "why")
 
@@ -72,7 +72,7 @@ class Breaker:
         return self.state is BreakerState.CLOSED or now >= self.until
 
     def trip(self, why: str, now: float, until: float, *, by_forecast: bool = False) -> None:
-        """Open it, or leave it open for longer."""
+        """Open it, or keep it open for longer."""
         self.by_forecast = by_forecast and (self.by_forecast or self.state is not BreakerState.OPEN)
         if self.state is not BreakerState.OPEN:
             self.opened_at = now
@@ -83,7 +83,7 @@ class Breaker:
         self._go("trip", frozenset())
 
     def try_with(self, ticket: int, now: float) -> None:
-        """Its time is over and this request goes to try."""
+        """Its time is over, and this request is its probe."""
         self.until = now + self._patience_s
         self._go("probe", self.probes | {ticket})
 

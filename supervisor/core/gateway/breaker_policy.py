@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from supervisor.core.gateway.breaker import WINDOW, Breaker, Outcomes, backoff_s
-from supervisor.core.gateway.bucket import NEVER, SLACK
+from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.commands import Alert, Command, Journal
 from supervisor.core.gateway.dimension import NAMES, Dimension, Owed
 from supervisor.core.gateway.events import Refused
@@ -29,7 +29,6 @@ from supervisor.core.gateway.refusals import Refusals
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 from supervisor.core.gateway.types import BreakerState, End, Observed, PoolKey, Refusal, Window
-from supervisor.core.gateway.upstream_bucket import WINDOW_S
 
 MARGIN_CUT = 0.97
 MARGIN_FLOOR = 0.85
@@ -43,10 +42,6 @@ PATIENCE_S = 20.0
 SPEND_CAP_S = 900.0
 PARKED_S = 300.0
 """A spent window whose reset is not known is asked again after this."""
-NOISE = 0.001
-"""Part of the capacity by which a forecast may be below 0 and mean nothing."""
-REOPEN = 0.02
-"""Part of the capacity that the forecast must have again."""
 _CUT, _CLIENT_GONE = End.CUT, End.CLIENT_GONE
 
 
@@ -61,7 +56,7 @@ def _words(event: Refused) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PoolHooks:
-    """Where a pool's doings are told."""
+    """Who is told what a pool did."""
 
     say: list[Command]
     limits_changed: Callable[[], None]
@@ -70,7 +65,7 @@ class PoolHooks:
 
 
 class _Pool(Protocol):
-    """What of its pool is asked and changed here."""
+    """The part of `Pool` that this file reads and changes."""
 
     key: PoolKey
     policy: Policy
@@ -131,7 +126,7 @@ class BreakerPolicy:
         return self.spend_capped and self.limit.state is BreakerState.OPEN and now < self.limit.until
 
     def worst(self) -> Breaker:
-        """The breaker to show: of two that are not closed the one with the newest reason."""
+        """The worse state of the pool's two breakers; of two that are not closed, the one with the newest reason."""
         if self.failures.state is BreakerState.CLOSED:
             return self.limit
         if self.limit.state is BreakerState.CLOSED:
@@ -153,7 +148,7 @@ class BreakerPolicy:
                 self._journal(breaker, before, breaker.why, now)
 
     def answered(self, ticket: Ticket, now: float) -> None:
-        """The provider serves it (or answered that the request is wrong: it is there)."""
+        """The provider serves it, or answered that the request is wrong: so it works."""
         if ticket.answered:
             return
         ticket.answered = True
@@ -183,7 +178,7 @@ class BreakerPolicy:
         self._lose(ticket, "the probe's client went away", now)
 
     def refused(self, ticket: Ticket, event: Refused, now: float) -> float:
-        """It was not served. Gives the seconds until this request should queue again; 0: the breakers alone decide."""
+        """It was not served. Gives the seconds until it should queue again; 0: the breakers alone decide."""
         if ticket.refusals is None:
             ticket.refusals = Refusals()
         before = ticket.refusals.at
@@ -267,17 +262,14 @@ class BreakerPolicy:
         if self.limit.state is not BreakerState.CLOSED or now < self._pool.debt_until:
             return
         for dimension in self._pool.dimensions:
-            left = dimension.forecast(now)
-            capacity = dimension.upstream.capacity
-            if left < -NOISE * capacity:
-                gained_in_s = (REOPEN * capacity - left) / max(dimension.upstream.rate - dimension.outside(now), SLACK)
-                until = now + min(gained_in_s, WINDOW_S)
+            shortage_s = dimension.shortage_s(now)
+            if shortage_s:
                 why = f"{NAMES[dimension.index]} would be gone within {self._pool.policy.horizon_s:g} s"
-                self._trip(self.limit, why, until, now, by_forecast=True)
+                self._trip(self.limit, why, now + shortage_s, now, by_forecast=True)
                 return
 
     def recover(self, now: float) -> None:
-        """A clean minute raises the margin a little."""
+        """Raise the margin a little for each minute without a 429."""
         minutes = int((now - self._margin_at) / MARGIN_EVERY_S)
         if minutes:
             self.margin = min(self._pool.policy.margin, self.margin + MARGIN_GAIN * minutes)

@@ -1,4 +1,4 @@
-"""What one agent may spend by itself: tokens a minute, dollars of its task; and the crew's dollars of one night.
+"""What one agent may spend: tokens per minute, dollars per task; and what the crew may spend in 12 hours.
 
 A cap holds its own agent back and nobody else. A request counts as what it is expected to take, and is corrected when that is known, as in
 a pool, but with no caution for the output: what it was short counts from then on, and until it is paid for by minutes that hold no more
@@ -25,6 +25,8 @@ from supervisor.core.gateway.types import Agent
 
 NIGHT_S = 12 * 3600.0
 NIGHT_STEP_S = 600.0
+IDLE_S = 3600.0
+"""After so long away an agent's last minute is forgotten."""
 LEAST_WEIGHT = 0.01
 MINUTE_MOST = 60 * FASTEST
 DOUBT = 4.0
@@ -45,7 +47,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Not at all, and why: for the person whose agent stops."""
+    """It can never be sent; `why` is for the person whose agent stops."""
 
     why: str
 
@@ -60,7 +62,7 @@ class Night:
         """The most that the requests in flight can cost."""
         self.in_flight = 0
         self.held: list[Budget] = []
-        """Agents that wait for one of them to end."""
+        """Agents whose next request waits until one in flight ends."""
 
 
 class Budget:
@@ -87,7 +89,7 @@ class Budget:
         self.meet(agent)
 
     def meet(self, agent: Agent) -> None:
-        """It came again, perhaps with other caps."""
+        """The agent came again, perhaps with other caps."""
         self.agent = agent
         self.weight = max(agent.weight, LEAST_WEIGHT)
         self.capped = agent.tpm_max is not None or agent.cost_max is not None or self.night.cap is not None
@@ -110,7 +112,7 @@ class Budget:
         self.night.in_flight += 1
 
     def correct(self, ticket: Ticket, now: float, *, over: bool) -> None:
-        """What it took is known better. What is less was never spent; what is more counts now, whenever it was sent."""
+        """Correct the charge: overestimates are removed, underestimates count now."""
         more = ticket.input + (ticket.output if over else ticket.guess.mean_output) - ticket.counted
         ticket.counted += more
         if more > 0:
@@ -119,7 +121,7 @@ class Budget:
             self.recent.change(ticket.slot, more)
 
     def close(self, ticket: Ticket, cost_usd: float | None, now: float) -> None:
-        """It is over. Without a known cost its bound is what it cost."""
+        """It is over. Where its cost is not known, its bound is charged."""
         self._release(ticket)
         cost = ticket.bound if cost_usd is None else max(0.0, cost_usd)
         if cost is not None:
@@ -148,7 +150,7 @@ class Budget:
         self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
 
     def by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
-        """The same for dollars alone. `Never` also while others are in flight, when it could not go if they cost nothing."""
+        """The verdict by cost alone. `Never` also while others are in flight, when it could not go even if those cost nothing."""
         cap, night = self.agent.cost_max, self.night
         if cap is None and night.cap is None:
             return None
@@ -180,6 +182,74 @@ class Budget:
     def _count(self, tokens: float, now: float) -> Slot:
         cap = self.agent.tpm_max
         return self.recent.add(tokens, now) if cap is None else self.recent.add_below(max(cap, 1.0), tokens, now)
+
+
+class Budgets:
+    """The budgets of all agents that were ever heard of, and the crew's night.
+
+    What an agent spent is remembered for good, the rest until it has been away for an hour.
+    """
+
+    def __init__(self, cost_per_night: float | None) -> None:
+        self.budgets: dict[str, Budget] = {}
+        self.night = Night(cost_per_night)
+        self._spent: dict[str, float] = {}
+        self._took: dict[str, SlidingWindow] = {}
+        """Tokens of agents that did not come since the start."""
+
+    def meet(self, agent: Agent, now: float) -> Budget:
+        """Its budget, with the caps that it has now."""
+        budget = self.budgets.get(agent.name)
+        if budget is None:
+            budget = self.budgets[agent.name] = Budget(agent, self.night, self._spent.pop(agent.name, None))
+            budget.recent = self._took.pop(agent.name, budget.recent)
+        elif budget.agent is not agent:
+            budget.meet(agent)
+        budget.seen_at = now
+        return budget
+
+    def most_waiting(self) -> int:
+        """How many requests wait of whoever has the most."""
+        return max((budget.queued for budget in self.budgets.values()), default=0)
+
+    def spent(self, agent: str, usd: float) -> None:
+        """What its task has cost so far."""
+        if agent in self.budgets:
+            self.budgets[agent].spent = usd
+        else:
+            self._spent[agent] = usd
+
+    def recost(self, agent: str, usd: float, now: float) -> None:
+        """What its task was charged turned out to be so much more or less. For agents that came already."""
+        if agent in self.budgets:
+            self.budgets[agent].recost(usd, now)
+
+    def took(self, agent: str, tokens: float, at: float) -> None:
+        """What it took before the start, at a moment that is not before the last one told. For agents that did not come yet."""
+        self._took.setdefault(agent, SlidingWindow()).add(tokens, at)
+
+    def cap_night(self, usd: float | None) -> None:
+        """Another cap from now on."""
+        self.night.cap = usd
+        for budget in self.budgets.values():
+            budget.meet(budget.agent)
+
+    def freed(self, budget: Budget) -> list[Budget]:
+        """The budgets that may let more through, now that one request of `budget` ended."""
+        if not self.night.held:
+            return [budget] if budget.held else []
+        freed = [budget, *self.night.held]
+        self.night.held = []
+        return freed
+
+    def forget(self, now: float) -> None:
+        """Drop who has been away for an hour, and minutes from before the start."""
+        self._took.clear()
+        for name, budget in list(self.budgets.items()):
+            if not budget.in_flight and not budget.queued and now - budget.seen_at > IDLE_S:
+                if budget.cost_known:
+                    self._spent[name] = budget.spent
+                del self.budgets[name]
 
 
 def _doubt(ticket: Ticket) -> float:

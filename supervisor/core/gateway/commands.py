@@ -19,7 +19,7 @@ class Send:
     probe: bool = False
     """It is the one request by which a half-open breaker tries."""
     expected: Usage = field(default=Usage(), compare=False)
-    """What it will take, as far as requests like it tell: with no margin, unlike what is reserved."""
+    """What requests like it took: with no margin, unlike what is reserved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TurnAway:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Keep a change of a breaker with its numbers."""
+    """Record a change of a breaker's state, with its numbers."""
 
     pool: PoolKey
     breaker: str
@@ -54,7 +54,7 @@ class Alert:
     """Tell a person, once: a key was refused, a spend cap reached."""
 
     about: str
-    """Same text, same alert."""
+    """Alerts with the same text are one alert."""
     text: str
 
 

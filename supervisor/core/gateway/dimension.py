@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from supervisor.core.gateway import forecast
 from supervisor.core.gateway.bucket import NEVER, SLACK, Bucket
 from supervisor.core.gateway.types import DimensionView, Level
 from supervisor.core.gateway.upstream_bucket import MOST_S, Mark, UpstreamBucket
@@ -21,12 +22,10 @@ from supervisor.core.gateway.upstream_bucket import MOST_S, Mark, UpstreamBucket
 REQUESTS, INPUT, OUTPUT, TOKENS = range(4)
 NAMES: Final = ("requests", "input", "output", "tokens")
 UNKNOWN_SHARE = 0.6
-"""Of a limit others may begin to use up to so much before we hear of it."""
+"""Part of a limit that others may begin to use before we hear of it."""
 SILENT_S = 6.0
 """When no answer is awaited and none came for so long, the next request is all that is at stake: what is not counted on grows no further.
 With answers that are later than this it is the same at every moment: a reserve that followed each answer would make sending pulse."""
-RESERVE_MOST = 0.25
-"""Part of the capacity that is kept for the horizon of outside use at most."""
 ROUNDING_MOST = 0.1
 """Part of the capacity that is kept because of rounding at most."""
 PAID_PART = 0.6
@@ -74,7 +73,7 @@ class Dimension:
 
     @property
     def limit(self) -> float:
-        """Per minute, as it binds us: the provider's, or the user's when that is less."""
+        """The limit that holds, per minute: the provider's, or the user's when that is less."""
         return self._limit if self.own is None else min(self._limit, self.own)
 
     def tune(self, margin: float, now: float) -> None:
@@ -114,7 +113,7 @@ class Dimension:
 
     @property
     def _paced(self) -> bool:
-        """Our own bucket binds: the provider has said nothing, or the user allows less."""
+        """Whether our own bucket binds: the provider has said nothing, or the user allows less."""
         return not self.told or self.own is not None
 
     def available(self, owed: Owed, now: float) -> float:
@@ -136,7 +135,7 @@ class Dimension:
             return rounding + min(UNKNOWN_SHARE * rate * stale_s, UNKNOWN_SHARE * capacity)
         others = upstream.outside(now)
         unknown = min(max(UNKNOWN_SHARE * rate, others) * stale_s, UNKNOWN_SHARE * capacity)
-        return rounding + unknown + min(others * self._horizon_s, RESERVE_MOST * capacity)
+        return rounding + unknown + forecast.outside_use(upstream, self._horizon_s, now)
 
     def _wanted(self, need: float, owed: Owed, now: float) -> float:
         """What the provider will count for `need`, and still counts for output that is under way. Output is counted when it is written, so
@@ -216,33 +215,23 @@ class Dimension:
 
     def empty(self, remaining: float | None, serial: int, now: float) -> None:
         """The provider refused the request that was sent as number `serial`. Where it says that enough is left, this is not the dimension
-        that it refused for. What the level loses here, headers of requests that were sent before do not take once more."""
+        that it refused for. Headers of earlier requests must not subtract this loss again."""
         self._heard = max(self._heard, serial)
         self.upstream.lower(remaining or 0.0, now)
         if not remaining or not self.told:
             self.bucket.lower(remaining or 0.0, now)
 
     def outside(self, now: float) -> float:
-        """What others take, a second."""
+        """What others take, per second."""
         return self.upstream.outside(now)
 
     def debt_s(self) -> float:
         """Seconds until what was just sent is paid, when that was larger than what was there; not above 0 when it was not."""
         return -self.bucket.level / self.bucket.rate if self._paced else self.upstream.debt_s
 
-    def forecast(self, now: float) -> float:
-        """What the provider will have left when others go on for the horizon, or take `RESERVE_MOST` of the capacity if that is less."""
-        upstream = self.upstream
-        if not upstream.in_use:
-            return upstream.level(now)
-        return upstream.level(now) - min(upstream.outside(now) * self._horizon_s, RESERVE_MOST * upstream.capacity)
-
-    def exhausted_in_s(self, unsettled: float, spending: float, now: float) -> float | None:
-        """Until the provider has nothing left, when we go on with `spending` a second and others with theirs; None: it is not falling."""
-        falling = spending + self.outside(now) - self.upstream.rate
-        if falling <= 0:
-            return None
-        return max(0.0, (self.upstream.level(now) - unsettled) / falling)
+    def shortage_s(self, now: float) -> float:
+        """See `forecast.shortage_s`."""
+        return forecast.shortage_s(self.upstream, self._horizon_s, now)
 
     def view(self, reserved: float, owed: Owed, now: float) -> DimensionView:
         """For people."""

@@ -34,10 +34,10 @@ class Flow(Generic[T]):
         self.entry = -1
         """Number of that entry: older ones are out of date."""
         self.aside = False
-        """Its agent's own cap holds it back: it has no entry."""
+        """The agent's own cap holds it back, so it has no entry."""
 
     def first(self) -> T | None:
-        """The request that is next, past those that are gone."""
+        """The next request; those that are gone are dropped."""
         waiting = self.waiting
         while waiting and waiting[0][3].where != QUEUED:
             heappop(waiting)
@@ -45,7 +45,7 @@ class Flow(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """All that wait in one class of one lane."""
+    """The requests that wait in one class of one lane."""
 
     __slots__ = ("_entries", "_finish", "_flows", "_heads", "asked_at", "cost", "count", "grace_s", "owed", "virtual", "weight")
 
@@ -57,9 +57,9 @@ class FairQueue(Generic[T]):
         self.weight = 0.0
         """Of all agents that wait."""
         self.owed = 0.0
-        """Cost that it may take before the classes above it."""
+        """Credit: cost that it may take before the higher classes."""
         self.grace_s = 0.0
-        """Seconds of the rate that it must be owed beside the request's cost."""
+        """Grace period: its credit must be worth so many seconds of the rate, beside the request's cost."""
         self.asked_at = float("-inf")
         """When it, or a class below it, last waited or was sent."""
         self._finish: dict[str, float] = {}
@@ -73,7 +73,7 @@ class FairQueue(Generic[T]):
         return self.cost / self.count if self.count else 0.0
 
     def asks(self, now: float, still_s: float, grace_s: float) -> None:
-        """It has requests. When it had none for so long, nothing is owed to it, and it begins with its grace."""
+        """Whether it has requests. When it had none for so long, its credit is gone and its grace period begins anew."""
         if now - self.asked_at > still_s:
             self.owed, self.grace_s = 0.0, grace_s
         self.asked_at = now
@@ -86,12 +86,12 @@ class FairQueue(Generic[T]):
         self._finish[name] = start + ticket.cost / ticket.weight
 
     def charge(self, ticket: T, cost: float) -> None:
-        """It costs so much more (or less) than its tag says: its agent's next requests start later (or sooner)."""
+        """It costs so much more (or less) than its tag says, so the agent's next requests start later (or sooner)."""
         name = ticket.event.agent.name
         self._finish[name] = self._finish.get(name, 0.0) + cost / ticket.weight
 
     def put(self, ticket: T) -> None:
-        """Let it wait at its tag."""
+        """Queue it at its tag."""
         key = ticket.event.agent.name, ticket.route
         flow = self._flows.get(key)
         if flow is None:
@@ -130,23 +130,23 @@ class FairQueue(Generic[T]):
         return list(self._heads)
 
     def set_aside(self, ticket: T) -> Flow[T]:
-        """Its agent's own cap holds its flow back, until `back`."""
+        """Take the flow out of the order until `back`: the agent's own cap holds it back."""
         flow = self._flows[ticket.event.agent.name, ticket.route]
         flow.aside = True
         self._show(flow)
         return flow
 
     def back(self, flow: Flow[T]) -> None:
-        """Its agent may be asked again."""
+        """Put the agent's flow back into the order."""
         flow.aside = False
         self._show(flow)
 
     def wait_cost(self, ticket: T) -> float:
-        """What will go before it, roughly: the clock must reach its tag, and moves by cost over all waiting weights."""
+        """About how much is sent before it: the virtual clock must reach its tag, and moves by cost over the sum of waiting weights."""
         return max(0.0, ticket.start - self.virtual) * self.weight
 
     def forget(self) -> None:
-        """Drop agents that are not ahead of the clock and wait for nothing: a new tag would be the same."""
+        """Drop agents that wait for nothing and are not ahead of the clock: they would get the same tag anew."""
         self._flows = {key: flow for key, flow in self._flows.items() if flow.live}
         self._finish = {name: tag for name, tag in self._finish.items() if tag > self.virtual}
         self._heads = {route: heads for route, heads in self._heads.items() if heads}

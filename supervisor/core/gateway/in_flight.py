@@ -1,4 +1,4 @@
-"""The requests of one pool that are under way: what is reserved for them, and how wrong that may be."""
+"""The requests of one pool that are in flight: what is reserved for them, and how wrong that may be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_LASTS_S = 10.0
 FALL = 0.1
 """Weight of the newest request where it is quicker than those before; one that is slower counts at once."""
 FASTER = 1.5
-"""So many times faster than the mean output may be written."""
+"""Output may be written so many times faster than the mean."""
 LEAST_DOUBT = 0.05
 SIGMAS = 1.0
 """Mean deviations by which all outputs together may be more than expected."""
@@ -99,7 +99,7 @@ class InFlight:
         self.output += tokens
 
     def close(self, ticket: Ticket) -> None:
-        """It is over. Its reservation is still what `add` or the others were told."""
+        """It is over: free its reservation, as `add` and the later calls set it."""
         del self._tickets[ticket.id]
         if not self._tickets:  # float rounding does not pile up
             self.input = self.output = self._input_doubt = self._answered_sum = self._promised = 0.0

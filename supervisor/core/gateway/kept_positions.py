@@ -1,4 +1,4 @@
-"""Places kept for requests that were told to come back, or whose clients gave up waiting: the same body regains its tag."""
+"""Positions kept for requests that were told to come back, or whose clients gave up waiting: the same body regains its tag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervisor.core.gateway.timers import EARLY_S
 
 @dataclass(frozen=True, slots=True)
 class KeptPosition:
-    """One of them. Its cost stays charged to its agent until it comes back or `until`."""
+    """One kept position. Its cost stays charged to its agent until the request comes back, or until `until`."""
 
     ticket: RoutedTicket
     rank: ClassRank
@@ -19,7 +19,7 @@ class KeptPosition:
 
 
 class KeptPositions:
-    """Kept by the digest of agent and body, all for the same time."""
+    """All kept positions, by the digest of agent and body; each is kept for the same time."""
 
     def __init__(self, kept_s: float) -> None:
         self.kept_s = kept_s
@@ -29,7 +29,7 @@ class KeptPositions:
 
     @property
     def next_end(self) -> float:
-        """When the first one ends; infinite when none is kept."""
+        """When the first one expires; infinite when none is kept."""
         return self._in_order[0][1].until if self._in_order else float("inf")
 
     def keep(self, ticket: RoutedTicket, now: float, back_in_s: float = 0.0) -> None:
@@ -46,7 +46,7 @@ class KeptPositions:
         ticket.lane.save(ticket, now + min(back_in_s, self.kept_s), now)
 
     def take(self, ticket: RoutedTicket) -> bool:
-        """Give it the place that was kept for its body: the old tag, with what it costs more charged. False: none was."""
+        """Give it the position that was kept for its body: the old tag; only what it costs more is charged. False: none was kept."""
         place = self.kept.get(ticket.event.body_key)
         if place is None or place.rank is not ticket.rank:
             return False
@@ -57,7 +57,7 @@ class KeptPositions:
         return True
 
     def expire(self, now: float) -> None:
-        """Give up places whose time is over."""
+        """Drop positions whose time is over, and give their cost back."""
         while self._in_order and self._in_order[0][1].until <= now + EARLY_S:
             key, place = self._in_order.popleft()
             if self.kept.get(key) is place:

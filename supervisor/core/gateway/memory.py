@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from supervisor.core.gateway.agents import Agents
+from supervisor.core.gateway.budget import Budgets
 from supervisor.core.gateway.network import Network
 from supervisor.core.gateway.types import Api, LaneKey, PoolKey, Usage
 
@@ -37,7 +37,7 @@ def recall_pools(network: Network, learned: object, now: float) -> None:
             continue
 
 
-def restore(network: Network, crew: Agents, charges: Iterable[tuple[PoolKey, float, Usage, str]], now: float) -> None:
+def restore(network: Network, crew: Budgets, charges: Iterable[tuple[PoolKey, float, Usage, str]], now: float) -> None:
     """Charge what was spent before now to pools and agents: (pool, seconds ago, usage, agent; "" for none)."""
     by_pool: defaultdict[PoolKey, list[tuple[float, Usage]]] = defaultdict(list)
     for key, age_s, usage, agent in sorted(charges, key=lambda charge: -charge[1]):

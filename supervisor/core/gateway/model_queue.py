@@ -37,19 +37,19 @@ from supervisor.core.gateway.types import LaneKey
 INTERACTIVE, NORMAL, BATCH = range(3)
 _NORMAL, _BATCH = TaskClass.NORMAL, TaskClass.BATCH
 AROUND_S = 900.0
-"""Headroom for interactive agents is kept so long after one of them was last heard of; a crew without them uses the whole bucket."""
+"""Headroom is kept for interactive agents until so long after their last request; a crew without them uses the whole bucket."""
 FLOOR_S = 15.0
-"""Seconds of the rate a lower class must be owed before it goes first: a person's few requests in a row are not interrupted."""
+"""A lower class goes first once its credit is worth this many seconds of the rate: a person's few requests in a row are not interrupted."""
 ASKS_S = 30.0
-"""A class that waited so lately still asks: an agent that has one request at a time does not wait while that is served."""
+"""A class counts as asking for so long after it last waited: an agent with one request at a time does not wait while that is served."""
 RETRY_AFTER_S = (1, 60)
 """Claude Code waits out 60 s and gives up at 61 (measured)."""
 AWAY_S = 10.0
-"""A client that went away by itself, or was told to come back, is waited for so much longer: the providers' SDKs try again within 8 s."""
+"""What a client that left (by itself, or told to come back) needs is saved for so much longer: the providers' SDKs retry within 8 s."""
 CANCELLED_S = 1.0
-"""No client's own time limit is shorter: who leaves sooner was cancelled, and need not come back."""
+"""No client has a shorter time limit of its own: one that leaves sooner was cancelled and will not come back."""
 LEAST_WAIT_S = 0.001
-"""No timer is shorter: what is due sooner is due now, within the bucket's slack."""
+"""The shortest timer. What is due sooner counts as due now."""
 REQUEST_TOKENS = 1000.0
 """What a request counts as where only requests are limited."""
 
@@ -96,7 +96,7 @@ ClassRank: TypeAlias = FairQueue[RoutedTicket]
 
 
 class Route:
-    """The doors that requests with the same list of upstreams may take, in the user's order; one for each pool."""
+    """The pools that requests with the same list of upstreams may use, one door each, in the user's order."""
 
     __slots__ = ("doors", "lane", "names")
 
@@ -108,7 +108,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A request's cost in its bottleneck: how many tokens of the lane's main dimension its scarcest one is worth."""
+    """The cost of a request in the dimension that limits it, as tokens of the lane's main dimension."""
 
     request: float
     input: float
@@ -148,7 +148,7 @@ class ModelQueue:
         self.ranks: tuple[ClassRank, ...] = (FairQueue(), FairQueue(), FairQueue())
         self.wake = NEVER
         self._claims: dict[str, RoutedTicket] = {}
-        """Account -> who waited for it when it was last asked who goes next."""
+        """Account -> the request that waited for it when `next` last looked."""
         self._away: dict[str, Away] = {}
         self._headroom_until = self._met_at = -NEVER
         self.reload(policy)
@@ -168,7 +168,7 @@ class ModelQueue:
         self.price = _price(self.pools.values())
 
     def wait_s(self, rank: ClassRank, cost: float, now: float) -> float:
-        """Seconds until so much in front of it has gone, with all that the classes above have waiting, once the first may go at all."""
+        """Seconds until `cost` of its own class, and all that waits in higher classes, is sent; counted from when the first may be sent."""
         above = sum(other.cost for other in self.ranks[: self.ranks.index(rank)])
         rate = self.price.rate
         starts = [pool.breakers.ready_at(now) for pool in self.pools.values()] if self.wake == NEVER else [self.wake]
@@ -176,7 +176,7 @@ class ModelQueue:
         return (0.0 if start == NEVER else max(0.0, start - now)) + ((above + cost) / rate if rate else 0.0)
 
     def come_back(self, ticket: RoutedTicket, why: str, now: float, ahead: float | None = None) -> TurnAway:
-        """429 for it. `ahead`: the cost of all that will go before it; None: by its tag."""
+        """The 429 for a request. `ahead`: the cost of all that is sent before it; None: estimated from its tag."""
         if waited := self._waited_for(ticket):
             wait = min(pool.ready_at(ticket, self.leaves(ticket.rank, now), now) for pool in waited) - now
         else:
@@ -198,14 +198,14 @@ class ModelQueue:
         self.wake = min(self.wake, now + LEAST_WAIT_S)
 
     def returned(self, ticket: RoutedTicket) -> None:
-        """Its client is back: it waits itself."""
+        """The client of this ticket is back: nothing is saved for it any more."""
         self._away = {account: away for account, away in self._away.items() if away.ticket is not ticket}
 
     def _waited_for(self, ticket: RoutedTicket) -> list[Pool]:
         return [self.pools[account] for account, first in self._claims.items() if first is ticket]
 
     def _saved_until(self, pool: Pool, ticket: RoutedTicket, now: float) -> float | None:
-        """When it need no longer leave what is saved there (or so much will be there); None: it may take what it needs."""
+        """Until when it must leave alone what is saved in the pool for a client that is away; None: it may take what it needs."""
         away = self._away.get(pool.key.account)
         if away is None or now >= away.until or self._place(ticket) <= self._place(away.ticket):
             return None
@@ -237,7 +237,7 @@ class ModelQueue:
         return None
 
     def idle(self, since: float, now: float) -> bool:
-        """Nobody came since then, and a new one would be the same: nothing waits, is owed, in trouble or learned."""
+        """Whether it may be forgotten: no request came since then, nothing waits, and a new queue would decide the same."""
         return self._met_at < since and not self.waiting and all(pool.idle(now) for pool in self.pools.values())
 
     def counts_cached(self, account: str) -> bool:
@@ -250,7 +250,7 @@ class ModelQueue:
         return 0.0 if rank is self.ranks[INTERACTIVE] or now >= self._headroom_until else self._headroom
 
     def meet(self, task_class: TaskClass, now: float) -> ClassRank:
-        """A request of that class arrived: where it would wait."""
+        """Note that a request of that class arrived; gives the class's queue."""
         self._met_at = now
         if task_class is _NORMAL:
             return self.ranks[NORMAL]
@@ -260,7 +260,7 @@ class ModelQueue:
         return self.ranks[INTERACTIVE]
 
     def choose(self, ticket: RoutedTicket, share: float, now: float, claimed: Container[str] = ()) -> Door | None:
-        """The door that it may take now: to where its prompt is cached, else to the pool with the most room."""
+        """The pool that may serve it now: the one that holds its cached prompt, else the one with the most room."""
         doors = ticket.route.doors
         if len(doors) == 1:
             door = doors[0]
@@ -278,7 +278,7 @@ class ModelQueue:
         return pool.fits(ticket, share, now) and not (self._away and self._saved_until(pool, ticket, now))
 
     def went(self, ticket: RoutedTicket, now: float) -> None:
-        """It was sent: move the clock, and credit the classes below that wait."""
+        """It was sent: advance the virtual clock, and credit the lower classes that wait."""
         rank = ticket.rank
         if ticket.start > rank.virtual:  # a retry or a kept place has an old tag, and the clock does not go back
             rank.virtual = ticket.start
@@ -296,20 +296,20 @@ class ModelQueue:
             self._owe(normal if rank is interactive else batch, ticket.cost * self._credit, now)
 
     def _owe(self, rank: ClassRank, cost: float, now: float) -> None:
-        """A class above it took what that is a share of. What it does not ask for is not saved up for later."""
+        """Credit this class for what a higher class used; nothing accrues while it asks for nothing."""
         if now - rank.asked_at <= ASKS_S:
             waiting = self.ranks[self.ranks.index(rank) :]
             most = 2 * FLOOR_S * self.price.rate + max(below.mean for below in waiting) if any(below.count for below in waiting) else 0.0
             rank.owed = max(rank.owed, min(rank.owed + cost, max(most, FLOOR_S * self.price.rate)))
 
     def _pay(self, rank: ClassRank, cost: float) -> None:
-        """It took so much. Half of it shortens what it must wait for next time, until all that it is owed is paid."""
+        """Pay down its credit by `cost`, and shorten its next grace period by half of that."""
         if rank.owed and self.price.rate:
             rank.grace_s = max(0.0, rank.grace_s - cost / 2 / self.price.rate)
         rank.owed = max(0.0, rank.owed - cost)
 
     def _order(self, now: float) -> list[tuple[ClassRank, float]]:
-        """Classes in the order of this moment, and the part of the bucket that each must leave."""
+        """The classes in the order in which they may send now, each with the part of the bucket that it must leave."""
         interactive, normal, batch = self.ranks
         lower = [(rank, self.leaves(rank, now)) for rank in (normal, batch) if rank.count]
         if len(lower) == 2 and self._is_due(batch, batch):

@@ -1,4 +1,4 @@
-"""Lanes, routes and pools, made when they are first asked for, and the upstreams that stopped."""
+"""Lanes, routes and pools, made when they are first needed, and the upstreams whose key was refused."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from supervisor.core.gateway.settings import GatewaySettings, Upstream
 from supervisor.core.gateway.types import LaneKey, PoolKey
 
 LANES_MOST = 200
-"""Model classes in all lanes, but for those that the user's settings name: whoever makes names up gets one lane for all of them."""
+"""The most model classes that get a lane of their own, beside those in the user's settings. All others share one lane."""
 OTHERS = "others"
 IDLE_S = 900.0
 """A lane without a request for so long, whose pools are full and at rest, is forgotten."""
 
 
 class Network:
-    """What requests can go through."""
+    """All lanes, routes and pools."""
 
     def __init__(
         self, settings: GatewaySettings, say: list[Command], hold: Callable[[RoutedTicket, Wait | Never], None], seed: float
@@ -38,7 +38,7 @@ class Network:
         """Upstreams whose key was refused once, and when."""
 
     def route(self, key: LaneKey, names: tuple[str, ...], now: float) -> Route:
-        """The way of requests with this lane and these upstreams."""
+        """The route of requests of this lane for these upstreams."""
         if route := self._known(key, names):
             return route
         lane = self.lane(key)
@@ -57,7 +57,7 @@ class Network:
         return None
 
     def lane(self, key: LaneKey) -> ModelQueue:
-        """One queue: its own, or the one of all that are too many."""
+        """The queue of a lane: its own, or the one that all beyond `LANES_MOST` share."""
         lane = self.lanes.get(key)
         if lane is None and len(self.lanes) >= LANES_MOST and not any(key.model_class in one.classes for one in self._settings.upstreams):
             key = LaneKey(key.api, OTHERS, key.long_context)
@@ -106,12 +106,12 @@ class Network:
         self._hang_doors(now)
 
     def stopped(self, pool: Pool) -> bool:
-        """No upstream is left that leads to it."""
+        """Whether every upstream that leads to the pool has stopped."""
         routes = self._routes.get(pool.key.lane.model_class, ())
         return bool(routes) and not any(door.pool is pool for route in routes for door in route.doors)
 
     def hopeless(self, ticket: RoutedTicket, now: float) -> TurnAway | None:
-        """Why no waiting helps it: nobody serves it, or all that could have reached their spend cap."""
+        """Why waiting does not help the request: nobody serves it, or all that could have reached their spend cap."""
         doors = ticket.route.doors
         if not doors:
             stopped = [name for name in ticket.route.names if name in self._stopped]

@@ -27,23 +27,8 @@ class Pool:
     """Mutable; every method that takes `now` wants monotonic seconds that do not go back."""
 
     __slots__ = (
-        "_changed",
-        "_limits_serial",
-        "_proving",
-        "_serial",
-        "_under_way",
-        "_windows",
-        "_windows_at",
-        "breakers",
-        "debt_until",
-        "dimensions",
-        "key",
-        "pace",
-        "policy",
-        "ramp",
-        "settled_input",
-        "settled_output",
-        "upstream",
+        "_changed", "_limits_serial", "_proving", "_serial", "_under_way", "_windows", "_windows_at", "breakers",
+        "debt_until", "dimensions", "key", "pace", "policy", "ramp", "settled_input", "settled_output", "upstream",
     )  # fmt: skip
 
     def __init__(self, key: PoolKey, upstream: Upstream, policy: Policy, desk: PoolHooks, now: float) -> None:
@@ -56,7 +41,7 @@ class Pool:
         self.ramp = Ramp(now)
         self.pace = Pace(now)
         self.debt_until = now
-        """Until then our own oversized request is being paid off: that is planned, and no reason for a forecast to open the breaker."""
+        """Until then the bucket pays off an oversized request of our own. The forecast does not open the breaker for that."""
         self.settled_input = self.settled_output = 0.0
         """Limited input and output of all that was settled here."""
         self._changed = desk.limits_changed
@@ -74,7 +59,7 @@ class Pool:
     # What it costs, and whether there is room --------------------------------------------------------------------------------------
 
     def amounts(self, ticket: Ticket) -> tuple[float, float, float, float]:
-        """What would be reserved for it here, by dimension."""
+        """What would be reserved for the request in this pool, by dimension."""
         guess = ticket.guess
         tokens_in, tokens_out = guess.input, guess.output
         if guess.home == self.key.account:
@@ -89,7 +74,7 @@ class Pool:
         return len(self._under_way)
 
     def owed(self, now: float, more: Ticket | None = None) -> Owed:
-        """What is under way, and would be with one more, for `Dimension.fits`."""
+        """What is in flight, and would be with one more request: for `Dimension.fits`."""
         under_way = self._under_way
         with_it = under_way.expected_output(more.guess if more is not None else None)
         return Owed(
@@ -125,7 +110,7 @@ class Pool:
         return min((d.available(owed, now) / d.bucket.capacity for d in self.dimensions if d.bucket.capacity > 0), default=NEVER)
 
     def idle(self, now: float) -> bool:
-        """Nothing is in flight or spent, and the provider said nothing of its limits that would be forgotten with it."""
+        """Whether it may be forgotten: nothing is in flight or spent, and it learned nothing of the provider's limits."""
         if self._under_way or not self.breakers.calm:
             return False
         return all(not one.told and one.bucket.advance(now) >= one.bucket.capacity for one in self.dimensions)
@@ -195,7 +180,10 @@ class Pool:
         self._under_way.served(ticket, tokens_out, now)
 
     def refused(self, ticket: Ticket, event: Refused, now: float) -> float:
-        """It was not served: all is given back, but for the request itself when the provider was asked. Gives what `Trouble` does."""
+        """It was not served: all is given back, but for the request itself when the provider was asked.
+
+        Returns what `BreakerPolicy.refused` returns.
+        """
         asked = event.why is not Refusal.UNREACHABLE
         self._under_way.close(ticket)
         back = -ticket.input, -ticket.output
@@ -292,7 +280,7 @@ class Pool:
         return tuple(replace(window, resets_in_s=left_s, spent=window.spent and left_s > 0) for window, left_s in left)
 
     def tune(self, margin: float, now: float) -> None:
-        """Use this part of the limits."""
+        """Use this part of the limits from now on."""
         for dimension in self.dimensions:
             dimension.tune(margin, now)
 

@@ -16,7 +16,7 @@ START_S = 20.0
 """It reads keys (a keyring's program may take its time), opens the account and waits up to 2 s for its port."""
 HUNG_S = 10.0
 UNANSWERED = 3
-"""So many questions in a row, too: one that came late because we ourselves were stopped is no evidence."""
+"""And so many unanswered questions in a row: a single late answer may only mean that we were stopped ourselves."""
 STEADY_S = 60.0
 PAUSE_MAX_S = 30.0
 

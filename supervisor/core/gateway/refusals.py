@@ -14,9 +14,9 @@ from supervisor.core.gateway.commands import TurnAway
 from supervisor.core.gateway.types import Refusal
 
 FAULTS_MOST: Final = 5
-"""So many refusals of its own, and it is answered."""
+"""After so many refusals that are its own fault the request is answered."""
 STEP_BACK_S: Final = 30.0
-"""It waits 4, 8, 16, then this many seconds longer than the breaker."""
+"""A request at fault waits 4, 8, 16, then this many seconds longer than the breaker."""
 _ACCOUNT = frozenset({Refusal.WINDOW_SPENT, Refusal.SPEND_CAP})
 """These say something about the account, whoever meets them."""
 
@@ -35,8 +35,10 @@ class Refusals:
         """Accounts that refused it since it last made a pause: the others are asked first."""
 
     def add(self, account: str, why: Refusal, now: float, *, others_served: bool) -> bool:
-        """One more. `others_served`: the account served requests that were sent after the refusal before. Whether this one is the
-        request's own fault."""
+        """Count one more. `others_served`: the account served requests that were sent after the previous refusal.
+
+        Returns whether this one is the request's own fault.
+        """
         fault = why not in _ACCOUNT and others_served
         self.count += 1
         self.faults += fault

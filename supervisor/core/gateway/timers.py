@@ -1,4 +1,4 @@
-"""All that will be due, and the one moment at which to look."""
+"""What is due when, and the one moment at which to look next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Timers(Generic[Due]):
         self._count = 0
 
     def at(self, when: float, what: Due) -> None:
-        """`what` is due then."""
+        """Have `what` due at `when`."""
         self._count += 1
         heappush(self._heap, (when, self._count, what))
 

@@ -1,12 +1,13 @@
-"""One brain for all model traffic: who may send now, to which account, what is charged for it, and who is told to come back.
+"""Decides for all model traffic: who may send now, to which account, what is charged for it, and who is told to come back.
 
 `handle` takes one event and gives the commands that follow from it; `wakes_at` says when to send the next `Tick`. Nothing here knows a
 clock, a socket or a random number. The parts, from the request's side:
 
-    traffic   tickets, timers, and what becomes of a request      lane      the queue of one model class, over several pools
-    places    places kept for requests that come back             rank      one class's fair queue
-    crew      agents and their own caps (budget)                  pool      one account's limits and reservations
-    estimate  what a request will take                            trouble   refusals: breakers, margin, parking
+    traffic         tickets, timers, and what becomes of a request     model_queue     the queue of one model class, over several pools
+    kept_positions  of requests that come back                         fair_queue      the requests of one task class
+    budget          agents and their own caps                          pool            one account's limits and reservations
+    estimate        what a request will take                           breaker_policy  refusals: breakers, margin, parking
+    forecast        what the provider will have left soon
 
 A ticket is QUEUED, then SENT (reserved), perhaps LATER (it failed and waits to queue again), then GONE. A hold budget counts from its
 arrival; when it is over the client gets 429 with Retry-After and its place is kept. Nobody is turned away for waiting while it is SENT.
@@ -18,9 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from supervisor.core.gateway import memory, views
-from supervisor.core.gateway.agents import Agents
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.budget import Budget, Never, Wait
+from supervisor.core.gateway.budget import Budget, Budgets, Never, Wait
 from supervisor.core.gateway.commands import Command, Send, TurnAway
 from supervisor.core.gateway.estimate import Estimator
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
@@ -33,7 +33,7 @@ from supervisor.core.gateway.timers import EARLY_S, Timers
 from supervisor.core.gateway.types import NOTHING_OBSERVED, End, PoolKey, Refusal, TrafficView, Usage
 
 SWEEP_S = 600.0
-"""How often what nobody uses any more is forgotten."""
+"""How often unused lanes, agents and positions are dropped."""
 _SERVED, _REJECTED = End.SERVED, End.REJECTED  # looked up once: Python 3.11 needs 90 ns for the member of an enum
 
 
@@ -42,7 +42,7 @@ class Traffic:
 
     def __init__(self, settings: GatewaySettings, now: float, *, seed_jitter: float = 0.0) -> None:
         """`seed_jitter`, 0 to 1, moves the retries of one gateway away from those of another."""
-        self.crew = Agents(settings.policy.cost_per_night)
+        self.crew = Budgets(settings.policy.cost_per_night)
         self.tickets: dict[int, RoutedTicket] = {}
         """All that have not ended."""
         self.waiting = 0
@@ -196,7 +196,7 @@ class Traffic:
     # A request's way ----------------------------------------------------------------------------------------------------------------
 
     def _let_in(self, ticket: RoutedTicket, now: float) -> bool:
-        """Whether it may queue, with its tags; else it was turned away."""
+        """Give it its tags and let it queue. False: it was turned away."""
         if refused := self.network.hopeless(ticket, now):
             self._say.append(refused)
         elif ticket.budget.capped and isinstance(never := ticket.budget.by_cost(ticket, now), Never):
@@ -286,7 +286,7 @@ class Traffic:
         self._charge_more(ticket, before, now, over=True)
 
     def _charge_more(self, ticket: RoutedTicket, before: float, now: float, *, over: bool) -> None:
-        """Its input or output turned out to be another than `before`: tell its agent's minutes and tags."""
+        """Its input or output differs from `before`: correct its agent's budget and tags."""
         ticket.budget.correct(ticket, now, over=over)
         if ticket.input + ticket.output == before:
             return
@@ -295,7 +295,7 @@ class Traffic:
         ticket.cost = cost
 
     def _again(self, ticket: RoutedTicket, why: str, wait_s: float, now: float) -> None:
-        """It was refused: to the front of its queue, after a while where that is asked for."""
+        """It was refused: put it back to the front of its queue, after a pause where one is needed."""
         if refused := self.network.hopeless(ticket, now) or (ticket.refusals and ticket.refusals.too_many(ticket.id, why)):
             self._turn_away(ticket, refused)
         elif now >= ticket.deadline:
@@ -351,7 +351,7 @@ class Traffic:
             self.crew.night.held.append(budget)
 
     def _ask_again(self, budgets: list[Budget], now: float) -> None:
-        """Their caps may let more through now."""
+        """Let the agents whose caps may have room queue again."""
         for budget in budgets:
             held, budget.held = budget.held, []
             for rank, flow in held:
@@ -375,7 +375,7 @@ class Traffic:
             self._alarm = when
 
     def _ring(self, now: float) -> None:
-        """Do all that is due, then set the one alarm to what is due next."""
+        """Do all that is due, then set the one alarm for the next."""
         for ticket in self._later.due(now):
             if ticket.where == LATER:
                 self._leave(ticket, QUEUED)

@@ -1,4 +1,4 @@
-"""The nouns of the gateway. Tokens are whole numbers as the provider counts them, times are monotonic seconds unless they say otherwise."""
+"""The types of the gateway's decisions. Tokens are whole numbers as the provider counts them; times are monotonic seconds by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While a pool's limits are not known, few requests prove the way: the answer to the first one says them."""
+"""While a pool's limits are not known, few requests are sent: the answer to the first one says them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from supervisor.core.gateway.dimension import Dimension
 from supervisor.core.gateway.in_flight import InFlight
 
 PATIENCE_S = 15.0
-"""While the request that asks for the limits is not answered, one more is sent after so long: models think for minutes."""
+"""One more request is sent after so long without an answer to the first: models think for minutes."""
 REMEMBERED_PART = 0.1
 """Of limits that are remembered and not confirmed so much may be under way at once: ten times too much is no refusal yet."""
 

@@ -55,7 +55,7 @@ class CapacityRange:
         self.least = 0.0
         """At least so much; 0: no answer has said it."""
         self.most = float("inf")
-        """And at most so much."""
+        """At most so much."""
 
     def observe(self, remaining: float, reset_s: float, late_s: float, rate: float, rounding: float) -> None:
         """One answer: the reset was `reset_s` away when it was written, `late_s` or less after the request was counted."""
@@ -121,7 +121,7 @@ class UpstreamBucket:
 
     @property
     def in_use(self) -> bool:
-        """Others were seen to take something lately."""
+        """Whether others took something in the last minute."""
         return bool(self._missing)
 
     @property
@@ -163,7 +163,7 @@ class UpstreamBucket:
         return after, self._estimates, written
 
     def charge(self, amount: float, now: float) -> None:
-        """Output of so much is complete."""
+        """An output of so many tokens is complete."""
         if amount:
             self.send(amount, 0.0, now)
 
@@ -222,7 +222,7 @@ class UpstreamBucket:
         return True
 
     def assume(self, capacity: float, now: float) -> None:
-        """Nothing said what it holds but that so much was there."""
+        """Take it that it holds so much: no answer said its capacity."""
         self.resize(max(1.0, min(capacity, MOST_S * self.rate)), now)
 
     def heard_more(self, remaining: float, rounding: float, now: float) -> bool:

@@ -1,12 +1,13 @@
-"""Traffic as people see it. Reads, and changes nothing that a decision rests on."""
+"""Traffic as people see it. Reads only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from supervisor.core.gateway import forecast
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.dimension import REQUESTS
+from supervisor.core.gateway.dimension import REQUESTS, Dimension
 from supervisor.core.gateway.model_queue import RoutedTicket
 from supervisor.core.gateway.ticket import SENT
 from supervisor.core.gateway.types import AgentView, BreakerState, LaneKey, PoolView, TrafficView
@@ -34,6 +35,11 @@ def view(network: Network, budgets: Iterable[Budget], tickets: Iterable[RoutedTi
     )
 
 
+def _exhausted_in_s(pool: Pool, dimension: Dimension, now: float) -> float | None:
+    spending = pool.pace.rate(dimension.index, now)
+    return forecast.exhausted_in_s(dimension.upstream, pool.unsettled(dimension.index), spending, now)
+
+
 def _pool(network: Network, pool: Pool, now: float) -> PoolView:
     breaker = pool.breakers.worst()
     state, why = breaker.state, breaker.why
@@ -46,8 +52,7 @@ def _pool(network: Network, pool: Pool, now: float) -> PoolView:
     exhausted = [
         seconds
         for dimension in pool.dimensions
-        if (pool.in_flight or waiting)
-        and (seconds := dimension.exhausted_in_s(pool.unsettled(dimension.index), pool.pace.rate(dimension.index, now), now)) is not None
+        if (pool.in_flight or waiting) and (seconds := _exhausted_in_s(pool, dimension, now)) is not None
     ]
     return PoolView(
         key=pool.key,
@@ -97,7 +102,7 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
 
 
 def _tokens_per_minute(network: Network, now: float) -> float:
-    """All that the limits of tokens allow: where there is more than one in a pool, the largest, which prompts are counted by."""
+    """Tokens per minute that all pools allow; of several limits of a pool the largest counts."""
     return sum(
         max((60 * max(0.0, one.bucket.rate - one.outside(now)) for one in pool.dimensions if one.index != REQUESTS), default=0.0)
         for pool in network.pools()

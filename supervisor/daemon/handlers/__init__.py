@@ -1,6 +1,6 @@
 """Verbs that change something, one a file, named as on the command line; they run inside the daemon.
 
-A handler is `async handle(loop, home, args) -> value`; it raises our errors, and returns only what is committed.
+A handler is `async handle(loop, args) -> value`; it raises our errors, and returns only what is committed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import Any
 
 from supervisor.daemon.handlers import clean, down, kill, ping, quota, resume, retry, snapshot, submit, suspend
 from supervisor.daemon.loop import Loop
-from supervisor.host.paths import Home
 
-Handler = Callable[[Loop, Home, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
+Handler = Callable[[Loop, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 HANDLERS: Mapping[str, Handler] = {
     "clean": clean.handle,

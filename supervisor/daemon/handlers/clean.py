@@ -7,10 +7,9 @@ from typing import Any
 
 from supervisor.daemon.cleaning import Cleaning
 from supervisor.daemon.loop import Loop
-from supervisor.host.paths import Home
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`attempts`: pairs of a task's full id and an epoch; whoever has many asks for some at a time. `remove`: act, or only look. `ignored`:
     also those that hold ignored files. `discard`: also what is only on a rescue ref.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.daemon.loop import Loop
-from supervisor.host.paths import Home
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`now`: do not wait for launches and finishes under way."""
     loop.stop(now=bool(args.get("now")))
     return {"live": len(loop.crew.living)}

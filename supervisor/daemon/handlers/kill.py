@@ -8,10 +8,9 @@ from supervisor.core.crew import CancelAsked
 from supervisor.core.errors import NotFound
 from supervisor.core.states import FINAL
 from supervisor.daemon.loop import Loop
-from supervisor.host.paths import Home
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that were asked to end and those that had ended already."""
     names = [str(name) for name in args["tasks"]]
     known = {name: _state(loop, name) for name in names}

@@ -8,10 +8,9 @@ from typing import Any
 from supervisor import __version__
 from supervisor.daemon import gateway_report
 from supervisor.daemon.loop import Loop
-from supervisor.host.paths import Home
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
     """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), `held_back` (class to
     reason). `gateway` is what that said last, and null where none is needed. `tick_ms_p99`: of `Loop.ticks`."""
     return {

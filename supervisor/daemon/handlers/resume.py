@@ -7,10 +7,9 @@ from typing import Any
 from supervisor.core.crew import ResumeAsked
 from supervisor.daemon.handlers.suspend import stands_still
 from supervisor.daemon.loop import Loop
-from supervisor.host.paths import Home
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that go on now, and those that were not suspended."""
     names = list(dict.fromkeys(str(name) for name in args["tasks"]))
     asked = [name for name in names if stands_still(loop, name)]

@@ -8,10 +8,9 @@ from supervisor.core.crew import Event, RetryAsked, Submitted
 from supervisor.core.errors import NotFound, Refused
 from supervisor.core.states import FINAL, TaskState
 from supervisor.daemon.loop import Loop
-from supervisor.host.paths import Home
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns every task that waits again. Refused when one has not ended, comes after one that cannot be done, or
     has a named environment that is open or that another of them has."""
     asked = list(dict.fromkeys(str(name) for name in args["tasks"]))

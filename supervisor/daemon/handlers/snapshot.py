@@ -7,10 +7,9 @@ from typing import Any
 from supervisor.core.errors import Refused
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.snapshot_order import Order
-from supervisor.host.paths import Home
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`do`: `create` with an `order`; `remove` with `project` and `names`; `prune` with `remove`: act, or only look.
 
     Returns `id`, `epoch`, `log` and whether a build of it has begun now (`new`); `removed` and `kept` (with `why`); or `prunable`.

@@ -14,7 +14,6 @@ from supervisor.core.errors import Refused
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.daemon.loop import Loop
 from supervisor.host.failpoint import failpoint
-from supervisor.host.paths import Home
 
 
 def to_wire(submission: Submission) -> dict[str, Any]:
@@ -24,7 +23,7 @@ def to_wire(submission: Submission) -> dict[str, Any]:
     return {**asdict(submission), "spec": run, "env": dict(submission.env)}
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """Returns the run's id, its tasks' ids, and whether it is new: the same key twice is one run."""
     run = dict(args["spec"])
     tasks = tuple(TaskSpec.from_json(text) for text in run["tasks"])

@@ -9,10 +9,9 @@ from supervisor.core.crew import SuspendAsked
 from supervisor.core.decide import may_suspend
 from supervisor.core.errors import NotFound, Refused
 from supervisor.daemon.loop import Loop
-from supervisor.host.paths import Home
 
 
-async def handle(loop: Loop, home: Home, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that stand still now, those that did already, and why others do not run; `moving` are pids that
     could not be stopped. Raises Refused when no agent of any of them runs.
     """

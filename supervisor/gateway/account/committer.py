@@ -92,8 +92,7 @@ class Committer:
             raise self.trouble
 
     def _ring(self, how: int) -> None:
-        """Wake the thread, unless it will look anyhow. What is pending was put there before, so it cannot be overlooked: the thread calls
-        itself `_QUIET` again before it takes what is pending."""
+        """Wake the writer unless it is already due. Nothing is overlooked: it resets to `_QUIET` before it takes what is pending."""
         if self._rung < how:
             self._rung = how
             self._bell.put(how == _URGENT)

@@ -224,11 +224,6 @@ def of_task(db: sqlite3.Connection, agent: str) -> Totals:
     return _totals(db, "agent = ?", (agent,)).get(agent, Totals())
 
 
-def of_run(db: sqlite3.Connection, run: str) -> dict[str, Totals]:
-    """Each task of a run that sent anything."""
-    return _totals(db, "agent >= ? AND agent < ?", (f"{run}/", f"{run}0"))  # "0" is the character after "/"
-
-
 def spent_since(db: sqlite3.Connection, at: float) -> float:
     """US dollars that all took since `at`, of the requests that have ended and whose price is known."""
     return float(db.execute("SELECT total(cost_usd) FROM request WHERE at >= ?", (at,)).fetchone()[0])

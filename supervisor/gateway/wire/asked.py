@@ -1,4 +1,4 @@
-"""The nouns of the wire: what an address names, and what a request asks for."""
+"""The types of `wire`: what an address names, and what a request asks for."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import IO
 
+from supervisor.core import errors
 from supervisor.core.errors import ToolFailed
 from supervisor.host.foreign.folders import SAFE, folder
 
@@ -41,3 +42,8 @@ def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
         if error.errno in _NO_FILE:
             return None
         raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+
+
+def last_line(log: Path, limit: int = 4096) -> str:
+    """The last line within the last `limit` bytes that is not empty, without spaces around it; "" when there is none. Raises ToolFailed."""
+    return errors.last_line((read_plain(log, limit, tail=True) or b"").decode("utf-8", "replace"))

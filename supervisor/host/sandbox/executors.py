@@ -12,7 +12,6 @@ from pathlib import Path
 from supervisor.core import sandbox
 from supervisor.core.errors import Refused
 from supervisor.core.sandbox import Act, Policy
-from supervisor.host.sandbox.policy_arguments import PolicyArguments, parse
 
 _STEP = (sys.executable, "-I", "-S", str(Path(__file__).resolve().parent / "main.py"))
 _ROOT = Path(__file__).resolve().parents[3]
@@ -32,11 +31,6 @@ def program() -> tuple[str, ...]:
     """`Places.program`: what must stay readable inside for the last step before the agent, and for an agent that is one of our own."""
     ours = [path for name in _PACKAGES if (path := _ROOT / name).is_dir()]
     return tuple(dict.fromkeys(str(path.resolve()) for path in (*ours, Path(sys.prefix), Path(sys.base_prefix))))
-
-
-def orders(policy: Policy) -> PolicyArguments:
-    """What `namespaces.enter` carries out."""
-    return parse(words(policy))[0]
 
 
 def words(policy: Policy) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""The system calls that Python 3.11 has no function for. Linux only; each raises OSError with the kernel's answer and the object.
+"""The system calls that Python 3.11 has no function for. Each raises OSError with the kernel's answer and the object. All but `clone_tree`
+are Linux's.
 
 Mounts go by the calls of Linux 5.2 to 5.12 (`open_tree`, `move_mount`, `mount_setattr`): a tree can be taken before something covers it,
 and a whole tree made read-only at once. Their numbers are the same on every architecture.
@@ -16,6 +17,7 @@ _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE, _AT_NO_AUTOMOUNT = -100, 0x1000, 0x8000, 0x800
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH = 4
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 READ_ONLY, NO_SUID, NO_DEVICES, NO_PROGRAMS = 1, 2, 4, 8  # MOUNT_ATTR_*, and MS_* alike
 _MS_REC, _MS_SLAVE = 0x4000, 0x80000
 
@@ -28,6 +30,8 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES = 64  # as many as version 3 has room for; the kernel refuses the numbers it does not know
 
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_FICLONE = 0x40049409  # include/uapi/linux/fs.h
+_CLONE_NOFOLLOW = 1  # <sys/clonefile.h>
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -89,9 +93,29 @@ def follow_host() -> None:
     _check(_libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None), "mounts of our own")
 
 
-def new_mount(kind: str, path: str, options: str = "", flags: int = NO_SUID | NO_DEVICES) -> None:
+def new_mount(kind: str, path: "str | os.PathLike[str]", options: str = "", flags: int = NO_SUID | NO_DEVICES) -> None:
     """Mount a new file system of `kind` at `path`."""
-    _check(_libc.mount(kind.encode(), os.fsencode(path), kind.encode(), ctypes.c_ulong(flags), options.encode()), path)
+    _check(_libc.mount(kind.encode(), os.fsencode(path), kind.encode(), ctypes.c_ulong(flags), os.fsencode(options)), os.fspath(path))
+
+
+def unmount(path: "str | os.PathLike[str]", *, lazy: bool = False) -> None:
+    """Never through a symbolic link. `lazy`: it disappears now and ends with its last user. Raises OSError (EBUSY: in use)."""
+    flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
+    _check(_libc.umount2(os.fsencode(path), ctypes.c_int(flags)), os.fspath(path))
+
+
+def share_file(source: int, target: int) -> None:
+    """Let the open file `target` have the blocks of `source`, copied on write (xfs, btrfs and others)."""
+    import fcntl
+
+    fcntl.ioctl(target, _FICLONE, source)
+
+
+def clone_tree(source: "os.PathLike[str]", target: "os.PathLike[str]") -> None:
+    """clonefile(2) of macOS: a whole directory, copied on write, with its times. ENOSYS elsewhere."""
+    if not hasattr(_libc, "clonefile"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), os.fspath(target))
+    _check(_libc.clonefile(os.fsencode(source), os.fsencode(target), ctypes.c_int(_CLONE_NOFOLLOW)), os.fspath(target))
 
 
 def take_tree(path: str) -> int:
@@ -106,7 +130,8 @@ def attach(tree: int, path: str) -> None:
 
 
 def restrict(path: str, attributes: int, *, tree: int = _AT_FDCWD, below: bool = True) -> None:
-    """Add READ_ONLY, NO_SUID, NO_DEVICES to what stands at `path`, or to a taken `tree`; `below`: to everything mounted below it too."""
+    """Add _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+    READ_ONLY, NO_SUID, NO_DEVICES to what stands at `path`, or to a taken `tree`; `below`: to everything mounted below it too."""
     flags = (_AT_RECURSIVE if below else 0) | (_AT_EMPTY_PATH if tree != _AT_FDCWD else 0)
     wanted = struct.pack("QQQQ", attributes, 0, 0, 0)
     _check(_libc.syscall(_MOUNT_SETATTR, tree, os.fsencode(path), flags, wanted, ctypes.c_size_t(len(wanted))), path or "a taken tree")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -14,11 +15,19 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
+from agents.zygote.zygote_protocol import Request
 from supervisor.host import processes
 from tests.agents.runner.kit import Attempt, Lab, until
 
 PRELOAD = ("decimal", "colorsys")
 """Modules that no bare interpreter has: whoever has them was forked."""
+
+
+def write_request(request: Request) -> bytes:
+    """The bytes of a request, as a client sends them."""
+    entries = [b"dir=" + request.directory, *(b"env=" + name + b"=" + value for name, value in request.environment.items())]
+    body = b"".join(entry + b"\0" for entry in entries)
+    return struct.pack("=I", len(body)) + body
 
 
 class Warm:

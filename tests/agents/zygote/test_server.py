@@ -23,7 +23,7 @@ from supervisor.core.errors import Refused, TimedOut
 from supervisor.host import procfs
 from tests.agents.runner.kit import ROOT, until
 from tests.agents.zygote import kit
-from tests.agents.zygote.kit import PRELOAD, Warm
+from tests.agents.zygote.kit import PRELOAD, Warm, write_request
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def rubbish(place: zygote.Place) -> list[socket.socket]:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    whole = zygote_protocol.write_request(zygote_protocol.Request(b"/tmp", {b"A": b"b"}))
+    whole = write_request(zygote_protocol.Request(b"/tmp", {b"A": b"b"}))
     for _ in range(200):
         data = bytearray(whole)
         for _ in range(dice.randrange(4)):
@@ -205,7 +205,7 @@ def rubbish(place: zygote.Place) -> list[socket.socket]:
 def foreign_handles(place: zygote.Place) -> list[socket.socket]:
     """Too few, too many at once, and too many in pieces, of which there could be so many that a careless reader runs out of handles."""
     null = os.open(os.devnull, os.O_RDWR)
-    whole = zygote_protocol.write_request(zygote_protocol.Request(b"/tmp", {}))
+    whole = write_request(zygote_protocol.Request(b"/tmp", {}))
     held = []
     for count in (0, 1, 2, 4, 50):
         handle = connect(place)

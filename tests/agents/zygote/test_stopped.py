@@ -17,7 +17,7 @@ from agents.zygote import lifecycle, zygote_protocol
 from supervisor.host import procfs
 from tests.agents.runner.kit import Server, until
 from tests.agents.zygote import kit
-from tests.agents.zygote.kit import PRELOAD, Warm
+from tests.agents.zygote.kit import PRELOAD, Warm, write_request
 
 
 @pytest.fixture(params=["c", "python"])
@@ -107,7 +107,7 @@ def test_a_runner_that_comes_too_late_leaves_before_it_claims_the_epoch(stopped:
     with socket.socket(socket.AF_UNIX, zygote_protocol.KIND) as caller:
         caller.settimeout(30)
         caller.connect(os.fspath(stopped.place.socket))
-        request = zygote_protocol.write_request(zygote_protocol.Request(os.fsencode(attempt.directory), {}))
+        request = write_request(zygote_protocol.Request(os.fsencode(attempt.directory), {}))
         socket.send_fds(caller, [request], [null] * 3)
         os.close(null)
         if gone:

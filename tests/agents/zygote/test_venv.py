@@ -12,9 +12,9 @@ import pytest
 
 from agents import zygote
 from supervisor.core.errors import Refused
+from supervisor.host.sandbox import syscalls
 from tests.agents.zygote import kit
 from tests.agents.zygote.kit import Warm
-from worktrees.backends import syscalls
 from worktrees.layers import Layers
 
 PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
@@ -138,7 +138,7 @@ def test_an_overlay_shows_the_same_files_until_one_is_written(
     config = (template / "venv" / "pyvenv.cfg").read_text()
     (upper / "venv" / "pyvenv.cfg").write_text(config.replace(str(template), str(tree)))
     try:
-        syscalls.mount_overlay(tree, Layers("overlay", str(template), str(upper), str(tmp_path / "work")).options(user=False))
+        syscalls.new_mount("overlay", tree, Layers("overlay", str(template), str(upper), str(tmp_path / "work")).options(user=False))
     except OSError as error:
         pytest.skip(f"no overlay can be mounted here: {error.strerror}")
     try:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from agents import zygote
 from agents.zygote import client as python_client
 from agents.zygote import zygote_protocol
-from agents.zygote.zygote_protocol import NotARequest, Request, answer, read_request, write_request
+from agents.zygote.zygote_protocol import NotARequest, Request, answer, read_request
+from tests.agents.zygote.kit import write_request
 
 WORD = st.binary(max_size=40).map(lambda data: data.replace(b"\0", b""))
 REQUESTS = st.builds(

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.gateway.bucket import Bucket
-from supervisor.core.gateway.dimension import RESERVE_MOST
 from supervisor.core.gateway.events import Began, Ended, Refused, Responded
+from supervisor.core.gateway.forecast import RESERVE_MOST
 from supervisor.core.gateway.ramp import Ramp
 from supervisor.core.gateway.settings import Limits
 from supervisor.core.gateway.types import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import os
 import random
@@ -237,10 +238,12 @@ def test_it_listens_on_loopback_and_says_who_has_the_port() -> None:
 def test_a_record_that_makes_no_sense_is_no_record(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert process_lock.kept_port(home) == 0
-    for text in ("", "{", "[]", '{"schema": 2, "port": 80}', '{"schema": 1, "port": "x"}', '{"schema": 1, "port": 99999}'):
+    whole = {"schema": 1, "pid": 7, "ticks": 1, "boot_id": "", "port": 8080, "version": "1"}
+    others = [json.dumps({**whole, **odd}) for odd in ({"schema": 2}, {"port": "x"}, {"port": 99999})]
+    for text in ("", "{", "[]", *others):
         home.gateway_record.write_text(text)
         assert process_lock.kept_port(home) == 0
-    home.gateway_record.write_text('{"schema": 1, "port": 8080}')
+    home.gateway_record.write_text(json.dumps(whole))
     assert process_lock.kept_port(home) == 8080
 
 

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[3]
 WARM = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
-from supervisor.host.sandbox import namespaces, orders
-found, _ = orders.parse(json.loads(sys.argv[2]))
+from supervisor.host.sandbox import namespaces, policy_arguments
+found, _ = policy_arguments.parse(json.loads(sys.argv[2]))
 warm = {'answer': 42}
 told, tell = os.pipe()
 pid = os.fork()
