@@ -15,6 +15,7 @@ from pathlib import Path
 
 from agents.tmux import PaneView, listings
 from agents.tmux import server_process as tmux_process
+from agents.tmux.closing import close_sessions
 from supervisor import __version__
 from supervisor.core import records
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
@@ -165,8 +166,7 @@ def sessions(context: CheckContext) -> Finding:
 def _close(context: CheckContext, stale: Mapping[str, str]) -> str:
     if lock.holder(context.home.lock) is not None:
         raise ToolFailed("a supervisor has started meanwhile", kept="the sessions, which it looks after")
-    for session in stale.values():
-        context.ask(*_tmux(context), "kill-session", "-t", session)
+    close_sessions(context.home.tmux_socket, set(stale.values()), context.which("tmux") or "tmux")
     return f"closed {_some(stale)}"
 
 
