@@ -16,10 +16,10 @@ FAULTY = """
 import sys
 from pathlib import Path
 from supervisor.core.errors import DiskFull, ToolFailed, ToolHung
-from supervisor.daemon import ending, launching, tries, wiring
+from supervisor.daemon import ending, job_retries, launching, wiring
 from supervisor.host.paths import Home
 
-tries.FIRST_S = tries.STEP_S = 0.01
+job_retries.FIRST_S = job_retries.STEP_S = 0.01
 home, config, room, name, error, times = sys.argv[1:]
 owner, method = {"collect": (ending.Ending, "collect"), "release": (ending.Ending, "release"), "judge": (ending.Ending, "judged"),
                  "prepare": (launching.Launching, "prepare"), "begin": (launching.Launching, "begin")}[name]

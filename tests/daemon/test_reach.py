@@ -19,7 +19,7 @@ from tests.support import House, git, shell_task, wait_until
 
 INTERNET = """
 import fcntl, http.server, socket, struct, subprocess, sys
-from supervisor.host.sandbox import kernel
+from supervisor.host.sandbox import syscalls
 
 class Host(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -30,7 +30,7 @@ class Host(http.server.BaseHTTPRequestHandler):
         pass
 
 address, hosts = sys.argv[1:]
-kernel.loopback_up()
+syscalls.loopback_up()
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
     request = struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton(address))
     fcntl.ioctl(door, 0x8916, request)  # SIOCSIFADDR
