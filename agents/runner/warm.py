@@ -141,6 +141,8 @@ def _interpreter(program: Program) -> None:
         _forget(_ours)
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
+    if (temporary := sys.modules.get("tempfile")) is not None:
+        temporary.tempdir = None  # a preloaded module may have asked for it, under another TMPDIR
     gc.enable()
 
 

@@ -13,7 +13,6 @@ import pkgutil
 import signal
 import socket
 import sys
-import tempfile
 import traceback
 from typing import Any, NoReturn
 
@@ -34,7 +33,6 @@ def main() -> None:
     import multiprocessing.pool  # noqa: F401
 
     probing.known()  # half of what a supervisor's start takes; a fork that finds other programs asks again
-    tempfile.tempdir = None  # a fork may have another TMPDIR
     sys.modules.pop(_MAIN, None)
     assert threads() == 1, "a fork would have the locks of a thread and not the thread"
     gc.collect()

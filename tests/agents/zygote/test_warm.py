@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import uuid
 import zipfile
 from pathlib import Path
@@ -324,6 +325,7 @@ def test_packages_of_another_environment_come_first(tmp_path: Path, compiled_cli
 
 _GAPS = """
 import sys
+import textwrap
 sys.path.insert(0, sys.argv[1])
 from agents.runner import warm
 many = [bytes(31) for _ in range(30_000)]
@@ -341,3 +343,20 @@ def test_what_a_fork_makes_lies_together() -> None:
         for how in ("prepared", "as it is")
     }
     assert pages["prepared"] <= 4 and pages["as it is"] > 50, pages
+
+
+def test_a_temporary_directory_that_a_preloaded_module_asked_for_is_not_the_programs(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import tempfile; print(tempfile.gettempdir(), flush=True)")
+    own = tmp_path / "own"
+    own.mkdir()
+    forked = textwrap.dedent("""
+        import os, sys, tempfile
+        from agents.runner import warm
+        tempfile.gettempdir()
+        argv, environment = [os.fsencode(word) for word in sys.argv[2:]], {**os.environb, b"TMPDIR": os.fsencode(sys.argv[1])}
+        warm.prepare()
+        warm.run(warm.recognise(argv, environment), argv, environment)
+    """)
+    argv = [sys.executable, "-c", forked, str(own), sys.executable, "-I", str(script)]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split() == [str(own)]
