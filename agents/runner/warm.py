@@ -142,7 +142,8 @@ def _interpreter(program: Program) -> None:
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
     if (temporary := sys.modules.get("tempfile")) is not None:
-        temporary.tempdir = None  # a preloaded module may have asked for it, under another TMPDIR
+        # A preloaded module may have asked for it, under another TMPDIR.
+        temporary.tempdir = None  # type: ignore[attr-defined]  # it is known as a module, not as which
     gc.enable()
 
 
