@@ -4,8 +4,8 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
-# Many tests wait for real processes: with three workers two cores are idle for two fifths of the time.
-WORKERS ?= 5
+# Many tests wait for real processes: with as many workers as cores, two, these are often idle.
+WORKERS ?= 4
 LOCK_ARGS ?=
 BENCH_ARGS ?=
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -143,9 +144,13 @@ class House:
         return int(door.getsockname()[1]) if family == socket.AF_INET else 0
 
     def policy(self, tier: Tier, network: bool | tuple[str, ...] = True, port: int = 7777) -> Policy:
-        """What `mine.1` gets."""
+        """What `mine.1` gets. Sockets of other tests are left out: they go at any moment, and bubblewrap fails where one goes while it
+        mounts (docs/environments.md)."""
         found = policy_paths.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
-        return policy_paths.policy(found, tier, network, port)
+        made = policy_paths.policy(found, tier, network, port)
+        temporary, own = Path(tempfile.gettempdir()).resolve(), self.root.resolve()
+        masked = (Path(path) for path in made.masked)
+        return replace(made, masked=tuple(str(path) for path in masked if path.is_relative_to(own) or not path.is_relative_to(temporary)))
 
     def prefix(self, executor: Executor | None, policy: Policy) -> tuple[str, ...]:
         """What runs a command in the sandbox; without one, root's mounts at least stay away from the host."""

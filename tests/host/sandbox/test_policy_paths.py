@@ -93,7 +93,7 @@ def test_what_an_agent_does_to_a_cache(crew: House, executor: Executor, tier: Ti
     common = crew.repo / ".git"
     git = (common, common / "worktrees" / "mine.1", "nightcrew/run/mine/work")
     seen = policy_paths.survey(crew.home, crew.attempt, crew.worktree, git, crew.user)
-    seen = replace(seen, caches=policy_paths.caches(crew.user, {}), shared_caches=shared)
+    seen = replace(seen, caches=policy_paths.caches(crew.user, {}), shared_caches=shared, foreign_sockets=())
     prefix = crew.prefix(executor, policy_paths.policy(seen, tier, True, 7777))
     crew.run(prefix, "sh", "-c", f"echo evil > {command}; mkdir -p {fetched.parent} && echo evil > {fetched}")
     assert command.read_text() == "good"
