@@ -30,6 +30,9 @@ _LEFT_OUT = frozenset({f"refs/{_OURS}", f"refs/heads/{_OURS}", "refs/stash", "re
 """The last four belong to the person's own checkout."""
 _PACKED_MAX = 256 * 2**20
 """Bytes: some 3 million refs."""
+_SEARCHED_MAX = 2**20
+"""Bytes: git, which knows that the lines are sorted, takes 1.5 ms for any number of refs; we take that for 20,000 and ten times it for
+200,000."""
 _REF_MAX = 4096
 _SETTLED_NS = 10**9
 _OID = re.compile(rb"(?:[0-9a-f]{40}|[0-9a-f]{64})\n?")
@@ -131,8 +134,8 @@ def _loose_below(common: Path, top: str, size: int) -> Iterator[tuple[str, str]]
 def _packed_below(common: Path, tops: Iterable[str]) -> dict[str, str]:
     """Raises ValueError where a directory of `tops` is a ref itself, or the list is too long."""
     with folder(common) as here:
-        data = here.read("packed-refs", _PACKED_MAX + 1, linked=True) if here.look("packed-refs") is not None else b""
-    if data is None or len(data) > _PACKED_MAX:
+        data = here.read("packed-refs", _SEARCHED_MAX + 1, linked=True) if here.look("packed-refs") is not None else b""
+    if data is None or len(data) > _SEARCHED_MAX:
         raise ValueError("packed-refs")
     found = {}
     for top in map(os.fsencode, tops):

@@ -171,9 +171,12 @@ def _look(env: Environment, scratch: Path, found: Mapping[str, str], notes: list
         if (env.place.top / ".git").is_dir():
             notes.append("the agent put a repository of its own in place of the worktree: only its files were kept, not its history")
         with open_plain(env.admin_dir / "index") as source, index.open("xb") as copy:
-            if os.fstat(source.fileno()).st_size > _INDEX_MAX:
+            stood = os.fstat(source.fileno())
+            if stood.st_size > _INDEX_MAX:
                 raise OSError(errno.EFBIG, "the index is too large", str(env.admin_dir / "index"))
             shutil.copyfileobj(source, copy)
+        # git reads a file again whose time, in seconds, is that of the index or later: a newer copy would hide what changed in that second.
+        os.utime(index, ns=(stood.st_mtime_ns, stood.st_mtime_ns))
         is_untouched = found.get(env.branch_ref) == env.base and untouched.is_untouched(env)
         changes = Changes(env.base, env.branch_ref) if is_untouched else observe(git, env.place)
         return Scene(env.place, index, changes, own=True)

@@ -56,6 +56,17 @@ KINDS = {
     "renamed": "t git branch -m elsewhere; ci r",
     "index": "wf staged; git add -A; wf more; git add -N more; t git update-index --assume-unchanged README; echo c >> README",
 }  # fmt: skip
+UNCOMMITTED = {
+    "same-size": "sed -i s/1/9/g file10",
+    "same-time": "touch -r file11 $O/time; printf 99 | dd of=file11 conv=notrunc status=none; touch -r $O/time file11",
+    "new": "wf new/deep",
+    "staged": "wf staged; git add staged",
+    "staged-over": "printf 99 | dd of=file12 conv=notrunc status=none; git add file12; touch file12",
+    "moved": "mv file13 moved",
+    "linked": "ln -sf /etc/hostname file14",
+    "hidden": "git update-index --assume-unchanged file15; printf 99 | dd of=file15 conv=notrunc status=none",
+    "mapped": 'python3 -c \'import mmap; f = open("file16", "r+b"); mmap.mmap(f.fileno(), 0)[:2] = b"99"\'',
+}
 
 
 @pytest.fixture
@@ -80,22 +91,49 @@ def said(house: House, name: str) -> dict[str, list[str]]:
     return {"/".join(file.parts[-4:-2]): file.read_text().split() for file in files}
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_whatever_honest_agents_made_is_reachable_while_a_person_collects_garbage(house: House, tiers: tuple[int, ...], times: int) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
+@pytest.fixture
+def bash() -> str:
+    found = shutil.which("bash")
+    if found is None:
         pytest.skip("the agents are written for bash")
+    return found
+
+
+def begin(house: House) -> None:
     for number in range(20):
         (house.repo / f"file{number}").write_text(f"{number}\n" * 50)
     git(house.repo, "add", "-A")
     git(house.repo, "commit", "-qm", "more")
     git(house.repo, "tag", "before")
-    tasks = [
+    house.start_daemon()
+
+
+def agents(bash: str, tiers: tuple[int, ...], times: int) -> list[str]:
+    return [
         shell_task(f"{kind}-{number}", [bash, "-c", f"{LIBRARY}\nci first\n{work}\nclaim\n"], sandbox=tiers[(number + nth) % len(tiers)])
         for number in range(times)
         for nth, (kind, work) in enumerate(KINDS.items())
     ]
-    house.start_daemon()
+
+
+def all_is_reachable(house: House, count: int, *beside: str) -> None:
+    """From any ref, or `beside` them."""
+    assert "\n".join(f"{view.id}: {view.end_cause}" for view in house.tasks() if view.state != "done") == ""
+    assert said(house, "trouble") == {}
+    reached = {line.split()[0] for line in git(house.repo, "rev-list", "--objects", "--all", *beside).splitlines()}
+    commits, files = said(house, "commits"), said(house, "files")
+    assert len(commits) == len(files) == count
+    assert {task: lost for task, made in commits.items() if (lost := set(made) - reached)} == {}
+    assert {task: lost for task, made in files.items() if (lost := set(made) - reached)} == {}
+    assert git(house.repo, "fsck", "--connectivity-only", "--no-dangling") == ""
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_whatever_honest_agents_made_is_reachable_while_a_person_collects_garbage(
+    house: House, bash: str, tiers: tuple[int, ...], times: int
+) -> None:
+    begin(house)
+    tasks = agents(bash, tiers, times)
     over = threading.Event()
     person = threading.Thread(target=collect_garbage, args=(house.repo, over))
     person.start()
@@ -104,13 +142,19 @@ def test_whatever_honest_agents_made_is_reachable_while_a_person_collects_garbag
     finally:
         over.set()
         person.join()
-    assert "\n".join(f"{view.id}: {view.end_cause}" for view in house.tasks() if view.state != "done") == ""
-    assert said(house, "trouble") == {}
-    reached = {line.split()[0] for line in git(house.repo, "rev-list", "--objects", "--all").splitlines()}
-    commits, files = said(house, "commits"), said(house, "files")
-    assert len(commits) == len(files) == len(tasks)
-    assert {task: lost for task, made in commits.items() if (lost := set(made) - reached)} == {}
-    assert {task: lost for task, made in files.items() if (lost := set(made) - reached)} == {}
+    all_is_reachable(house, len(tasks))
     assert git(house.repo, "fsck", "--connectivity-only") == ""
     assert git(house.repo, "status", "--porcelain") == "" and git(house.repo, "tag", "--list") == "before"
     assert git(house.repo, "branch", "--list", "--format=%(refname:short)", "[!n]*") == "main"
+
+
+def test_whatever_honest_agents_made_without_a_sandbox_is_reachable(house: House, bash: str) -> None:
+    """They share the person's repository, whose list of stashes is a log. Nobody collects garbage: that would take from under their gits.
+    Some commit nothing, so that all is left to nightcrew to see."""
+    begin(house)
+    tasks = agents(bash, (0,), 1)
+    tasks += [
+        shell_task(kind, [bash, "-c", f"{LIBRARY}\n{work}\ntouch $O/commits\nclaim\n"], sandbox=0) for kind, work in UNCOMMITTED.items()
+    ]
+    house.run("run", house.plan(plan_of(tasks)), timeout_s=170)
+    all_is_reachable(house, len(tasks), "--reflog")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from worktrees import branching, ref_snapshot, refs
+from worktrees.git import Answer, Git, Place
 from worktrees.repository import Repository, discover
 
 if TYPE_CHECKING:
@@ -141,3 +142,18 @@ def test_refs_of_a_task_are_those_that_git_names(world: World, repo: Repository,
     rows = world.sh(repo.root, "for-each-ref", "--format=%(refname) %(objectname)", *TOPS).splitlines()
     assert ref_snapshot.below(repo, *TOPS) == dict(row.split(" ") for row in rows)
     assert len(rows) == {"none": 0, "symbolic": 4, "itself": 1, "broken": 2}.get(state, 3)
+
+
+def test_git_searches_a_list_of_refs_that_is_long(world: World, repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.sh(repo.root, "update-ref", RESCUE, "HEAD")
+    world.sh(repo.root, "pack-refs", "--all", "--prune")
+    asked, run = list[str](), type(repo.git).run
+
+    def counted(git: Git, place: Place, verb: str, *argv: str, **options: Any) -> Answer:
+        asked.append(verb)
+        return run(git, place, verb, *argv, **options)
+
+    monkeypatch.setattr(type(repo.git), "run", counted)
+    assert ref_snapshot.below(repo, *TOPS) == {RESCUE: repo.head} and asked == []
+    monkeypatch.setattr(ref_snapshot, "_SEARCHED_MAX", 10)
+    assert ref_snapshot.below(repo, *TOPS) == {RESCUE: repo.head} and asked == ["for-each-ref"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import wait_until
 from worktrees.environment import Environment
 from worktrees.rescue import Secured
 from worktrees.securing import secure, snapshot
@@ -338,3 +340,20 @@ def test_an_older_rescue_is_never_dropped(world: World, env: Environment, tmp_pa
         (env.path / "left.txt").write_text(str(number))
         seen.append(snapshot(env, "again").rescue)
     assert all(oid and world.reachable(env.repo, oid) for oid in seen)
+
+
+def test_a_change_of_the_same_size_and_time_in_the_second_in_which_git_looked_is_kept(world: World, env: Environment) -> None:
+    file = env.path / "f0.txt"
+    text = file.read_text()
+    begun, ended = 0, 1
+    while begun != ended:
+        begun = int(time.time())
+        file.write_text(text)
+        world.sh(env.path, "add", "f0.txt")
+        seen = file.stat()
+        file.write_text(text.replace("0", "9"))
+        os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        ended = int(time.time())
+    wait_until(lambda: int(time.time()) > ended, "the next second")
+    done = save(env)
+    assert text != text.replace("0", "9") and world.sh(env.repo.root, "show", f"{done.tip}:f0.txt") == text.replace("0", "9").strip()
