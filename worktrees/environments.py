@@ -30,7 +30,7 @@ from worktrees.backends.base import Backend
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environment import Environment, environment_path
 from worktrees.git import BULK_S, CHECKOUT_S, wrap_os_errors, write_atomically
-from worktrees.layers import Layers, beside, record, recorded
+from worktrees.layers import Layers, beside, mark_removed, record, recorded, remove_beside
 from worktrees.registration import Registration, lock_reason, read_link
 from worktrees.repository import Repository
 from worktrees.templates import Template
@@ -71,7 +71,7 @@ def create(
     env = Environment(repo, task, epoch, path, repo.common_dir / "worktrees" / path.name, branch_name(task), base, layers)
     with repo.git.lock(repo.common_dir):
         admin = registration.find(repo, path, _making(env))
-        if admin is not None and lock_reason(admin) != _making(env):
+        if admin is not None and not registration.is_being_made(admin, path, _making(env)):
             return _found(replace(env, admin_dir=admin))
         _clear(env, admin)
         for place in (path, beside(path)):
@@ -96,7 +96,7 @@ def left(repo: Repository, task: str, epoch: int, base: str, root: Path) -> Envi
     env = Environment(repo, task, epoch, path, repo.common_dir / "worktrees" / path.name, branch_name(task), base)
     with repo.git.lock(repo.common_dir):
         admin = registration.find(repo, path, _making(env))
-        if admin is not None and lock_reason(admin) != _making(env):
+        if admin is not None and not registration.is_being_made(admin, path, _making(env)):
             return _found(replace(env, admin_dir=admin))
         _clear(env, admin)
     return None
@@ -185,10 +185,12 @@ def take_away(env: Environment, *, force: bool) -> None:
     elif env.private is not None and env.path.is_dir():
         with wrap_os_errors(env.path):
             trees.remove(env.path, keep=(".git",))
+    with wrap_os_errors(beside(env.path)):
+        mark_removed(env.path)
     flags = ("--force",) if force or layered or env.private is not None else ()
     refs.over_all(env.repo, "worktree", "remove", *flags, str(env.path), deadline_s=BULK_S)
     with wrap_os_errors(beside(env.path)):
-        trees.remove(beside(env.path))
+        remove_beside(env.path)
 
 
 def _planned(repo: Repository, path: Path, warm: Warm) -> Layers:
@@ -236,7 +238,7 @@ def _undone_on_error(env: Environment, before: str, *, locked: bool = True) -> I
     except BaseException:
         with contextlib.nullcontext() if locked else env.repo.git.lock(env.repo.common_dir):
             admin = registration.find(env.repo, env.path, _making(env))
-            if admin is None or lock_reason(admin) == _making(env):
+            if admin is None or registration.is_being_made(admin, env.path, _making(env)):
                 _clear(env, admin)
                 with contextlib.suppress(OSError):
                     env.path.parent.rmdir()  # the run's directory, when this was its only worktree
@@ -253,7 +255,7 @@ def _clear(env: Environment, admin: Path | None) -> None:
         layers = recorded(env.path)
         if layers is not None:
             backends.named(layers.backend).close(replace(env, layers=layers))
-        trees.remove(beside(env.path))
+        remove_beside(env.path)
         registration.clear(env.path, admin)
 
 

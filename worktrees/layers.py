@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from supervisor.host.foreign import open_plain
+from supervisor.host.foreign import open_plain, remove_tree
 from worktrees.git import write_atomically
 
 _RECORD = "layers.json"
 _RECORD_MAX = 2**16
+_REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,25 @@ def recorded(path: Path) -> Layers | None:
     with open_plain(file) as data:
         shape = json.loads(data.read(_RECORD_MAX))
     return Layers(*(str(shape[name]) for name in ("backend", "lower", "upper", "work")))
+
+
+def mark_removed(path: Path) -> None:
+    """Note that nothing in `beside(path)`, if there is one, is to be kept once git's record of the worktree is gone. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.close(os.open(beside(path) / _REMOVED, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def is_removed(path: Path) -> bool:
+    """Whether that was noted: a removal was cut off where the directory is still there."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return (names := os.listdir(beside(path))) == [] or _REMOVED in names  # noqa: PTH208 - a few names
+    return False
+
+
+def remove_beside(path: Path) -> None:
+    """Remove `beside(path)`, the note that says so last. Raises OSError."""
+    remove_tree(beside(path), keep=(_REMOVED,))
+    remove_tree(beside(path))
 
 
 def _escaped(path: str) -> str:

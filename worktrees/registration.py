@@ -30,6 +30,7 @@ from worktrees.repository import Repository
 COMMONDIR = b"../..\n"
 _LINK_MAX = 8192
 _PRUNES_MAX = 1000
+_BEING_MADE = ".making"
 _HEAD = re.compile(rb"ref: refs/\S+|[0-9a-f]{40}|[0-9a-f]{64}")
 _RACY_NS = 2 * 10**9
 """A file that changed so short ago may change again without another stamp."""
@@ -82,9 +83,20 @@ def find(repo: Repository, path: Path, making: bytes) -> Path | None:
     for admin in (place / name for name in sorted(names)):
         if read_link(admin / "gitdir") == link:
             return admin
-        if lock_reason(admin) == making and not (admin / "gitdir").exists():
-            return admin
+        if is_being_made(admin, path, making) and link.startswith(read_link(admin / "gitdir")):
+            return admin  # it names no worktree yet: whoever wrote the link died before, or while, he did
     return None
+
+
+def is_being_made(admin: Path, path: Path, making: bytes) -> bool:
+    """Whether git's directory `admin`, of the worktree at `path`, is one that was not finished: its lock says so with the reason `making`.
+
+    A file is there, empty, a moment before its text: then the name of the directory says it.
+    """
+    reason = lock_reason(admin)
+    return reason == making or (
+        making.startswith(reason) and re.fullmatch(rf"{re.escape(path.name + _BEING_MADE)}\d*", admin.name) is not None
+    )
 
 
 def has_checkout(repo: Repository, ref: str) -> bool:
@@ -129,7 +141,12 @@ def clear(path: Path, admin: Path) -> None:
         remove_tree(path)
     with contextlib.suppress(OSError):
         path.rmdir()  # git makes the directory a moment before it records it
-    (admin / "gitdir").unlink(missing_ok=True)  # from now on the reason alone says whose it is, so that goes last
+    (admin / "gitdir").unlink(missing_ok=True)  # from now on the reason alone says whose it is
+    drop(admin)
+
+
+def drop(admin: Path) -> None:
+    """Remove git's directory for a worktree, the reason of its lock last: whoever is killed here leaves what `find` finds."""
     remove_tree(admin, keep=("locked",))
     remove_tree(admin)
 
@@ -182,7 +199,7 @@ def _locked_directory(parent: Path, name: str, reason: bytes) -> Path:
         parent.mkdir(exist_ok=True)
         placement.spread(parent)  # worktrees come and go
         with contextlib.suppress(FileNotFoundError):
-            made = _first_free(parent, f"{name}.making", _make_anew)
+            made = _first_free(parent, name + _BEING_MADE, _make_anew)
             (made / "locked").write_bytes(reason + b"\n")
             admin = _first_free(parent, name, made.rename)
             if (admin / "locked").exists():  # a prune knows it by the other name only, so from here on it stays

@@ -16,8 +16,9 @@ from supervisor.core.errors import HostError, NotFound, Refused
 from worktrees import blocking_files, refs, registration, securing
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import check_admin, is_locked, open_env, take_away
+from worktrees.git import wrap_os_errors
 from worktrees.inspection import HARD, Look, Reason, Why
-from worktrees.layers import beside
+from worktrees.layers import beside, is_removed, remove_beside
 from worktrees.merge_status import Branches
 from worktrees.repository import Repository
 from worktrees.rescue import Secured
@@ -112,15 +113,19 @@ def sweep(env: Environment, is_alive: Alive) -> bool:
 def is_gone(env: Environment) -> bool:
     """Whether somebody removed its files, wherever they were."""
     layered = env.layers is not None and bool(env.layers.upper)
-    return not os.path.lexists(env.path) and not (layered and os.path.lexists(beside(env.path)))
+    return not os.path.lexists(env.path) and not (layered and os.path.lexists(beside(env.path)) and not is_removed(env.path))
 
 
 def forget(env: Environment) -> Secured | None:
-    """Drop git's record of a worktree whose directory somebody removed; its branch stays, its commits stay. None when git has none.
+    """Drop git's record of a worktree whose directory somebody removed; its branch stays, its commits stay. None when git has none, and
+    then what lies beside the worktree goes, which a removal left that was cut off.
 
     Raises Refused when the directory exists or a person locked it, Tampered as `open_env`.
     """
     if registration.find(env.repo, env.path, b"") is None:
+        if is_gone(env) and is_removed(env.path):
+            with wrap_os_errors(beside(env.path)):
+                remove_beside(env.path)
         return None
     _refuse_present(env)
     bare = replace(env, layers=None) if is_gone(env) else env  # what is in no layer any more cannot be brought in sight

@@ -313,8 +313,8 @@ def _clear(repo: Repository, place: Path) -> None:
         )
     with repo.git.lock(repo.common_dir), wrap_os_errors(place):
         admin = registration.find(repo, place / "files", _making(place))
-        if admin is not None and registration.lock_reason(admin) == _making(place):
-            remove_tree(admin)
+        if admin is not None and registration.is_being_made(admin, place / "files", _making(place)):
+            registration.drop(admin)
         for name in ("files", "in-use"):
             remove_tree(place / name)
         for name in ("index", "protected"):
@@ -324,7 +324,7 @@ def _clear(repo: Repository, place: Path) -> None:
 def _unregister(repo: Repository, files: Path, admin: Path) -> None:
     with repo.git.lock(repo.common_dir):
         (files / ".git").unlink()
-        remove_tree(admin)
+        registration.drop(admin)
 
 
 def _users(place: Path) -> list[Path]:

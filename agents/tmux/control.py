@@ -168,9 +168,17 @@ class ControlClient:
             for pid in orphans:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        process = self._process = open_group((*self._tmux, "-C", *self._attach), self._env)
-        self._transfer(process, b"", READY.encode(), ends_at)
-        return process
+        while True:
+            process = self._process = open_group((*self._tmux, "-C", *self._attach), self._env)
+            try:
+                self._transfer(process, b"", READY.encode(), ends_at)
+            except ClientLost as error:
+                if CUT not in error.why or time.monotonic() > ends_at:
+                    raise
+                self._drop()
+                time.sleep(_TURN_PAUSE_S)
+            else:
+                return process
 
     def _clients(self, ends_at: float) -> list[int]:
         """The control clients of the server. Their numbers are not stale: the server still holds their connections."""
@@ -253,5 +261,6 @@ def _read_some(fd: int, before: bytearray) -> bytes:
 
 
 def _last_words(received: bytearray) -> str:
-    words = [line for line in received.decode("utf-8", "replace").splitlines() if line and not line.startswith("%")]
+    lines = (line.removeprefix("%exit ") for line in received.decode("utf-8", "replace").splitlines())
+    words = [line for line in lines if line and not line.startswith("%")]
     return words[-1] if words else "it said nothing"

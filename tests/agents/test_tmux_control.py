@@ -127,6 +127,16 @@ def test_a_killed_server_is_gone_until_a_spawn(tmux: Tmux, socket: Path, tmp_pat
     assert {pane.pid for pane in tmux.panes()} & {old.pid, new.pid} == {new.pid}
 
 
+def test_a_client_whose_connection_is_cut_as_it_comes_is_replaced(socket: Path, short_dir: Path) -> None:
+    """As tmux 3.3a does to one of twenty that come at once."""
+    first = f"mkdir {short_dir}/came 2>/dev/null && echo '%exit server exited unexpectedly' && exit 1"
+    binary = program(short_dir / "wrapper", f'case "$*" in *" -C "*) {first};; esac; exec tmux "$@"')
+    Tmux(socket).ensure_server()
+    with Tmux(socket, binary=binary) as tmux:
+        assert [pane.control for pane in tmux.panes()] == [True]
+    assert (short_dir / "came").exists()
+
+
 def test_twenty_cold_starts_give_one_server(socket: Path) -> None:  # L09
     gate = threading.Barrier(20)
 

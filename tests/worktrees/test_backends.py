@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from supervisor.host.sandbox import probing
 from supervisor.host.sandbox.executors import Executor
 from tests.support import small_disk
 from tests.worktrees.conftest import make_world
+from tests.worktrees.killing import died_at
 from tests.worktrees.workshop import Workshop, at_work, contents, make_workshop
 from worktrees import inspection, merge, removal, rescue, securing, templates
 from worktrees.backends import BACKENDS, best, named, survey
@@ -254,8 +254,8 @@ def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(sho
     number = (0 if shop.backend.name == "plain" else 12) - seed % stride  # the first steps are the same for all
     while not ended:
         number += stride
-        assert number < 200, "it never came to its end"
-        ended = _create_and_die(shop, number)
+        assert number < 400, "it never came to its end"
+        ended = died_at(number, shop.env)
         env = shop.env()
         with at_work(env) as agent:
             assert agent.git("status", "--porcelain") == ""
@@ -264,34 +264,6 @@ def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(sho
     assert number > 20, "the kills did not reach the steps"
     assert shop.lower() == before
     assert not mounts(shop.world.tmp)
-
-
-def _create_and_die(shop: Workshop, number: int) -> bool:
-    """Fork; the child kills itself at the `number`th thing it does to the file system. True when it came to its end before."""
-    pid = os.fork()
-    if pid == 0:
-        left = [number]
-
-        def die(event: str, arguments: tuple[object, ...]) -> None:
-            if event in {
-                "os.mkdir",
-                "os.rename",
-                "os.remove",
-                "os.symlink",
-                "ctypes.call_function",
-                "ctypes.dlsym",
-                "subprocess.Popen",
-            } or (event == "open" and arguments[1] not in (None, "r", "rb")):
-                left[0] -= 1
-                if left[0] == 0:
-                    os.kill(os.getpid(), 9)
-
-        sys.addaudithook(die)
-        try:
-            shop.env()
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_full_disk_leaves_nothing_and_the_retry_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import DiskFull, NotFound, Refused, Tampered, ToolFailed
+from tests.worktrees.killing import died_at
+from worktrees import removal
 from worktrees.environment import Environment, environment_path
 from worktrees.environments import create, is_locked, open_env, release
 from worktrees.git import Git
@@ -123,6 +126,27 @@ def test_a_half_made_worktree_is_made_anew(world: World, stage: object) -> None:
     assert world.sh(env.path, "status", "--porcelain") == ""
     assert (env.path / "f0.txt").read_text() == "0\n" * 5
     assert world.sh(repo.root, "worktree", "list", "--porcelain").count("worktree ") == 2
+
+
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("confined", [False, True])
+def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(world: World, confined: bool, stride: int) -> None:
+    world.confined = confined
+    repo = world.repo()
+    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
+    print(f"seed {seed}")
+    number, ended = -(seed % stride), False
+    while not ended:
+        number += stride
+        assert number < 400, "it never came to its end"
+        ended = died_at(number, lambda: world.env(repo))
+        env = world.env(repo)
+        assert world.sh(env.path, "status", "--porcelain") == ""
+        release(env)
+        assert removal.sweep(env, lambda _path: ())
+        left = sorted(str(path) for path in (repo.common_dir / "worktrees").glob("**/*"))
+        assert not left, f"killed at step {number}"
+    assert number > 20, "the kills did not reach the steps"
 
 
 def test_kill_at_many_moments_leaves_nothing_that_create_cannot_mend(world: World) -> None:
