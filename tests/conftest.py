@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(rounds.Skipped(config.option.skipped_to))
     if config.option.second_round is not None:
         config.pluginmanager.register(rounds.SecondRound(config.option.second_round))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure that happens once in a hundred runs must say what the supervisor knew."""
+    report = yield
+    made = getattr(item, "funcargs", {}).get("house")
+    if report.when == "call" and report.failed and isinstance(made, House):
+        report.sections.append(("the supervisor of the test", made.account()))
+    return report
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agents.tmux import ServerGone, Tmux, server_process
+from supervisor.core.errors import NightcrewError
 from supervisor.daemon import gateway_process, lock, zygotes
 from supervisor.gateway import process_lock
 from supervisor.host import unix_sockets
@@ -111,6 +113,14 @@ class House:
     def daemon_output(self) -> str:
         """What the daemons of this house said."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def account(self) -> str:
+        """What the daemons said last, and how each task is and why."""
+        try:
+            known = [f"{view.id} {view.state} epoch {view.epoch}: {view.reason}; {view.end_cause}" for view in self.tasks()[:50]]
+        except (NightcrewError, sqlite3.Error) as error:  # a test may have damaged it on purpose
+            known = [f"no ledger can be read: {error}"]
+        return "\n".join((self.daemon_output()[-8000:], *known))
 
     def plan(self, text: str, name: str = "plan.toml") -> str:
         """Write a plan file; its path."""
