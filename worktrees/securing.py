@@ -49,6 +49,9 @@ PUBLISH_S = 15.0
 """Seconds for showing what a living agent committed; others wait for their turn meanwhile. What takes longer comes at the end."""
 _WHY = "nightcrew: work of an attempt"
 _ASKED_MAX = 3
+_FOLLOW_TRIES, _FOLLOW_PAUSE_S = 20, 0.05
+"""For a lock of the person's own git, whose editor may ask for the status again and again. After that they see stale lines until the next
+commit."""
 """Times that a helper is asked while a person's git collects."""
 _ANSWER_MAX = 4 * 2**20
 _NOTES_MAX, _TEXT_MAX = 200, 2000
@@ -204,8 +207,15 @@ def _follow(env: Environment, tip: str) -> None:
     index = env.admin_dir / "index"
     if not index.is_file():
         return
-    with contextlib.suppress(ToolFailed):  # a lock of the person's own git, who sees stale lines until the next commit
-        env.repo.git.run(replace(env.repo.store, git_dir=env.admin_dir), "read-tree", "-i", "-m", tip)
+    for _ in range(_FOLLOW_TRIES):
+        try:
+            env.repo.git.run(replace(env.repo.store, git_dir=env.admin_dir), "read-tree", "-i", "-m", tip)
+        except ToolFailed as error:
+            if "index.lock" not in error.line():
+                return
+            time.sleep(_FOLLOW_PAUSE_S)
+        else:
+            return
 
 
 # The helper ---------------------------------------------------------------------------------------------------------------------------

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from worktrees import securing
 from worktrees.environment import Environment
 from worktrees.environments import release
 from worktrees.removal import remove
@@ -200,6 +203,22 @@ def test_a_later_attempt_has_the_branch(world: World, env: Environment) -> None:
     assert publish(second) == later == branch(env)
     secure(env, "leftover work", always=True)
     assert late in world.kept(env) and branch(env) == later
+
+
+def test_a_lock_that_a_persons_editor_has_for_a_moment_is_waited_for(
+    world: World, env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, waited = env.admin_dir / "index.lock", []
+    lock.write_text("")
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        lock.unlink(missing_ok=True)
+
+    monkeypatch.setattr(securing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
+    made = world.commit(env.path, "a.txt")
+    assert publish(env) == made and waited
+    assert by_hand(env.path, "status", "--porcelain") == ""
 
 
 def test_a_lock_of_the_persons_git_in_the_registration_stops_nothing(world: World, env: Environment) -> None:
