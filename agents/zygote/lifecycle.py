@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents import runner
+from agents import compiling, runner
 from agents.zygote import zygote_protocol
 from agents.zygote.record import Place, Record
 from supervisor.core.errors import Refused, TimedOut
@@ -122,6 +122,11 @@ def stop(place: Place) -> bool:
     for left in (place.socket, place.record):
         left.unlink(missing_ok=True)
     return record is not None
+
+
+def build_client(directory: Path) -> Path | None:
+    """The client of a pane, compiled in `directory`; see `compiling.build`."""
+    return compiling.build(Path(__file__).with_name("client.c"), directory)
 
 
 def pane_argv(place: Place, directory: Path, client: Path | None) -> list[str]:

@@ -54,7 +54,16 @@ async def whoami(asked: Asked) -> dict[str, Any]:
     }
 
 
-VERBS: Mapping[str, Callable[[Asked], Coroutine[Any, Any, dict[str, Any]]]] = {"quota": quota, "whoami": whoami}
+async def hook(asked: Asked) -> dict[str, Any]:
+    """An event of the agent's command line: `name`, and `event`, the hook's input; null when it was too long to send."""
+    name, event = asked.args.get("name"), asked.args.get("event")
+    if not isinstance(name, str) or not (event is None or isinstance(event, dict)):
+        raise UsageError("not an event", why="name is text, event is an object or null")
+    asked.loop.evidence.hook((asked.task, asked.epoch), name, event)
+    return {}
+
+
+VERBS: Mapping[str, Callable[[Asked], Coroutine[Any, Any, dict[str, Any]]]] = {"hook": hook, "quota": quota, "whoami": whoami}
 """Each raises our errors."""
 
 

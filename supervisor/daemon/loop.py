@@ -43,6 +43,7 @@ from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRun
 from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
+from supervisor.daemon.agent_evidence import AgentEvidence
 from supervisor.daemon.gateway_report import GatewayReport
 from supervisor.daemon.job_retries import Aside, Job, Key, leave, until_done
 from supervisor.daemon.jobs import Doors, Jobs
@@ -100,6 +101,7 @@ class Loop:
         self.suspending = Suspending(doors, self.jobs, clock)
         self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]))
         self.publishing = Publishing(doors, self.jobs, clock)
+        self.evidence = AgentEvidence(doors.home, clock)
 
     # The loop ------------------------------------------------------------------------------------------------------------------------
 

@@ -68,17 +68,7 @@ def _connect(connection: socket.socket, path: str, timeout_s: float | None) -> N
 
 def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     """One request as (verb, args). Raises UsageError, and Refused when the client is of another version."""
-    verb, args, _ = parse_agents(line)
-    return verb, args
-
-
-def parse_agents(line: bytes) -> tuple[str, dict[str, Any], str]:
-    """The same with the token that came along, or nothing."""
-    try:
-        shape = json.loads(line)
-        version, verb, args, token = str(shape["version"]), str(shape["verb"]), dict(shape["args"]), str(shape.get("token", ""))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UsageError("not a request", why="expected one JSON object with version, verb and args") from None
+    version, verb, args, _ = _parse(line)
     if version != __version__ and verb not in ("ping", "down"):
         raise Refused(
             "the command and the supervisor differ",
@@ -86,4 +76,17 @@ def parse_agents(line: bytes) -> tuple[str, dict[str, Any], str]:
             kept="running agents go on",
             hint="nightcrew down && nightcrew up -d",
         )
-    return verb, args, token
+    return verb, args
+
+
+def parse_agents(line: bytes) -> tuple[str, dict[str, Any], str]:
+    """One request of an agent as (verb, args, token). Its version does not matter: agents outlive an upgrade of the supervisor."""
+    return _parse(line)[1:]
+
+
+def _parse(line: bytes) -> tuple[str, str, dict[str, Any], str]:
+    try:
+        shape = json.loads(line)
+        return str(shape["version"]), str(shape["verb"]), dict(shape["args"]), str(shape.get("token", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UsageError("not a request", why="expected one JSON object with version, verb and args") from None

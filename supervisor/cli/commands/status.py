@@ -14,9 +14,9 @@ import click
 
 from supervisor.cli import common
 from supervisor.cli.names import any_name
-from supervisor.core.errors import NightcrewError, one_line
+from supervisor.core.errors import NightcrewError, UsageError, one_line
 from supervisor.core.states import TaskState
-from supervisor.daemon import gateway_report, lock
+from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.faces import model_usage, tasks_json
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
@@ -26,6 +26,7 @@ RECENT = 5
 ALL = 1_000_000
 SHOWN = 50
 """Of those that do not run, and of each state in which tasks of the newest run ended: who has more asks for all, or for one run."""
+EVIDENCE_S = 2.0
 GATEWAY_S = 2.0
 """Seconds that a gateway which does not answer may hold this up."""
 
@@ -34,16 +35,23 @@ GATEWAY_S = 2.0
 @click.argument("name", required=False, shell_complete=any_name)
 @click.option("-w", "--watch", is_flag=True, help="Redraw every second until Ctrl-C.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Every run, not only what is unfinished and the newest.")
+@click.option("--explain", is_flag=True, help="How the agents of NAME are, with each piece of evidence, its age and the rule that decided.")
 @common.json_option
-def command(name: str | None, watch: bool, everything: bool, as_json: bool) -> None:
+def command(name: str | None, watch: bool, everything: bool, explain: bool, as_json: bool) -> None:
     """Show what every agent does: state, age, and its last line or why it ended. With NAME: one task or one run.
 
     \b
     nightcrew status
     nightcrew status 1121-k3f9
     nightcrew status lint --json
+    nightcrew status lint --explain
     """
     where = home()
+    if explain:
+        if name is None:
+            raise UsageError("--explain needs a NAME", hint="nightcrew status --explain lint")
+        _explain(where, name, as_json=as_json)
+        return
     if watch:
         from supervisor.cli import live_pane
 
@@ -53,6 +61,27 @@ def command(name: str | None, watch: bool, everything: bool, as_json: bool) -> N
         _print_json(where, db, name, everything)
     else:
         _print_text(where, db, name, everything)
+
+
+def _explain(where: Home, name: str, *, as_json: bool) -> None:
+    from supervisor.faces import agent_status
+
+    with contextlib.closing(common.ledger(where)) as db:
+        views = _named(db, name)
+    said: dict[str, Any] = {}
+    with contextlib.suppress(NightcrewError):  # what the ledger and the gateway say is shown without it
+        pairs = [(view.id, view.epoch) for view in views if view.epoch]
+        said = protocol.call(where.daemon_socket, "evidence", {"attempts": pairs}, timeout_s=EVIDENCE_S)["agents"]
+    shape, _ = _gateway(where)
+    models = {agent["name"]: agent for agent in (shape or {}).get("agents", ())}
+    now = time.time()
+    found = {view.id: agent_status.of(view, said.get(view.id, {}), models.get(view.id), now) for view in views}
+    if as_json:
+        common.print_json(agents={task: agent_status.to_json(status) for task, status in found.items()})
+        return
+    for view in views:
+        for line in agent_status.lines(view, found[view.id], now):
+            click.echo(line)
 
 
 def _named(db: sqlite3.Connection, name: str) -> list[queries.TaskView]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from supervisor.daemon.handlers import clean, down, kill, ping, quota, resume, retry, snapshot, submit, suspend
+from supervisor.daemon.handlers import clean, down, evidence, kill, ping, quota, resume, retry, snapshot, submit, suspend
 from supervisor.daemon.loop import Loop
 
 Handler = Callable[[Loop, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
@@ -16,6 +16,7 @@ Handler = Callable[[Loop, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 HANDLERS: Mapping[str, Handler] = {
     "clean": clean.handle,
     "down": down.handle,
+    "evidence": evidence.handle,
     "kill": kill.handle,
     "ping": ping.handle,
     "quota": quota.handle,

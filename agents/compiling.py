@@ -1,4 +1,4 @@
-"""Compiling the client of a pane: one small static program, where the machine has a C compiler."""
+"""Compiling our small clients in C, those of a pane and of hooks: one static program each, where the machine has a C compiler."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-_SOURCE = Path(__file__).with_name("client.c")
-_USAGE = 64  # what the client exits with when it is started without arguments
+_USAGE = 64  # what each of them exits with when it is started without arguments
 _TIMEOUT_S = 60.0
 
 
-def build_client(directory: Path) -> Path | None:
-    """The compiled client in `directory`, compiled only when it is not there for this very source.
+def build(source: Path, directory: Path) -> Path | None:
+    """The program of the C file `source` in `directory`, compiled only when it is not there for this very source.
 
-    None where there is no working compiler; the Python client (`pane_argv`) serves then. Static, because a dynamic loader costs each
+    None where there is no working compiler; a client in Python serves then. Static, because a dynamic loader costs each
     start more than the client itself; dynamic where the system has no static library (macOS). Each result is tried before it counts.
     Raises OSError when `directory` cannot be written.
     """
-    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     target = directory / f"client-{digest}"
     if target.exists() and _works(target):
         return target
     with tempfile.TemporaryDirectory(prefix=".client-", dir=directory) as folder:
         draft = Path(folder) / "client"
         for link in (["-static"], []):
-            if _run(["cc", "-Os", "-s", *link, "-o", os.fspath(draft), os.fspath(_SOURCE)]) == 0 and _works(draft):
+            if _run(["cc", "-Os", "-s", *link, "-o", os.fspath(draft), os.fspath(source)]) == 0 and _works(draft):
                 draft.rename(target)
                 return target
     return None

@@ -1,0 +1,30 @@
+"""What an agent's command line runs at each hook: it tells the supervisor, or keeps the event for it. `client.c`, and `client.py` without a
+compiler."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from agents import compiling
+
+KEPT = "hooks.jsonl"
+"""In the attempt's `out`: a JSON object a line (`at`, wall-clock seconds; `name`; `event`, null when it was too long), of events that no
+supervisor took."""
+
+
+def program(directory: Path) -> Path:
+    """The client as one executable file in `directory`, made when it is not there. Raises OSError when `directory` cannot be written."""
+    here = Path(__file__).parent
+    built = compiling.build(here / "client.c", directory)
+    if built is not None:
+        return built
+    script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(here / "client.py"))} "$@"\n'
+    target = directory / "hook-client"
+    draft = target.with_suffix(f".{os.getpid()}")
+    draft.write_text(script)
+    draft.chmod(0o700)
+    draft.replace(target)
+    return target

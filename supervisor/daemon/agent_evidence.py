@@ -1,0 +1,118 @@
+"""What agents say of themselves by hooks, kept for each attempt: `agents.sock` brings it, `status --explain` and deliveries ask for it.
+
+It outlives the supervisor: each change is in `hooks.json` among the attempt's records, and what nobody took meanwhile is in `hooks.jsonl`,
+which the hooks' client writes. The kernel keeps both through any crash of ours; after a power cut no agent is left to speak of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import OrderedDict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agents import hook_client
+from agents.hooks import Heard, hear
+from agents.status import AgentState, Evidence, Source
+from supervisor.core.errors import NightcrewError, Refused
+from supervisor.core.gateway.bucket import Bucket
+from supervisor.host import files, foreign
+from supervisor.host.clock import Clock
+from supervisor.host.paths import Home
+
+Key = tuple[str, int]
+RECORD = "hooks.json"
+RECORD_MAX = 2**16
+KEPT_MAX = 4 * 2**20
+"""Of `hooks.jsonl`; the client writes no more."""
+RATE, BURST = 20.0, 200.0
+"""Hooks a second that an attempt may send: one that calls tools as fast as it can sends a tenth of that."""
+_ATTEMPTS_MAX = 1024
+"""In memory; what is dropped is read again."""
+
+
+@dataclass(slots=True)
+class _Agent:
+    heard: Heard
+    session: str
+    """Its own: the first one that spoke. An agent of the same kind that it starts has another, and comes later."""
+    bucket: Bucket
+    count: int = 0
+    refused: int = 0
+
+
+class AgentEvidence:
+    """Belongs to the loop's thread."""
+
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._agents: OrderedDict[Key, _Agent] = OrderedDict()
+
+    def hook(self, key: Key, name: str, event: dict[str, Any] | None) -> None:
+        """One event of a living attempt, whose token was checked. `event` is its own text, None when it was too long. Raises Refused when
+        it sends more than RATE."""
+        agent = self._agent(key)
+        now = self._clock.monotonic()
+        if agent.bucket.wait_s(1.0, now) > 0:
+            agent.refused += 1
+            raise Refused("too many hooks", on=key[0], why=f"more than {RATE:g} a second; {agent.refused} were left out")
+        agent.bucket.take(1.0, now)
+        self._hear(agent, {**(event or {}), "hook_event_name": name}, self._clock.wall())
+        self._keep(key, agent)
+
+    def of(self, key: Key) -> tuple[str, list[Evidence], int]:
+        """The attempt's own session, empty while it has not spoken; the evidence of its hooks; how many were refused by this supervisor."""
+        agent = self._agent(key)
+        return agent.session, [agent.heard.evidence] if agent.heard.evidence is not None else [], agent.refused
+
+    def _hear(self, agent: _Agent, event: dict[str, Any], at: float) -> None:
+        session = event.get("session_id")
+        if isinstance(session, str) and session:
+            agent.session = agent.session or session[:200]
+            if session != agent.session:
+                return  # a nested agent's: it must not speak for its parent
+        agent.count += 1
+        agent.heard = hear(agent.heard, event, at, agent.count)
+
+    def _agent(self, key: Key) -> _Agent:
+        found = self._agents.get(key)
+        if found is None:
+            found = self._agents[key] = self._read(key)
+            while len(self._agents) > _ATTEMPTS_MAX:
+                self._agents.popitem(last=False)
+        self._agents.move_to_end(key)
+        return found
+
+    def _keep(self, key: Key, agent: _Agent) -> None:
+        shape = {"session": agent.session, "count": agent.count, "pending": agent.heard.pending, "evidence": agent.heard.evidence}
+        data = json.dumps(shape, default=lambda piece: asdict(piece)).encode()
+        if len(data) <= RECORD_MAX:
+            with contextlib.suppress(NightcrewError):  # a full disk: the next change is kept
+                files.atomic_write(self._home.attempt(*key) / RECORD, data, durable=False)
+
+    def _read(self, key: Key) -> _Agent:
+        agent = _Agent(Heard(), "", Bucket(RATE, BURST, self._clock.monotonic()))
+        directory = self._home.attempt(*key)
+        with contextlib.suppress(
+            ValueError, TypeError, KeyError, AttributeError, RecursionError
+        ):  # without a sandbox an agent can write there
+            shape = json.loads(foreign.read_plain(directory / RECORD, RECORD_MAX) or b"")
+            piece = shape["evidence"]
+            evidence = None if piece is None else _evidence(piece)
+            agent.session, agent.count = str(shape["session"]), int(shape["count"])
+            agent.heard = Heard(evidence, tuple((str(tool), str(shown)) for tool, shown in shape["pending"]))
+        since = agent.heard.evidence.at if agent.heard.evidence is not None else 0.0
+        for line in (foreign.read_plain(directory / "out" / hook_client.KEPT, KEPT_MAX, tail=True) or b"").splitlines():
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                shape = json.loads(line)
+                if since < (at := float(shape["at"])) <= self._clock.wall():
+                    self._hear(agent, {**(shape["event"] or {}), "hook_event_name": str(shape["name"])}, at)
+        return agent
+
+
+def _evidence(shape: dict[str, Any]) -> Evidence:
+    return Evidence(
+        Source.HOOK, AgentState(shape["state"]), float(shape["at"]), str(shape["detail"]), str(shape["session"]), int(shape["sequence"])
+    )

@@ -1,0 +1,105 @@
+"""How an agent is, with all that speaks for it: evidence from the ledger, its hooks and the gateway, fused by `agents.status`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from agents.kinds import kinds
+from agents.status import AgentState, Evidence, Source, Status, fuse
+from supervisor.core.errors import one_line
+from supervisor.core.result import rfc3339
+from supervisor.core.states import AttemptState, End, TaskState
+from supervisor.faces import status as text
+from supervisor.ledger.queries import TaskView
+
+_ENDS = {
+    End.DONE: AgentState.DONE,
+    End.FAILED: AgentState.FAILED,
+    End.TIMEOUT: AgentState.FAILED,
+    End.CANCELLED: AgentState.STOPPED,
+    End.LOST: AgentState.CRASHED,
+}
+_TASKS = {
+    TaskState.WAITING: AgentState.QUEUED,
+    TaskState.READY: AgentState.QUEUED,
+    TaskState.PARKED: AgentState.QUEUED,
+    TaskState.PAUSED: AgentState.PAUSED,
+    TaskState.QUARANTINED: AgentState.CRASHED,
+}
+"""Of tasks that do not run; the others of them never will, or ended."""
+
+
+def of(view: TaskView, said: Mapping[str, Any], gateway: Mapping[str, Any] | None, now: float) -> Status:
+    """`said` is the supervisor's answer on this task (`session`, `evidence`), empty when nobody answers; `gateway` what the gateway says of
+    it, None when it says nothing."""
+    evidence = [_process(view), *map(_hook, said.get("evidence", ()))]
+    if gateway is not None and (piece := _gateway(gateway, now)) is not None:
+        evidence.append(piece)
+    status = fuse(evidence, str(said.get("session", "")))
+    refused = int(said.get("refused", 0))
+    flood = f"hooks left out because it sends too many: {refused}" if refused else ""
+    return replace(status, look="; ".join(filter(None, (status.look, flood))))
+
+
+def lines(view: TaskView, status: Status, now: float) -> list[str]:
+    """For people: the state with its rule, then each piece of evidence with its age and what became of it."""
+    head = f"{view.id}  {status.state}"
+    head += f" for {text.age(now - status.since)}" if status.since else ""
+    found = [f"{head}: {one_line(status.detail)}" if status.detail else head, f"  because   {status.rule}"]
+    found += [f"  look      {one_line(status.look)}"] if status.look else []
+    for one in status.considered:
+        piece = one.evidence
+        detail = f": {one_line(piece.detail)}" if piece.detail else ""
+        age = text.age(now - piece.at) if piece.at else "-"
+        found.append(f"  {piece.source.name.lower().replace('_', ' '):<13} {age:>7}  {piece.state:<18} {one.why}{detail}")
+    return found
+
+
+def to_json(status: Status) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "state": str(status.state),
+        "since": rfc3339(status.since),
+        "needs_person": status.needs_person,
+        "rule": status.rule,
+        "detail": status.detail,
+        "look": status.look,
+        "evidence": [
+            {**asdict(one.evidence), "source": one.evidence.source.name.lower(), "at": rfc3339(one.evidence.at), "why": one.why}
+            for one in status.considered
+        ],
+    }
+
+
+def _process(view: TaskView) -> Evidence:
+    at = view.ended or view.started or view.created or view.changed
+    if view.state is not TaskState.RUNNING:
+        state = _TASKS.get(view.state) or (_ENDS[End(view.end)] if view.end else AgentState.STOPPED)
+        return Evidence(Source.PROCESS, state, view.changed, text.why(view))
+    if view.suspended:
+        return Evidence(Source.PROCESS, AgentState.PAUSED, at, "a person suspended it")
+    match view.attempt_state:
+        case AttemptState.LAUNCHING:
+            return Evidence(Source.PROCESS, AgentState.STARTING, at)
+        case AttemptState.RUNNING if kinds()[view.kind].mode == "headless":
+            return Evidence(Source.PROCESS, AgentState.WORKING, at, "its process runs")
+        case AttemptState.RUNNING:
+            return Evidence(Source.PROCESS, AgentState.UNKNOWN, at, "its process runs; whether it works, only it could say")
+        case AttemptState.STOPPING:
+            return Evidence(Source.PROCESS, AgentState.WORKING, at, "it is being stopped")
+        case _:
+            return Evidence(Source.PROCESS, AgentState.WORKING, at, "its process has ended, its work is being secured")
+
+
+def _hook(shape: Mapping[str, Any]) -> Evidence:
+    return Evidence(Source(shape["source"]), AgentState(shape["state"]), shape["at"], shape["detail"], shape["session"], shape["sequence"])
+
+
+def _gateway(shape: Mapping[str, Any], now: float) -> Evidence | None:
+    flying, queued = shape.get("in_flight"), shape.get("queued")
+    if flying:
+        return Evidence(Source.GATEWAY, AgentState.WORKING, now, f"{flying} requests under way")
+    since = now - (shape.get("waiting_s") or 0.0)
+    return Evidence(Source.GATEWAY, AgentState.RATE_LIMITED, since, f"{queued} requests wait for tokens") if queued else None

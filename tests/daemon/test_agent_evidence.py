@@ -1,0 +1,148 @@
+"""Hooks of a living agent: they say how it is, through a crash of the supervisor too, and cannot speak for another or without end."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import hook_client
+from supervisor.core import tokens
+from supervisor.core.errors import Refused, UsageError
+from supervisor.core.sandbox import Tier
+from supervisor.daemon import agent_evidence, protocol
+from supervisor.host import secrets
+from supervisor.host.sandbox import probing
+from tests.support import House, plan_of, shell_task, wait_until
+
+CLIENT = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(Path(hook_client.__file__).with_name('client.py')))}"
+EACH = f"""
+while :; do
+    for file in *.event; do
+        [ -e "$file" ] && {CLIENT} "${{file%.event}}" < "$file" && mv "$file" "$file.told"
+    done
+    sleep 0.02
+done
+"""
+"""An agent that runs its hook for each file NAME.event that appears beside it."""
+
+
+class Agent:
+    def __init__(self, house: House, tier: int) -> None:
+        self.house = house
+        self.again()
+        house.ok("run", "-d", house.plan(plan_of([shell_task("agent", EACH, sandbox=tier)])))
+        wait_until(lambda: house.task("agent").attempt_state == "running", "it to run")
+        where = house.task("agent").worktree
+        assert where is not None
+        self.where = Path(where)
+
+    def again(self) -> None:
+        self._daemon = self.house.start_daemon()
+
+    def crash(self) -> None:
+        self._daemon.send_signal(signal.SIGKILL)
+        self._daemon.wait(30)
+
+    def hook(self, name: str, **event: Any) -> None:
+        draft = self.where / "draft"
+        draft.write_text(json.dumps({"session_id": "own", **event}))
+        draft.rename(self.where / f"{name}.event")
+        wait_until(lambda: (self.where / f"{name}.event.told").exists(), "the hook to end")
+        (self.where / f"{name}.event.told").unlink()
+
+    def explained(self) -> dict[str, Any]:
+        shape = json.loads(self.house.ok("status", "agent", "--explain", "--json"))
+        found: dict[str, Any] = shape["agents"][self.house.task("agent").id]
+        return found
+
+    def state(self) -> str:
+        return str(self.explained()["state"])
+
+    def ask(self, name: object, event: object) -> None:
+        secret = secrets.own(self.house.home.secret)
+        token = tokens.derive(secret, self.house.task("agent").id, 1)
+        protocol.call(self.house.home.agents_socket, "hook", {"name": name, "event": event}, timeout_s=30, token=token)
+
+
+@pytest.fixture
+def agent(house: House) -> Agent:
+    return Agent(house, 0)
+
+
+@pytest.mark.parametrize("tier", [0, 2])
+def test_hooks_say_how_it_is_from_every_tier(house: House, tier: int) -> None:
+    if Tier(tier) not in probing.known().tiers and tier:
+        pytest.skip("this host cannot")
+    agent = Agent(house, tier)
+    assert agent.state() == "working", "nothing but its process is known"
+    agent.hook("SessionStart")
+    assert agent.state() == "idle"
+    agent.hook("PermissionRequest", tool_name="Bash", tool_input={"command": "rm -rf build"})
+    shape = agent.explained()
+    assert (shape["state"], shape["needs_person"], shape["detail"]) == ("waiting_permission", True, "Bash: rm -rf build")
+    assert [(one["source"], one["why"]) for one in shape["evidence"]] == [("hook", "decides"), ("process", "is overruled")]
+    shown = house.ok("status", "agent", "--explain").splitlines()
+    assert shown[0].startswith(house.task("agent").id + "  waiting_permission for ") and shown[0].endswith(": Bash: rm -rf build")
+    house.ok("kill", "agent")
+    wait_until(lambda: house.task("agent").final, "its end")
+    assert agent.state() == "stopped"
+
+
+def test_a_crash_of_the_supervisor_loses_nothing_that_was_said(agent: Agent) -> None:
+    agent.hook("UserPromptSubmit")
+    agent.hook("PermissionRequest", tool_name="Bash", tool_input={})
+    agent.hook("PreToolUse", tool_name="Read", tool_input={})
+    agent.crash()
+    agent.again()
+    assert agent.state() == "waiting_permission", "what was asked is still open"
+    agent.crash()
+    agent.hook("PostToolUse", tool_name="Bash", tool_input={})
+    agent.hook("Stop")
+    agent.again()
+    assert agent.state() == "idle", "what nobody took was kept"
+    agent.hook("UserPromptSubmit")
+    agent.crash()
+    agent.again()
+    assert agent.state() == "working", "and is not believed again later"
+
+
+def test_a_nested_agent_does_not_speak_for_it(agent: Agent) -> None:
+    agent.hook("UserPromptSubmit")
+    agent.hook("Stop", session_id="nested")
+    assert agent.state() == "working"
+
+
+def test_a_flood_is_refused_and_shown(agent: Agent) -> None:
+    def flood() -> None:
+        for _ in range(int(agent_evidence.BURST) * 50):
+            agent.ask("UserPromptSubmit", {"session_id": "own"})
+
+    with pytest.raises(Refused, match="too many hooks"):
+        flood()
+    shape = agent.explained()
+    assert (shape["state"], shape["look"]) == ("working", "hooks left out because it sends too many: 1")
+
+
+@pytest.mark.parametrize(("name", "event"), [(5, {}), (None, None), ("Stop", []), ("Stop", "text")])
+def test_what_is_no_event_is_refused(agent: Agent, name: object, event: object) -> None:
+    with pytest.raises(UsageError, match="not an event"):
+        agent.ask(name, event)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"session": 1}', '{"session": "s", "count": 1, "pending": 5, "evidence": {}}', "[" * 60_000]
+)
+def test_a_record_that_is_damaged_is_nothing_known(agent: Agent, text: str) -> None:
+    agent.hook("UserPromptSubmit")
+    agent.crash()
+    records = agent.house.home.attempt(agent.house.task("agent").id, 1)
+    (records / agent_evidence.RECORD).write_text(text)
+    (records / "out" / hook_client.KEPT).write_text(text + '\n{"at": 9e18, "name": "Stop", "event": {}}\n')
+    agent.again()
+    assert agent.state() == "working" and agent.explained()["evidence"][0]["source"] == "process"
