@@ -12,8 +12,8 @@ import click
 import pytest
 from pydantic import BaseModel
 
+from agents.kinds import kinds
 from supervisor.config import plan
-from supervisor.daemon import submit
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -132,11 +132,11 @@ def test_every_plan_in_a_page_is_accepted(page: Path, tmp_path: Path) -> None:
     for number, example in enumerate(example_plans(page.read_text())):
         file = tmp_path / f"{number}.toml"
         file.write_text(example)
-        plan.load(file, submit.kind_commands())
+        plan.load(file, kinds())
 
 
 def test_the_demo_is_a_plan_of_ten_tasks() -> None:
-    assert len(plan.load(ROOT / "demo" / "plan.toml", submit.kind_commands()).tasks) == 10
+    assert len(plan.load(ROOT / "demo" / "plan.toml", kinds()).tasks) == 10
 
 
 SAMPLE = """

@@ -1,11 +1,14 @@
-"""Kinds of agent: what each needs, as data. One TOML file a kind beside this file.
+"""Kinds of agent: what each needs, as data. One TOML file a kind beside this file; docs/kinds.md describes those that a person may add.
 
-description  one line, shown by `--help` and in the docs
+description  one line, shown by `kinds ls` and in the docs
 mode         "headless": stdout and stderr are pipes, logged; "terminal": the agent owns the pane
-module       optional: a module of ours that this kind runs; its tasks then give no command of their own
+module       optional: a module of ours that this kind runs
 sweep        optional: true when nothing is to stay of a task that is done and changed nothing: no worktree, no branch
 preload      optional: modules that a warm process has imported for all tasks of this kind, which are then forked from it
 output       optional: "one json line": stdout must be exactly that, or the attempt has failed
+
+All other keys are those of `supervisor.core.kind.Kind`. A kind with `headless` or `interactive` takes a prompt. One with a module alone
+brings its whole command; one with neither has a command in each task.
 """
 
 from __future__ import annotations
@@ -13,34 +16,72 @@ from __future__ import annotations
 import functools
 import sys
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from supervisor.config import places
+from supervisor.core.errors import NightcrewError
+from supervisor.core.kind import Kind
+
+__all__ = ["Kind", "kinds", "of_task"]
+
+_LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of agent."""
+class Kinds(Mapping[str, Kind]):
+    """Every kind that exists, by name. A person's own are read when they are asked for, each time, so that a supervisor and the commands
+    see the same; one of ours that is for a program can be replaced so. `[...]` raises ConfigError for a file that is off."""
 
-    name: str
-    description: str
-    mode: str
-    module: str = ""
-    output: str = ""
-    sweep: bool = False
-    preload: tuple[str, ...] = ()
+    def __getitem__(self, name: str) -> Kind:
+        file = _own().get(name)
+        if file is None:
+            return _ours()[name]
+        from supervisor.config import kinds as own  # pydantic is slow to import, and most kinds are ours
 
-    def command(self) -> tuple[str, ...]:
-        """The command that this kind brings, apart from whatever PATH and directory it runs in; empty when each task gives its own."""
-        return (sys.executable, "-I", "-m", self.module) if self.module else ()
+        return own.load(name, file)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*_ours(), *_own()}))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in _ours() or name in _own()
+
+
+def kinds() -> Mapping[str, Kind]:
+    """Every kind that exists, by name."""
+    return Kinds()
+
+
+def of_task(name: str) -> Kind:
+    """The kind of a task that was accepted. One whose file is gone or broken since is a kind that promises nothing."""
+    try:
+        return kinds()[name]
+    except (KeyError, NightcrewError):
+        return Kind(name, "a kind that cannot be read any more")
 
 
 @functools.cache
-def kinds() -> dict[str, Kind]:
-    """Every kind that exists, by name."""
+def _ours() -> dict[str, Kind]:
     found = {}
     for file in resources.files("agents.kinds").iterdir():
         if file.name.endswith(".toml"):
             name = file.name.removesuffix(".toml")
-            shape = tomllib.loads(file.read_text(encoding="utf-8"))
-            found[name] = Kind(name=name, **{**shape, "preload": tuple(shape.get("preload", ()))})
+            found[name] = _kind(name, tomllib.loads(file.read_text(encoding="utf-8")))
     return found
+
+
+def _kind(name: str, shape: Mapping[str, Any]) -> Kind:
+    lists = {key: tuple(shape[key]) for key in _LISTS if key in shape}
+    binary, module = shape.get("binary", ""), shape.get("module", "")
+    program = (binary,) if binary else (sys.executable, "-I", "-m", module) if module else ()
+    return Kind(name=name, program=program, **{**shape, **lists})
+
+
+def _own() -> dict[str, Path]:
+    """The person's files. Kinds of ours without a program are nightcrew's own machinery and stay as they are."""
+    return {name: file for name, file in places.kind_files().items() if name not in _ours() or _ours()[name].binary}

@@ -24,7 +24,8 @@ from supervisor.host.import_guard import check_packages
 VERBS = {
     "run": "Run a plan of tasks and follow it to its end.",
     "analyze": "Look at a repository from five perspectives, and write a report.",
-    "add": "Run one command as a task.",
+    "add": "Run one command, or an agent, as a task.",
+    "start": "Start an agent with a prompt, and go into its pane.",
     "status": "Show what every agent does.",
     "attach": "Look into an agent's pane, live.",
     "shell": "Open a shell where an agent works.",
@@ -38,6 +39,7 @@ VERBS = {
     "diff": "Show what a task changed.",
     "take": "Merge a task's result into the current branch.",
     "clean": "Remove worktrees whose work is safe.",
+    "kinds": "Show the kinds of agent, and how each is run.",
     "snapshot": "Prepare environments once, and start tasks from them.",
     "fork": "Open environments of a snapshot, to work in by hand.",
     "gateway": "Show how the models' limits are shared, and what it costs.",

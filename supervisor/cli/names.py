@@ -71,10 +71,11 @@ environment_name = _listed(f"SELECT {_ENVIRONMENT} FROM task WHERE {_ENVIRONMENT
 
 
 def kind_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Kinds of agent that take a command."""
+    """Kinds of agent that take a command or a prompt."""
     from agents.kinds import kinds
 
-    return sorted(name for name, kind in kinds().items() if name.startswith(incomplete) and not kind.module)
+    internal = ("analyst", "lead")
+    return [name for name in kinds() if name.startswith(incomplete) and name not in internal]
 
 
 _UNFINISHED = tuple(state for state in TaskState if state not in FINAL)

@@ -24,20 +24,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from supervisor.config import kind_keys
 from supervisor.config.locate import line_of
 from supervisor.config.network import Network, written
 from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
 from supervisor.config.snapshots import MIN_MEMORY, check_name
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError, UsageError
+from supervisor.core.kind import Kind
 from supervisor.core.names import nearest
 from supervisor.core.spec import RunSpec, TaskSpec
 
 MAX_TASKS = 20_000
+TITLE_MAX = 100
+"""Characters of a prompt that are its task's title when it has none."""
 MIN_DISK = 2**20
 """Less than this and git could not even fill the worktree of a small repository."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ARGUMENT = r"^[^\s\x00-\x1f-][^\x00-\x1f]*$"
+"""Of what an agent gets as the value of an option: no line breaks, and no `-` that would make it another option."""
 
 Scalar = str | int | float | bool
 
@@ -63,6 +69,10 @@ class Shared(Strict):
     disk_max: Annotated[Size, Field(ge=MIN_DISK)] | None = None
     processes_max: Annotated[int, Field(ge=1, le=2**22)] | None = None
     cpu_max: Annotated[Duration, Field(ge=1, le=365 * 86400)] | None = None
+    model: Annotated[str, Field(pattern=_ARGUMENT, max_length=200)] | None = None
+    steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    allow: Annotated[list[Annotated[str, Field(pattern=_ARGUMENT, max_length=1000)]], Field(max_length=200)] | None = None
+    interactive: bool = False
 
     @field_validator("snapshot")
     @classmethod
@@ -166,12 +176,12 @@ class PlanModel(Strict):
 
 def load(
     path: Path,
-    kinds: Mapping[str, tuple[str, ...]],
+    kinds: Mapping[str, Kind],
     defaults: Shared | None = None,
     base: str | None = None,
     snapshots: Collection[str] | None = None,
 ) -> RunSpec:
-    """Read and check a plan file. `kinds` are the kinds of agent that exist, each with the command that it brings, if any.
+    """Read and check a plan file. `kinds` are the kinds of agent that exist.
     `defaults` and `base` are the project's own, for what the plan does not say; of `defaults` only the keys that were set count.
     `snapshots` are the names that there are; None: any may be one.
 
@@ -180,8 +190,9 @@ def load(
     text = read_text(path)
     model = parse(text, PlanModel, str(path))
     first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
+    given = [_given(task, model.defaults) for task in model.tasks]
     model = model.model_copy(update={"tasks": [_inherit(task, defaults) for task in model.tasks]})
-    tasks = tuple(_task(model, index, first_use, path, text, kinds) for index in range(len(model.tasks)))
+    tasks = tuple(_task(model, index, first_use, path, text, kinds, given[index]) for index in range(len(model.tasks)))
     _no_cycle(tasks, text, path)
     if snapshots is not None:
         _known_snapshots(tasks, snapshots, text, path)
@@ -191,7 +202,7 @@ def load(
 
 def single(
     words: tuple[str, ...],
-    kinds: Mapping[str, tuple[str, ...]],
+    kinds: Mapping[str, Kind],
     options: Mapping[str, Any],
     defaults: Shared | None = None,
     base: str | None = None,
@@ -202,21 +213,48 @@ def single(
     Raises UsageError for whatever a plan would refuse too.
     """
     given = {("class" if key == "task_class" else key): value for key, value in options.items() if value is not None and key != "name"}
-    command: str | list[str] = words[0] if len(words) == 1 else list(words)
+    name = str(given.get("kind", defaults.kind if defaults is not None else "shell"))
+    if name not in kinds:
+        raise UsageError("bad value", on="--kind", why=f"{name!r} is not a kind of agent; {nearest(name, kinds)}")
+    kind = kinds[name]
+    if kind.program and not kind.is_agent:
+        raise UsageError("bad value", on="--kind", why=f"a task of kind {name} brings its own command; write it into a plan")
+    task = _inherit(_typed({**given, **_what(kind, words), "id": options["name"]}), defaults)
+    if contradiction(task):
+        raise UsageError("bad value", on="--sandbox", why=contradiction(task))
+    prompt = _prompt(task, Path(), lambda key, why: UsageError("bad value", on=key, why=why))
+    if misfit := kind_keys.misfit(kind, kind_keys.Asked(given, task.command is not None, prompt, task.interactive)):
+        raise UsageError(misfit.what, on=misfit.key, why=misfit.why)
+    said = prompt or "" if kind.is_agent else " ".join(words)
+    title = task.title if task.title is not None else _first_line(said) if kind.is_agent else said
+    title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
+    return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, prompt, kind),), base=base if base is not None else "HEAD")
+
+
+def _what(kind: Kind, words: tuple[str, ...]) -> dict[str, Any]:
+    """The words of a command line as the keys that they mean."""
+    if not kind.is_agent:
+        return {"command": words[0] if len(words) == 1 else list(words)}
+    return {"prompt": " ".join(words).encode("utf-8", "backslashreplace").decode()} if words else {}
+
+
+def _typed(shape: dict[str, Any]) -> TaskModel:
     try:
-        task = _inherit(TaskModel.model_validate({**given, "id": options["name"], "command": command}), defaults)
+        return TaskModel.model_validate(shape)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UsageError("bad value", on=str((*first["loc"], "")[0]), why=first["msg"].removeprefix("Value error, ")) from None
-    if task.kind not in kinds:
-        raise UsageError("bad value", on="--kind", why=f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
-    if contradiction(task):
-        raise UsageError("bad value", on="--sandbox", why=contradiction(task))
-    title = task.title if task.title is not None else " ".join(words)
-    title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
-    if kinds[task.kind]:
-        raise UsageError("bad value", on="--kind", why=f"a task of kind {task.kind} brings its own command; write it into a plan")
-    return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, task.prompt, ()),), base=base if base is not None else "HEAD")
+
+
+def _first_line(prompt: str) -> str:
+    """What stands for a prompt where there is little room."""
+    return next((line.strip()[:TITLE_MAX] for line in prompt.splitlines() if line.strip()), "")
+
+
+def _given(task: TaskModel, defaults: Shared) -> set[str]:
+    """The keys that the task itself has, and does not share with `[defaults]`."""
+    shared = {key for key in defaults.model_fields_set if getattr(defaults, key) == getattr(task, key)}
+    return task.model_fields_set - shared
 
 
 def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
@@ -240,7 +278,7 @@ def _name(task: TaskModel, index: int) -> str:
 
 
 def _task(
-    model: PlanModel, index: int, first_use: Mapping[str, int], path: Path, text: str, kinds: Mapping[str, tuple[str, ...]]
+    model: PlanModel, index: int, first_use: Mapping[str, int], path: Path, text: str, kinds: Mapping[str, Kind], given: set[str]
 ) -> TaskSpec:
     task = model.tasks[index]
     name = _name(task, index)
@@ -252,26 +290,27 @@ def _task(
         raise wrong("id", f"{name!r} is already the id of another task")
     if task.kind not in kinds:
         raise wrong("kind", f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
-    if task.command is not None and kinds[task.kind]:
-        raise wrong("command", f"a task of kind {task.kind} brings its own command; give it params")
-    if task.command is None and not kinds[task.kind]:
-        raise wrong("command", f"a task of kind {task.kind} needs a command", "missing key")
+    kind, prompt = kinds[task.kind], _prompt(task, path, wrong)
+    if misfit := kind_keys.misfit(kind, kind_keys.Asked(given, task.command is not None, prompt, task.interactive)):
+        raise wrong(misfit.key, misfit.why, misfit.what)
     if contradiction(task):
         raise wrong("sandbox", contradiction(task))
     for need in task.after.all:
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
-    return _spec(task, name, task.title if task.title is not None else name, _prompt(task, path, wrong), kinds[task.kind])
+    return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
 
 
-_DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus"}
+_OF_AGENTS = {"model", "steps_max", "allow", "interactive"}
+_DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
 
 
-def _spec(task: TaskModel, name: str, title: str, prompt: str | None, brought: tuple[str, ...]) -> TaskSpec:
-    command = task.command or brought
+def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind) -> TaskSpec:
+    command = task.command or (() if kind.is_agent else kind.program)
     return TaskSpec(
         **task.model_dump(exclude=_DIFFERENT, exclude_none=True),
+        **kind_keys.values(kind, task.model, task.steps_max, task.allow, task.interactive),
         name=name,
         title=title,
         argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),

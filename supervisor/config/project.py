@@ -23,19 +23,22 @@ from supervisor.config.reading import Duration, Strict, parse, read_text
 from supervisor.config.snapshots import SnapshotModel, check_name, to_spec
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
+from supervisor.core.kind import Kind
 from supervisor.core.names import nearest
 from supervisor.core.snapshots import SnapshotSpec
 
 NAME = "nightcrew.toml"
 _REFUSED = {
     "params": "a file that comes with a clone sets no environment variables of your agents; write params into the plan",
+    "allow": "a file that comes with a clone gives no agent a tool; write allow into the plan",
+    "interactive": "a file that comes with a clone decides no night of yours; say interactive where the task is",
     "snapshot": "a file that comes with a clone runs no set-up of its own for every task; name the snapshot in the plan",
 }
 _NOT_LOOSER = "a file that comes with a clone may tighten isolation and never loosen it"
 
 
 class DefaultsModel(Shared):
-    """`[defaults]`: the keys of a plan's `[defaults]`, but for `params` and `snapshot`, and for whatever would loosen isolation."""
+    """`[defaults]`: the keys of a plan's `[defaults]`, but for those of _REFUSED and for whatever would loosen isolation."""
 
     @field_validator(*_REFUSED, mode="before")
     @classmethod
@@ -122,7 +125,7 @@ class Project:
     """By name. None of them is made, nor any of their commands run, before a person asks for it by that name."""
 
 
-def load(root: Path, kinds: Mapping[str, tuple[str, ...]] | None = None) -> Project:
+def load(root: Path, kinds: Mapping[str, Kind] | None = None) -> Project:
     """The project file of the repository whose main worktree is at `root`. `kinds` as for `plan.load`; None: any name may be a kind.
 
     Raises ConfigError with `file:line`, the key, and what is allowed or nearest; also for anything but a plain file of that name.
@@ -144,10 +147,10 @@ def load(root: Path, kinds: Mapping[str, tuple[str, ...]] | None = None) -> Proj
     )
 
 
-def _check_kind(kind: str, kinds: Mapping[str, tuple[str, ...]], on: str) -> None:
+def _check_kind(kind: str, kinds: Mapping[str, Kind], on: str) -> None:
     if kind not in kinds:
         raise ConfigError("bad value", on=on, why=f"{kind!r} is not a kind of agent; {nearest(kind, kinds)}")
-    if kinds[kind]:
+    if kinds[kind].program and not kinds[kind].is_agent:
         raise ConfigError("bad value", on=on, why=f"a task of kind {kind} brings its own command, so not every task can be one")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from supervisor.config import gateway
 from supervisor.config.gateway import GatewayKeys
+from supervisor.config.places import path as path
 from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.spec import Settings
@@ -39,6 +39,12 @@ class LeadModel(Strict):
     model: Annotated[str, Field(max_length=128)] = _FIELD.lead_model
 
 
+class AgentsModel(Strict):
+    """`[agents]`: what `nightcrew start` starts."""
+
+    kind: Annotated[str, Field(min_length=1, max_length=64)] = _FIELD.agent_kind
+
+
 class UserModel(GatewayKeys):
     """The whole file."""
 
@@ -51,13 +57,7 @@ class UserModel(GatewayKeys):
     limits: LimitsModel = Field(default_factory=LimitsModel)
     cores: CoresModel = Field(default_factory=CoresModel)
     lead: LeadModel = Field(default_factory=LeadModel)
-
-
-def path() -> Path:
-    """Where the file is, whether or not it exists. `NIGHTCREW_CONFIG` overrides."""
-    if override := os.environ.get("NIGHTCREW_CONFIG"):
-        return Path(override)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nightcrew" / "config.toml"
+    agents: AgentsModel = Field(default_factory=AgentsModel)
 
 
 def _there(file: Path) -> bool:
@@ -82,6 +82,7 @@ def load(file: Path, usable_cores: int) -> Settings:
         grace_s=model.grace,
         cores_reserve=model.cores.reserve,
         lead_model=model.lead.model,
+        agent_kind=model.agents.kind,
         pass_env=tuple(model.pass_env),
         **model.limits.model_dump(),
         **model.model_dump(include={"nice", "sandbox", "shared_caches"}),

@@ -62,6 +62,15 @@ class TaskSpec:
     """Processes and threads that it may have at once; 0 is no limit."""
     cpu_max: float = 0.0
     """Seconds of processor time that it may use, all its processes together; 0 is no limit."""
+    model: str = ""
+    """What its agent calls the model that it is to use; empty: the agent's own choice. This and the next three are for kinds of agent that
+    take a prompt: their `argv` is empty, and the command is made when the attempt begins."""
+    steps_max: int = 0
+    """Turns that its agent may take; 0 is no limit of ours."""
+    allow: tuple[str, ...] | None = None
+    """Tools that its agent uses without asking, named as it names them; None: what its kind says."""
+    interactive: bool = False
+    """A person sits at it: it owns the pane."""
 
     def to_json(self) -> str:
         """The form stored in the ledger."""
@@ -72,7 +81,7 @@ class TaskSpec:
         """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
         shape: dict[str, Any] = json.loads(text)
         known = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
-        listed = {name: tuple(known[name]) for name in ("cores", "network", "gpus") if isinstance(known.get(name), list)}
+        listed = {name: tuple(known[name]) for name in ("cores", "network", "gpus", "allow") if isinstance(known.get(name), list)}
         return cls(
             **{
                 **known,
@@ -136,6 +145,8 @@ class Settings:
     """Below this much free space under the state directory nothing new starts."""
     cores_reserve: int | None = None
     """Cores kept from agents; None means one from 4 cores on and none below."""
+    agent_kind: str = "claude"
+    """Kind of agent that `nightcrew start` starts when it is not told which."""
     lead_model: str = ""
     """Model that writes the prose of an analysis; empty: nobody does."""
     sandbox: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agents.kinds import kinds
 from supervisor.core.analysis import analysis_tasks
 from supervisor.core.analysis.analysis_tasks import Wanted
 from supervisor.core.spec import RunSpec, Submission
@@ -31,9 +32,8 @@ def prepare(place: Workplace, wanted: Wanted, base: str | None, key: str | None,
     commit = resolve(place.repository, base)
     seen = extent(place.repository, commit, b".py")
     mine = usable_cores(place)
-    tasks = analysis_tasks.crew(
-        wanted, analysis_tasks.shards(wanted.perspectives, seen.files, seen.size, mine, place.settings.slots), mine, submit.kind_commands()
-    )
+    shards = analysis_tasks.shards(wanted.perspectives, seen.files, seen.size, mine, place.settings.slots)
+    tasks = analysis_tasks.crew(wanted, shards, mine, {name: kinds()[name].program for name in ("analyst", "lead")})
     spec = RunSpec(title=f"analysis of {place.repository.root.name}", tasks=tasks, base=base)
     return Analysis(submit.submission(spec, place, None, key, environ), seen, mine)
 

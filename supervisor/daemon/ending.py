@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.kinds import kinds
+from agents.kinds import of_task
 from agents.tmux import Tmux
 from supervisor.core import records, recovery, result
 from supervisor.core.errors import DiskFull, NightcrewError, NotFound
@@ -93,7 +93,7 @@ class Ending:
             asked = self._limits.asked(launch.spec, lent)
             if end is End.FAILED and not row.stop_why and (met := self._limits.met((row.task, row.epoch), asked, record)):
                 cause = f"{met}; {cause}"
-            return kind_protocol.judge(kinds()[launch.spec.kind], self._home.attempt(row.task, row.epoch), end, cause)
+            return kind_protocol.judge(of_task(launch.spec.kind), self._home.attempt(row.task, row.epoch), end, cause)
         if row.stop_why:
             return recovery.stopped(row.stop_why)
         return End.LOST, "its runner died" if self._observer.started((row.task, row.epoch)) is not None else "its runner never began"
@@ -152,7 +152,7 @@ class Ending:
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
         """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what
         could not be is left to `clean`."""
-        made = self._environments.of(row, launch) if row.end == End.DONE and kinds()[launch.spec.kind].sweep else None
+        made = self._environments.of(row, launch) if row.end == End.DONE and of_task(launch.spec.kind).sweep else None
         if made is None:
             return False
         try:
@@ -163,7 +163,7 @@ class Ending:
     def _secure(self, row: AttemptRow, made: Environment | None, launch: LaunchRow, end: End) -> result.Work:
         if made is None:
             return result.Work(branch=None, tip=None, commits=0, files=0, plus=0, minus=0, rescue=None)
-        sweeps = end is End.DONE and kinds()[launch.spec.kind].sweep
+        sweeps = end is End.DONE and of_task(launch.spec.kind).sweep
         found = self._tampering(row, made.repo)
         notes = tuple(f"{result.TAMPERING}{what}" for what in found)
         secured = securing.secure(

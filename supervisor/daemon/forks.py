@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agents.kinds import kinds
 from supervisor.config import plan
 from supervisor.core.errors import NotFound, UsageError
 from supervisor.core.spec import RunSpec, Submission, TaskSpec, already_open
@@ -44,7 +45,7 @@ def forks(snapshot: str, asked: Asked, place: Workplace, environ: Mapping[str, s
         "title": " ".join(asked.words) or f"shell in {asked.environment or snapshot}",
     }  # fmt: skip
     shell = _shell(environ)
-    spec = plan.single(asked.words or shell, submit.kind_commands(), options, place.project.defaults, place.project.base)
+    spec = plan.single(asked.words or shell, kinds(), options, place.project.defaults, place.project.base)
     task = replace(spec.tasks[0], environment=asked.environment)
     if not asked.words:
         task = replace(task, argv=shell)  # a path with a space in it is one word all the same

@@ -6,12 +6,16 @@ A power cut ends whoever would read it, and the next launch writes it anew: none
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agents.kinds import kinds
-from supervisor.core import environment, records
+from supervisor.core import environment, kind, records
 from supervisor.core.records import LaunchSpec
+from supervisor.core.sandbox import Tier
 from supervisor.core.spec import Settings
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.isolation import Confined
@@ -25,6 +29,7 @@ from worktrees.environment import Environment
 GUARD = "guard.json"
 """Digests of what steers git in the user's repository, as it was when the attempt began."""
 BEGIN = "begin"
+PROMPT = "prompt.md"
 AFTER = "after.json"
 
 
@@ -61,8 +66,8 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
         records.TAG_VARIABLE: records.tag(str(home.root), *key),
     }
     if launch.spec.prompt is not None:
-        files.atomic_write(directory / "prompt.md", launch.spec.prompt.encode(), durable=False)
-        own["NIGHTCREW_PROMPT_FILE"] = str(directory / "prompt.md")
+        files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
+        own["NIGHTCREW_PROMPT_FILE"] = str(directory / PROMPT)
     if needs:
         files.atomic_write(directory / AFTER, json.dumps({"schema": 1, "tasks": needs}).encode(), durable=False)
         own["NIGHTCREW_AFTER"] = str(directory / AFTER)
@@ -76,14 +81,17 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     directory = home.attempt(*key)
     tag = records.tag(str(home.root), *key)
     own = {**terms.inputs, **dict(terms.confined.variables), **access.variables(*key, spec.task_class)}
+    agent = kinds()[spec.kind]
+    command = kind.command(agent, spec, _place(directory, tag, terms.confined.tier, own))
     orders = LaunchSpec(
         task=key[0],
         epoch=key[1],
         tag=tag,
-        argv=spec.argv,
+        argv=command.argv,
         cwd=str(made.path),
-        env=environment.for_agent(access.without_keys(launch.env), access.without_keys(spec.params), own),
-        mode=kinds()[spec.kind].mode,
+        env=environment.for_agent({**command.env, **access.without_keys(launch.env)}, access.without_keys(spec.params), own),
+        mode="terminal" if command.terminal else "headless",
+        stdin=command.stdin,
         timeout_s=spec.timeout_s,
         grace_s=settings.grace_s,
         log_max=settings.log_max,
@@ -100,6 +108,12 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     )
     for name, data in ((GUARD, json.dumps(guard.config_guard(made.repo)).encode()), ("launch.spec", records.write_spec(orders))):
         files.atomic_write(directory / name, data, durable=False)
+
+
+def _place(directory: Path, tag: str, tier: Tier, own: Mapping[str, str]) -> kind.Place:
+    """The session's id is the attempt's own: the same when its orders are written again."""
+    session = str(uuid.uuid5(uuid.NAMESPACE_OID, tag))
+    return kind.Place(str(directory / PROMPT), str(directory / "out"), session, tier is not Tier.NONE, own)
 
 
 def begin(home: Home, key: tuple[str, int]) -> None:

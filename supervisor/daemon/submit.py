@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +18,8 @@ from agents.kinds import kinds
 from supervisor.config import plan, project, user
 from supervisor.config.project import Project
 from supervisor.core.environment import allowed
-from supervisor.core.errors import Refused
-from supervisor.core.spec import RunSpec, Settings, Submission
+from supervisor.core.errors import Refused, ToolMissing, UsageError
+from supervisor.core.spec import RunSpec, Settings, Submission, TaskSpec
 from supervisor.host import cores, files
 from supervisor.host.paths import home
 from supervisor.ledger import snapshots, store
@@ -42,7 +43,7 @@ def workplace(where: Path) -> Workplace:
     files.private_dir(state)
     repository = discover(Git(state / "git"), where)
     _refuse_strange_bytes(repository)
-    return Workplace(repository, project.load(main_root(repository), kind_commands()), settings)
+    return Workplace(repository, project.load(main_root(repository), kinds()), settings)
 
 
 def main_root(repository: Repository) -> Path:
@@ -61,7 +62,7 @@ def from_plan(path: Path, where: Path, base: str | None, key: str | None, enviro
     """
     place = workplace(where)
     names = {*place.project.snapshots, *_made(place.repository.project)}
-    spec = plan.load(path, kind_commands(), place.project.defaults, place.project.base, names)
+    spec = plan.load(path, kinds(), place.project.defaults, place.project.base, names)
     return submission(spec, place, base, key, environ), place.repository.notes
 
 
@@ -79,14 +80,27 @@ def from_words(
 ) -> tuple[Submission, tuple[str, ...]]:
     """The same for the run of one task that `nightcrew add` describes. Raises UsageError for what a plan would refuse too."""
     place = workplace(where)
-    spec = plan.single(words, kind_commands(), options, place.project.defaults, place.project.base)
+    spec = plan.single(words, kinds(), options, place.project.defaults, place.project.base)
     spec = replace(spec, title=_text(spec.title), tasks=tuple(replace(task, title=_text(task.title)) for task in spec.tasks))
     return submission(spec, place, base, key, environ), place.repository.notes
+
+
+def of_prompt(
+    prompt: str | None, options: Mapping[str, Any], place: Workplace, base: str | None, environ: Mapping[str, str]
+) -> tuple[Submission, tuple[str, ...]]:
+    """The same for the one agent that `nightcrew start` describes. Raises UsageError also for a kind that takes no prompt."""
+    kind = kinds().get(str(options["kind"]))
+    if kind is not None and not kind.is_agent:
+        raise UsageError("cannot start", on=kind.name, why="its tasks take a command and no prompt", hint="nightcrew kinds ls")
+    spec = plan.single((prompt,) if prompt is not None else (), kinds(), options, place.project.defaults, place.project.base)
+    return submission(spec, place, base, None, environ), place.repository.notes
 
 
 def submission(spec: RunSpec, place: Workplace, base: str | None, key: str | None, environ: Mapping[str, str]) -> Submission:
     """`spec` at `place`, ready to be handed over; `base` overrides its own. Raises NotFound when that names no commit."""
     repository = place.repository
+    for task in spec.tasks:
+        _refuse_missing(task, environ)
     if base is not None:
         spec = replace(spec, base=base)
     return Submission(
@@ -108,14 +122,19 @@ def _refuse_strange_bytes(repository: Repository) -> None:
         raise Refused("cannot work here", on=os.fspath(repository.root), why="its path is not UTF-8", hint="rename the directory") from None
 
 
+def _refuse_missing(task: TaskSpec, environ: Mapping[str, str]) -> None:
+    """An agent that is not installed is found out now and not in the night. Raises ToolMissing."""
+    if task.argv:
+        return
+    binary = kinds()[task.kind].binary
+    if binary and shutil.which(binary, path=task.params.get("PATH") or environ.get("PATH", os.defpath)) is None:
+        why = f"a task of kind {task.kind} runs it, and it is not on the PATH"
+        raise ToolMissing("no program", on=binary, why=why, hint=f"install {binary}, or nightcrew kinds ls for others")
+
+
 def settings_path() -> Path:
     """The user's settings file, whether or not it exists."""
     return user.path()
-
-
-def kind_commands() -> dict[str, tuple[str, ...]]:
-    """Every kind of agent, with the command that it brings, if any."""
-    return {name: kind.command() for name, kind in kinds().items()}
 
 
 def _text(title: str) -> str:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from agents.kinds import kinds
 from supervisor.config import project, user
 from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
 from supervisor.doctor import gateway
@@ -152,7 +153,7 @@ def settings(context: CheckContext) -> Finding:
 
 def repository(context: CheckContext) -> Finding:
     """The repository around the current directory, and its project file."""
-    from supervisor.daemon.submit import kind_commands, main_root
+    from supervisor.daemon.submit import main_root
     from worktrees.git import Git
     from worktrees.repository import discover
 
@@ -164,7 +165,7 @@ def repository(context: CheckContext) -> Finding:
         except (NightcrewError, HostError) as error:
             return warn(f"{error.what}: {error.why}" if error.why else error.what, "nothing can be run in it as it is", error.hint)
     try:
-        said = project.load(main_root(found), kind_commands())
+        said = project.load(main_root(found), kinds())
     except ConfigError as error:
         return fail(f"{error.on}: {error.why}", "nothing is run in this repository until it is right", "mend the line")
     file = said.file.name if said.file else f"no {project.NAME}: nightcrew init writes one"

@@ -151,7 +151,7 @@ def test_what_was_cleaned_is_not_offered_to_take(house: House) -> None:
 def test_values_of_options(house: House) -> None:
     assert words(house, "analyze", "--agents", "") == ["security", "complexity", "docstrings", "tests", "structure"]
     assert words(house, "analyze", "--agents", "tests,s") == ["tests,security", "tests,structure"]
-    assert words(house, "add", "--kind", "") == ["shell", "terminal"]
+    assert words(house, "add", "--kind", "s") == ["shell"] and "claude" in words(house, "start", "--kind", "")
     assert words(house, "add", "--network", "") == ["yes", "no"] and words(house, "fork", "--network", "n") == ["no"]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from supervisor.config import plan, user
 from supervisor.core.errors import ConfigError
+from supervisor.core.kind import Kind
 from supervisor.core.spec import RunSpec, Settings
 
 MARKS = ["[", "]", "{", "}", "=", ".", ",", "#", "\n", "\t", '"', "'", '"a"', "[[tasks]]\n", "[defaults]\n"]
@@ -69,7 +70,7 @@ def refused(load: Callable[[], RunSpec | Settings]) -> str:
 @given(data=TEXTS)
 def test_any_bytes_are_a_plan_or_a_config_error(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    on = refused(lambda: plan.load(file, {"shell": (), "terminal": ()}))
+    on = refused(lambda: plan.load(file, {name: Kind(name, "") for name in ("shell", "terminal")}))
     assert on == "" or on.startswith(str(file))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.config import plan
 from supervisor.config.network import MAX_HOSTS, network, written
+from supervisor.core.kind import Kind
 from supervisor.host.sandbox import egress_proxy
 
 LONG = ".".join(["a" * 63] * 3)
@@ -54,5 +55,5 @@ def test_a_task_of_a_plan_has_its_own_or_those_of_all(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     shared = '[defaults]\nnetwork = ["PyPI.org", "*.pythonhosted.org", "pypi.org"]\n'
     file.write_text(f"{shared}[[tasks]]\ncommand = 'x'\n[[tasks]]\ncommand = 'x'\nnetwork = true\n")
-    made = plan.load(file, {"shell": ()})
+    made = plan.load(file, {"shell": Kind("shell", "")})
     assert [task.network for task in made.tasks] == [("pypi.org", "*.pythonhosted.org"), True]

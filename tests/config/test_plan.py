@@ -12,9 +12,12 @@ from supervisor.config import plan
 from supervisor.config.reading import MAX_BYTES
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError, UsageError
+from supervisor.core.kind import Kind
 from supervisor.core.spec import RunSpec, TaskSpec
 
-KINDS: dict[str, tuple[str, ...]] = {"shell": (), "terminal": (), "scout": ("scout", "--fast")}
+KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {
+    "scout": Kind("scout", "", program=("scout", "--fast"))
+}
 A = '[[tasks]]\nid = "a"\ncommand = "true"\n'
 Load = Callable[[str], RunSpec]
 Fail = Callable[[str | bytes], str]
@@ -143,7 +146,10 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
     ("line", "answer"),
     [
         ('comand = "x"', "unknown key plan.toml:4 comand: did you mean command?"),
-        ("zzz = 1", "unknown key plan.toml:4 zzz: known: after, class, command, cores, cost_max, cpu_max, disk_max, gpus, id, kind,"),
+        (
+            "zzz = 1",
+            "unknown key plan.toml:4 zzz: known: after, allow, class, command, cores, cost_max, cpu_max, disk_max, gpus, id,",
+        ),
         ("str = 1", "unknown key plan.toml:4 str: known:"),
         ('"line\\nbreak" = 1', "unknown key plan.toml:4 line\\nbreak: known:"),
         ('priority = "high"', "bad value plan.toml:4 tasks.priority: Input should be a valid integer, not 'high'"),

@@ -21,9 +21,12 @@ from supervisor.config.snapshots import SnapshotModel
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError
+from supervisor.core.kind import Kind
 from tests.config.test_fuzz import tables
 
-KINDS: dict[str, tuple[str, ...]] = {"shell": (), "terminal": (), "analyst": ("python", "-m", "x")}
+KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {
+    "analyst": Kind("analyst", "", program=("python", "-m", "x"))
+}
 
 
 def write(root: Path, text: str) -> Path:
@@ -227,7 +230,7 @@ def test_the_template_says_nothing_until_a_comment_is_taken_away(tmp_path: Path)
 def test_the_template_has_every_key_once_and_loads_with_all_of_them(tmp_path: Path) -> None:
     shape = tomllib.loads(UNCOMMENTED)
     written = {*shape, *(f"{table}.{key}" for table in ("defaults", "analyze") for key in shape[table])}
-    assert written == keys_of(project.ProjectModel) - {"defaults.params", "defaults.snapshot"}
+    assert written == keys_of(project.ProjectModel) - {f"defaults.{key}" for key in ("params", "snapshot", "allow", "interactive")}
     assert set(shape["snapshot"]["deps"]) == keys_of(SnapshotModel)
     found = load(write(tmp_path, UNCOMMENTED).parent, KINDS)
     assert found.base == "HEAD"
@@ -239,6 +242,7 @@ def test_the_template_shows_the_true_defaults() -> None:
     shape = tomllib.loads(UNCOMMENTED)
     # The first eight have none, and say so; of the last two only what is tighter than the default can be said.
     without = ["timeout", "cores", "tpm_max", "cost_max", "memory_max", "disk_max", "processes_max", "cpu_max", "sandbox", "network"]
+    without += ["model", "steps_max"]
     given = {key: value for key, value in shape["defaults"].items() if key not in without}
     assert plan.Shared.model_validate(given) == plan.Shared()
     assert project.AnalyzeModel.model_validate(shape["analyze"]) == project.AnalyzeModel()

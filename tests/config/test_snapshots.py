@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from supervisor.config import plan, project
 from supervisor.config.snapshots import check_inside, check_name
 from supervisor.core.errors import ConfigError
+from supervisor.core.kind import Kind
 from supervisor.core.snapshots import LOCK_FILES, SnapshotKind, SnapshotSpec
 
 Load = Callable[[str], Mapping[str, SnapshotSpec]]
@@ -117,8 +118,8 @@ def test_what_lies_in_the_repository_is_accepted(pattern: str) -> None:
 def test_a_snapshot_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text('[[tasks]]\nid = "a"\ncommand = "true"\nsnapshot = "dep"\n')
-    assert plan.load(path, {"shell": ()}).tasks[0].snapshot == "dep"
-    assert plan.load(path, {"shell": ()}, snapshots=["dep"]).tasks[0].snapshot == "dep"
+    assert plan.load(path, {"shell": Kind("shell", "")}).tasks[0].snapshot == "dep"
+    assert plan.load(path, {"shell": Kind("shell", "")}, snapshots=["dep"]).tasks[0].snapshot == "dep"
     for known, answer in ((["deps"], "did you mean deps?"), ([], "there is none; describe it as")):
         with pytest.raises(ConfigError, match=f"plan.toml:4 tasks.snapshot: 'dep' is not a snapshot; {re.escape(answer)}"):
-            plan.load(path, {"shell": ()}, snapshots=known)
+            plan.load(path, {"shell": Kind("shell", "")}, snapshots=known)

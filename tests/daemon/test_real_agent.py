@@ -1,8 +1,10 @@
-"""A real Claude Code in a sandbox: it commits by its own tools, and the commit is in the person's repository."""
+"""Real agents by their kind, in a sandbox: each edits a file and commits by its own tools, and the commit is in the person's repository."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,36 +12,56 @@ import pytest
 from supervisor.core.sandbox import Tier
 from supervisor.host import files
 from supervisor.host.sandbox import probing
-from tests.gateway.clients.kit import CLIENTS, ClaudeCode
+from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex
 from tests.gateway.kit import upstream
 from tests.gateway.simulator import Simulator
-from tests.support import House, git, shell_task
+from tests.support import House, git
 
-MODEL = ClaudeCode.model
 COMMIT = "echo work > work && git add work && git -c user.name=a -c user.email=a@b commit -qm work && git stash list && git tag mine"
+BIN = CLIENTS / "node_modules" / ".bin"
 
 
-@pytest.mark.parametrize("tier", [1, 2])
-def test_claude_code_commits_and_tags_in_its_sandbox(house: House, tmp_path: Path, tier: int) -> None:
-    binary = CLIENTS / "node_modules" / ".bin" / "claude"
-    if not binary.exists():
-        pytest.skip(f"Claude Code is not installed in {CLIENTS}: run make clients")
+def claude(sim: Simulator) -> None:
+    """Its next answer runs COMMIT."""
+    sim.faults(tool="Bash", tool_input={"command": COMMIT, "description": "commit"}, times=1)
+
+
+def codex(sim: Simulator) -> None:
+    """The same; its newest models run all tools from one script in JavaScript."""
+    sim.faults(tool="exec", tool_input=f"text(await tools.exec_command({{cmd: {json.dumps(COMMIT)}}}))", times=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "api", "model", "will_commit", "tier"),
+    [
+        ("claude", "anthropic", ClaudeCode.model, claude, 1),
+        ("claude", "anthropic", ClaudeCode.model, claude, 2),
+        ("codex", "openai", Codex.model, codex, 1),
+    ],
+)
+def test_an_agent_commits_and_tags_in_its_sandbox(
+    house: House, tmp_path: Path, kind: str, api: str, model: str, will_commit: Callable[[Simulator], None], tier: int
+) -> None:
+    if not (BIN / kind).exists():
+        pytest.skip(f"{kind} is not installed in {CLIENTS}: run make clients")
     if Tier(tier) not in probing.known().tiers:
         pytest.skip("this host cannot")
     home = files.private_dir(tmp_path / "agent-home")
-    files.private_dir(home / ".claude")
+    for directory in (".claude", ".codex"):
+        files.private_dir(home / directory)
     (home / ".claude.json").write_text("{}")
     files.private_dir(house.home.root)
     with Simulator() as sim:
-        house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
-        sim.faults(tool="Bash", tool_input={"command": COMMIT, "description": "commit"}, times=1)
-        words = [str(binary), "-p", "commit", "--model", MODEL, "--allowedTools", "Bash", "--output-format", "json"]
+        house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url, api=api)}")
+        will_commit(sim)
         house.start_daemon()
-        house.run(
-            "run", house.plan(shell_task("agent", words, sandbox=tier, params={"HOME": str(home), "DISABLE_TELEMETRY": "1"})), timeout_s=240
-        )
+        keys = {"id": "agent", "kind": kind, "prompt": "- commit it", "model": model, "sandbox": tier, "params.HOME": str(home)}
+        plan = "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+        house.run("run", house.plan(plan), env={"PATH": f"{BIN}:{os.environ['PATH']}"}, timeout_s=240)
+        asked = sim.last()
     view = house.task("agent")
     assert view.state == "done", house.run("logs", "agent").stdout
-    assert json.loads(house.ok("logs", "--stream", "stdout", "agent").splitlines()[-1])["is_error"] is False
+    assert asked and {entry["model"] for entry in asked if entry.get("model")} == {model}
     assert git(house.repo, "show", f"{view.branch}:work") == "work"
     assert git(house.repo, "tag", "--list") == "" and git(house.repo, "fsck") == ""
+    assert house.ok("diff", "--stat", "agent").split()[0] == "work"

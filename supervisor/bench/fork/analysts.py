@@ -55,7 +55,7 @@ def measure(side: SupervisedRun, files: int, rounds: int) -> tuple[dict[str, Any
 def _tasks(files: int, size: int, usable: int) -> tuple[TaskSpec, ...]:
     """As `nightcrew analyze` splits them, the lead left out; what takes longest comes first. Warm: their kind has a warm process, and their
     files come from a snapshot."""
-    command = kinds()["analyst"].command()
+    command = kinds()["analyst"].program
     pieces = shards(tuple(Perspective), files, size, usable, Settings().slots)
     analysts = crew(Wanted(), pieces, usable, {"analyst": command, "lead": command})[:-1]
     return tuple(replace(task, snapshot=FILES) for task in analysts)

@@ -15,14 +15,19 @@ from supervisor.host.paths import home
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.argument("words", nargs=-1, required=True, metavar="COMMAND...", type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, metavar="COMMAND...", type=click.UNPROCESSED)
 @click.option("-C", "--repo", type=click.Path(path_type=Path), default=Path(), help="The repository to work on (default: here).")
 @click.option("--base", help="Where the worktree starts (default: HEAD).")
 @click.option("--id", "name", default="task", show_default=True, help="Its name, for the other verbs.")
 @click.option("--title", help="Any text (default: the command).")
 @click.option(
-    "--kind", show_default="shell", shell_complete=kind_name, help="shell: works by itself. terminal: owns the pane; attach and type."
+    "--kind", show_default="shell", shell_complete=kind_name, help="shell: works by itself. terminal: owns the pane. Others: kinds ls."
 )
+@click.option("--prompt-file", type=click.Path(), help="What an agent is to do, in place of words.")
+@click.option("--model", help="What the agent calls the model that it is to use.")
+@click.option("--steps-max", type=click.IntRange(1), help="Turns that the agent may take.")
+@click.option("--allow", multiple=True, metavar="TOOL", help="A tool that the agent uses without asking; may be repeated.")
+@click.option("--interactive", is_flag=True, default=None, help="The agent's own interface: attach and type.")
 @click.option("-p", "--priority", type=click.IntRange(0, 100), show_default="50")
 @click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), show_default="normal")
 @click.option("--timeout", type=common.Duration(), help='Stop it after this long: "90s", "30m", "2h".')
@@ -34,17 +39,20 @@ from supervisor.host.paths import home
 @click.option("--key", help="Idempotency key: the same key twice is one task.")
 @common.json_option
 def command(
-    words: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None, **options: object
-) -> int:
-    """Run one command as a task, in a worktree of its own. One word is given to the shell, several are run as they are.
+    words: tuple[str, ...], allow: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None,
+    **options: object,
+) -> int:  # fmt: skip
+    """Run one command as a task, in a worktree of its own. One word is given to the shell, several are run as they are. For a kind of
+    agent that takes a prompt, the words are the prompt.
 
     \b
     nightcrew add 'make test && make lint'
     nightcrew add --id fix --kind terminal claude
+    nightcrew add --kind claude 'Add discounts to prices.py, and commit.'
     nightcrew add --timeout 30m -- ./nightly.sh --all
     nightcrew add --network registry.npmjs.org 'npm ci && npm test'
     """
     from supervisor.daemon import submit
 
-    submission, notes = submit.from_words(words, options, repo, base, key, os.environ)
+    submission, notes = submit.from_words(words, {**options, "allow": list(allow) or None}, repo, base, key, os.environ)
     return follow.submit_and_follow(home(), submission, notes, detach=not following, as_json=as_json)

@@ -1,0 +1,96 @@
+"""`nightcrew kinds`: which agents there are, and how each is run."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from supervisor.cli import common
+from supervisor.cli.names import kind_name
+from supervisor.core.errors import ConfigError, NotFound, one_line
+from supervisor.core.names import nearest
+
+if TYPE_CHECKING:
+    from supervisor.core.kind import Kind
+
+
+@click.group()
+def command() -> None:
+    """Show the kinds of agent: those that nightcrew brings, and your own.
+
+    \b
+    nightcrew kinds ls
+    nightcrew kinds show claude
+    """
+
+
+@command.command("ls")
+@common.json_option
+def ls(as_json: bool) -> None:
+    """List every kind, and where its program is.
+
+    \b
+    nightcrew kinds ls
+    nightcrew kinds ls --json
+    """
+    from agents.kinds import kinds
+
+    rows = []
+    for name in kinds():
+        try:
+            rows.append(_shape(kinds()[name]))
+        except ConfigError as error:  # the others are shown all the same
+            rows.append({"name": name, "error": error.line()})
+    if as_json:
+        common.print_json(kinds=rows)
+    for row in [] if as_json else rows:
+        click.echo(one_line(f"{row['name']:<10} {row['error'] if 'error' in row else row['description']}{_where(row)}"))
+
+
+@command.command("show")
+@click.argument("name", shell_complete=kind_name)
+@common.json_option
+def show(name: str, as_json: bool) -> None:
+    """Show how one kind is run.
+
+    \b
+    nightcrew kinds show claude
+    """
+    from agents.kinds import kinds
+
+    if name not in kinds():
+        raise NotFound("no kind is called", on=name, why=nearest(name, kinds()), hint="nightcrew kinds ls")
+    shape = _shape(kinds()[name])
+    if as_json:
+        common.print_json(kind=shape)
+        return
+    for key, value in shape.items():
+        if value not in ("", [], {}, False, None):
+            click.echo(f"{key:<12} {_text(value)}")
+
+
+def _shape(kind: Kind) -> dict[str, Any]:
+    """The kind as JSON has it: every key of a kind file, and `path`, where its program is on this PATH."""
+    shape = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(kind).items() if key != "program"}
+    return {**shape, "path": shutil.which(kind.binary) if kind.binary else None}
+
+
+def _where(row: dict[str, Any]) -> str:
+    if not row.get("binary"):
+        return ""
+    return f"  {row['path'] or 'not on PATH'}{'  (yours)' if row['source'] else ''}"
+
+
+def _text(value: object) -> str:
+    import shlex
+
+    match value:
+        case list():
+            return shlex.join(map(str, value))
+        case dict():
+            return " ".join(f"{name}={shlex.quote(str(text))}" for name, text in value.items())
+        case _:
+            return one_line(str(value))

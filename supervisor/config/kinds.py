@@ -1,0 +1,85 @@
+"""A kind of agent that a person adds: `kinds/NAME.toml` beside `config.toml`. docs/kinds.md describes each key.
+
+Only there: what a repository brings is text of a stranger, and a kind says which program is run and what it may do.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from supervisor.config.reading import Strict, parse, read_text
+from supervisor.core.kind import GATEWAY, PERMISSIONS, PLACEHOLDERS, Kind
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway")
+_BRACES = re.compile(r"\{([a-z_]+)\}")
+
+Word = Annotated[str, Field(max_length=4096)]
+Words = Annotated[list[Word], Field(max_length=200)]
+
+
+class KindModel(Strict):
+    """The whole file."""
+
+    description: Annotated[str, Field(min_length=1, max_length=200)]
+    binary: Annotated[str, Field(min_length=1, max_length=1000)]
+    headless: Words = Field(default_factory=list)
+    interactive: Words = Field(default_factory=list)
+    prompt: Literal["argument", "stdin", "file"] = "argument"
+    protocol: Literal["", "claude", "codex", "gemini", "opencode", "builtin"] = ""
+    version: Annotated[str, Field(max_length=40)] = ""
+    allow: Words = Field(default_factory=list)
+    sandboxed: Words = Field(default_factory=list)
+    unsandboxed: Words = Field(default_factory=list)
+    gateway: Words = Field(default_factory=list)
+    env: Annotated[dict[str, Word], Field(max_length=100)] = Field(default_factory=dict)
+
+    @field_validator("binary", "description", "version")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("no line breaks and no control characters")
+        return value
+
+    @field_validator(*_WORDS)
+    @classmethod
+    def _words(cls, value: list[str]) -> list[str]:
+        for word in value:
+            if "\0" in word:
+                raise ValueError("a word cannot hold a NUL character")
+            for name in _BRACES.findall(word):
+                if name not in PLACEHOLDERS and word not in (PERMISSIONS, GATEWAY):
+                    known = f"{', '.join(PLACEHOLDERS)}, and as words of their own permissions, gateway"
+                    raise ValueError(f"{{{name}}} is no placeholder; there are {known}")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _env(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not _VARIABLE.fullmatch(name) or name.startswith("NIGHTCREW_"):
+                raise ValueError(f"{name!r} cannot be a variable of an agent")
+            if "\0" in text:
+                raise ValueError(f"{name} holds a NUL character")
+        return value
+
+    @model_validator(mode="after")
+    def _some_prompt(self) -> KindModel:
+        if not self.headless and not self.interactive:
+            raise ValueError("give headless or interactive, the arguments of the program")
+        needed = {"argument": "{prompt}", "file": "{prompt_file}"}.get(self.prompt, "")
+        if self.headless and not any(needed in word for word in self.headless):
+            raise ValueError(f'headless has no {needed}; prompt = "{self.prompt}" needs it')
+        return self
+
+
+def load(name: str, file: Path) -> Kind:
+    """The person's own kind `name`, read anew each time: a supervisor lives long. Raises ConfigError as every file does."""
+    model = parse(read_text(file), KindModel, str(file))
+    words: dict[str, Any] = {key: tuple(getattr(model, key)) for key in _WORDS}
+    plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "env"})
+    return Kind(name=name, program=(model.binary,), source=str(file), **plain, **words)

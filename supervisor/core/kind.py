@@ -1,0 +1,167 @@
+"""What a kind of agent is, as data, and the command that it makes of a task.
+
+A template is a list of words with placeholders such as `{model}`. A word whose placeholder has no value is left out, and so is the
+option before it: `"--model", "{model}"` is both words or none. An option is a word that begins with `-` and has no placeholder itself.
+`{permissions}` and `{gateway}` are words of their own and stand for several: by whether a sandbox of ours is around the agent, and for
+an agent whose calls of the OpenAI API go through the gateway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor.core.spec import TaskSpec
+
+PLACEHOLDERS = ("prompt", "prompt_file", "model", "steps_max", "allow", "session", "out", "openai_url", "anthropic_token")
+PERMISSIONS = "{permissions}"
+GATEWAY = "{gateway}"
+TASK_KEYS = ("model", "steps_max", "allow")
+"""Keys of a task that only some kinds know: those with a placeholder for them."""
+ARGUMENT_MAX = 120_000
+"""Bytes of a prompt that is given as an argument. Linux takes at most 131,072 in one word, its NUL included."""
+_PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of agent."""
+
+    name: str
+    description: str
+    mode: str = "headless"
+    """`headless`: stdout and stderr are pipes, logged; `terminal`: the agent owns the pane."""
+    module: str = ""
+    """Module of ours that it runs."""
+    output: str = ""
+    """`one json line`: stdout must be exactly that, or the attempt has failed."""
+    sweep: bool = False
+    """Nothing stays of a task that is done and changed nothing."""
+    preload: tuple[str, ...] = ()
+    """Modules that a warm process has imported for all its tasks."""
+    binary: str = ""
+    """The program that is looked for on the agent's PATH."""
+    headless: tuple[str, ...] = ()
+    """Template of its arguments when it works by itself; empty: it cannot."""
+    interactive: tuple[str, ...] = ()
+    """The same when a person sits at it."""
+    prompt: str = "argument"
+    """How the prompt of a headless task reaches it: `argument` (its template has {prompt}), `stdin`, or `file` ({prompt_file})."""
+    protocol: str = ""
+    """Which parser of agents/protocols reads its stdout; empty: its exit status is all that is known."""
+    version: str = ""
+    """The oldest that the flags were tried with."""
+    allow: tuple[str, ...] = ()
+    """Tools that it may use in a sandbox when its task does not say which."""
+    sandboxed: tuple[str, ...] = ()
+    """The words for {permissions} in a sandbox of ours."""
+    unsandboxed: tuple[str, ...] = ()
+    """The same where there is none."""
+    gateway: tuple[str, ...] = ()
+    """The words for {gateway}."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the agent gets unless the person's shell or the task sets them; with placeholders too."""
+    program: tuple[str, ...] = ()
+    """The words before its arguments: the binary, or Python with the module. Set by who reads the kind."""
+    source: str = ""
+    """The user's file that describes it; empty: it is one of ours."""
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether its tasks give a prompt; those of other kinds give a command or nothing."""
+        return bool(self.headless or self.interactive)
+
+    def template(self, *, interactive: bool) -> tuple[str, ...]:
+        """Its arguments with their placeholders; empty when it cannot be run this way."""
+        return self.interactive if interactive else self.headless
+
+    def knows(self, key: str, *, interactive: bool) -> bool:
+        """Whether it makes something of a task's `key`."""
+        words = (*self.template(interactive=interactive), *self.sandboxed, *self.unsandboxed)
+        return any(f"{{{key}}}" in word for word in words)
+
+    def takes_prompt(self, *, interactive: bool) -> bool:
+        """Whether a prompt can be given to it at its start."""
+        by_stdin = self.prompt == "stdin" and not interactive
+        return by_stdin or any(self.knows(key, interactive=interactive) for key in ("prompt", "prompt_file"))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is known of an attempt when its command is made."""
+
+    prompt_file: str
+    """Where the prompt lies as a file that the agent can read."""
+    out: str
+    """Directory of the attempt that the agent may write in, outside the worktree."""
+    session: str
+    """A UUID that no other attempt has."""
+    sandboxed: bool
+    variables: Mapping[str, str]
+    """What the agent gets of nightcrew: the gateway's address and its token, when it goes through one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How an agent is run."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """Its kind's variables."""
+    stdin: str = ""
+    """File that becomes its stdin; empty: none."""
+    terminal: bool = False
+    """It owns the pane."""
+
+
+def command(kind: Kind, task: TaskSpec, place: Place) -> Command:
+    """What to run for `task`. A task that brings its own command is run as it says."""
+    terminal = kind.mode == "terminal" or task.interactive
+    if task.argv:
+        return Command(task.argv, {}, terminal=terminal)
+    by_stdin = kind.prompt == "stdin" and not terminal and task.prompt is not None
+    values = _values(kind, task, place)
+    words = _expanded(kind, kind.template(interactive=terminal), place.sandboxed, values)
+    env = {name: filled[0] for name, text in kind.env.items() if (filled := fill((text,), values))}
+    return Command((*kind.program, *fill(words, values)), env, place.prompt_file if by_stdin else "", terminal)
+
+
+def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
+    allow = task.allow if task.allow is not None else kind.allow if place.sandboxed else ()
+    return {
+        "prompt": _as_argument(task.prompt or "", place.prompt_file),
+        "prompt_file": place.prompt_file if task.prompt else "",
+        "model": task.model,
+        "steps_max": str(task.steps_max or ""),
+        "allow": ",".join(allow),
+        "session": place.session,
+        "out": place.out,
+        "openai_url": place.variables.get("OPENAI_BASE_URL", ""),
+        "anthropic_token": place.variables.get("ANTHROPIC_AUTH_TOKEN", ""),
+    }
+
+
+def _as_argument(prompt: str, file: str) -> str:
+    """The prompt, or where it is when it is too long for an argument."""
+    too_long = len(prompt.encode("utf-8", "surrogateescape")) > ARGUMENT_MAX
+    return f"Read the file {file} and do what it says." if too_long else prompt
+
+
+def _expanded(kind: Kind, template: tuple[str, ...], sandboxed: bool, values: Mapping[str, str]) -> tuple[str, ...]:
+    blocks = {
+        PERMISSIONS: kind.sandboxed if sandboxed else kind.unsandboxed,
+        GATEWAY: kind.gateway if values["openai_url"] else (),
+    }
+    return tuple(one for word in template for one in blocks.get(word, (word,)))
+
+
+def fill(template: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
+    """The template's words with `values`, each put in once: what a value says is never read as a placeholder. An empty value is none."""
+    words: list[str] = []
+    for before, word in zip(("", *template), template, strict=False):
+        if all(values.get(name) for name in _PLACEHOLDER.findall(word)):
+            words.append(_PLACEHOLDER.sub(lambda found: values[found[1]], word))
+        elif not word.startswith("-") and before.startswith("-") and not _PLACEHOLDER.search(before):
+            words.pop()
+    return tuple(words)

@@ -1,0 +1,108 @@
+"""The command that a kind makes of a task."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.kinds import kinds
+from supervisor.core import kind
+from supervisor.core.kind import ARGUMENT_MAX, Kind, Place
+from supervisor.core.spec import TaskSpec
+
+PLACE = Place("/run/prompt.md", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})
+OURS = Kind(
+    "ours", "", binary="ours", program=("ours",), headless=("run", "--model", "{model}", "-n={steps_max}", "--", "{prompt}"),
+    interactive=("--tools", "{allow}", "{permissions}", "{gateway}", "--", "{prompt}"),
+    allow=("Bash",), sandboxed=("--free",), unsandboxed=("--ask", "{model}"), gateway=("--at", "{openai_url}"),
+    env={"PLAIN": "1", "KEY": "{anthropic_token}"},
+)  # fmt: skip
+
+
+def task(prompt: str | None = "do it", **keys: object) -> TaskSpec:
+    return replace(TaskSpec("a", "a", "ours", (), prompt=prompt), **keys)  # type: ignore[arg-type]
+
+
+def argv(spec: TaskSpec, place: Place = PLACE, ours: Kind = OURS) -> tuple[str, ...]:
+    return kind.command(ours, spec, place).argv
+
+
+def test_a_word_without_a_value_is_left_out_with_the_option_before_it() -> None:
+    assert argv(task()) == ("ours", "run", "--", "do it")
+    assert argv(task(model="m", steps_max=3)) == ("ours", "run", "--model", "m", "-n=3", "--", "do it")
+    assert argv(task(None, interactive=True, allow=())) == ("ours", "--free")
+
+
+def test_what_it_may_do_depends_on_the_sandbox_and_on_what_the_task_allows() -> None:
+    free = replace(PLACE, sandboxed=False)
+    assert argv(task(interactive=True)) == ("ours", "--tools", "Bash", "--free", "--", "do it")
+    assert argv(task(interactive=True), free) == ("ours", "--", "do it")
+    said = argv(task(interactive=True, allow=("A(b *)", "C"), model="m"), free)
+    assert said == (
+        "ours",
+        "--tools",
+        "A(b *),C",
+        "--ask",
+        "m",
+        "--",
+        "do it",
+    )
+
+
+def test_words_and_variables_of_the_gateway_are_there_when_it_is() -> None:
+    through = replace(PLACE, variables={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "ANTHROPIC_AUTH_TOKEN": "t"})
+    made = kind.command(OURS, task(interactive=True), through)
+    assert made.argv == ("ours", "--tools", "Bash", "--free", "--at", "http://127.0.0.1:1/v1", "--", "do it")
+    assert made.env == {"PLAIN": "1", "KEY": "t"}
+    assert kind.command(OURS, task(), PLACE).env == {"PLAIN": "1"}
+
+
+def test_a_task_with_a_command_of_its_own_runs_it_as_it_is() -> None:
+    made = kind.command(kinds()["shell"], TaskSpec("a", "a", "shell", ("echo", "{model}"), prompt="x"), PLACE)
+    assert (made.argv, made.stdin, made.env, made.terminal) == (("echo", "{model}"), "", {}, False)
+    assert kind.command(kinds()["terminal"], TaskSpec("a", "a", "terminal", ("sh",)), PLACE).terminal
+
+
+def test_stdin_is_the_file_only_without_a_person() -> None:
+    by_stdin = replace(OURS, prompt="stdin")
+    assert kind.command(by_stdin, task(), PLACE).stdin == "/run/prompt.md"
+    assert kind.command(by_stdin, task(interactive=True), PLACE).stdin == ""
+    assert kind.command(OURS, task(), PLACE).stdin == ""
+
+
+@pytest.mark.parametrize("size", [ARGUMENT_MAX, ARGUMENT_MAX + 1, 1_000_000])
+def test_a_prompt_that_no_argument_can_carry_is_read_from_its_file(size: int) -> None:
+    for letter in ("x", "\u00e9"):
+        prompt = letter * (size // len(letter.encode()))
+        word = argv(task(prompt))[-1]
+        assert word == (prompt if len(prompt.encode()) <= ARGUMENT_MAX else "Read the file /run/prompt.md and do what it says.")
+        assert len(word.encode()) < 128 * 1024
+
+
+prompts = st.lists(st.text() | st.sampled_from(("-", "--model", "{model}", "{permissions}", "\n", "$(x)", "\\1", "\\g<0>"))).map("".join)
+
+
+@pytest.mark.parametrize("name", [name for name, made in kinds().items() if made.is_agent])
+@given(
+    prompts.filter(str.strip),
+    st.sampled_from(("", "m-{prompt}")),
+    st.sampled_from((None, (), ("A", "{out}"))),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_prompt_is_text_whatever_it_says(
+    name: str, prompt: str, model: str, allow: tuple[str, ...] | None, interactive: bool, sandboxed: bool
+) -> None:
+    """It is one word, or the end of one, or by stdin or file; and the other words do not depend on it."""
+    place, keys, made = replace(PLACE, sandboxed=sandboxed), {"model": model, "allow": allow, "interactive": interactive}, kinds()[name]
+    words = kind.command(made, task(prompt, **keys), place)
+    other = kind.command(made, task("\0PLAIN", **keys), place)  # no kind has this in a word of its own
+    assert words.argv == tuple(word.replace("\0PLAIN", prompt) for word in other.argv)
+    told = [word for word in other.argv if "\0PLAIN" in word or PLACE.prompt_file in word]
+    assert bool(told or other.stdin) == made.takes_prompt(interactive=interactive)
+    assert all(word.endswith("\0PLAIN") and (word == "\0PLAIN" or word.startswith("--")) for word in told if "\0PLAIN" in word)
+    if "\0PLAIN" in other.argv:
+        assert "--" in other.argv[: other.argv.index("\0PLAIN")], "a prompt that begins with - would be an option"
