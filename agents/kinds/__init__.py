@@ -5,6 +5,7 @@ mode         "headless": stdout and stderr are pipes, logged; "terminal": the ag
 module       optional: a module of ours that this kind runs; its tasks then give no command of their own
 sweep        optional: true when nothing is to stay of a task that is done and changed nothing: no worktree, no branch
 preload      optional: modules that a warm process has imported for all tasks of this kind, which are then forked from it
+protocol     optional: which protocol of `agents.protocols` its stdout follows; its attempts are judged by it
 output       optional: "one json line": stdout must be exactly that, or the attempt has failed
 """
 
@@ -26,6 +27,7 @@ class Kind:
     mode: str
     module: str = ""
     output: str = ""
+    protocol: str = ""
     sweep: bool = False
     preload: tuple[str, ...] = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -70,6 +70,8 @@ def build(
     work: Work,
     output: Any,
     spent: Spent = Spent(),
+    agent: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The result as a JSON object. What nobody measured is null."""
     started = record.started if record else None
@@ -102,8 +104,9 @@ def build(
         "commits": work.commits,
         "diff": {"files": work.files, "plus": work.plus, "minus": work.minus},
         "truncated": dict(record.truncated) if record else {},
-        "notes": [*work.notes, *spent.notes],
+        "notes": [*work.notes, *spent.notes, *notes],
         "output": output,
+        "agent": None if agent is None else dict(agent),
     }
 
 
