@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agents.protocols import claude, codex, gemini
-from agents.protocols.lines import objects
-from agents.protocols.outcome import Entry, Outcome, Usage
+from agents.protocols.lines import objects, text
+from agents.protocols.outcome import Entry, Outcome, Usage, What
 
-__all__ = ["PROTOCOLS", "Entry", "Outcome", "Usage", "read", "transcript"]
+__all__ = ["PROTOCOLS", "Entry", "Outcome", "Usage", "What", "latest", "read", "recognised", "transcript"]
 
 PROTOCOLS = {"claude": claude, "builtin": claude, "qwen": claude, "codex": codex, "gemini": gemini}
 
@@ -25,6 +25,20 @@ def read(protocol: str, stdout: bytes) -> Outcome | None:
     """How the turn ended. None: this protocol is not known, or not one line of it was printed."""
     known = PROTOCOLS.get(protocol)
     return known.outcome(objects([stdout])) if known is not None else None
+
+
+def recognised(stdout: bytes) -> str:
+    """Which protocol a stream that begins so follows; empty for none of them."""
+    first = next((text(one, "type") for one in objects([stdout])), "")
+    return {"system": "claude", "result": "claude", "thread.started": "codex", "init": "gemini"}.get(first, "")
+
+
+def latest(tail: bytes) -> str:
+    """What an agent said or did last, by the end of its stdout, in a line or more; empty when that is none of these streams."""
+    spoken = ("message", "tool", "error")
+    found = [[one for one in known.entries(objects([tail])) if one.kind in spoken] for known in (claude, codex, gemini)]
+    told = max(found, key=len)
+    return f"{told[-1].tool} {told[-1].text}".strip() if told else ""
 
 
 def transcript(protocol: str, pieces: Iterable[bytes]) -> Iterator[Entry]:

@@ -192,13 +192,13 @@ SHAPES = st.builds(
 )
 
 
-@pytest.mark.parametrize("protocol", ["claude", "codex", "gemini"])
 @given(shapes=st.lists(SHAPES, max_size=6), rest=st.binary(max_size=40), cut=st.integers(0, 400))
-def test_nothing_raises(protocol: str, shapes: list[dict[str, Any]], rest: bytes, cut: int) -> None:
+def test_nothing_raises(shapes: list[dict[str, Any]], rest: bytes, cut: int) -> None:
     data = stream(*shapes)[cut:] + rest
-    protocols.read(protocol, data)
-    told = list(protocols.transcript(protocol, [data]))
-    assert told == list(protocols.transcript(protocol, [data[n : n + 7] for n in range(0, len(data), 7)])), "pieces make no difference"
+    for protocol in ("claude", "codex", "gemini"):
+        protocols.read(protocol, data)
+        told = list(protocols.transcript(protocol, [data]))
+        assert told == list(protocols.transcript(protocol, [data[n : n + 7] for n in range(0, len(data), 7)])), "pieces make no difference"
 
 
 def test_lines_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
