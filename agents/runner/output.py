@@ -5,14 +5,14 @@ Neither may ever slow the agent down or make it fail. What does not fit is left 
 
 import os
 
-TAIL = 64 * 1024  # bytes of the end kept when a log is cut: enough for the last result line and a traceback
+TAIL = 2**20  # bytes of the end kept when a log is cut: enough for the last result line, which holds the longest answer of a model
 _MARKERS = 128  # bytes set aside for our own lines, so that a log stays inside its quota
 _PACE = 1_000_000  # bytes a second; eight unpaced panes of `yes` took 61 % of a core of the tmux server
 _BURST = 64 * 1024
 
 
 class Log:
-    """One capped log file: its beginning, then `[nightcrew: truncated N bytes]`, then its last 64 KiB.
+    """One capped log file: its beginning, then `[nightcrew: truncated N bytes]`, then its last MiB.
 
     A full disk costs the bytes of that time and nothing more: every later write tries again and marks the gap first.
     """
@@ -25,7 +25,7 @@ class Log:
         self._size = 0
         self._tail_max = min(TAIL, limit // 2)
         self._room = max(limit - self._tail_max - _MARKERS, 0)
-        self._tail = b""
+        self._tail = bytearray()
         self._cut = 0
         self._gap = 0
         self.lost = 0
@@ -43,7 +43,7 @@ class Log:
             over = max(len(self._tail) - self._tail_max, 0)
             self._cut += over
             self.lost += over
-            self._tail = self._tail[over:]
+            del self._tail[:over]
 
     def close(self) -> None:
         """Write what was held back and make the file durable, so that no exit record can outlive the output it is judged by."""
@@ -59,7 +59,7 @@ class Log:
                 pass  # the same full or broken disk: what is lost is counted already
             os.close(self._handle)
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes | bytearray) -> None:
         written = self._put(data) if self._mark_gap() else 0
         self._size += written
         self._gap += len(data) - written
@@ -75,7 +75,7 @@ class Log:
             self._gap = 0
         return True
 
-    def _put(self, data: bytes) -> int:
+    def _put(self, data: bytes | bytearray) -> int:
         """Write at the end that we know of and say how much arrived; what a failed marker left there is written over."""
         try:
             if self._handle < 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -70,6 +70,8 @@ def build(
     work: Work,
     output: Any,
     spent: Spent = Spent(),
+    agent: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The result as a JSON object. What nobody measured is null."""
     started = record.started if record else None
@@ -102,8 +104,9 @@ def build(
         "commits": work.commits,
         "diff": {"files": work.files, "plus": work.plus, "minus": work.minus},
         "truncated": dict(record.truncated) if record else {},
-        "notes": [*work.notes, *spent.notes],
+        "notes": [*work.notes, *spent.notes, *notes],
         "output": output,
+        "agent": None if agent is None else dict(agent),
     }
 
 
@@ -128,14 +131,18 @@ def last_json_object(tail: bytes) -> Any:
     """The last line of an agent's stdout that is a JSON object of at most MAX_DEPTH levels, or None. `tail` may begin inside a line."""
     for line in reversed(tail.splitlines()):
         text = line.strip()
-        if text.startswith(b"{") and text.endswith(b"}"):
-            try:
-                found = json.loads(text, parse_float=_finite, parse_constant=_finite)
-            except (ValueError, RecursionError):
-                continue
-            if not _deeper_than(MAX_DEPTH, found):
-                return found
+        if text.startswith(b"{") and text.endswith(b"}") and (found := json_value(text)) is not None:
+            return found
     return None
+
+
+def json_value(text: bytes) -> Any:
+    """What is in an agent's JSON, if it can be written again: finite numbers, at most MAX_DEPTH levels. Else None."""
+    try:
+        found = json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return None if _deeper_than(MAX_DEPTH, found) else found
 
 
 def not_one_json_line(stdout: bytes) -> str:
@@ -160,5 +167,7 @@ def _finite(text: str) -> float:
 def _deeper_than(limit: int, value: Any) -> bool:
     level = [value]
     for _ in range(limit):
+        if not level:
+            return False
         level = [inner for item in level if isinstance(item, dict | list) for inner in (item.values() if isinstance(item, dict) else item)]
     return any(isinstance(item, dict | list) for item in level)

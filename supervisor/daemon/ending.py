@@ -121,19 +121,8 @@ class Ending:
             made = environments.left(repository, *key, launch.base_oid, root)
         work = self._secure(row, made, launch, end)  # before any of our own records: an agent can be in their way, not in git's
         failpoint("finish.secured")
-        record = self._observer.record(key)
         lived = self.lived(row)
-        shape = result.build(
-            task=row.task,
-            epoch=row.epoch,
-            end=end,
-            cause=cause,
-            record=record,
-            times=result.Times(launch.created, row.created, ended=lived["ended"], up=self._up(key)),
-            work=work,
-            spent=model_usage.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams)),
-            output=result.last_json_object(foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""),
-        )
+        shape = self._result(row, launch, (end, cause), lived["ended"], work)
         for write in (
             lambda: files.private_dir(directory),
             lambda: self._save_screen(row, directory),
@@ -148,6 +137,27 @@ class Ending:
                 shape["notes"].append(error.line())
         failpoint("finish.result")
         return {"result": json.dumps(shape), "rescue_oid": work.rescue, **lived, **(facts(made) if made is not None else {})}
+
+    def _result(self, row: AttemptRow, launch: LaunchRow, how: tuple[End, str], ended: float, work: result.Work) -> dict[str, Any]:
+        """`how` it ended and why, and what it left in git."""
+        key = (row.task, row.epoch)
+        directory = self._home.attempt(*key)
+        spent = model_usage.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams))
+        said = kind_protocol.heard(kinds()[launch.spec.kind], directory)
+        stdout = b"" if said is not None else foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""
+        return result.build(
+            task=row.task,
+            epoch=row.epoch,
+            end=how[0],
+            cause=how[1],
+            record=self._observer.record(key),
+            times=result.Times(launch.created, row.created, ended=ended, up=self._up(key)),
+            work=work,
+            spent=spent,
+            output=result.last_json_object(stdout) if said is None else kind_protocol.structured(said),
+            agent=None if said is None else kind_protocol.shape(said),
+            notes=() if said is None else kind_protocol.notes(said, spent),
+        )
 
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
         """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what

@@ -33,6 +33,8 @@ SIGNS = {
 }
 """A shape and a colour for each state: the shape alone is enough where there is no colour."""
 
+TAIL = 16 * 1024
+"""Bytes of the end of a log in which its last line is looked for."""
 ATTENDED = "terminal"
 """The kind of agent that a person sits at."""
 TIERS = {
@@ -109,9 +111,11 @@ def _detail(view: TaskView, root: Path) -> str:
         return "; ".join(filter(None, (unsafe, last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log"))))
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
-        return f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
-    if view.state is TaskState.FAILED and view.epoch and (said := last_line(root / f"runs/{view.id}/{view.epoch}/stderr.log")):
-        return f"{why(view)}: {said}"
+        work = f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
+        return "; ".join(filter(None, (work, last_message(view.result))))
+    if view.state is TaskState.FAILED and view.epoch and not (view.result or {}).get("agent"):  # its own words are in the reason already
+        said = last_line(root / f"runs/{view.id}/{view.epoch}/stderr.log")
+        return f"{why(view)}: {said}" if said else why(view)
     return why(view)
 
 
@@ -129,13 +133,25 @@ def made_of(view: TaskView) -> list[tuple[str, str]]:
     return facts
 
 
+def last_message(result: Mapping[str, Any] | None) -> str:
+    """The first line of an agent's last message, from its `result.json`; empty without a protocol, and in older results."""
+    return str(((result or {}).get("agent") or {}).get("message", "")).strip().partition("\n")[0]
+
+
+def said_of_itself(result: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """What an agent with a protocol said of its work, a name and a text each: its last message, what it was not allowed, its session."""
+    said = (result or {}).get("agent") or {}
+    denied = [("denied", one) for one in said.get("denials", ())]
+    return [fact for fact in [("said", last_message(result)), *denied, ("session", said.get("session"))] if fact[1]]
+
+
 def why(view: TaskView) -> str:
     """The reason of its state, without the state itself, which stands beside it already."""
     return view.reason.removeprefix(f"{view.state}: ").removeprefix(str(view.state)).strip()
 
 
 def last_line(path: Path) -> str:
-    """The last non-empty line of a log, or nothing."""
+    """The last non-empty line of a log, or nothing; of a stream of JSON what its agent said or did last."""
     try:
         state = path.lstat()
     except OSError:
@@ -149,10 +165,16 @@ def last_line(path: Path) -> str:
 def _last_line(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - `changed` is a part of the key
     try:
         with open_plain(path) as file:  # it may have been replaced since it was looked at
-            file.seek(max(0, size - 2048))
-            return errors.last_line(file.read(2048).decode("utf-8", "replace"))
+            file.seek(max(0, size - TAIL))
+            tail = file.read(TAIL)
     except OSError:
         return ""
+    said = errors.last_line(tail[-2048:].decode("utf-8", "replace"))
+    if not said.endswith("}"):
+        return said
+    from agents import protocols  # only for who prints such streams
+
+    return errors.last_line(protocols.latest(tail)) or said
 
 
 def history(entry: Mapping[str, Any]) -> str:

@@ -51,6 +51,7 @@ def test_a_result_with_its_record() -> None:
         "truncated": {"stdout": 9},
         "notes": ["note"],
         "output": {"answer": 42},
+        "agent": None,
     }
 
 

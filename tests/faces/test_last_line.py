@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from supervisor.faces.status import last_line
+from tests.agents.protocols.scenarios import DATA
 
 
 def test_the_last_line_is_read_again_when_the_log_changes(tmp_path: Path) -> None:
@@ -35,3 +36,16 @@ def test_what_an_agent_put_in_the_place_of_its_log_is_not_read(tmp_path: Path) -
     (tmp_path / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "directory").mkdir()
     assert [last_line(tmp_path / name) for name in ("pipe", "link", "directory", "absent")] == [""] * 4
+
+
+def test_of_a_stream_of_json_it_is_what_the_agent_said_last(tmp_path: Path) -> None:
+    log = tmp_path / "stdout.log"
+    stream = (DATA / "claude-2.1.329" / "denied.jsonl").read_bytes()
+    log.write_bytes(stream)
+    assert last_line(log) == "I could not run it."
+    log.write_bytes(b"".join(line for line in stream.splitlines(keepends=True)[:3]))
+    assert last_line(log) == "Bash python3 -c 'print(1)'"
+    log.write_bytes((DATA / "codex-0.169.0" / "tool.jsonl").read_bytes())
+    assert last_line(log) == "Committed."
+    log.write_text('{"no": "stream of ours"}\n')
+    assert last_line(log) == '{"no": "stream of ours"}'

@@ -61,3 +61,28 @@ def test_as_json() -> None:
     assert tasks_json.task(view(port=20_010))["port"] == 20_010
     assert [shape[key] for key in ("environment", "snapshot", "backend", "tier")] == [None, "0123/deps@abc", "plain", 2]
     assert tasks_json.task(view(environment="review"))["environment"] == "review"
+
+
+def test_what_an_agent_says_of_itself() -> None:
+    agent = {"message": "\nI could not.\nSorry.", "denials": ["Bash: a", "Write: b"], "session": "s-1"}
+    done = view(state=TaskState.DONE, result={"commits": 2, "agent": agent}, branch="b")
+    assert status.said_of_itself(done.result) == [
+        ("said", "I could not."),
+        ("denied", "Bash: a"),
+        ("denied", "Write: b"),
+        ("session", "s-1"),
+    ]
+    assert status.detail(done, Path("/nowhere")) == "2 commits on b; I could not."
+
+
+def test_its_own_words_come_before_what_it_printed_on_stderr(tmp_path: Path) -> None:
+    (tmp_path / "runs/r/t/1").mkdir(parents=True)
+    (tmp_path / "runs/r/t/1/stderr.log").write_text("Reading additional input from stdin...\n")
+    failed = {"state": TaskState.FAILED, "reason": "failed: exit status 1"}
+    assert status.detail(view(**failed), tmp_path) == "exit status 1: Reading additional input from stdin..."
+    assert status.detail(view(**failed, result={"agent": {"message": "", "denials": []}}), tmp_path) == "exit status 1"
+
+
+@pytest.mark.parametrize("result", [None, {}, {"agent": None}, {"commits": 0}])
+def test_results_of_older_versions_say_nothing_of_themselves(result: Any) -> None:
+    assert (status.said_of_itself(result), status.last_message(result)) == ([], "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Iterator
 
 import click
 
@@ -25,13 +26,15 @@ SCREEN_MAX = 2**22
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task has ended. Ctrl-C only stops looking.")
 @click.option("--attempt", type=click.IntRange(min=1), help="An earlier attempt (default: the newest).")
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "both"]), default="both", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with -f one for each piece, a line each.")
-def command(name: str, follow: bool, attempt: int | None, stream: str, as_json: bool) -> None:
+@click.option("--transcript", "as_transcript", is_flag=True, help="Who said and did what, read from the stream of JSON on its stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with -f or --transcript a line for each piece.")
+def command(name: str, follow: bool, attempt: int | None, stream: str, as_transcript: bool, as_json: bool) -> None:
     """Show what an agent printed: its stdout on stdout, its stderr on stderr, byte for byte.
 
     \b
     nightcrew logs lint
     nightcrew logs -f --stream stderr 1121-k3f9/lint
+    nightcrew logs --transcript discounts
     """
     where = home()
     view = common.task_named(where, name)
@@ -42,6 +45,11 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_json: 
             raise NotFound("no log of", on=view.id, why=why, hint=f"nightcrew status {view.id}")
         epoch = 1
     directory = where.attempt(view.id, epoch)
+    if as_transcript:
+        from supervisor.cli import transcript
+
+        transcript.show(view, _pieces(Tail(directory / "stdout.log"), view.id, epoch if follow else None), as_json=as_json)
+        return
     tails = [Tail(directory / f"{kind}.log") for kind in ("stdout", "stderr") if stream in (kind, "both")]
     if as_json and not follow:
         common.print_json(task=view.id, epoch=epoch, **{tail.stream: _text(tail.read()) for tail in tails})
@@ -55,6 +63,17 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_json: 
         time.sleep(LOOK_S)
     if not shown and not as_json:
         click.echo(_text(foreign.read_plain(directory / "screen.txt", SCREEN_MAX) or b""), nl=False)
+
+
+def _pieces(tail: Tail, task: str, followed: int | None) -> Iterator[bytes]:
+    """What there is of a log, and then what comes until the attempt `followed` has ended."""
+    while True:
+        ended = followed is None or _ended(task, followed)  # asked before the last look
+        while data := tail.read(CHUNK):
+            yield data
+        if ended:
+            return
+        time.sleep(LOOK_S)
 
 
 def _show(tail: Tail, as_json: bool) -> int:

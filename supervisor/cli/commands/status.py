@@ -185,7 +185,7 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
     if view.branch:
         click.echo(f"  branch    {view.branch}")
         click.echo(f"  worktree  {view.worktree}")
-    for name, said in text.made_of(view):
+    for name, said in text.made_of(view) + text.said_of_itself(view.result):
         click.echo(f"  {name:<9} {one_line(said)}")
     if view.epoch:
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")

@@ -113,7 +113,7 @@ def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], ro
         "notes": result.get("notes", [])[:NOTES_MAX],
         "cpu_s": result.get("cpu_s"),
         "spent": model_usage.of(json.loads(row["result"]) for row in attempts if row["result"]),
-        "last_line": _last_line(root / "runs" / view.id / str(view.epoch)),
+        "last_line": status.last_message(view.result) or _last_line(root / "runs" / view.id / str(view.epoch)),
         "attempts": [_attempt(row) for row in attempts],
     }
 

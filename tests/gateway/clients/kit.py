@@ -106,6 +106,7 @@ class Turn:
     lines: list[dict[str, Any]]
     stderr: str
     where: Path
+    stdout: str = ""
 
     @property
     def last(self) -> dict[str, Any]:
@@ -141,7 +142,7 @@ class Client:
                 out, err = process.communicate(timeout=ENOUGH_S)
             finally:
                 _end(process)
-        return Turn(process.returncode, [json.loads(line) for line in out.splitlines() if line.startswith("{")], err, where)
+        return Turn(process.returncode, [json.loads(line) for line in out.splitlines() if line.startswith("{")], err, where, out)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -1,0 +1,47 @@
+"""What headless agents print on stdout, read: one module a protocol, pure functions of bytes.
+
+    read(protocol, stdout)        how a turn ended, in the agent's own words
+    transcript(protocol, pieces)  who said and did what, piece by piece
+
+Nothing here raises, whatever the bytes are: a line that cannot be read is left out. What comes back was written by an agent; it is bounded,
+and it is for `one_line` before a person sees it. Names of protocols: `claude` (Claude Code's stream-json and json), `builtin` and
+`qwen` (the same shape), `codex` (`codex exec --json`), `gemini` (Gemini CLI's stream-json).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from agents.protocols import claude, codex, gemini
+from agents.protocols.lines import objects, text
+from agents.protocols.outcome import Entry, Outcome, Usage, What
+
+__all__ = ["PROTOCOLS", "Entry", "Outcome", "Usage", "What", "latest", "read", "recognised", "transcript"]
+
+PROTOCOLS = {"claude": claude, "builtin": claude, "qwen": claude, "codex": codex, "gemini": gemini}
+
+
+def read(protocol: str, stdout: bytes) -> Outcome | None:
+    """How the turn ended. None: this protocol is not known, or not one line of it was printed."""
+    known = PROTOCOLS.get(protocol)
+    return known.outcome(objects([stdout])) if known is not None else None
+
+
+def recognised(stdout: bytes) -> str:
+    """Which protocol a stream that begins so follows; empty for none of them."""
+    first = next((text(one, "type") for one in objects([stdout])), "")
+    return {"system": "claude", "result": "claude", "thread.started": "codex", "init": "gemini"}.get(first, "")
+
+
+def latest(tail: bytes) -> str:
+    """What an agent said or did last, by the end of its stdout, in a line or more; empty when that is none of these streams."""
+    spoken = ("message", "tool", "error")
+    found = [[one for one in known.entries(objects([tail])) if one.kind in spoken] for known in (claude, codex, gemini)]
+    told = max(found, key=len)
+    return f"{told[-1].tool} {told[-1].text}".strip() if told else ""
+
+
+def transcript(protocol: str, pieces: Iterable[bytes]) -> Iterator[Entry]:
+    """What happened, in order, each as soon as the piece with its line has come. Nothing for a protocol that is not known."""
+    known = PROTOCOLS.get(protocol)
+    return known.entries(objects(pieces)) if known is not None else iter(())

@@ -1,0 +1,106 @@
+"""JSON lines of a stranger: objects from bytes, and values from objects, each of the type that is asked for or a harmless one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from agents.protocols.outcome import LINE_MAX
+from supervisor.core.errors import one_line
+from supervisor.core.result import json_value
+
+LINE_BYTES = 16 * 2**20
+"""A longer line is left out: nothing that an agent has to say takes that much."""
+
+Object = Mapping[str, Any]
+
+
+def objects(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The JSON objects that have a `type`, a line each, and those in a line that is an array of them. What else there is, is left out."""
+    for line in _lines(pieces):
+        found = json_value(line) if _TYPE in line else None
+        for one in found if isinstance(found, list) else (found,):
+            if isinstance(one, dict):
+                yield one
+
+
+_TYPE = b'"type"'
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Line by line, in time that grows with the bytes alone; the last one counts without a line feed as well. Lines without _TYPE may be
+    missing: where there are very many, it pays to pass them by."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        begin = 0
+        while (end := piece.find(b"\n", begin)) >= 0:
+            if size + end - begin <= LINE_BYTES:
+                yield b"".join([*held, piece[begin:end]])
+            held.clear()
+            size, begin = 0, _next(piece, end + 1)
+        size += len(piece) - begin
+        if size <= LINE_BYTES:
+            held.append(piece[begin:])
+        else:
+            held.clear()
+    if held:
+        yield b"".join(held)
+
+
+def _next(piece: bytes, begin: int) -> int:
+    """Where the next line with _TYPE begins, or the piece's last line, which may be a part of one."""
+    found = piece.find(_TYPE, begin)
+    return max(begin, piece.rfind(b"\n", begin, found if found >= 0 else len(piece)) + 1)
+
+
+def text(shape: Object, name: str) -> str:
+    """A text, or nothing."""
+    found = shape.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def inner(shape: Object, name: str) -> Object:
+    """An object, or an empty one."""
+    found = shape.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def several(shape: Object, name: str) -> list[Object]:
+    """The objects in a list."""
+    found = shape.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def count(shape: Object, name: str) -> int:
+    """A number of things, or 0."""
+    found = shape.get(name)
+    return found if type(found) is int and 0 <= found < 2**53 else 0
+
+
+def amount(shape: Object, name: str) -> float | None:
+    """A number that is not negative, or None."""
+    found = shape.get(name)
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15 else None
+
+
+def short(said: str, size: int = LINE_MAX) -> str:
+    """On one line of at most about `size` characters, harmless to a terminal."""
+    head = one_line(" ".join(said[: 4 * size].split()))
+    return head if len(head) <= size and len(said) <= 4 * size else f"{head[:size]}…"
+
+
+def wanted(given: Any) -> str:
+    """What a call of a tool was about, on one line: the only value that it was given, or the telling one, or all as JSON."""
+    if isinstance(given, dict):
+        for name in ("command", "file_path", "path", "pattern", "url", "query", "prompt"):
+            if isinstance(given.get(name), str):
+                return short(given[name])
+    return short(given if isinstance(given, str) else json.dumps(given) if given else "")
+
+
+def name_of(shape: Object, name: str) -> str:
+    """An id or a name: a short text without anything odd, or nothing."""
+    found = text(shape, name)
+    return found if len(found) <= 128 and found.isascii() and found.isprintable() else ""

@@ -1,0 +1,109 @@
+"""Turns of the real command-line agents against the simulated provider, and what each must come to.
+
+`tests/data/protocols/CLI-VERSION/NAME.jsonl` is what one printed. With NIGHTCREW_TEST_RECORD=1 the tests of test_real_clis.py record
+them again, for the version that is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.clients.kit import ClaudeCode, Codex, Direct, Turn
+from tests.gateway.simulator import Fault, Simulator
+
+DATA = Path(__file__).parents[2] / "data" / "protocols"
+COMMIT = "git add -A && git -c user.name=a -c user.email=a@example.com commit -q -m note"
+PYTHON = "python3 -c 'print(1)'"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One turn."""
+
+    cli: str
+    name: str
+    code: int
+    """The exit status, which does not tell what `expected` tells."""
+    faults: Callable[[Path], list[Fault]]
+    """What the provider answers; of where the agent works."""
+    expected: Mapping[str, Any]
+    """Fields of the outcome."""
+    reason: str = ""
+    """How its reason begins."""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def play(self, client: ClaudeCode | Codex, sim: Simulator, where: Path, config: Path) -> Turn:
+        """The turn, in a new repository at `where`."""
+        where.mkdir()
+        empty = "git init -q -b main && git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m one"
+        subprocess.run(["sh", "-c", empty], cwd=where, check=True)
+        sim.clear()
+        sim.faults(*self.faults(where))
+        own = {"CLAUDE_CONFIG_DIR": str(config)} if self.cli == "claude" else {}
+        return client.turn(Direct(sim), "do it", *self.args, where=where, env={**own, **self.env})
+
+
+def _bash(command: str, **more: object) -> Fault:
+    return Fault(tool="Bash", tool_input={"command": command, "description": "Do it", **more}, times=1)
+
+
+def _exec(command: str) -> Fault:
+    return Fault(tool="exec", tool_input=f"text(await tools.exec_command({{cmd: {json.dumps(command)}}}))", times=1)
+
+
+def _write(where: Path) -> Fault:
+    return Fault(tool="Write", tool_input={"file_path": str(where / "note.txt"), "content": "hi\n"}, times=1)
+
+
+SCENARIOS = [
+    Scenario(
+        "claude", "tool", 0, lambda where: [_write(where), _bash(COMMIT), Fault(text="Committed.")],
+        {"ended": True, "is_error": False, "denials": (), "message": "Committed.", "steps": 3, "unfinished": ()},
+        args=("--allowedTools", "Bash(git:*)"),
+    ),
+    Scenario(
+        "claude", "denied", 0, lambda _: [_bash(PYTHON), Fault(text="I could not run it.")],
+        {"ended": True, "is_error": False, "denials": (f"Bash: {PYTHON}",), "message": "I could not run it.", "steps": 2},
+    ),
+    Scenario(
+        "claude", "529", 1, lambda _: [Fault(status=529)],
+        {"ended": True, "is_error": True, "denials": (), "steps": 1},
+        reason="api_error 529: API Error: 529 Overloaded", env={"CLAUDE_CODE_MAX_RETRIES": "0"},
+    ),
+    Scenario(
+        "claude", "max-turns", 1, lambda where: [Fault(tool="Read", tool_input={"file_path": str(where / "nowhere")})],
+        {"ended": True, "is_error": True, "denials": ()},
+        reason="max_turns: Reached maximum number of turns (2)", args=("--max-turns", "2"),
+    ),
+    Scenario(
+        "claude", "json", 0, lambda _: [Fault(text="One.")],
+        {"ended": True, "is_error": False, "message": "One.", "steps": 1}, args=("--output-format", "json"),
+    ),
+    Scenario(
+        "claude", "schema", 0, lambda _: [Fault(tool="StructuredOutput", tool_input={"a": 1}, times=1), Fault(text="One.")],
+        {"ended": True, "is_error": False, "structured": {"a": 1}},
+        args=("--json-schema", '{"type":"object","properties":{"a":{"type":"integer"}}}'),
+    ),
+    Scenario(
+        "claude", "background", 0, lambda _: [_bash("sleep 1", run_in_background=True), Fault(text="Started.")],
+        {"ended": True, "is_error": False, "message": "Started.", "steps": 3, "unfinished": ()}, args=("--allowedTools", "Bash"),
+    ),
+    Scenario(
+        "codex", "tool", 0, lambda where: [_exec(f"echo hi > {where}/note.txt"), _exec(COMMIT), Fault(text="Committed.")],
+        {"ended": True, "is_error": False, "denials": (), "message": "Committed."},
+    ),
+    Scenario("codex", "failed", 1, lambda _: [Fault(status=400)], {"ended": True, "is_error": True}, reason="invalid request"),
+    Scenario(
+        "codex", "529", 1, lambda _: [Fault(status=529)],
+        {"ended": True, "is_error": True}, reason="unexpected status 529",
+        args=("-c", "model_providers.endpoint.request_max_retries=0", "-c", "model_providers.endpoint.stream_max_retries=0"),
+    ),
+]  # fmt: skip
+EVERY_RUN = ("tool", "denied", "failed")
+"""Played with the real agent whenever it is installed; the others when they are recorded."""
