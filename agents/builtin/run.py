@@ -33,7 +33,7 @@ _NEXT = "-- what next? (Ctrl-D ends) "
 def main(records: Records, environ: Mapping[str, str]) -> int:
     """Run to the end, say the last line, and give the exit code."""
     try:
-        told = settings.read(environ)
+        told = settings.read(environ, sys.argv[1:])
         run = Run(records, told, environ)
     except NightcrewError as error:
         print(error.line(), file=sys.stderr, flush=True)

@@ -1,10 +1,10 @@
-"""What the built-in agent is told, all of it by its environment."""
+"""What the built-in agent is told, by its environment and by the options of its command: `--model NAME` and `--steps-max NUMBER`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from supervisor.core.errors import ConfigError, UsageError
 
 STEPS_MAX = 200
 """Requests to the model, when nothing says how many."""
+_OPTIONS = {"--model": "NIGHTCREW_MODEL", "--steps-max": "NIGHTCREW_STEPS_MAX"}
 PROMPT_MAX = 2**20
 """Bytes."""
 
@@ -31,8 +32,10 @@ class Settings:
     budget: Budget
 
 
-def read(environ: Mapping[str, str]) -> Settings:
-    """Read `environ`, and standard input when no prompt file is named. Raises UsageError or ConfigError."""
+def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
+    """Read both, and standard input when no prompt file is named. `words` are the options, which go before the environment. Raises
+    UsageError or ConfigError."""
+    environ = {**environ, **_options(words)}
     token, key = environ.get("ANTHROPIC_AUTH_TOKEN", ""), environ.get("ANTHROPIC_API_KEY", "")
     if not token and not key:
         hint = "ANTHROPIC_API_KEY=... nightcrew up -d"
@@ -49,6 +52,16 @@ def read(environ: Mapping[str, str]) -> Settings:
             cost_usd=_number(environ, "NIGHTCREW_COST_MAX"),
         ),
     )
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """The options under the names that the environment has for them."""
+    found = {}
+    for at in range(0, len(words), 2):
+        if words[at] not in _OPTIONS or at + 1 == len(words):
+            raise UsageError("bad option", on=words[at], why=f"known are {', '.join(_OPTIONS)}, each with a value")
+        found[_OPTIONS[words[at]]] = words[at + 1]
+    return found
 
 
 def _prompt(environ: Mapping[str, str]) -> str:
