@@ -126,19 +126,20 @@ class Draft:
 class Api:
     """The model's provider, usually through the gateway."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._clock = clock
         timeout = httpx2.Timeout(_SILENCE_S, connect=10.0)
         # Reading the certificates that no plain connection needs takes 200 ms. Proxies are for hosts outside, which the gateway is not.
         plain = settings.base_url.startswith("http://")
-        transport = httpx2.AsyncClient(verify=False, trust_env=False, timeout=timeout) if plain else None
+        options: dict[str, Any] = {"verify": False, "trust_env": False} if plain else {}
         self._client = anthropic.AsyncAnthropic(
             base_url=settings.base_url,
             auth_token=settings.token or None,
             api_key=settings.key or None,
             max_retries=0,
             timeout=timeout,
-            http_client=transport,
+            http_client=anthropic.DefaultAsyncHttpxClient(timeout=timeout, transport=transport, **options),
+            open_telemetry=False,
         )
         self.draft = Draft()
         """The newest answer as far as it came, whoever cut it off."""

@@ -103,11 +103,11 @@ class Run:
         agent.tell(first, await asyncio.to_thread(prompt.surroundings, self._root, datetime.now(UTC)))
         while True:
             ending = await self._cancellable(agent.work())
-            if self._stopped or (ending is not None and not self._terminal.attended):
-                return ending or _LEFT
             if ending is None:
                 agent.interrupted()
-            elif ending.is_error:
+            if self._stopped or (ending is not None and not self._terminal.attended):
+                return ending or _LEFT
+            if ending is not None and ending.is_error:
                 self._pane.line(f"! {ending.message}")
             words = await self._asked(_NEXT if ending is not None else _QUESTION)
             if words is None:
