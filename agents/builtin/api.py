@@ -1,7 +1,7 @@
 """One request to the model: its stream, and every way in which it can fail. A failure is a value, since the loop decides what comes of it.
 
 The gateway holds requests and tries again before the first byte. What still comes through is waited out here when time can mend it: 429,
-529 and other server errors, connections that break, streams that are cut off. The wait is what `Retry-After` says, else 1 s, 2 s, 4 s and
+529 and other server errors, connections that break, streams that are cut off. The wait is what `Retry-After` says, else 0.5 s, 1 s, 2 s and
 so on up to a minute, and PATIENCE_S altogether in a row.
 """
 
@@ -22,7 +22,7 @@ from supervisor.core.gateway.types import Usage
 from supervisor.host.clock import Clock
 
 PATIENCE_S = 30 * 60.0
-FIRST_WAIT_S, WAIT_MAX_S = 1.0, 60.0
+FIRST_WAIT_S, WAIT_MAX_S = 0.5, 60.0
 _SILENCE_S = 30 * 60.0
 """Longest time without a byte: the gateway holds a request for up to 25 minutes."""
 _PASSING = frozenset({"rate_limit_error", "overloaded_error", "api_error", "timeout_error"})

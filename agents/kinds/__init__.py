@@ -5,7 +5,8 @@ mode         "headless": stdout and stderr are pipes, logged; "terminal": the ag
 module       optional: a module of ours that this kind runs; its tasks then give no command of their own
 sweep        optional: true when nothing is to stay of a task that is done and changed nothing: no worktree, no branch
 preload      optional: modules that a warm process has imported for all tasks of this kind, which are then forked from it
-output       optional: "one json line": stdout must be exactly that, or the attempt has failed
+output       optional: "one json line": stdout must be exactly that, or the attempt has failed; "json lines": stdout is for programs,
+             and the pane shows stderr alone
 """
 
 from __future__ import annotations

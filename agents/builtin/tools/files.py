@@ -43,7 +43,7 @@ def _lines(file: BinaryIO, first: int, count: int) -> tuple[list[str], int]:
         number += 1
         rest = 0
         while not raw.endswith(b"\n") and (piece := file.readline(2**16)):
-            rest += len(piece)
+            rest += len(piece.rstrip(b"\r\n"))
             raw = raw if not piece.endswith(b"\n") else raw + b"\n"
         if number < first:
             continue

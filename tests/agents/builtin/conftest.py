@@ -29,4 +29,5 @@ def _sim() -> Iterator[Simulator]:
 def bench(repo: Path, tmp_path: Path, forks: Forks, _sim: Simulator) -> Iterator[Bench]:
     """A repository with one commit."""
     yield Bench(repo, tmp_path / "out", _sim, forks)
+    forks.end()
     _sim.clear()

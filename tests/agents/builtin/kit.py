@@ -46,18 +46,27 @@ class Forks:
     """The warm process; one agent at a time."""
 
     def __init__(self) -> None:
+        self._running = 0
         self._process = subprocess.Popen([sys.executable, "-c", _FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def start(self, **order: Any) -> int:
-        """Fork an agent; its pid."""
+        """Fork an agent; its pid, which is also the group that it leads."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return self._number()
+        self._running = self._number()
+        return self._running
 
     def wait(self) -> int:
         """How the newest one ended: its exit status, negative for a signal."""
-        return self._number()
+        status, self._running = self._number(), 0
+        return status
+
+    def end(self) -> None:
+        """End the one that a failed test left."""
+        if self._running:
+            os.kill(self._running, signal.SIGTERM)
+            self.wait()
 
     def _number(self) -> int:
         assert self._process.stdout is not None

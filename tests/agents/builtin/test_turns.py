@@ -105,18 +105,18 @@ def _error(ran: Ran) -> tuple[int, str, str]:
     return ran.code, ran.result["subtype"], ran.result["terminal_reason"]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("STEPS", "3"), ("TOKENS", "6000"), ("COST", "0.02")])
+@pytest.mark.parametrize(("limit", "value"), [("STEPS", "3"), ("TOKENS", "6000"), ("COST", "0.05")])
 def test_a_budget_ends_with_a_last_message(bench: Bench, limit: str, value: str) -> None:
     bench.env[f"NIGHTCREW_{limit}_MAX"] = value
-    bench.sim.faults(contains="[nightcrew] The", text="Half of it is done.", input_tokens=2000, output_tokens=10)
-    bench.sim.faults(tool="bash", tool_input={"command": "true"}, input_tokens=2000, output_tokens=10)
+    bench.sim.faults(contains="[nightcrew] The", text="Half of it is done.", output_tokens=1000)
+    bench.sim.faults(tool="bash", tool_input={"command": "true"}, output_tokens=1000)
     ran = bench.run()
     subtype = {"STEPS": "error_max_turns", "TOKENS": "error_max_tokens", "COST": "error_max_budget_usd"}[limit]
     assert _error(ran)[:2] == (1, subtype)
     assert ran.result["result"].endswith("Half of it is done.")
-    assert ran.result["num_turns"] >= 2 and bench.sim.stats()["faults_done"] == [1, ran.result["num_turns"] - 1]
+    assert 2 <= ran.result["num_turns"] <= 5 and bench.sim.stats()["faults_done"] == [1, ran.result["num_turns"] - 1]
     assert limit != "STEPS" or ran.result["num_turns"] == 3
-    assert limit != "COST" or ran.result["total_cost_usd"] <= 0.02
+    assert limit != "COST" or ran.result["total_cost_usd"] <= 0.05
 
 
 def test_a_cost_that_nobody_can_count_is_refused(bench: Bench) -> None:
