@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from supervisor.faces.status import last_line
+from agents.kinds import kinds
+from supervisor.faces.status import ON_STDERR, detail, last_line
+from tests.faces.test_made_of import view
 
 
 def test_the_last_line_is_read_again_when_the_log_changes(tmp_path: Path) -> None:
@@ -35,3 +37,13 @@ def test_what_an_agent_put_in_the_place_of_its_log_is_not_read(tmp_path: Path) -
     (tmp_path / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "directory").mkdir()
     assert [last_line(tmp_path / name) for name in ("pipe", "link", "directory", "absent")] == [""] * 4
+
+
+def test_the_line_of_an_agent_is_what_it_says_to_people(tmp_path: Path) -> None:
+    records = tmp_path / "runs" / "r/t" / "1"
+    records.mkdir(parents=True)
+    (records / "stdout.log").write_text('{"type":"assistant"}\n')
+    (records / "stderr.log").write_text("> bash make test\n")
+    assert detail(view(tier=1, kind="builtin"), tmp_path) == "> bash make test"
+    assert detail(view(tier=1), tmp_path) == '{"type":"assistant"}'
+    assert {name for name, kind in kinds().items() if kind.output == "json lines"} == ON_STDERR
