@@ -5,7 +5,8 @@ mode         "headless": stdout and stderr are pipes, logged; "terminal": the ag
 module       optional: a module of ours that this kind runs
 sweep        optional: true when nothing is to stay of a task that is done and changed nothing: no worktree, no branch
 preload      optional: modules that a warm process has imported for all tasks of this kind, which are then forked from it
-output       optional: "one json line": stdout must be exactly that, or the attempt has failed
+output       optional: "one json line": stdout must be exactly that, or the attempt has failed; "json lines": stdout is for programs,
+             and the pane shows stderr alone
 
 All other keys are those of `supervisor.core.kind.Kind`. A kind with `headless` or `interactive` takes a prompt. One with a module alone
 brings its whole command; one with neither has a command in each task.

@@ -47,6 +47,8 @@ class Attempt:
         self._poll.register(self._wake, select.POLLIN)
         self._logs: dict[str, Log] = {}
         self._sources: dict[int, Log] = {}
+        self._quiet = -1
+        """The source that the pane does not show."""
         self._pane = Pane(1 if spec.headless else -1, self._began)
         self._born = me.ticks if (me := look(os.getpid())) else 0
         self._agent = -1
@@ -86,15 +88,18 @@ class Attempt:
         return bool(self._asked)
 
     def _start(self) -> None:
+        spec = self._spec
         streams: dict[int, int] = {}
-        if self._spec.headless:
+        if spec.headless:
             for handle, name in ((1, "stdout"), (2, "stderr")):
                 source, streams[handle] = os.pipe()
                 os.set_blocking(source, False)
-                self._logs[name] = self._sources[source] = Log(f"{name}.log", self._spec.log_max)
+                self._logs[name] = self._sources[source] = Log(f"{name}.log", spec.log_max)
                 self._poll.register(source, select.POLLIN)
+                if spec.quiet and handle == 1:
+                    self._quiet = source
         try:
-            self._agent = start(self._spec, streams)
+            self._agent = start(spec, streams)
         finally:
             for theirs in streams.values():
                 os.close(theirs)
@@ -192,7 +197,8 @@ class Attempt:
             os.close(source)
             return False
         self._sources[source].add(data)
-        self._pane.show(data)
+        if source != self._quiet:
+            self._pane.show(data)
         return True
 
     def _drain(self) -> None:

@@ -20,7 +20,7 @@ class Spec:
 
     __slots__ = (
         "argv", "cores", "cwd", "env", "epoch", "grace_s", "hint_socket", "hold", "join", "log_max", "mark", "mode", "nice", "policy",
-        "rlimits", "stdin", "tag", "task", "timeout_s", "warm", "wrap",
+        "quiet", "rlimits", "stdin", "tag", "task", "timeout_s", "warm", "wrap",
     )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
@@ -46,7 +46,8 @@ class Spec:
             self.mark = int(one[b"mark"])
             self.hint_socket = one[b"hint_socket"]
             self.hold = one[b"hold"]
-            self.warm = one.get(b"warm") == b"True"  # these four are missing in what an older supervisor wrote
+            self.warm = one.get(b"warm") == b"True"  # these five are missing in what an older supervisor wrote
+            self.quiet = one.get(b"quiet") == b"True"
             self.policy = one.get(b"policy", b"")
             self.wrap = many.get(b"wrap", [])
             self.join = many.get(b"join", [])

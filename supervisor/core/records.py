@@ -73,6 +73,8 @@ class LaunchSpec:
     that fails it does not start."""
     mark: int = 0
     """Value of the inherited rlimit mark, see `mark`; 0 means do not set one."""
+    quiet: bool = False
+    """Standard output of a headless agent is for programs: it is logged, and not shown in the pane."""
     hold: str = ""
     """File in the attempt's directory: the command begins when it is there. Empty: at once."""
     hint_socket: str = ""

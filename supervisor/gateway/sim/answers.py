@@ -30,6 +30,8 @@ def compose(ask: Ask, usage: Usage, fault: Fault, *, per_event: int, answer_id: 
         chunks=tuple(piece for piece, _ in pieces),
         chunk_tokens=tuple(tokens for _, tokens in pieces),
         tool=ToolCall(fault.tool, fault.tool_input) if fault.tool else None,
+        more_tools=tuple(ToolCall(name, given) for name, given in fault.more_tools),
+        stop=fault.stop,
         cut_short=not fault.tool and ask.max_tokens is not None and usage.output >= ask.max_tokens,
         usage=_reported(usage, fault),
     )

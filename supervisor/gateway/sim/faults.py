@@ -7,7 +7,7 @@ list that matches and has times left decides alone, so a list of faults with `ti
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -72,6 +72,10 @@ class Fault:
     """The answer calls this tool (`tool_use`, `tool_calls`, `function_call`, `functionCall`) ..."""
     tool_input: Mapping[str, Any] | str = field(default_factory=dict)
     """... with this input. For the Responses API a text makes it a call of a custom tool."""
+    more_tools: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """Names and inputs of further calls in the same answer; Anthropic only."""
+    stop: str = ""
+    """The stop reason, whatever the answer holds; Anthropic only."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None

@@ -64,3 +64,12 @@ def test_a_flood_leaves_the_pane_and_the_server_usable(lab: Lab, server: Server)
     assert record.truncated["stdout"] > 198_000_000
     server.tmux("send-keys", "-t", "=keep:", "x")
     until(lambda: "not shown here" in server.screen(), "the pane says what it left out")
+
+
+def test_output_for_programs_is_logged_and_not_shown(lab: Lab, server: Server) -> None:
+    attempt = lab.attempt("sh", "-c", "echo to out; echo to err >&2; echo last >&2", quiet=True)
+    server.open(attempt)
+    until(lambda: "last" in server.screen(), "the pane shows standard error")
+    until(attempt.exit, "exit.json")
+    assert "to err" in server.screen() and "to out" not in server.screen()
+    assert attempt.read("stdout.log") == b"to out\n"

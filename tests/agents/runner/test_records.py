@@ -39,6 +39,7 @@ SPECS = st.builds(
     mark=st.integers(0, 2**62),
     hint_socket=BYTES,
     warm=st.booleans(),
+    quiet=st.booleans(),
     policy=BYTES,
     wrap=st.lists(BYTES, max_size=3).map(tuple),
     join=st.lists(BYTES, max_size=3).map(tuple),
@@ -55,6 +56,7 @@ def test_the_runner_reads_what_the_daemon_writes(spec: LaunchSpec) -> None:
     assert read.headless == (spec.mode == "headless")
     assert (read.timeout_s, read.grace_s, read.log_max) == (spec.timeout_s, spec.grace_s, spec.log_max)
     assert (read.nice, tuple(read.cores), tuple(read.rlimits), read.mark) == (spec.nice, spec.cores, spec.rlimits, spec.mark)
+    assert read.quiet == spec.quiet
     assert (read.warm, os.fsdecode(read.policy), tuple(map(os.fsdecode, read.wrap))) == (spec.warm, spec.policy, spec.wrap)
     assert tuple(map(os.fsdecode, read.join)) == spec.join
 
@@ -66,7 +68,7 @@ def test_every_field_of_the_contract_is_read() -> None:
 
 def test_a_spec_of_an_older_supervisor_starts_cold_and_alone() -> None:
     whole = records.write_spec(LaunchSpec("run/t", 1, "tag", ("true",), "/", warm=True, policy="p", wrap=("w",), join=("/j",)))
-    newer = (b"warm=", b"policy=", b"wrap=", b"join=")
+    newer = (b"warm=", b"quiet=", b"policy=", b"wrap=", b"join=")
     older = b"".join(entry + b"\0" for entry in whole.split(b"\0")[:-1] if not entry.startswith(newer))
     assert len(older) < len(whole)
     read = Spec(older)

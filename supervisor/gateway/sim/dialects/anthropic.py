@@ -3,12 +3,13 @@
 # ruff: noqa: ARG002 - one interface for all dialects, and not each needs every argument
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from supervisor.core.gateway.types import Usage
-from supervisor.gateway.sim.dialects.types import Answer, Ask, Failure, Frame, Gauge, ToolCall, compact, optional_int
+from supervisor.gateway.sim.dialects.types import Answer, Ask, Failure, Frame, Gauge, compact, optional_int
 
 _TYPES = {
     400: "invalid_request_error",
@@ -35,15 +36,15 @@ class Anthropic:
     def whole(self, ask: Ask, answer: Answer) -> dict[str, Any]:
         return {
             **_message(ask, answer, answer.usage),
-            "content": [*_text_block(answer.text), *_tool_block(answer)],
+            "content": [*_text_block(answer.text), *_tool_blocks(answer)],
             "stop_reason": _stop(answer),
         }
 
     def frames(self, ask: Ask, answer: Answer) -> Iterator[Frame]:
         yield _frame({"type": "message_start", "message": _message(ask, answer, _at_start(answer.usage))})
         yield from _text_frames(answer)
-        if answer.tool is not None:
-            yield from _tool_frames(answer.tool, answer.id, index=1 if answer.chunks else 0)
+        for index, block in enumerate(_tool_blocks(answer), start=1 if answer.chunks else 0):
+            yield from _tool_frames(block, index)
         delta = {"type": "message_delta", "delta": {"stop_reason": _stop(answer), "stop_sequence": None}}
         yield _frame(delta | ({} if answer.usage is None else {"usage": _counts(answer.usage)}), usage=True)
         yield _frame({"type": "message_stop"})
@@ -110,6 +111,8 @@ def _at_start(usage: Usage | None) -> Usage | None:
 
 
 def _stop(answer: Answer) -> str:
+    if answer.stop:
+        return answer.stop
     if answer.tool is not None:
         return "tool_use"
     return "max_tokens" if answer.cut_short else "end_turn"
@@ -119,10 +122,10 @@ def _text_block(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if text else []
 
 
-def _tool_block(answer: Answer) -> list[dict[str, Any]]:
-    if answer.tool is None:
-        return []
-    return [{"type": "tool_use", "id": f"toolu_{answer.id}", "name": answer.tool.name, "input": answer.tool.input}]
+def _tool_blocks(answer: Answer) -> list[dict[str, Any]]:
+    tools = [] if answer.tool is None else [answer.tool, *answer.more_tools]
+    ids = (f"toolu_{answer.id}" + (f"_{place}" if place else "") for place in range(len(tools)))
+    return [{"type": "tool_use", "id": name, "name": tool.name, "input": tool.input} for name, tool in zip(ids, tools, strict=True)]
 
 
 def _text_frames(answer: Answer) -> Iterator[Frame]:
@@ -135,10 +138,9 @@ def _text_frames(answer: Answer) -> Iterator[Frame]:
     yield _frame({"type": "content_block_stop", "index": 0})
 
 
-def _tool_frames(tool: ToolCall, answer_id: str, index: int) -> Iterator[Frame]:
-    block = {"type": "tool_use", "id": f"toolu_{answer_id}", "name": tool.name, "input": {}}
-    yield _frame({"type": "content_block_start", "index": index, "content_block": block})
-    for part in ("", tool.arguments):
+def _tool_frames(block: Mapping[str, Any], index: int) -> Iterator[Frame]:
+    yield _frame({"type": "content_block_start", "index": index, "content_block": {**block, "input": {}}})
+    for part in ("", json.dumps(block["input"], ensure_ascii=False)):
         yield _frame({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": part}})
     yield _frame({"type": "content_block_stop", "index": index})
 

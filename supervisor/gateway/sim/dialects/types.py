@@ -46,6 +46,10 @@ class Answer:
     chunks: tuple[str, ...]
     chunk_tokens: tuple[int, ...]
     tool: ToolCall | None
+    more_tools: tuple[ToolCall, ...]
+    """Further calls beside `tool`."""
+    stop: str
+    """The stop reason that was asked for; empty: the API's own."""
     cut_short: bool
     """It ends because `max_tokens` was reached."""
     usage: Usage | None

@@ -1,0 +1,31 @@
+"""The program of the built-in agent: the last line on standard output is its result, whatever happens to it.
+
+Exit 0: the model ended its turn. 1: it could not. 2, 3: the settings are off. 130: the person ended it. 128 + n: stopped by signal n.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from agents.analysts import output
+
+if __name__ == "__main__":
+    line_out = output.claim()  # whatever prints from here on prints on stderr
+
+    from agents.builtin.records import Account, Ending, Records
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # until `run` listens, which is seconds away where it starts cold
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    records = Records(line_out, os.environ.get("NIGHTCREW_OUT"))
+    try:
+        from agents.builtin import run
+
+        code = run.main(records, os.environ)
+    except BaseException as error:
+        # An error of our own, or a signal before anything began: the result line is promised, and the traceback follows.
+        ending = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        records.result(Ending("error_during_execution", "crashed", f"{type(error).__name__}: {error}", ending), Account())
+        raise
+    sys.exit(code)

@@ -1,0 +1,186 @@
+"""The loop: a request, the tool calls that its answer asks for, the next request, until the model is done or something ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agents.builtin import prompt
+from agents.builtin.api import Api, Failure, Reply
+from agents.builtin.budget import Budget, Spent, reached
+from agents.builtin.conversation import CACHED, Conversation
+from agents.builtin.models import Model
+from agents.builtin.pane import Pane
+from agents.builtin.records import Account, Ending, Records, usage_shape
+from agents.builtin.tools import Result, Tools
+from supervisor.core.gateway.types import Usage
+
+OUTPUT_TOKENS = 16_000
+"""`max_tokens` of a request, but at most a quarter of the model's context."""
+MARGIN_TOKENS = 8_000
+"""Of the context, for the system prompt and the tools, but at most an eighth."""
+CUT_MAX = 3
+"""Answers in a row that `max_tokens` may cut off."""
+_BUDGETS = {
+    "steps": Ending("error_max_turns", "max_turns", ""),
+    "tokens": Ending("error_max_tokens", "max_tokens", ""),
+    "cost": Ending("error_max_budget_usd", "max_budget_usd", ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What an agent acts through."""
+
+    api: Api
+    tools: Tools
+    records: Records
+    pane: Pane
+
+
+class Agent:
+    """One conversation with a model. `work` may be cancelled; after `interrupted` it can be called again."""
+
+    def __init__(self, doors: Doors, model: Model, budget: Budget) -> None:
+        self._doors = doors
+        self._model = model
+        self._budget = budget
+        self._max_tokens = min(OUTPUT_TOKENS, model.context // 4)
+        self._conversation = Conversation(model.context - self._max_tokens - min(MARGIN_TOKENS, model.context // 8))
+        self._results: dict[str, dict[str, Any]] = {}
+        self._spent = self._newest = Spent()
+        self._asking = 0.0
+        self.account = Account(model.name, cost_usd=0.0 if model.has_price else None)
+
+    def tell(self, *texts: str) -> None:
+        """What the person, or the task, says."""
+        self._add_user([{"type": "text", "text": text} for text in texts])
+
+    async def work(self) -> Ending:
+        """Go on until the model ends its turn, or cannot."""
+        cut = 0
+        while True:
+            self._say_shortened(self._conversation.fit())
+            last = reached(self._budget, self._spent, self._newest)
+            answer = await self._ask(last)
+            if isinstance(answer, Failure):
+                if answer.too_long and (saved := self._conversation.shrink()):
+                    self._say_shortened(saved)
+                    continue
+                return Ending("error_during_execution", "api_error", answer.message, api_status=answer.status)
+            calls = [block for block in answer.content if block["type"] == "tool_use"]
+            cut = cut + 1 if answer.stop_reason == "max_tokens" else 0
+            if last:
+                return replace(_BUDGETS[last], message=f"the budget of {last} is spent. {_text(answer)}".strip())
+            if cut > CUT_MAX:
+                return Ending("error_during_execution", "max_output_tokens", f"{cut} answers in a row were too long")
+            ending = await self._after(answer, calls)
+            if ending is not None:
+                return ending
+
+    async def _after(self, answer: Reply, calls: list[dict[str, Any]]) -> Ending | None:
+        """What an answer's stop reason asks for; None: the next request."""
+        match answer.stop_reason:
+            case "tool_use" | "end_turn" | "" if calls:  # servers other than Anthropic's do not always say which
+                await self._use_tools(calls)
+            case "end_turn" | "stop_sequence":
+                return Ending("success", "completed", _text(answer), 0)
+            case "pause_turn":
+                self._doors.pane.line("the provider paused the turn; asking it to go on")
+            case "max_tokens":
+                self._doors.pane.line(f"the answer was cut off at {self._max_tokens} tokens; asking for smaller steps")
+                self.tell(prompt.GO_ON)
+            case "model_context_window_exceeded" if saved := self._conversation.shrink():
+                self._say_shortened(saved)
+                self.tell(prompt.GO_ON)
+            case "refusal":
+                return Ending("error_during_execution", "refusal", f"the model refused. {_text(answer)}".strip())
+            case reason:
+                return Ending("error_during_execution", "stop_reason", f"the model stopped with {reason or 'no reason'!r}")
+        return None
+
+    def interrupted(self) -> None:
+        """To be called once `work` was cancelled: count what the request took, and give open tool calls what they came to."""
+        if self._asking:
+            self._count(self._doors.api.draft.usage)
+        calls = self._conversation.unanswered()
+        if calls:
+            self._answer(calls)
+
+    # Requests ---------------------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, last: str) -> Reply | Failure:
+        if last:
+            self.tell(prompt.WRAP_UP.format(what={"steps": "step", "tokens": "token", "cost": "cost"}[last]))
+            self._doors.pane.line(f"the budget of {last} is spent: one last message")
+        self._asking = time.monotonic()
+        answer = await self._doors.api.ask(self._body(without_tools=bool(last)), self._doors.pane.text, self._retry)
+        self._count(answer.usage)
+        if isinstance(answer, Reply):
+            self._keep(answer)
+        return answer
+
+    def _body(self, *, without_tools: bool) -> dict[str, Any]:
+        """One request. System prompt and tools are the same bytes always; the breakpoint behind them serves every run."""
+        shape = {
+            "model": self._model.name,
+            "max_tokens": self._max_tokens,
+            "system": [{"type": "text", "text": prompt.SYSTEM, "cache_control": CACHED}],
+            "tools": prompt.TOOLS,
+            "messages": self._conversation.for_request(),
+        }
+        return shape | ({"tool_choice": {"type": "none"}} if without_tools else {})
+
+    def _keep(self, answer: Reply) -> None:
+        """Into the conversation and the records. Of an answer that was cut off, tool calls are left out: they may be incomplete."""
+        cut = answer.stop_reason in ("max_tokens", "model_context_window_exceeded", "refusal")
+        kept = [block for block in answer.content if not (cut and block["type"] == "tool_use")]
+        answer = replace(answer, content=kept or [{"type": "text", "text": "(nothing)"}])
+        self._conversation.add("assistant", answer.content)
+        self._conversation.learn(answer.usage.limited_input + answer.usage.cache_read)
+        self._doors.records.message("assistant", answer.message(usage_shape(answer.usage)))
+
+    def _count(self, usage: Usage) -> None:
+        now, was, self._asking = time.monotonic(), self._asking, 0.0
+        cost = self._model.cost(usage)
+        self._newest = Spent(1, usage.limited_input + usage.output, cost or 0.0)
+        self._spent += self._newest
+        before = self.account
+        total = Usage(*(getattr(before.usage, kind) + getattr(usage, kind) for kind in Usage.__dataclass_fields__))
+        paid = None if cost is None or before.cost_usd is None else before.cost_usd + cost
+        self.account = Account(self._model.name, before.steps + 1, total, paid, before.api_s + now - was)
+
+    def _retry(self, why: str, wait_s: float) -> None:
+        self._doors.pane.line(f"! {why}; again in {wait_s:g} s")
+        self._doors.records.retry(why, wait_s)
+
+    # Tools ------------------------------------------------------------------------------------------------------------------------
+
+    async def _use_tools(self, calls: list[dict[str, Any]]) -> None:
+        for call in calls:
+            self._doors.pane.call(call["name"], call["input"] if isinstance(call["input"], dict) else {})
+        await self._doors.tools.run(calls, self._seen)
+        self._answer(calls)
+
+    def _seen(self, call: Mapping[str, Any], result: Result) -> None:
+        self._results[call["id"]] = result.block(call)
+        self._doors.pane.outcome(call["name"], result.text, is_error=result.is_error)
+
+    def _answer(self, calls: list[dict[str, Any]]) -> None:
+        """The results of `calls`, in their order; one that has none was interrupted."""
+        stopped = Result("interrupted by the person; it did not finish", is_error=True)
+        self._add_user([self._results.pop(call["id"]) if call["id"] in self._results else stopped.block(call) for call in calls])
+
+    def _add_user(self, content: list[dict[str, Any]]) -> None:
+        self._conversation.add("user", content)
+        self._doors.records.message("user", {"role": "user", "content": content})
+
+    def _say_shortened(self, saved: int) -> None:
+        if saved:
+            self._doors.pane.line(f"the conversation had grown long: {saved:,} bytes of its older part were left out")
+
+
+def _text(answer: Reply) -> str:
+    return "\n".join(block["text"] for block in answer.content if block["type"] == "text")

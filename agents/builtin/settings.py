@@ -1,0 +1,93 @@
+"""What the built-in agent is told, by its environment and by the options of its command: `--model`, `--steps-max` and `--prompt-file`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.builtin.budget import Budget
+from agents.builtin.models import DEFAULT_MODEL
+from supervisor.core.errors import ConfigError, UsageError
+
+STEPS_MAX = 200
+"""Requests to the model, when nothing says how many."""
+_OPTIONS = {"--model": "NIGHTCREW_MODEL", "--steps-max": "NIGHTCREW_STEPS_MAX", "--prompt-file": "NIGHTCREW_PROMPT_FILE"}
+PROMPT_MAX = 2**20
+"""Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One run's. `key` is a provider's key, `token` what the gateway gave in its place; one of them is set."""
+
+    prompt: str
+    """Empty: a person at the terminal says what to do."""
+    model: str
+    base_url: str
+    key: str
+    token: str
+    budget: Budget
+
+
+def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
+    """Read both, and standard input when no prompt file is named. `words` are the options, which go before the environment. Raises
+    UsageError or ConfigError."""
+    environ = {**environ, **_options(words)}
+    token, key = environ.get("ANTHROPIC_AUTH_TOKEN", ""), environ.get("ANTHROPIC_API_KEY", "")
+    if not token and not key:
+        hint = "ANTHROPIC_API_KEY=... nightcrew up -d"
+        raise UsageError("no key for a model", why="ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY are not set", hint=hint)
+    return Settings(
+        prompt=_prompt(environ),
+        model=environ.get("NIGHTCREW_MODEL") or DEFAULT_MODEL,
+        base_url=environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
+        key="" if token else key,
+        token=token,
+        budget=Budget(
+            steps=int(_number(environ, "NIGHTCREW_STEPS_MAX")) or STEPS_MAX,
+            tokens=int(_number(environ, "NIGHTCREW_TOKENS_MAX")),
+            cost_usd=_number(environ, "NIGHTCREW_COST_MAX"),
+        ),
+    )
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """The options under the names that the environment has for them."""
+    found = {}
+    for at in range(0, len(words), 2):
+        if words[at] not in _OPTIONS or at + 1 == len(words):
+            raise UsageError("bad option", on=words[at], why=f"known are {', '.join(_OPTIONS)}, each with a value")
+        found[_OPTIONS[words[at]]] = words[at + 1]
+    return found
+
+
+def _prompt(environ: Mapping[str, str]) -> str:
+    name = environ.get("NIGHTCREW_PROMPT_FILE")
+    if name is None and os.isatty(0):
+        return ""
+    try:
+        with Path(name).open("rb") if name is not None else sys.stdin.buffer as file:
+            raw = file.read(PROMPT_MAX + 1)
+        text = raw.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("cannot read the prompt", on=name or "standard input", why=str(error)) from None
+    if len(raw) > PROMPT_MAX:
+        raise ConfigError("cannot use the prompt", on=name or "standard input", why=f"it is larger than {PROMPT_MAX} bytes")
+    if not text.strip():
+        raise UsageError("no prompt", why="the task gives none", hint="write prompt or prompt_file into the plan")
+    return text
+
+
+def _number(environ: Mapping[str, str], name: str) -> float:
+    """0 when it is not set."""
+    text = environ.get(name, "")
+    try:
+        number = float(text or 0)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise UsageError("bad value", on=name, why=f"{text!r} is no number from 0 on")
+    return number
