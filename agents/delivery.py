@@ -22,6 +22,8 @@ CONFIRM_S = 3.0
 """How long a confirmation is waited for, after each Enter."""
 READ_S = 1.0
 """How long a program that confirms nothing is given to read what was typed."""
+BEGUN_S = 1.0
+"""A program that began less than this many seconds ago may not read yet, or drop what was typed as it sets its terminal up."""
 TYPING_S = 2.0
 """A person who pressed a key in the pane within this many seconds is typing."""
 CLAUDE = "claude"
@@ -49,6 +51,8 @@ class Known:
     """None when it is no Claude Code that we know of."""
     unread: int = 0
     """Bytes that were typed before and not read."""
+    age_s: float = 60.0
+    """Seconds since the program in the foreground of its terminal began."""
     line_max: int = 0
     """Bytes of the longest line that its terminal hands on; 0 when it hands on every byte."""
     screen: str = ""
@@ -88,6 +92,8 @@ def why_not(known: Known, text: str) -> str:
         return "a person types in its pane"
     if known.session is not None and (why := _why_not_session(known.session)):
         return why
+    if known.session is None and known.age_s < BEGUN_S:
+        return "its program has only just begun"
     if (found := dialog(known.screen)) is not None:
         return f"it shows a dialog: {found.label} ({found.cli})"
     if known.unread:

@@ -172,10 +172,10 @@ class Sending:
         """What is known when it is confirmed, or when there was time enough for that."""
         until = self._clock.monotonic() + (delivery.CONFIRM_S if before.session is not None else delivery.READ_S)
         while True:
+            await asyncio.sleep(POLL_S)  # tmux has answered before it writes to the terminal
             after: Known = await self._jobs.within(self._jobs.stoppers, look, self._tmux, pane, self._clock.wall())
             if delivery.settled(before, after) or self._clock.monotonic() > until:
                 return after
-            await asyncio.sleep(POLL_S)
 
 
 def typable(crew: Crew, task: str) -> Key | None:
@@ -192,12 +192,14 @@ def look(tmux: Tmux, pane_id: str, wall: float) -> Known:
     pane = tmux.pane_input(pane_id)
     if pane.dead:
         raise NotFound("its program has ended", on=pane_id)
+    screen = tmux.capture(pane_id, history=False)
     terminal = terminals.look(pane.tty, pane.pid)
     return Known(
         session=_session(terminal.foreground) if terminal is not None else None,
         unread=terminal.unread if terminal is not None else 0,
+        age_s=terminals.age_s(terminal.foreground) if terminal is not None else 0.0,
         line_max=terminals.LINE_MAX if terminal is not None and terminal.by_lines else 0,
-        screen=tmux.capture(pane_id, history=False),
+        screen=screen,
         person_s=wall - pane.key_at if pane.key_at is not None else None,
     )
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import struct
 import termios
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,12 @@ def start_ticks(pid: int) -> int:
     """Field 22 of /proc/PID/stat; 0 when the process is gone."""
     seen = procfs.look(pid)
     return seen.ticks if seen is not None else 0
+
+
+def age_s(pids: tuple[int, ...]) -> float:
+    """Seconds since the oldest of these processes began; 0 when there is none."""
+    began = min((ticks for ticks in map(start_ticks, pids) if ticks), default=None)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK") if began is not None else 0.0
 
 
 def name(pid: int) -> str:

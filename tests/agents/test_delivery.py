@@ -50,6 +50,8 @@ def test_words_of_a_dialog_that_scrolled_away_hold_nothing_back() -> None:
         (Known(session=Session("")), "it has not begun its session: it starts, or shows a dialog"),
         (Known(session=IDLE, person_s=1.0), "a person types in its pane"),
         (Known(session=IDLE, person_s=60.0), ""),
+        (Known(age_s=0.5), "its program has only just begun"),
+        (Known(session=IDLE, age_s=0.5), ""),
         (Known(unread=1), "its program does not read its terminal now"),
         (Known(line_max=4), "its program reads whole lines, of at most 4 bytes; the longest has 5"),
         (Known(line_max=5), ""),

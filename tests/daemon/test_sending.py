@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+import tests.data
+from agents import delivery
+from supervisor.host import terminals
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
 
 RAW = 'stty raw -echo; printf "\\033[?2004hready"; exec cat > typed'
@@ -29,11 +32,17 @@ def paste(text: str) -> bytes:
 class Agent:
     """A terminal task that runs."""
 
-    def __init__(self, house: House, name: str = "agent", script: str = RAW) -> None:
+    def __init__(self, house: House, name: str = "agent", script: str = RAW, ready: str = "ready", command: tuple[str, ...] = ()) -> None:
         self.house, self.name, self.skipped = house, name, 0
-        house.ok("run", "-d", house.plan(plan_of([shell_task(name, ["sh", "-c", script], kind="terminal")])))
+        house.ok("run", "-d", house.plan(plan_of([shell_task(name, [*(command or ("sh", "-c", script))], kind="terminal")])))
         wait_until(lambda: house.state(name) == "running" and self.view.attempt_state == "running", f"{name} to run")
-        self.await_screen("ready")
+        self.await_screen(ready)
+        wait_until(lambda: self.age_s > delivery.BEGUN_S, "it to be awake")
+
+    @property
+    def age_s(self) -> float:
+        """Of its runner, which is the older."""
+        return terminals.age_s((int(self.tmux("display-message", "-p", "-t", self.pane, "#{pane_pid}")),)) - 0.5
 
     @property
     def view(self) -> Any:
@@ -147,6 +156,32 @@ def test_a_program_that_does_not_read_is_not_typed_into_again_until_it_has_read(
     assert deaf.typed == paste("first") + paste("second") + paste("third")
     assert deaf.states() == ["unconfirmed", "unconfirmed", "unconfirmed", "dropped"]
     shared.ok("kill", "agent")
+
+
+def test_a_dialog_on_the_screen_is_not_typed_into(shared: House) -> None:  # X10
+    screen = Path(tests.data.__file__).parent / "screens/codex-0.169.0/trust.txt"
+    script = f"stty raw -echo; cat {screen}; until [ -e go ]; do sleep 0.05; done; clear; exec cat > typed"
+    asking = Agent(shared, script=script, ready="Trust and continue")
+    kept = asking.send("1")
+    assert (kept["state"], kept["why"]) == ("pending", "it shows a dialog: trust (codex)")
+    assert asking.view.state == "running"
+    (asking.place / "go").touch()
+    wait_until(lambda: asking.typed == b"1\r", "the text, once the dialog has gone")
+    shared.ok("kill", "agent")
+
+
+def test_a_text_for_a_task_that_does_not_run_yet_waits_for_it(shared: House) -> None:
+    first = shell_task("first", "until [ -e go ]; do sleep 0.05; done")
+    later = shell_task("later", ["sh", "-c", 'read line; printf %s "$line" > typed; exec sleep 100'], kind="terminal", after=["first"])
+    shared.ok("run", "-d", shared.plan(plan_of([first, later])))
+    (kept,) = json.loads(shared.ok("send", "later", "early", "--json"))["deliveries"]
+    assert (kept["state"], kept["why"]) == ("pending", "its agent does not run now")
+    wait_until(lambda: shared.task("first").worktree, "the first task")
+    Path(str(shared.task("first").worktree), "go").touch()
+    wait_until(lambda: shared.task("later").worktree, "the task")
+    typed = Path(str(shared.task("later").worktree), "typed")
+    wait_until(lambda: typed.exists() and typed.read_bytes() == b"early", "the text")
+    shared.ok("kill", "later")
 
 
 def test_a_line_that_the_terminal_would_cut_is_kept(shared: House) -> None:
