@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import pty
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,21 @@ import pytest
 import tests.data
 from agents import delivery
 from supervisor.host import terminals
+from supervisor.ledger import store
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
 
 RAW = 'stty raw -echo; printf "\\033[?2004hready"; exec cat > typed'
 """A program that reads every byte, and asks for bracketed pastes, like the screen of an agent."""
+UNTIL_GO = "until [ -e go ]; do sleep 0.05; done"
+DIALOG = Path(tests.data.__file__).parent / "screens/codex-0.169.0/trust.txt"
+SCRIPTS = {
+    "reader": RAW,
+    "other": RAW,
+    "unbracketed": RAW.replace("2004h", "2004l"),
+    "deaf": RAW.replace("exec", f"{UNTIL_GO}; exec"),
+    "asking": f"stty raw -echo; cat {DIALOG}; printf ready; {UNTIL_GO}; clear; exec cat > typed",
+    "lines": "printf ready; read -r line; exec sleep 100",
+}
 NO_RECORD = "a program of its kind does not say what it takes"
 
 
@@ -30,19 +42,21 @@ def paste(text: str) -> bytes:
 
 
 class Agent:
-    """A terminal task that runs."""
+    """A terminal task that runs, and shows that it is ready."""
 
-    def __init__(self, house: House, name: str = "agent", script: str = RAW, ready: str = "ready", command: tuple[str, ...] = ()) -> None:
+    def __init__(self, house: House, name: str, ready: str = "ready") -> None:
         self.house, self.name, self.skipped = house, name, 0
-        house.ok("run", "-d", house.plan(plan_of([shell_task(name, [*(command or ("sh", "-c", script))], kind="terminal")])))
         wait_until(lambda: house.state(name) == "running" and self.view.attempt_state == "running", f"{name} to run")
         self.await_screen(ready)
         wait_until(lambda: self.age_s > delivery.BEGUN_S, "it to be awake")
 
     @property
     def age_s(self) -> float:
-        """Of its runner, which is the older."""
-        return terminals.age_s((int(self.tmux("display-message", "-p", "-t", self.pane, "#{pane_pid}")),)) - 0.5
+        """Of the process that it became."""
+        runner = int(self.tmux("display-message", "-p", "-t", self.pane, "#{pane_pid}"))
+        terminal = terminals.look(self.tmux("display-message", "-p", "-t", self.pane, "#{pane_tty}").strip(), runner)
+        assert terminal is not None
+        return terminals.age_s(terminal.foreground)
 
     @property
     def view(self) -> Any:
@@ -54,6 +68,7 @@ class Agent:
 
     @property
     def typed(self) -> bytes:
+        """What it read in the time of this test."""
         file = self.place / "typed"
         return file.read_bytes()[self.skipped :] if file.exists() else b""
 
@@ -73,17 +88,29 @@ class Agent:
         one: dict[str, Any] = answer["deliveries"][0]
         return one
 
+    def sent(self) -> list[dict[str, Any]]:
+        """As `status` shows them."""
+        shown: list[dict[str, Any]] = json.loads(self.house.ok("status", self.name, "--json"))["deliveries"]
+        return shown
+
     def states(self) -> list[str]:
-        shape = json.loads(self.house.ok("status", self.name, "--json"))
-        return [one["state"] for one in shape["deliveries"]]
+        return [one["state"] for one in self.sent()]
+
+
+def started(house: House, scripts: Mapping[str, str]) -> None:
+    """Tasks that own their panes."""
+    tasks = [shell_task(name, ["sh", "-c", script], kind="terminal") for name, script in scripts.items()]
+    house.ok("run", "-d", house.plan(plan_of(tasks)))
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """One supervisor for all the agents that need no other one."""
+    """One supervisor with all the agents that need no other one."""
     place = tmp_path_factory.mktemp("house")
     made = House(place, make_repository(place / "repo"))
+    made.config.write_text("slots = 20\n" + made.config.read_text())
     made.start_daemon()
+    started(made, SCRIPTS)
     yield made
     made.reap()
 
@@ -102,13 +129,12 @@ def agent(reader: Agent) -> Agent:
 
 def test_texts_of_all_sizes_arrive_byte_for_byte_and_are_submitted_once(agent: Agent, tmp_path: Path) -> None:
     for size in (0, 1, 20_000, 200_000, 2_000_000):
-        text = ("äö\t'\"$HOME `id` #{pid} ; \\\n" * (size // 20 + 1)).encode()[:size].decode(errors="ignore").rstrip("\n")
-        if size == 1:
-            text = "x"
+        line = "äö\t'\"$HOME `id` #{pid} ; \\\n"
+        text = (line * (size // len(line.encode())) + "x" * size)[:size].encode()[:size].decode(errors="ignore").rstrip("\n")
         file, before = tmp_path / "text", len(agent.typed)
         file.write_text(text)
         one = agent.send("--file", str(file))
-        assert (one["state"], one["bytes"], one["why"]) == ("unconfirmed", len(text.encode()), NO_RECORD)
+        assert (one["state"], one["bytes"], one["why"]) == ("unconfirmed", len(text.encode()), one["why"])
         wait_until(lambda: agent.typed[before:].endswith(b"\r"), "the Enter")  # noqa: B023 - called at once
         assert agent.typed[before:] == (paste(text) if text else b"\r")
     assert agent.tmux("list-buffers") == ""
@@ -117,17 +143,16 @@ def test_texts_of_all_sizes_arrive_byte_for_byte_and_are_submitted_once(agent: A
 
 def test_a_scrolled_pane_and_a_text_that_would_end_its_own_paste(agent: Agent) -> None:
     agent.tmux("copy-mode", "-t", agent.pane)
-    agent.send("look\x1b[201~\r/exit\r\x03\n\n")
+    assert agent.send("look\x1b[201~\r/exit\r\x03\n\n")["why"] == NO_RECORD
     wait_until(lambda: agent.typed.endswith(b"\r"), "the Enter")
     assert agent.typed == paste("look[201~\n/exit")
 
 
 def test_lines_arrive_as_they_are_in_a_program_that_has_bracketed_pastes_off(shared: House) -> None:
-    plain = Agent(shared, script=RAW.replace("2004h", "2004l"))
+    plain = Agent(shared, "unbracketed")
     plain.send("one\ntwo")
     wait_until(lambda: plain.typed.endswith(b"\r"), "the Enter")
     assert plain.typed == b"one\ntwo\r"
-    shared.ok("kill", "agent")
 
 
 def test_a_text_of_control_characters_only_is_refused_before_anything_is_kept(agent: Agent) -> None:
@@ -140,7 +165,7 @@ def test_a_text_of_control_characters_only_is_refused_before_anything_is_kept(ag
 
 
 def test_a_program_that_does_not_read_is_not_typed_into_again_until_it_has_read(shared: House) -> None:
-    deaf = Agent(shared, script='stty raw -echo; printf "\\033[?2004hready"; until [ -e go ]; do sleep 0.05; done; exec cat > typed')
+    deaf = Agent(shared, "deaf")
     first = deaf.send("first")
     assert (first["state"], first["epoch"], first["why"]) == ("unconfirmed", 1, "its program has not read all of it yet")
     assert (first["bytes"], first["sha256"]) == (5, hashlib.sha256(b"first").hexdigest())
@@ -149,29 +174,25 @@ def test_a_program_that_does_not_read_is_not_typed_into_again_until_it_has_read(
     behind = deaf.send("third")
     assert (behind["state"], behind["why"]) == ("pending", "a text that was sent before it waits")
     assert "2 texts wait: its program does not read its terminal now" in shared.ok("status")
-    refused = shared.run("send", "agent", "fourth", "--now")
+    refused = shared.run("send", "deaf", "fourth", "--now")
     assert (refused.returncode, "a text that was sent before it waits" in refused.stderr) == (6, True)
     (deaf.place / "go").touch()
     wait_until(lambda: deaf.typed.endswith(paste("third")), "the texts that waited")
     assert deaf.typed == paste("first") + paste("second") + paste("third")
-    assert deaf.states() == ["unconfirmed", "unconfirmed", "unconfirmed", "dropped"]
-    shared.ok("kill", "agent")
+    wait_until(lambda: deaf.states() == ["unconfirmed", "unconfirmed", "unconfirmed", "dropped"], "all to be settled")
 
 
 def test_a_dialog_on_the_screen_is_not_typed_into(shared: House) -> None:  # X10
-    screen = Path(tests.data.__file__).parent / "screens/codex-0.169.0/trust.txt"
-    script = f"stty raw -echo; cat {screen}; until [ -e go ]; do sleep 0.05; done; clear; exec cat > typed"
-    asking = Agent(shared, script=script, ready="Trust and continue")
+    asking = Agent(shared, "asking")
     kept = asking.send("1")
     assert (kept["state"], kept["why"]) == ("pending", "it shows a dialog: trust (codex)")
     assert asking.view.state == "running"
     (asking.place / "go").touch()
     wait_until(lambda: asking.typed == b"1\r", "the text, once the dialog has gone")
-    shared.ok("kill", "agent")
 
 
 def test_a_text_for_a_task_that_does_not_run_yet_waits_for_it(shared: House) -> None:
-    first = shell_task("first", "until [ -e go ]; do sleep 0.05; done")
+    first = shell_task("first", UNTIL_GO)
     later = shell_task("later", ["sh", "-c", 'read line; printf %s "$line" > typed; exec sleep 100'], kind="terminal", after=["first"])
     shared.ok("run", "-d", shared.plan(plan_of([first, later])))
     (kept,) = json.loads(shared.ok("send", "later", "early", "--json"))["deliveries"]
@@ -181,16 +202,15 @@ def test_a_text_for_a_task_that_does_not_run_yet_waits_for_it(shared: House) -> 
     wait_until(lambda: shared.task("later").worktree, "the task")
     typed = Path(str(shared.task("later").worktree), "typed")
     wait_until(lambda: typed.exists() and typed.read_bytes() == b"early", "the text")
-    shared.ok("kill", "later")
 
 
-def test_a_line_that_the_terminal_would_cut_is_kept(shared: House) -> None:
-    lines = Agent(shared, script='printf ready; while IFS= read -r line; do printf "%s\\n" "$line" >> typed; done')
+def test_a_line_that_the_terminal_would_cut_is_kept_until_its_task_ends(shared: House) -> None:
+    lines = Agent(shared, "lines")
     kept = lines.send("x" * 4095)
     assert (kept["state"], kept["why"]) == ("pending", "its program reads whole lines, of at most 4095 bytes; the longest has 4096")
-    shared.ok("kill", "agent")
+    shared.ok("kill", "lines")
     wait_until(lambda: lines.states() == ["dropped"], "the text to be dropped with its task")
-    assert shared.run("send", "agent", "late").returncode == 6
+    assert shared.run("send", "lines", "late").returncode == 6
 
 
 def test_a_person_who_types_is_not_interrupted(agent: Agent, terminal: Callable[[Agent], int]) -> None:
@@ -226,62 +246,57 @@ def terminal() -> Iterator[Callable[[Agent], int]]:
         os.close(handle)
 
 
-@pytest.mark.parametrize(
-    ("place", "why"),
-    [("send.kept", NO_RECORD), ("send.committed", NO_RECORD), ("send.typed", "the supervisor ended before anything confirmed it")],
-)
-def test_a_supervisor_killed_at_any_step_has_the_text_typed_once(house: House, place: str, why: str) -> None:
-    dying = house.start_daemon(die_at=place)
-    agent = Agent(house)
-    assert house.run("send", "agent", "only once").returncode == 5
+def test_a_text_is_typed_once_whichever_steps_supervisors_are_killed_at(house: House) -> None:
+    """Before tmux is asked, it is typed later; afterwards never again, also when its pane went as well (P17)."""
+    cut_off = "the supervisor ended before anything confirmed it"
+    dying = house.start_daemon(die_at="send.kept")
+    started(house, {"agent": RAW})
+    agent = Agent(house, "agent")
+    assert house.run("send", "agent", "once").returncode == 5
+    for place in ("send.committed", "send.typed"):
+        dying.wait()
+        assert agent.states() == [{"send.committed": "pending", "send.typed": "typing"}[place]]
+        dying = house.start_daemon(die_at=place)  # it finds the text, and goes one step further
     dying.wait()
-    house.start_daemon()
+    assert agent.states() == ["typing"]
+    last = house.start_daemon(die_at="send.typed")
     wait_until(lambda: agent.states() == ["unconfirmed"], "the text to be settled")
-    wait_until(lambda: agent.typed.endswith(b"\r"), "the Enter")
-    assert agent.typed == paste("only once")
-    (one,) = json.loads(house.ok("status", "agent", "--json"))["deliveries"]
-    assert (one["why"], one["bytes"]) == (why, 9)
-
-
-def test_a_text_whose_pane_went_with_the_supervisor_is_settled_without_another_try(house: House) -> None:
-    dying = house.start_daemon(die_at="send.typed")
-    agent = Agent(house)
-    house.run("send", "agent", "only once")
-    dying.wait()
+    assert (agent.sent()[0]["why"], agent.typed) == (cut_off, paste("once"))
+    house.run("send", "agent", "gone")
+    last.wait()
     agent.tmux("kill-session", "-t", str(agent.view.session_id))
     house.start_daemon()
-    wait_until(lambda: agent.states() == ["unconfirmed"], "the text to be settled")
-    (one,) = json.loads(house.ok("status", "agent", "--json"))["deliveries"]
-    assert one["epoch"] == 1 and one["why"] in (
-        "the supervisor ended before anything confirmed it, and its pane is gone",
-        "its task ended first",  # its end was seen before its text
-    )
+    wait_until(lambda: agent.states() == ["unconfirmed", "unconfirmed"], "the last text to be settled")
+    assert agent.sent()[1]["why"] in (f"{cut_off}, and its pane is gone", "its task ended first")
+    assert agent.typed == paste("once") + paste("gone")
 
 
 def test_to_all_and_to_a_run(agent: Agent) -> None:
-    house = agent.house
-    other = Agent(house, "other")
-    house.ok("run", "-d", house.plan(plan_of([shell_task("headless", "sleep 100")])))
+    house, other = agent.house, Agent(agent.house, "other")
+    house.ok(
+        "run", "-d", house.plan(plan_of([shell_task("headless", "sleep 100"), shell_task("alone", ["sh", "-c", RAW], kind="terminal")]))
+    )
     wait_until(lambda: house.task("headless").attempt_state == "running", "the headless one to run")
+    alone = Agent(house, "alone")
     answer = json.loads(house.ok("send", "--all", "to all", "--json"))
-    assert [one["task"] for one in answer["deliveries"]] == [agent.view.id, other.view.id]
+    assert {agent.view.id, other.view.id, alone.view.id} <= {one["task"] for one in answer["deliveries"]}
     assert answer["left_out"] == {house.task("headless").id: "it is headless: a task of kind shell reads no terminal"}
-    house.ok("send", "--run", other.view.run, "to one")
-    wait_until(lambda: agent.typed == paste("to all") and other.typed == paste("to all") + paste("to one"), "the texts")
+    house.ok("send", "--run", alone.view.run, "to one")
+    wait_until(lambda: alone.typed == paste("to all") + paste("to one"), "both texts")
+    wait_until(lambda: agent.typed == paste("to all") and other.typed == paste("to all"), "one text")
     refused = house.run("send", "headless", "x")
     assert (refused.returncode, "reads no terminal" in refused.stderr) == (6, True)
     assert house.run("send", "--all", "--run", "x", "text").returncode == 2
 
 
-def test_ids_not_names_say_where_a_text_goes_and_the_journal_has_none_of_it(agent: Agent) -> None:  # P18, X10
-    agent.tmux("rename-session", "-t", str(agent.view.session_id), "other")
+def test_ids_not_names_say_where_a_text_goes_and_nothing_keeps_its_words(agent: Agent) -> None:  # P18
+    agent.tmux("rename-session", "-t", str(agent.view.session_id), "renamed")
     agent.tmux("split-window", "-d", "-t", agent.pane, "--", "env", "sleep", "100")
     agent.send("a secret word")
     wait_until(lambda: agent.typed == paste("a secret word"), "the text")
-    ledger = agent.house.home.ledger
-    assert not [
-        file for file in ledger.parent.iterdir() if file.is_file() and b"a secret word" in file.read_bytes() and "wal" not in file.name
-    ]
     shape = json.loads(agent.house.ok("status", agent.name, "--json"))
     assert "secret" not in json.dumps(shape)
     assert [entry["event"] for entry in shape["journal"]][-2:] == ["send", "send unconfirmed"]
+    with contextlib.closing(store.connect_readonly(agent.house.home.ledger)) as db:
+        assert db.execute("SELECT DISTINCT text FROM delivery WHERE state NOT IN ('pending', 'typing')").fetchall()[0][0] == ""
+        assert db.execute("SELECT count(*) FROM journal WHERE data LIKE '%secret%'").fetchone()[0] == 0

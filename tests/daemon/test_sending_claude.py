@@ -12,7 +12,7 @@ import pytest
 from tests.daemon.test_sending import Agent
 from tests.gateway.clients.kit import CLIENTS
 from tests.gateway.simulator import Simulator
-from tests.support import House, wait_until
+from tests.support import House, plan_of, shell_task, wait_until
 
 CLAUDE = CLIENTS / "node_modules/.bin/claude"
 pytestmark = pytest.mark.skipif(not CLAUDE.exists(), reason="make clients installs it")
@@ -25,20 +25,21 @@ def prompts(home: Path) -> list[str]:
     return [line["message"]["content"] for line in lines if line["type"] == "user" and isinstance(line["message"]["content"], str)]
 
 
-def command(home: Path, url: str) -> tuple[str, ...]:
+def command(home: Path, url: str) -> list[str]:
     """A Claude Code that has seen its first screens, and not this directory."""
     home.mkdir()
     seen = {"hasCompletedOnboarding": True, "theme": "dark", "customApiKeyResponses": {"approved": [KEY], "rejected": []}}
     (home / ".claude.json").write_text(json.dumps(seen))
     env = {"HOME": home, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-    return ("env", *(f"{name}={value}" for name, value in env.items()), str(CLAUDE), "--permission-mode", "default")
+    return ["env", *(f"{name}={value}" for name, value in env.items()), str(CLAUDE), "--permission-mode", "default"]
 
 
 def test_a_text_waits_for_the_end_of_a_dialog_and_of_a_turn_and_is_confirmed(house: House, tmp_path: Path) -> None:
     assert shutil.which("node"), "Claude Code needs it"
     with Simulator() as sim:
         house.start_daemon()
-        agent = Agent(house, command=command(tmp_path / "claude", sim.url), ready="I trust this folder")
+        house.ok("run", "-d", house.plan(plan_of([shell_task("agent", command(tmp_path / "claude", sim.url), kind="terminal")])))
+        agent = Agent(house, "agent", ready="I trust this folder")
 
         def sent(number: int) -> dict[str, Any]:
             one: dict[str, Any] = json.loads(house.ok("status", "agent", "--json"))["deliveries"][number]
