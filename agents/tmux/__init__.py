@@ -9,14 +9,17 @@ closing   sessions closed by `doctor --fix`
 from __future__ import annotations
 
 from agents.tmux.listings import PaneView
-from agents.tmux.tmux_server import ARG_MAX, CONTROL_SESSION, Pane, ServerGone, SessionExists, Tmux
+from agents.tmux.quoting import typed_text
+from agents.tmux.tmux_server import ARG_MAX, CONTROL_SESSION, Pane, PaneInput, ServerGone, SessionExists, Tmux
 
 __all__ = [
     "ARG_MAX",
     "CONTROL_SESSION",
     "Pane",
+    "PaneInput",
     "PaneView",
     "ServerGone",
     "SessionExists",
     "Tmux",
+    "typed_text",
 ]

@@ -39,6 +39,11 @@ def escape_format(text: str) -> str:
     return _HASHES.sub(lambda run: run[0] * 2, text)
 
 
+def typed_text(text: str) -> str:
+    """`text` as it is typed into a program: `plain_text`, without line ends at the end."""
+    return plain_text(text).rstrip("\n")
+
+
 def plain_text(text: str) -> str:
     """`text` with line ends as `\\n` and without control characters (tab stays), direction overrides and lone surrogates.
 

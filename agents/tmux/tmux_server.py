@@ -10,8 +10,9 @@ import contextlib
 import os
 import re
 import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +22,9 @@ from agents.tmux import listings, server_process
 from agents.tmux.attaching import attach_argv
 from agents.tmux.control import READY, Block, ClientLost, ControlClient
 from agents.tmux.listings import PaneView
-from agents.tmux.quoting import command_line, escape_format, plain_text
+from agents.tmux.quoting import command_line, escape_format, typed_text
 from supervisor.core.errors import NotFound, ToolFailed
+from supervisor.host import files
 
 CONTROL_SESSION = "_control"
 """The session our client is attached to, a name no attempt can have. Its only pane has ended: nothing runs in it."""
@@ -35,6 +37,9 @@ _ATTACH = (
     *(";", "set-option", "-t", f"={CONTROL_SESSION}:", "@nightcrew_control", "1", ";", "display-message", "-p", READY),
 )
 """Attach to our session and make it when it is missing. Its program is two words, so no shell, and ends at once."""
+
+_WORD_MAX = 16_384
+"""Bytes of a text that goes by the command line; a longer one goes by a file."""
 
 _NAME = re.compile(r"[a-z0-9-][a-z0-9_-]{0,47}")
 _KEY = re.compile(r"(?!pane$|control$)[a-z][a-z0-9_]*")
@@ -62,6 +67,20 @@ class Pane:
     """The pane's first process, which is `argv` itself: no shell stands between."""
 
 
+@dataclass(frozen=True, slots=True)
+class PaneInput:
+    """A pane as somebody sees it who is about to type into it."""
+
+    dead: bool
+    pid: int
+    tty: str
+    """Path of its terminal."""
+    mark: str
+    """Of the newest `send_text` that gave one."""
+    key_at: int | None
+    """When a person who is attached pressed a key last, whole seconds since 1970; None when nobody is attached."""
+
+
 class Tmux:
     """One private server. Thread-safe. Every call raises ToolFailed after `deadline_s` seconds, ToolMissing without a tmux of
     at least 3.3, and ServerGone when no server runs (`spawn` starts one). The server outlives this object. What a call asked for
@@ -78,6 +97,7 @@ class Tmux:
         self._binary = binary
         self._env = server_process.scrubbed(os.environ)
         self._client = ControlClient(self._argv("-N"), _ATTACH, self._env, Path(f"{socket}.turn"), deadline_s)
+        self._sending = threading.Lock()
         self._known_good = False
 
     def __enter__(self) -> Self:
@@ -174,24 +194,46 @@ class Tmux:
         start = ("-S", "-") if history else ()
         return self._ask(("capture-pane", "-p", *start, "-t", _id(pane_id)), on=pane_id)[0].text.rstrip("\n")
 
-    def send_text(self, pane_id: str, text: str, *, enter: bool = True) -> None:
-        """Paste `text` as one bracketed paste, then press Enter as a key of its own.
+    def send_text(self, pane_id: str, text: str, *, enter: bool = True, mark: str = "") -> None:
+        """Paste `text` as one bracketed paste, then press Enter as a key of its own, and note `mark` on the pane: all of it, or nothing.
 
         Control characters are left out and so are line ends at the end. An empty text only presses Enter. That tmux took it
-        is no proof that the program did: confirm by its own record. Raises ToolFailed when the pane's program has ended.
+        is no proof that the program did: confirm by its own record. A program that has not asked for bracketed pastes gets the text
+        without the marks. Raises ToolFailed when the pane's program has ended.
         """
-        target = _id(pane_id)
-        if self._ask(("display-message", "-p", "-t", target, "#{pane_dead}"), on=pane_id)[0].text == "1":
+        target, name = _id(pane_id), f"nightcrew-{os.urandom(8).hex()}"
+        if self.pane_input(pane_id).dead:
             raise ToolFailed("cannot type into the pane", on=pane_id, why="its program has ended")
-        # A pane that a person scrolled takes keys for its scroll mode, so leave that first.
-        commands: list[tuple[str, ...]] = [("copy-mode", "-q", "-t", target)]
-        body = plain_text(text).rstrip("\n")
-        name = f"nightcrew-{os.urandom(8).hex()}"
-        if body:
-            commands += [("set-buffer", "-b", name, "--", body), ("paste-buffer", "-p", "-r", "-d", "-b", name, "-t", target)]
-        if enter:
-            commands.append(("send-keys", "-t", target, "Enter"))
-        self._ask(*commands, on=pane_id, once=True)
+        paste = ("paste-buffer", "-p", "-r", "-d", "-b", name, "-t", target)
+        note = ("set-option", "-p", "-t", target, "@nightcrew_sent", mark)
+        with self._buffer(name, typed_text(text)) as load:
+            # A pane that a person scrolled takes keys for its scroll mode, so leave that first.
+            commands: list[tuple[str, ...]] = [("copy-mode", "-q", "-t", target), *([load, paste] if load else [])]
+            commands += [("send-keys", "-t", target, "Enter")] if enter else []
+            self._ask(*commands, *([note] if mark else []), on=pane_id, once=True)
+
+    @contextlib.contextmanager
+    def _buffer(self, name: str, text: str) -> Iterator[tuple[str, ...]]:
+        """The command that loads a buffer; a long text goes by a file, which tmux reads in one go. Nothing for an empty text."""
+        if len(data := text.encode()) <= _WORD_MAX:
+            yield ("set-buffer", "-b", name, "--", text) if text else ()
+            return
+        with self._sending:  # one file: what a killed supervisor left is overwritten
+            file = self._socket.with_name(f"{self._socket.name}.text")
+            files.atomic_write(file, data, durable=False)
+            try:
+                yield ("load-buffer", "-b", name, os.fspath(file))
+            finally:
+                file.unlink(missing_ok=True)
+
+    def pane_input(self, pane_id: str) -> PaneInput:
+        """What there is to know before somebody types into a pane. Raises NotFound."""
+        where = ("-t", _id(pane_id))
+        clients = ("list-clients", *where, "-F", "#{?client_control_mode,,#{client_activity}}")
+        own = ("display-message", "-p", *where, "#{pane_dead} #{pane_pid} #{pane_tty} #{@nightcrew_sent}")
+        pane, attached = self._ask(own, clients, on=pane_id)
+        dead, pid, tty, mark = pane.text.split(" ", 3)
+        return PaneInput(dead == "1", int(pid), tty, mark, max((int(line) for line in attached.lines if line), default=None))
 
     def attach_argv(self, session_id: str, environ: Mapping[str, str]) -> list[str]:
         """The command that shows the session in the caller's terminal, for `os.execvp`; `environ` is the caller's."""

@@ -29,6 +29,7 @@ VERBS = {
     "status": "Show what every agent does.",
     "attach": "Look into an agent's pane, live.",
     "shell": "Open a shell where an agent works.",
+    "send": "Type a text into an agent's terminal.",
     "logs": "Show what an agent printed.",
     "wait": "Wait until tasks have ended.",
     "kill": "End tasks and everything that they started.",

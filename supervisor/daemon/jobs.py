@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agents.tmux import Tmux
 from supervisor.core.crew import Event, Secured, TreeGone
 from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, Tampered, ToolFailed, ToolHung
 from supervisor.core.records import attempt_name
@@ -55,6 +56,7 @@ class Doors:
     snapshots: SnapshotDesk
     limits: LimitDesk
     home: Home
+    tmux: Tmux
 
 
 class Jobs:

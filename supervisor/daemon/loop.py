@@ -50,6 +50,7 @@ from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.observation import Seen
 from supervisor.daemon.publishing import Publishing
 from supervisor.daemon.quotas import QuotaDesk
+from supervisor.daemon.sending import Sending
 from supervisor.daemon.suspending import Suspending
 from supervisor.daemon.watching import Watching
 from supervisor.host.clock import Clock, busy_s
@@ -102,6 +103,7 @@ class Loop:
         self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]))
         self.publishing = Publishing(doors, self.jobs, clock)
         self.evidence = AgentEvidence(doors.home, clock)
+        self.sending = Sending(doors, self.jobs, clock, self.evidence)
 
     # The loop ------------------------------------------------------------------------------------------------------------------------
 
@@ -123,6 +125,7 @@ class Loop:
             self._offer()
         await self._observe()
         self._offer()
+        self.sending.step(self.crew)
         if waiting_for_traffic(self.crew):
             self.alert(f"{' and '.join(sorted(self.crew.held_back))} tasks wait until the models are less busy: nightcrew gateway status")
         self.after_step()

@@ -76,7 +76,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             launching = Launching(access, settings, made, observer, tmux, Warmth(snapshots, zygotes, isolation, bounds, ref_guard))
             ending = Ending(access, settings, EndingDoors(observer, made, tmux, bounds, ref_guard), clock)
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
-            loop = Loop(Doors(ledger, observer, made, launching, ending, snapshots, bounds, home), settings, desk, clock)
+            loop = Loop(Doors(ledger, observer, made, launching, ending, snapshots, bounds, home, tmux), settings, desk, clock)
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
             snapshots.without_keys = access.without_keys
             snapshots.recover()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.core import errors, ports
+from supervisor.core.deliveries import Delivery
 from supervisor.core.errors import one_line
 from supervisor.core.result import TAMPERING, tampering
 from supervisor.core.states import TaskState
@@ -117,6 +118,22 @@ def _detail(view: TaskView, root: Path) -> str:
         said = last_line(root / f"runs/{view.id}/{view.epoch}/stderr.log")
         return f"{why(view)}: {said}" if said else why(view)
     return why(view)
+
+
+def unsent(pending: Iterable[Delivery]) -> dict[str, str]:
+    """Of each task that texts wait for, how many and why the first of them waits."""
+    by_task: dict[str, list[Delivery]] = {}
+    for one in pending:
+        by_task.setdefault(one.task, []).append(one)
+    return {
+        task: f"{len(texts)} text{'s wait' if len(texts) > 1 else ' waits'}" + (f": {texts[0].reason}" if texts[0].reason else "")
+        for task, texts in by_task.items()
+    }
+
+
+def sent(one: Delivery) -> str:
+    """`unconfirmed, 12 bytes, sha256 03982e2a: why`: a text without its words."""
+    return f"{one.state}, {one.size} bytes, sha256 {one.digest[:8]}" + (f": {one_line(one.reason)}" if one.reason else "")
 
 
 def made_of(view: TaskView) -> list[tuple[str, str]]:

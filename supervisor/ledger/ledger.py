@@ -36,6 +36,7 @@ from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState
 from supervisor.ledger import queries, rows, store
+from supervisor.ledger.deliveries import Deliveries
 from supervisor.ledger.queries import OPEN
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from supervisor.ledger.snapshots import Snapshots, WriteAccess
@@ -54,7 +55,8 @@ class Ledger:
         self._db = store.connect(path, create=create)
         self._file = store.file_identity(path)
         self._launch = functools.lru_cache(maxsize=LAUNCHES)(functools.partial(rows.launch, self._db))
-        self.snapshots = Snapshots(WriteAccess(self._db, self._writing, wall, self._journal))
+        desk = WriteAccess(self._db, self._writing, wall, self._journal)
+        self.snapshots, self.deliveries = Snapshots(desk), Deliveries(desk)
 
     def close(self) -> None:
         """Give the file back; idempotent."""

@@ -14,10 +14,11 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from supervisor.core.deliveries import DeliveryState
 from supervisor.core.snapshots import SnapshotSpec, SnapshotState
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import AttemptState, End, TaskState
-from supervisor.ledger import queries, rows, snapshots
+from supervisor.ledger import deliveries, queries, rows, snapshots
 
 LOST = "its row was lost with the damaged ledger"
 _EPOCHS = 64
@@ -70,6 +71,7 @@ def _drop_unreadable(db: sqlite3.Connection) -> list[str]:
         ("run", "id", "NOT json_valid(env) OR json_type(env) <> 'object'"),
         ("project", "id", "id NOT GLOB '????????????' OR root NOT GLOB '/*' OR common_dir NOT GLOB '/*'"),
         ("snapshot", "id", f"NOT snapshot_reads(spec, digests) OR state NOT IN ({built})"),
+        ("delivery", "id", f"state NOT IN ({_words(DeliveryState)})"),
         ("attempt", "task || ':' || epoch", "NOT task_id(task, substr(task, 1, 9)) OR epoch < 1"),
         ("journal", "'line ' || seq", "NOT json_valid(data) OR json_type(data) <> 'object'"),
     )
@@ -221,7 +223,8 @@ def _agree(db: sqlite3.Connection) -> list[str]:
                              RETURNING id, task.state""").fetchall()  # noqa: S608
     said += [f"task {task}: {state}, because its attempt has ended" for task, state in changed]
     db.execute("UPDATE task SET state = 'ready' WHERE state = 'running' AND epoch = 0")
-    return said
+    lost = db.execute("DELETE FROM delivery WHERE task NOT IN (SELECT id FROM task) RETURNING id, task").fetchall()
+    return [*said, *(f"delivery {number}: lost with its task {task}" for number, task in lost)]
 
 
 def _depend_again(db: sqlite3.Connection) -> list[str]:
@@ -264,3 +267,4 @@ def check(db: sqlite3.Connection) -> None:
         rows.launch(db, str(task))
     rows.attempts(db, "")
     snapshots.every(db)
+    deliveries.pending(db)

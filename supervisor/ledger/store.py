@@ -21,7 +21,7 @@ from typing import Any
 from supervisor.core.errors import DiskFull, LedgerError
 from supervisor.host import files
 
-SCHEMA = 2
+SCHEMA = 3
 BUSY_S = 10.0
 
 

@@ -49,8 +49,17 @@ def attached(ask_tmux: AskTmux) -> list[str]:
 
 @pytest.mark.parametrize(
     "text",
-    ["hello;", "two\nlines\twith 'quotes' \"$HOME\" `id` #{pid} \\", "Enter", "-R", "漢字 🦀", "x" * 20_000, "line\n" * 40_000 + "end"],
-    ids=["semicolon", "lines", "key name", "flag", "wide", "20 kB", "200 kB"],
+    [
+        "hello;",
+        "two\nlines\twith 'quotes' \"$HOME\" `id` #{pid} \\",
+        "Enter",
+        "-R",
+        "漢字 🦀",
+        "x" * 20_000,
+        "line\n" * 40_000 + "end",
+        "é\t" * 666_666 + "end",
+    ],
+    ids=["semicolon", "lines", "key name", "flag", "wide", "20 kB", "200 kB", "2 MB"],
 )
 def test_text_arrives_as_one_paste_and_one_enter(tmux: Tmux, tmp_path: Path, wait_until: WaitUntil, text: str) -> None:  # E2
     out = tmp_path / "typed"

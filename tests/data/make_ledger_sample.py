@@ -1,6 +1,6 @@
-"""Writes `ledger-2.sql`, a ledger of schema 2 as text, that every later version must be able to load.
+"""Writes `ledger-3.sql`, a ledger of schema 3 as text, that every later version must be able to load.
 
-    python -m tests.data.make_ledger_sample > tests/data/ledger-2.sql
+    python -m tests.data.make_ledger_sample > tests/data/ledger-3.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.
@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop, TaskClass
+from supervisor.core.deliveries import DeliveryState
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.core.states import End, TaskState
 from supervisor.ledger import store
@@ -67,6 +68,7 @@ def write(path: Path) -> None:
         ledger.commit([*ended(f"{LATER}/lonely", 1)])
         ledger.journal(None, None, "up", {"pid": 1})
         _snapshots(ledger, at["running"])
+        _deliveries(ledger, at["running"])
 
 
 def _snapshots(ledger: Ledger, task: str) -> None:
@@ -80,6 +82,18 @@ def _snapshots(ledger: Ledger, task: str) -> None:
         if name == "ready":
             ledger.lent(task, 1, made.id)
             ledger.note(task, 1, layers='{"backend": "overlay"}', tier=2, port=20_010)
+
+
+def _deliveries(ledger: Ledger, task: str) -> None:
+    """One in every state."""
+    texts = ["kept äö\n🦊", "being typed", "it took it", "nobody knows", "too late"]
+    kept, typing, confirmed, unconfirmed, dropped = (ledger.deliveries.keep([task], text)[0].id for text in texts)
+    ledger.deliveries.waits(kept, "its agent works")
+    for number in (typing, confirmed, unconfirmed):
+        ledger.deliveries.typing(number, 1)
+    ledger.deliveries.ended(confirmed, DeliveryState.CONFIRMED)
+    ledger.deliveries.ended(unconfirmed, DeliveryState.UNCONFIRMED, "its kind does not say")
+    ledger.deliveries.ended(dropped, DeliveryState.DROPPED, "its task ended first")
 
 
 def dump(path: Path) -> Iterator[str]:

@@ -12,10 +12,11 @@ import pytest
 from supervisor.core import snapshots as snapshots_of_core
 from supervisor.core.crew import Attempt, Crew, Start, Submitted, TaskClass
 from supervisor.core.decide import decide
+from supervisor.core.deliveries import DeliveryState
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import AttemptState, TaskState
-from supervisor.ledger import queries, snapshots, store
+from supervisor.ledger import deliveries, queries, snapshots, store
 from supervisor.ledger.ledger import Ledger
 from tests.data import make_ledger_sample
 from tests.ledger.kit import Wall, check_integrity, rows
@@ -128,6 +129,20 @@ def test_the_environments_of_an_old_ledger_are_found_again(path: Path) -> None:
         assert (running.snapshot, running.layers, running.tier) == (ready.id, '{"backend": "overlay"}', 2)
 
 
+def test_the_texts_of_an_old_ledger_are_found_again(path: Path) -> None:
+    """From schema 3 on; one of schema 2 has none, before it is migrated and after."""
+    with closing(store.connect_readonly(load(path, 2))) as db:
+        assert (deliveries.pending(db), deliveries.of_task(db, f"{RUN}/running", 9)) == ([], [])
+    with closing(Ledger(path, Wall())) as ledger:
+        assert ledger.deliveries.unfinished() == []
+    with closing(store.connect_readonly(load(path.with_name("3.db"), 3))) as db:
+        found = deliveries.of_task(db, f"{RUN}/running", 9)
+        assert [str(one.state) for one in found] == list(DeliveryState)
+        assert [one.text for one in found] == ["kept äö\n🦊", "being typed", "", "", ""]
+        assert [one.id for one in deliveries.pending(db)] == [1, 2]
+        assert (found[0].size, found[0].reason, found[3].epoch) == (14, "its agent works", 1)
+
+
 def test_the_newest_schema_has_its_sample() -> None:
     assert (DATA / f"ledger-{store.SCHEMA}.sql").exists(), "write it: tests/data/make_ledger_sample.py"
 
@@ -135,7 +150,7 @@ def test_the_newest_schema_has_its_sample() -> None:
 def test_the_script_that_wrote_the_newest_sample_still_writes_such_a_ledger(tmp_path: Path) -> None:
     make_ledger_sample.write(tmp_path / "new.db")
     kept = load(tmp_path / "kept.db", store.SCHEMA)
-    for table in ("project", "run", "task", "dependency", "attempt", "journal", "snapshot"):
+    for table in ("project", "run", "task", "dependency", "attempt", "journal", "snapshot", "delivery"):
         sql = f"SELECT * FROM {table}"  # noqa: S608 - our own tables
         assert _in_meaning(rows(tmp_path / "new.db", sql)) == _in_meaning(rows(kept, sql)), table
 

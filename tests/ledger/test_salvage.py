@@ -29,7 +29,7 @@ from tests.ledger.kit import Wall, check_integrity, rows, spec, submit, whole
 
 SEED = os.environ.get("NIGHTCREW_TEST_SEED") or str(random.SystemRandom().randrange(2**32))
 PAGE = 4096
-TABLES = ("project", "run", "task", "dependency", "attempt", "journal", "snapshot")
+TABLES = ("project", "run", "task", "dependency", "attempt", "journal", "snapshot", "delivery")
 
 
 def history(path: Path, runs: int = 8) -> Ledger:

@@ -296,7 +296,7 @@ def test_a_full_disk_keeps_what_was_acknowledged(small_disk: Path) -> None:
     with contextlib.closing(Ledger(path, Wall())) as ledger:
         done = fill_up(ledger)
         with pytest.raises(DiskFull):
-            ledger.journal(None, None, "one line", {"data": "x" * 100_000})
+            ledger.journal(None, None, "one line", {"data": "x" * 1_000_000})
         assert done and [run for run in done if not ledger.run_exists(run)] == []
     check_integrity(path)
     assert len(rows(path, "SELECT id FROM run")) == len(done)

@@ -14,19 +14,22 @@ import click
 
 from supervisor.cli import common
 from supervisor.cli.names import any_name
+from supervisor.core.deliveries import Delivery
 from supervisor.core.errors import NightcrewError, UsageError, one_line
 from supervisor.core.states import TaskState
 from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.faces import model_usage, tasks_json
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
-from supervisor.ledger import queries
+from supervisor.ledger import deliveries, queries
 
 RECENT = 5
 ALL = 1_000_000
 SHOWN = 50
 """Of those that do not run, and of each state in which tasks of the newest run ended: who has more asks for all, or for one run."""
 EVIDENCE_S = 2.0
+SENT = 20
+"""Texts that were sent to a task and are shown."""
 GATEWAY_S = 2.0
 """Seconds that a gateway which does not answer may hold this up."""
 
@@ -119,9 +122,18 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape["runs"] = [tasks_json.run(run) for run in runs]
     shape["tasks"] = [tasks_json.task(view) for view in views]
     shape["gateway"], _ = _gateway(where)
+    shape["deliveries"] = [one.shape() for one in _sent(db, views)] if db is not None else []
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = queries.journal(db, views[0].id)
     common.print_json(**shape)
+
+
+def _sent(db: sqlite3.Connection, views: list[queries.TaskView]) -> list[Delivery]:
+    """The newest texts that were sent to one task; of several tasks those that wait."""
+    if len(views) == 1:
+        return deliveries.of_task(db, views[0].id, SENT)
+    shown = {view.id for view in views}
+    return [one for one in deliveries.pending(db) if one.task in shown]
 
 
 def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
@@ -130,9 +142,9 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         return
     views, counts = _chosen(db, name, everything)
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
-    now = time.time()
+    now, unsent = time.time(), text.unsent(deliveries.pending(db))
     for view in text.by_urgency(views):
-        detail = "; ".join(filter(None, (text.detail(view, where.root), _held(view, heard))))
+        detail = "; ".join(filter(None, (unsent.get(view.id, ""), text.detail(view, where.root), _held(view, heard))))
         common.show(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
     if left := text.more(views, counts):
         click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")
@@ -191,6 +203,8 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
     if taken := model_usage.of([view.result]):
         click.echo(f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}")
+    for one in _sent(db, [view]):
+        click.echo(f"  text {one.id:<4} {text.sent(one)}")
     for entry in queries.journal(db, view.id):
         click.echo(f"  {text.history(entry)}")
 

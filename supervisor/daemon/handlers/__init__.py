@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from supervisor.daemon.handlers import clean, down, evidence, kill, ping, quota, resume, retry, snapshot, submit, suspend
+from supervisor.daemon.handlers import clean, down, evidence, kill, ping, quota, resume, retry, send, snapshot, submit, suspend
 from supervisor.daemon.loop import Loop
 
 Handler = Callable[[Loop, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
@@ -22,6 +22,7 @@ HANDLERS: Mapping[str, Handler] = {
     "quota": quota.handle,
     "resume": resume.handle,
     "retry": retry.handle,
+    "send": send.handle,
     "snapshot": snapshot.handle,
     "submit": submit.handle,
     "suspend": suspend.handle,

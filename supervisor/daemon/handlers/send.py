@@ -1,0 +1,41 @@
+"""Type a text into agents that own their panes, or keep it until they can take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.kinds import kinds
+from supervisor.core.deliveries import DeliveryState
+from supervisor.core.errors import NotFound, NotRunning, Refused
+from supervisor.core.states import FINAL
+from supervisor.daemon.loop import Loop
+
+
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+    """`tasks`: full ids; `text`: as it will be typed; `now`: keep nothing for later; `some`: leave out those that cannot be typed into.
+    Returns what became of each. Raises Refused, and keeps nothing, when one of them has no terminal or has ended.
+    """
+    if not loop.ready:
+        raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
+    names = list(dict.fromkeys(str(name) for name in args["tasks"]))
+    never = {name: why for name in names if (why := _why_never(loop, name))}
+    wanted = [name for name in names if name not in never]
+    if never and (not args["some"] or not wanted):
+        name, why = next(iter(never.items()))
+        raise Refused("cannot send to", on=name, why=why, kept="nothing was typed", hint="nightcrew status")
+    done = await loop.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]))
+    refused = [one for one in done if one.state is DeliveryState.DROPPED]
+    if refused and len(refused) == len(done):
+        raise Refused("not sent to", on=refused[0].task, why=refused[0].reason, kept="nothing was typed", hint="without --now it is kept")
+    return {"deliveries": [one.shape() for one in done], "left_out": never}
+
+
+def _why_never(loop: Loop, name: str) -> str:
+    try:
+        spec = loop.ledger.launch_row(name).spec
+    except KeyError:
+        raise NotFound("no task", on=name, hint="nightcrew status") from None
+    if kinds()[spec.kind].mode != "terminal":
+        return f"it is headless: a task of kind {spec.kind} reads no terminal"
+    state = loop.crew.tasks[name].state if name in loop.crew.tasks else loop.ledger.task(name, 0.0).state
+    return f"it has ended: {state}" if state in FINAL else ""
