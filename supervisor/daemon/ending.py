@@ -143,7 +143,7 @@ class Ending:
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
         spent = model_usage.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams))
-        said = kind_protocol.heard(kinds()[launch.spec.kind], directory)
+        said = kind_protocol.heard(of_task(launch.spec.kind), directory)
         stdout = b"" if said is not None else foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""
         return result.build(
             task=row.task,
