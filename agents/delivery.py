@@ -1,11 +1,11 @@
 """When text may be typed into an agent, and what says that it took it. Pure.
 
-What is known comes from the process first: its terminal, and the record that Claude Code keeps of its session
+The agent's own words decide, fused by `agents.status`: its hooks, and the record that Claude Code keeps of its session
 (`sessions/PID.json`, measured with 2.1.329: `idle`, `busy` or `waiting`, changed 0.3 to 1.1 s after a prompt). Text on the screen can
 only hold a text back, when it shows a dialog that is known by its label; it never says that a text may be typed, or that it was taken.
 
-An agent that keeps no such record is `unknown`. It is typed into when it has read all that was typed before, and the result is
-`unconfirmed`. Enter is pressed again only where the agent's own record says that nothing began: an unknown program could take a second
+An agent that says nothing is `unknown`. It is typed into when it has read all that was typed before, and the result is
+`unconfirmed`. Enter is pressed again only where the agent's own words say that nothing began: an unknown program could take a second
 Enter for an answer.
 """
 
@@ -17,6 +17,9 @@ import tomllib
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
+
+from agents.status import AgentState, Evidence, Source, fuse
+from supervisor.core.errors import one_line
 
 CONFIRM_S = 3.0
 """How long a confirmation is waited for, after each Enter."""
@@ -30,25 +33,21 @@ CLAUDE = "claude"
 """What the kernel calls Claude Code's process."""
 _TAIL = 24
 """Lines at the end of the screen in which a dialog is looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What a Claude Code says of its session."""
-
-    status: str
-    """`idle`, `busy` or `waiting`; empty while it starts or shows a dialog before its first prompt."""
-    waits_for: str = ""
-    since: int = 0
-    """When its status changed last, milliseconds since 1970."""
+_READY = frozenset({AgentState.IDLE, AgentState.INTERRUPTED})
+"""An agent that asked something (`waiting_input`) shows a dialog, which is never typed into."""
+_STATES = {"idle": AgentState.IDLE, "busy": AgentState.WORKING, "waiting": AgentState.WAITING_PERMISSION}
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of an agent at one moment."""
 
-    session: Session | None = None
-    """None when it is no Claude Code that we know of."""
+    words: tuple[Evidence, ...] = ()
+    """What it says of itself: the newest of its hooks, and its session file."""
+    session: str = ""
+    """The session that is its own, by its hooks."""
+    begins: bool = False
+    """A Claude Code is in the foreground of its terminal that keeps no record of a session yet."""
     unread: int = 0
     """Bytes that were typed before and not read."""
     age_s: float = 60.0
@@ -69,13 +68,15 @@ class Dialog:
     lines: tuple[str, ...]
 
 
-def session(data: bytes | None, pid: int, ticks: int) -> Session:
-    """Read `sessions/PID.json`. A record of another process, as a killed one leaves it, says nothing."""
+def session_file(data: bytes | None, pid: int, ticks: int) -> Evidence | None:
+    """What `sessions/PID.json` says: of the very process, whatever session it is in by now. A record of another process, as a killed one
+    leaves it, says nothing."""
     shape = _object(data)
-    if shape.get("pid") != pid or str(shape.get("procStart")) != str(ticks) or shape.get("status") not in ("idle", "busy", "waiting"):
-        return Session("")
-    since = shape.get("statusUpdatedAt")
-    return Session(shape["status"], str(shape.get("waitingFor") or "")[:100], since if isinstance(since, int) else 0)
+    state, since = _STATES.get(str(shape.get("status"))), shape.get("statusUpdatedAt")
+    if state is None or shape.get("pid") != pid or str(shape.get("procStart")) != str(ticks) or not isinstance(since, int):
+        return None
+    asked = str(shape.get("waitingFor") or "a dialog") if state is AgentState.WAITING_PERMISSION else ""
+    return Evidence(Source.SESSION_FILE, state, since / 1000, one_line(asked)[:100])
 
 
 def _object(data: bytes | None) -> dict[str, Any]:
@@ -90,27 +91,19 @@ def why_not(known: Known, text: str) -> str:
     """Why `text` may not be typed now; empty when it may."""
     if known.person_s is not None and known.person_s < TYPING_S:
         return "a person types in its pane"
-    if known.session is not None and (why := _why_not_session(known.session)):
-        return why
-    if known.session is None and known.age_s < BEGUN_S:
+    if known.words:
+        status = fuse(known.words, known.session)
+        if status.state not in _READY:
+            return f"it is {status.state}" + (f": {status.detail}" if status.detail else "")
+    elif known.begins:
+        return "it has not begun its session: it starts, or shows a dialog"
+    elif known.age_s < BEGUN_S:
         return "its program has only just begun"
     if (found := dialog(known.screen)) is not None:
         return f"it shows a dialog: {found.label} ({found.cli})"
     if known.unread:
         return "its program does not read its terminal now"
     return why_never(known, text)
-
-
-def _why_not_session(said: Session) -> str:
-    match said.status:
-        case "idle":
-            return ""
-        case "busy":
-            return "it works"
-        case "waiting":
-            return f"it waits for a person: {said.waits_for or 'a dialog'}"
-        case _:
-            return "it has not begun its session: it starts, or shows a dialog"
 
 
 def why_never(known: Known, text: str) -> str:
@@ -122,26 +115,29 @@ def why_never(known: Known, text: str) -> str:
 
 
 def confirmed(before: Known, after: Known) -> bool:
-    """Whether its own record says that it took what was typed between two looks: its status has changed since."""
-    return before.session is not None and after.session is not None and after.session.since > before.session.since
+    """Whether its own words say that it took what was typed between two looks: that it works, or, in its session file, that it did."""
+    since = {piece.source: piece.at for piece in before.words}
+    own = [piece for piece in after.words if not after.session or piece.session in ("", after.session)]
+    newer = [piece for piece in own if piece.at > since.get(piece.source, 0.0)]
+    return any(piece.state is AgentState.WORKING or piece.source is Source.SESSION_FILE for piece in newer)
 
 
 def settled(before: Known, after: Known) -> bool:
     """Whether a further look would tell nothing more: it is confirmed, or a program that confirms nothing has read all of it."""
-    return confirmed(before, after) or (before.session is None and not after.unread)
+    return confirmed(before, after) or (not before.words and not after.unread)
 
 
 def may_press_again(before: Known, after: Known) -> bool:
-    """Whether Enter may be pressed once more: its record says that it still waits for a prompt, and no dialog is open."""
-    idle = after.session is not None and after.session.status == "idle"
-    return idle and not confirmed(before, after) and dialog(after.screen) is None
+    """Whether Enter may be pressed once more: its own words say that it still waits for a prompt, and no dialog is open."""
+    ready = fuse(after.words, after.session).state in _READY
+    return ready and not confirmed(before, after) and dialog(after.screen) is None
 
 
 def why_unconfirmed(after: Known) -> str:
     """What to say of a text that was typed and not confirmed."""
     if after.unread:
         return "its program has not read all of it yet"
-    return "nothing says that it took it" if after.session is not None else "a program of its kind does not say what it takes"
+    return "nothing says that it took it" if after.words else "a program of its kind does not say what it takes"
 
 
 def dialog(screen: str) -> Dialog | None:

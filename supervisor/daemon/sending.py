@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from agents import delivery
-from agents.delivery import Known, Session
+from agents.delivery import Known
+from agents.status import Evidence
 from agents.tmux import Tmux
 from supervisor.core.crew import Crew
 from supervisor.core.deliveries import Delivery, DeliveryState
 from supervisor.core.errors import NightcrewError, NotFound
 from supervisor.core.records import attempt_name
 from supervisor.core.states import FINAL, AttemptState
+from supervisor.daemon.agent_evidence import AgentEvidence
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.host import foreign, terminals
 from supervisor.host.clock import Clock
@@ -35,10 +38,11 @@ _BEHIND = "a text that was sent before it waits"
 class Sending:
     """The typist of one supervisor. Belongs to the loop's thread."""
 
-    def __init__(self, doors: Doors, jobs: Jobs, clock: Clock) -> None:
+    def __init__(self, doors: Doors, jobs: Jobs, clock: Clock, evidence: AgentEvidence) -> None:
         self._rows = doors.ledger.deliveries
         self._observer = doors.observer
         self._tmux = doors.tmux
+        self._evidence = evidence
         self._jobs = jobs
         self._clock = clock
         self._waiting: dict[str, list[int]] | None = None
@@ -130,12 +134,12 @@ class Sending:
             return ""
         if place is None:
             return "it has no pane"
-        before: Known = await self._jobs.within(self._jobs.stoppers, look, self._tmux, place[1], self._clock.wall())
+        before = await self._look(key, place[1])
         if why := delivery.why_not(before, one.text):
             return why
         self._rows.typing(one.id, key[1])
         failpoint("send.committed")
-        await self._act(place[1], one, before)
+        await self._act(key, place[1], one, before)
         return ""
 
     async def _again(self, place: tuple[str, str] | None, one: Delivery) -> bool:
@@ -148,15 +152,15 @@ class Sending:
         self._rows.ended(one.id, DeliveryState.UNCONFIRMED, why if pane is not None else f"{why}, and its pane is gone")
         return False
 
-    async def _act(self, pane: str, one: Delivery, before: Known) -> None:
+    async def _act(self, key: Key, pane: str, one: Delivery, before: Known) -> None:
         try:
             await self._jobs.within(self._jobs.stoppers, self._type_text, pane, one.text, str(one.id))
             failpoint("send.typed")
-            after = await self._looked_for(pane, before)
+            after = await self._looked_for(key, pane, before)
             if delivery.may_press_again(before, after):
                 await self._jobs.within(self._jobs.stoppers, self._type_text, pane, "", str(one.id))
                 failpoint("send.pressed-again")
-                after = await self._looked_for(pane, before)
+                after = await self._looked_for(key, pane, before)
         except NightcrewError as error:  # what tmux was asked for may still happen, so it is not asked again
             self._rows.ended(one.id, DeliveryState.UNCONFIRMED, error.line())
             return
@@ -168,14 +172,19 @@ class Sending:
     def _type_text(self, pane: str, text: str, mark: str) -> None:
         self._tmux.send_text(pane, text, mark=mark)
 
-    async def _looked_for(self, pane: str, before: Known) -> Known:
+    async def _looked_for(self, key: Key, pane: str, before: Known) -> Known:
         """What is known when it is confirmed, or when there was time enough for that."""
-        until = self._clock.monotonic() + (delivery.CONFIRM_S if before.session is not None else delivery.READ_S)
+        until = self._clock.monotonic() + (delivery.CONFIRM_S if before.words else delivery.READ_S)
         while True:
             await asyncio.sleep(POLL_S)  # tmux has answered before it writes to the terminal
-            after: Known = await self._jobs.within(self._jobs.stoppers, look, self._tmux, pane, self._clock.wall())
+            after = await self._look(key, pane)
             if delivery.settled(before, after) or self._clock.monotonic() > until:
                 return after
+
+    async def _look(self, key: Key, pane: str) -> Known:
+        seen: Known = await self._jobs.within(self._jobs.stoppers, look, self._tmux, pane, self._clock.wall())
+        session, heard, _ = self._evidence.of(key)
+        return replace(seen, words=(*seen.words, *heard), session=session)
 
 
 def typable(crew: Crew, task: str) -> Key | None:
@@ -188,29 +197,29 @@ def typable(crew: Crew, task: str) -> Key | None:
 
 
 def look(tmux: Tmux, pane_id: str, wall: float) -> Known:
-    """What is known of the agent in a pane. Raises NotFound when its program has ended, ToolFailed when tmux cannot be asked."""
+    """What is known of the agent in a pane, but for its hooks. Raises NotFound when its program has ended, ToolFailed when tmux cannot be
+    asked."""
     pane = tmux.pane_input(pane_id)
     if pane.dead:
         raise NotFound("its program has ended", on=pane_id)
     screen = tmux.capture(pane_id, history=False)
     terminal = terminals.look(pane.tty, pane.pid)
+    if terminal is None:
+        raise NotFound("no terminal can be looked at", on=pane.tty)
+    claude = [pid for pid in terminal.foreground if terminals.name(pid) == delivery.CLAUDE]
+    said = [piece for piece in map(_record, claude) if piece is not None]
     return Known(
-        session=_session(terminal.foreground) if terminal is not None else None,
-        unread=terminal.unread if terminal is not None else 0,
-        age_s=terminals.age_s(terminal.foreground) if terminal is not None else 0.0,
-        line_max=terminals.LINE_MAX if terminal is not None and terminal.by_lines else 0,
+        words=tuple(said[:1]),
+        begins=bool(claude) and not said,
+        unread=terminal.unread,
+        age_s=terminals.age_s(terminal.foreground),
+        line_max=terminals.LINE_MAX if terminal.by_lines else 0,
         screen=screen,
         person_s=wall - pane.key_at if pane.key_at is not None else None,
     )
 
 
-def _session(foreground: tuple[int, ...]) -> Session | None:
-    """What a Claude Code in the foreground of a terminal says of itself; None when there is none."""
-    said = [_record(pid) for pid in foreground if terminals.name(pid) == delivery.CLAUDE]
-    return next((one for one in said if one.status), said[0] if said else None)
-
-
-def _record(pid: int) -> Session:
+def _record(pid: int) -> Evidence | None:
     folder, number = terminals.claude_folder(pid), terminals.inner_pid(pid)
     data = foreign.read_plain(Path(folder, "sessions", f"{number}.json"), _RECORD_MAX) if folder is not None else None
-    return delivery.session(data, number, terminals.start_ticks(pid))
+    return delivery.session_file(data, number, terminals.start_ticks(pid))

@@ -12,13 +12,21 @@ from hypothesis import strategies as st
 
 import tests.data
 from agents import delivery
-from agents.delivery import Known, Session
+from agents.delivery import Known
+from agents.status import AgentState, Evidence, Source
 from agents.tmux import typed_text
 
 SCREENS = Path(tests.data.__file__).parent / "screens"
-IDLE = Session("idle", since=1000)
-RECORD = {"pid": 7, "procStart": "99", "status": "waiting", "waitingFor": "dialog open", "statusUpdatedAt": 5}
+RECORD = {"pid": 7, "procStart": "99", "status": "waiting", "waitingFor": "dialog open", "statusUpdatedAt": 5000, "sessionId": "s"}
 """As Claude Code 2.1.329 writes it, with the other keys left out."""
+
+
+def words(state: str, at: float = 10.0, source: Source = Source.SESSION_FILE, detail: str = "", session: str = "") -> tuple[Evidence]:
+    """What an agent says of itself."""
+    return (Evidence(source, AgentState(state), at, detail, session),)
+
+
+IDLE = words("idle")
 
 
 @pytest.mark.parametrize("screen", sorted(SCREENS.glob("*/*.txt")), ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -43,15 +51,20 @@ def test_words_of_a_dialog_that_scrolled_away_hold_nothing_back() -> None:
     ("known", "why"),
     [
         (Known(), ""),
-        (Known(session=IDLE), ""),
-        (Known(session=Session("busy")), "it works"),
-        (Known(session=Session("waiting", "permission prompt")), "it waits for a person: permission prompt"),
-        (Known(session=Session("waiting")), "it waits for a person: a dialog"),
-        (Known(session=Session("")), "it has not begun its session: it starts, or shows a dialog"),
-        (Known(session=IDLE, person_s=1.0), "a person types in its pane"),
-        (Known(session=IDLE, person_s=60.0), ""),
+        (Known(words=IDLE), ""),
+        (Known(words=words("interrupted")), ""),
+        (Known(words=words("working")), "it is working"),
+        (Known(words=words("waiting_permission", detail="Bash: rm -rf x")), "it is waiting_permission: Bash: rm -rf x"),
+        (Known(words=words("waiting_input")), "it is waiting_input"),
+        (Known(words=(*words("idle", 9.0, Source.HOOK), *words("working"))), "it is working"),
+        (Known(words=(*words("working", 9.0, Source.HOOK), *IDLE)), ""),
+        (Known(words=(*words("working", 11.0, Source.HOOK, session="nested"), *words("idle", session="own")), session="own"), ""),
+        (Known(begins=True), "it has not begun its session: it starts, or shows a dialog"),
+        (Known(words=IDLE, begins=True), ""),
+        (Known(words=IDLE, person_s=1.0), "a person types in its pane"),
+        (Known(words=IDLE, person_s=60.0), ""),
         (Known(age_s=0.5), "its program has only just begun"),
-        (Known(session=IDLE, age_s=0.5), ""),
+        (Known(words=IDLE, age_s=0.5), ""),
         (Known(unread=1), "its program does not read its terminal now"),
         (Known(line_max=4), "its program reads whole lines, of at most 4 bytes; the longest has 5"),
         (Known(line_max=5), ""),
@@ -64,38 +77,47 @@ def test_what_is_known_says_whether_a_text_may_be_typed(known: Known, why: str) 
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        (RECORD, Session("waiting", "dialog open", 5)),
-        ({**RECORD, "pid": 8}, Session("")),
-        ({**RECORD, "procStart": "100"}, Session("")),
-        ({**RECORD, "status": "asleep"}, Session("")),
-        ({**RECORD, "status": ["idle"]}, Session("")),
-        ({**RECORD, "status": "idle", "statusUpdatedAt": "never", "waitingFor": None}, Session("idle")),
-        ([], Session("")),
+        (RECORD, *words("waiting_permission", 5.0, detail="dialog open")),
+        ({**RECORD, "status": "busy"}, *words("working", 5.0)),
+        ({**RECORD, "pid": 8}, None),
+        ({**RECORD, "procStart": "100"}, None),
+        ({**RECORD, "status": "asleep"}, None),
+        ({**RECORD, "status": ["idle"]}, None),
+        ({**RECORD, "statusUpdatedAt": "never"}, None),
+        ([], None),
     ],
 )
-def test_a_session_record_counts_for_the_process_that_it_names(record: Any, expected: Session) -> None:
-    assert delivery.session(json.dumps(record).encode(), 7, 99) == expected
+def test_a_session_record_counts_for_the_process_that_it_names(record: Any, expected: Evidence | None) -> None:
+    assert delivery.session_file(json.dumps(record).encode(), 7, 99) == expected
 
 
 @given(st.one_of(st.none(), st.binary()))
 def test_any_bytes_for_a_session_record_say_nothing(data: bytes | None) -> None:
-    assert delivery.session(data, 7, 99) == Session("")
+    assert delivery.session_file(data, 7, 99) is None
 
 
-def test_only_a_change_of_its_status_confirms_and_only_idle_is_pressed_again() -> None:
-    before = Known(session=IDLE)
-    same, busy, back = Known(session=IDLE), Known(session=Session("busy", since=1001)), Known(session=Session("idle", since=1500))
+def test_only_its_own_newer_words_confirm_and_only_a_ready_agent_is_pressed_again() -> None:
+    before, same = Known(words=IDLE), Known(words=IDLE)
+    busy, back = Known(words=words("working", 10.1)), Known(words=words("idle", 12.0))
     assert [delivery.confirmed(before, after) for after in (same, busy, back, Known())] == [False, True, True, False]
     assert [delivery.may_press_again(before, after) for after in (same, busy, back, Known())] == [True, False, False, False]
     trust = (SCREENS / "claude-2.1.329/trust.txt").read_text(encoding="utf-8")
-    assert not delivery.may_press_again(before, Known(session=IDLE, screen=trust))
+    assert not delivery.may_press_again(before, Known(words=IDLE, screen=trust))
     assert not delivery.may_press_again(Known(), Known()), "a program that says nothing gets one Enter"
+
+
+def test_a_hook_that_says_idle_again_confirms_nothing() -> None:
+    before = Known(words=words("idle", 10.0, Source.HOOK))
+    assert not delivery.confirmed(before, Known(words=words("idle", 70.0, Source.HOOK))), "a notification of an idle agent"
+    assert delivery.confirmed(before, Known(words=words("working", 11.0, Source.HOOK)))
+    nested = words("working", 11.0, Source.HOOK, session="nested")
+    assert not delivery.confirmed(before, Known(words=nested, session="own"))
 
 
 def test_an_unknown_program_is_waited_for_until_it_has_read_all() -> None:
     assert [delivery.settled(Known(), after) for after in (Known(), Known(unread=3))] == [True, False]
     assert delivery.why_unconfirmed(Known(unread=3)) == "its program has not read all of it yet"
-    assert delivery.why_unconfirmed(Known(session=IDLE)) == "nothing says that it took it"
+    assert delivery.why_unconfirmed(Known(words=IDLE)) == "nothing says that it took it"
 
 
 @given(st.text(alphabet=st.characters()))

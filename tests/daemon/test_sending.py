@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,12 @@ from supervisor.host import terminals
 from supervisor.ledger import store
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
 
+
+def paste(text: str) -> bytes:
+    """What a program reads that asked for bracketed pastes."""
+    return b"\x1b[200~" + text.encode() + b"\x1b[201~\r"
+
+
 RAW = 'stty raw -echo; printf "\\033[?2004hready"; exec cat > typed'
 """A program that reads every byte, and asks for bracketed pastes, like the screen of an agent."""
 UNTIL_GO = "until [ -e go ]; do sleep 0.05; done"
@@ -33,12 +40,16 @@ SCRIPTS = {
     "asking": f"stty raw -echo; cat {DIALOG}; printf ready; {UNTIL_GO}; clear; exec cat > typed",
     "lines": "printf ready; read -r line; exec sleep 100",
 }
+SWALLOWS = f"""
+said() {{
+    printf '{{"pid":%d,"procStart":"%s","status":"%s","statusUpdatedAt":%d}}' $$ "$ticks" "$1" "$2" > new
+    mv new "sessions/$$.json"
+}}
+ticks=$(cut -d " " -f 22 /proc/$$/stat); mkdir sessions; stty raw -echo; said idle 1000
+printf "\\033[?2004hready"; head -c {len(paste("text"))} > typed; head -c 1 >> typed; said busy 2000; sleep 100
+"""
+"""It keeps a record as Claude Code does, and takes no notice of the first Enter."""
 NO_RECORD = "a program of its kind does not say what it takes"
-
-
-def paste(text: str) -> bytes:
-    """What a program reads that asked for bracketed pastes."""
-    return b"\x1b[200~" + text.encode() + b"\x1b[201~\r"
 
 
 class Agent:
@@ -180,6 +191,18 @@ def test_a_program_that_does_not_read_is_not_typed_into_again_until_it_has_read(
     wait_until(lambda: deaf.typed.endswith(paste("third")), "the texts that waited")
     assert deaf.typed == paste("first") + paste("second") + paste("third")
     wait_until(lambda: deaf.states() == ["unconfirmed", "unconfirmed", "unconfirmed", "dropped"], "all to be settled")
+
+
+def test_enter_is_pressed_again_and_the_text_is_not_typed_again_when_the_agent_says_that_it_is_idle(shared: House) -> None:
+    begin = 'cp "$(command -v sh)" claude; CLAUDE_CONFIG_DIR="$PWD" exec ./claude swallows'
+    script = f"printf %s {shlex.quote(SWALLOWS)} > swallows; {begin}"
+    started(shared, {"swallows": script})
+    agent = Agent(shared, "swallows")
+    one = agent.send("text")
+    assert (one["state"], one["why"]) == ("confirmed", "")
+    assert agent.typed == paste("text") + b"\r"
+    kept = agent.send("more")
+    assert (kept["state"], kept["why"]) == ("pending", "it is working")
 
 
 def test_a_dialog_on_the_screen_is_not_typed_into(shared: House) -> None:  # X10

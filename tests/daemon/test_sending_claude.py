@@ -56,7 +56,7 @@ def test_a_text_waits_for_the_end_of_a_dialog_and_of_a_turn_and_is_confirmed(hou
         agent.send("second")
         wait_until(lambda: sent(1)["state"] == "confirmed", "the second text")
         kept = agent.send("third")
-        assert (kept["state"], kept["why"]) == ("pending", "it works")
+        assert (kept["state"], kept["why"]) == ("pending", "it is working")
         sim.wait_held("gate")
         sim.release("gate")
         wait_until(lambda: sent(2)["state"] == "confirmed", "the text that waited for the turn")
