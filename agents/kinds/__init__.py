@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.config import places
-from supervisor.core.errors import NightcrewError
+from supervisor.core.errors import NightcrewError, Refused
 from supervisor.core.kind import Kind
 
-__all__ = ["Kind", "kinds", "of_task"]
+__all__ = ["Kind", "kinds", "of_task", "to_run"]
 
 _LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway")
 
@@ -56,6 +56,17 @@ class Kinds(Mapping[str, Kind]):
 def kinds() -> Mapping[str, Kind]:
     """Every kind that exists, by name."""
     return Kinds()
+
+
+def to_run(name: str) -> Kind:
+    """The kind of a task that is to begin. Raises Refused when its file is gone or broken since it was accepted."""
+    try:
+        return kinds()[name]
+    except KeyError:
+        why = "it is not a kind of agent any more"
+    except NightcrewError as error:
+        why = error.line()
+    raise Refused("cannot start", on=f"a task of kind {name}", why=why, hint="nightcrew kinds ls") from None
 
 
 def of_task(name: str) -> Kind:

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from supervisor.config import kind_keys
 from supervisor.config.locate import line_of
@@ -42,9 +42,16 @@ MIN_DISK = 2**20
 """Less than this and git could not even fill the worktree of a small repository."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_ARGUMENT = r"^[^\s\x00-\x1f-][^\x00-\x1f]*$"
-"""Of what an agent gets as the value of an option: no line breaks, and no `-` that would make it another option."""
 
+
+def _value(text: str) -> str:
+    """Of an option of an agent's."""
+    if not text.isprintable() or text[:1] in ("", "-", " "):
+        raise ValueError("give one line that does not begin with '-' or a blank: it is the value of an option")
+    return text
+
+
+OptionValue = Annotated[str, Field(max_length=1000), AfterValidator(_value)]
 Scalar = str | int | float | bool
 
 
@@ -69,9 +76,9 @@ class Shared(Strict):
     disk_max: Annotated[Size, Field(ge=MIN_DISK)] | None = None
     processes_max: Annotated[int, Field(ge=1, le=2**22)] | None = None
     cpu_max: Annotated[Duration, Field(ge=1, le=365 * 86400)] | None = None
-    model: Annotated[str, Field(pattern=_ARGUMENT, max_length=200)] | None = None
+    model: OptionValue | None = None
     steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    allow: Annotated[list[Annotated[str, Field(pattern=_ARGUMENT, max_length=1000)]], Field(max_length=200)] | None = None
+    allow: Annotated[list[OptionValue], Field(max_length=200)] | None = None
     interactive: bool = False
 
     @field_validator("snapshot")

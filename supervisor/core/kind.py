@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from supervisor.core.spec import TaskSpec
 
-PLACEHOLDERS = ("prompt", "prompt_file", "model", "steps_max", "allow", "session", "out", "openai_url", "anthropic_token")
+PLACEHOLDERS = ("prompt", "prompt_file", "model", "steps_max", "allow", "session", "out", "openai_url", "anthropic_url", "anthropic_token")
 PERMISSIONS = "{permissions}"
 GATEWAY = "{gateway}"
 TASK_KEYS = ("model", "steps_max", "allow")
@@ -138,6 +138,7 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "session": place.session,
         "out": place.out,
         "openai_url": place.variables.get("OPENAI_BASE_URL", ""),
+        "anthropic_url": place.variables.get("ANTHROPIC_BASE_URL", ""),
         "anthropic_token": place.variables.get("ANTHROPIC_AUTH_TOKEN", ""),
     }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.kinds import kinds
+from agents.kinds import to_run
 from supervisor.core import environment, kind, records
 from supervisor.core.records import LaunchSpec
 from supervisor.core.sandbox import Tier
@@ -81,7 +81,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     directory = home.attempt(*key)
     tag = records.tag(str(home.root), *key)
     own = {**terms.inputs, **dict(terms.confined.variables), **access.variables(*key, spec.task_class)}
-    agent = kinds()[spec.kind]
+    agent = to_run(spec.kind)
     command = kind.command(agent, spec, _place(directory, tag, terms.confined.tier, own))
     orders = LaunchSpec(
         task=key[0],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agents import runner
-from agents.kinds import kinds
+from agents.kinds import to_run
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
 from supervisor.core import ports, records
@@ -97,7 +97,7 @@ class Launching:
         """Its worktree at the run's base commit, made from the snapshot `lent` if there is one. Raises Refused when the branch belongs to
         somebody else, HostError when the snapshot is damaged, ToolFailed or DiskFull."""
         root = self._home.worktrees / launch.project
-        attended = kinds()[launch.spec.kind].mode == "terminal"
+        attended = to_run(launch.spec.kind).mode == "terminal"
         shared = not self._warmth.isolation.mounts_overlays(launch.spec, attended=attended)
         warm = self._warmth.snapshots.warm(lent, root, shared=shared) if lent is not None else None
         tier = self._warmth.isolation.tier(launch.spec, attended=attended)
@@ -117,7 +117,7 @@ class Launching:
         inputs = launch_files.write_inputs(self._home, key, launch, needs) | ports.variables(source.port)
         place = self._zygote(launch, source.lent)
         home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
-        attended = kinds()[launch.spec.kind].mode == "terminal"
+        attended = to_run(launch.spec.kind).mode == "terminal"
         who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
         asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
@@ -133,7 +133,7 @@ class Launching:
         """The warm process that forks its runner, if its snapshot or its kind has one."""
         if lent is not None and lent.spec.kind is SnapshotKind.MEMORY:
             return self._warmth.zygotes.warm_or_cold(*self._warmth.snapshots.zygote(lent))
-        preload = kinds()[launch.spec.kind].preload
+        preload = to_run(launch.spec.kind).preload
         return self._warmth.zygotes.warm_or_cold(f"kind {launch.spec.kind}", Wanted(preload)) if preload else None
 
     def spawn(self, task: str, epoch: int, made: Environment, ordered: Ordered) -> Spawned | None:

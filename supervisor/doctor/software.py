@@ -6,17 +6,16 @@ import concurrent.futures
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from agents.kinds import kinds
 from agents.tmux import server_process as tmux_process
 from supervisor import __version__
-from supervisor.core.errors import HostError
+from supervisor.core.errors import ConfigError, HostError
 from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
-from supervisor.doctor.finding import Finding, fail, ok, unknown
+from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.host import import_guard
 from worktrees.git import parse_version
 from worktrees.hardening import MINIMUM
-
-AGENTS = ("claude", "codex", "gemini", "aider", "opencode")
 
 
 def packages(context: CheckContext) -> Finding:
@@ -59,11 +58,14 @@ def _program(
 
 def agents(context: CheckContext) -> Finding:
     """The agents' own command lines, for information: a task may run anything."""
-    found = {name: path for name in AGENTS if (path := context.which(name)) is not None}
+    names, broken = _binaries()
+    found = {name: path for name in names if (path := context.which(name)) is not None}
+    if broken:
+        return warn(broken, "its tasks are refused", "mend the file: nightcrew kinds ls")
     if not found:
         return ok("none found; shell tasks work")
-    missing = ", ".join(name for name in AGENTS if name not in found)
-    with concurrent.futures.ThreadPoolExecutor(len(AGENTS)) as pool:
+    missing = ", ".join(name for name in names if name not in found)
+    with concurrent.futures.ThreadPoolExecutor(len(found)) as pool:
         said = dict(zip(found, pool.map(lambda path: context.ask(path, "--version"), found.values()), strict=True))
     silent = [name for name, answer in said.items() if answer.code != 0]
     shown = [f"{name} {answer.text.splitlines()[0] if answer.text else ''}".strip() for name, answer in said.items() if answer.code == 0]
@@ -71,6 +73,17 @@ def agents(context: CheckContext) -> Finding:
         why = "an agent that does not start ends its tasks"
         return unknown(f"{', '.join(silent)}: on PATH, but --version fails", why, f"{silent[0]} --version")
     return ok("; ".join([*shown, f"not on PATH: {missing}" if missing else ""]).rstrip("; "))
+
+
+def _binaries() -> tuple[list[str], str]:
+    """The programs of every kind, and what is wrong with the first kind that cannot be read."""
+    found, broken = [], ""
+    for name in kinds():
+        try:
+            found.append(kinds()[name].binary)
+        except ConfigError as error:
+            broken = broken or f"{error.on}: {error.why}"
+    return sorted({name for name in found if name}), broken
 
 
 CHECKS: Mapping[str, Check] = {"nightcrew": packages, "tmux": tmux, "git": git, "agents": agents}

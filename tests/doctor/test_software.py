@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from supervisor.doctor import software
@@ -42,10 +44,18 @@ def test_agents_are_for_information(machine: Machine) -> None:
     machine.program("claude", "echo 2.1.0; echo more")
     machine.program("codex", "echo codex-cli 0.9")
     found = software.agents(machine.place())
-    assert found.state is State.OK and found.seen.startswith("claude 2.1.0; codex codex-cli 0.9; not on PATH: gemini")
+    assert found.state is State.OK and found.seen.startswith("claude 2.1.0; codex codex-cli 0.9; not on PATH: aider, gemini")
     machine.program("codex", "echo no runtime; exit 1")
     found = software.agents(machine.place())
     assert found.state is State.UNKNOWN and "codex: on PATH" in found.seen
+
+
+def test_a_kind_that_cannot_be_read_is_named(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTCREW_CONFIG", str(tmp_path / "config.toml"))
+    (tmp_path / "kinds").mkdir()
+    (tmp_path / "kinds" / "ours.toml").write_text("binary = 1")
+    found = software.agents(machine.place())
+    assert found.state is State.WARN and f"{tmp_path}/kinds/ours.toml:1" in found.seen
 
 
 def test_our_packages_are_our_own(machine: Machine) -> None:

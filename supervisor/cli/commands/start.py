@@ -91,7 +91,7 @@ def _running(task: str) -> TaskView:
     ends_at = time.monotonic() + SLOT_S
     while True:
         view = queries.one(db, task)
-        if view.attempt_state is AttemptState.RUNNING:
+        if view.attempt_state == AttemptState.RUNNING:
             return view
         if view.final:
             raise NotFound("no live pane of", on=task, why=f"it is {view.state}: {status.why(view)}", hint=f"nightcrew logs {task}")

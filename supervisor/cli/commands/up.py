@@ -48,6 +48,7 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
     from supervisor.cli.live_pane import LiveView
     from supervisor.daemon import wiring
 
+    os.environ["NIGHTCREW_CONFIG"] = str(file.absolute())  # what lies beside it, a person's kinds of agent, is found by it too
     _never_wait_for_the_terminal()
     wiring.serve(where, file, LiveView(where).refresh)
     if sys.stdout.isatty():

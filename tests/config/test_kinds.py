@@ -1,0 +1,123 @@
+"""Kinds that a person adds, and the keys of a task that depend on its kind."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from agents.kinds import kinds
+from supervisor.config import kinds as own
+from supervisor.config import plan
+from supervisor.config.kinds import KindModel
+from supervisor.config.reading import parse
+from supervisor.core.errors import ConfigError, UsageError
+from supervisor.core.spec import RunSpec, TaskSpec
+
+GOOD = 'description = "d"\nbinary = "b"\nheadless = ["{prompt}"]\n'
+
+
+@pytest.mark.parametrize("name", [name for name, made in kinds().items() if made.binary])
+def test_our_own_are_files_that_a_person_could_have_written(name: str) -> None:
+    text = (resources.files("agents.kinds") / f"{name}.toml").read_text()
+    assert parse(text, KindModel, name).binary == kinds()[name].binary
+    assert text.startswith("# Flags: ") and kinds()[name].version in text.split("\n\n")[0]
+
+
+def test_every_key_reaches_the_kind(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    more = 'gateway = ["-g"]\nprompt = "stdin"\nenv = { A = "1" }\nallow = ["A"]\nsandboxed = ["-y"]\nunsandboxed = ["-n"]\n'
+    file.write_text(f'{GOOD}{more}interactive = ["-i"]\nprotocol = "codex"\nversion = "1"\n')
+    made = own.load("k", file)
+    assert (made.name, made.program, made.source, made.headless, made.interactive) == ("k", ("b",), str(file), ("{prompt}",), ("-i",))
+    assert (made.protocol, made.version, made.allow, made.sandboxed, made.unsandboxed) == ("codex", "1", ("A",), ("-y",), ("-n",))
+    assert (made.gateway, made.prompt, made.env) == (("-g",), "stdin", {"A": "1"})
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("sweep = true", "unknown key k.toml:4 sweep: known:"),
+        ("module = 'os'", "unknown key k.toml:4 module:"),
+        ("interactive = ['{promt}']", "bad value k.toml:4 interactive: {promt} is no placeholder; there are prompt, prompt_file,"),
+        ("interactive = ['-x{permissions}']", "bad value k.toml:4 interactive: {permissions} is no placeholder"),
+        ('interactive = ["\\u0000"]', "bad value k.toml:4 interactive: a word cannot hold a NUL"),
+        ("prompt = 'file'", 'bad value k.toml:1: headless has no {prompt_file}; prompt = "file" needs it'),
+        ("prompt = 'pipe'", "bad value k.toml:4 prompt: Input should be 'argument', 'stdin' or 'file', not 'pipe'"),
+        ("protocol = 'acp'", "bad value k.toml:4 protocol:"),
+        ("env = { NIGHTCREW_TOKEN = 'x' }", "bad value k.toml:4 env: 'NIGHTCREW_TOKEN' cannot be a variable of an agent"),
+    ],
+)
+def test_a_bad_line_of_a_kind_is_named(tmp_path: Path, line: str, answer: str) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text(f"{GOOD}{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        own.load("k", file)
+    assert caught.value.line().replace(f"{tmp_path}/", "").startswith(answer)
+
+
+def test_a_kind_needs_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text('description = "d"\nbinary = "b"\n')
+    with pytest.raises(ConfigError, match="give headless or interactive"):
+        own.load("k", file)
+
+
+def loaded(tmp_path: Path, text: str) -> RunSpec:
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    return plan.load(path, kinds())
+
+
+def test_a_task_of_an_agent(tmp_path: Path) -> None:
+    keys = 'kind = "claude"\nprompt = "do"\nmodel = "m"\nsteps_max = 3\nallow = ["Bash(git *)"]\n'
+    made = loaded(tmp_path, f'[[tasks]]\nid = "a"\n{keys}').tasks[0]
+    assert made == TaskSpec("a", "a", "claude", (), prompt="do", model="m", steps_max=3, allow=("Bash(git *)",))
+    assert TaskSpec.from_json(made.to_json()) == made
+
+
+def test_defaults_are_for_the_kinds_that_know_them(tmp_path: Path) -> None:
+    defaults = '[defaults]\nkind = "aider"\nmodel = "m"\nsteps_max = 3\n'
+    shell, aider = loaded(tmp_path, f'{defaults}[[tasks]]\nkind = "shell"\ncommand = "x"\n[[tasks]]\nprompt = "do"\n').tasks
+    assert (shell.model, shell.steps_max) == ("", 0)
+    assert aider.model == "m"
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        ("kind = 'claude'", "missing key plan.toml:1 tasks.prompt: a task of kind claude needs a prompt"),
+        ("kind = 'claude'\nprompt = '  '", "bad value plan.toml:3 tasks.prompt: a prompt must not be empty"),
+        ("kind = 'claude'\nprompt = \"a\\u0000b\"", "bad value plan.toml:3 tasks.prompt: a prompt cannot hold a NUL character"),
+        ("kind = 'claude'\nprompt = 'x'\ncommand = 'y'", "bad value plan.toml:4 tasks.command: a task of kind claude takes a prompt"),
+        ("kind = 'aider'\nprompt = 'x'\nsteps_max = 3", "bad value plan.toml:4 tasks.steps_max: kind aider has no steps_max"),
+        ("kind = 'codex'\nprompt = 'x'\nallow = ['a']", "bad value plan.toml:4 tasks.allow: kind codex has no allow"),
+        ("kind = 'aider'\nprompt = 'x'\ninteractive = true", "bad value plan.toml:3 tasks.prompt: kind aider takes no prompt"),
+        ("kind = 'claude'\nprompt = 'x'\nmodel = '--x'", "bad value plan.toml:4 tasks.model: give one line that does not begin"),
+        ("kind = 'claude'\nprompt = 'x'\nallow = ['--x']", "bad value plan.toml:4 tasks.allow: give one line that does not begin"),
+        ("kind = 'claude'\nprompt = 'x'\nsteps_max = 0", "bad value plan.toml:4 tasks.steps_max: Input should be greater"),
+        ("command = 'x'\nmodel = 'm'", "bad value plan.toml:3 tasks.model: a task of kind shell has no model"),
+        ("command = 'x'\ninteractive = true", "bad value plan.toml:3 tasks.interactive: a task of kind shell has no interactive"),
+        ("kind = 'claud'\nprompt = 'x'", "bad value plan.toml:2 tasks.kind: 'claud' is not a kind of agent; did you mean claude?"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_the_kind_is_named(tmp_path: Path, lines: str, answer: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, f"[[tasks]]\n{lines}\n")
+    assert caught.value.line().replace(f"{tmp_path}/", "").startswith(answer)
+
+
+def test_the_words_of_a_command_line_are_the_prompt(tmp_path: Path) -> None:
+    options = {"name": "a", "title": None, "kind": "claude"}
+    made = plan.single(("fix", "it\nnow"), kinds(), options).tasks[0]
+    assert (made.prompt, made.title, made.argv) == ("fix it\nnow", "fix it", ())
+    (tmp_path / "p").write_text("from a file")
+    assert plan.single((), kinds(), {**options, "prompt_file": str(tmp_path / "p")}).tasks[0].prompt == "from a file"
+    for words, more, why in (
+        ((), {}, "needs a prompt"),
+        (("x",), {"prompt_file": "p"}, "not both"),
+        (("x",), {"kind": "lead"}, "own command"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            plan.single(words, kinds(), {**options, **more})
