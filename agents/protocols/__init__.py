@@ -5,20 +5,20 @@
 
 Nothing here raises, whatever the bytes are: a line that cannot be read is left out. What comes back was written by an agent; it is bounded,
 and it is for `one_line` before a person sees it. Names of protocols: `claude` (Claude Code's stream-json and json), `builtin` and
-`qwen` (the same shape), `codex` (`codex exec --json`), `gemini` (Gemini CLI's stream-json).
+`qwen` (nearly the same), `codex` (`codex exec --json`), `gemini` (Gemini CLI's stream-json).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agents.protocols import claude, codex, gemini
+from agents.protocols import claude, codex, gemini, qwen
 from agents.protocols.lines import objects, text
 from agents.protocols.outcome import Entry, Outcome, Usage, What
 
 __all__ = ["PROTOCOLS", "Entry", "Outcome", "Usage", "What", "latest", "read", "recognised", "transcript"]
 
-PROTOCOLS = {"claude": claude, "builtin": claude, "qwen": claude, "codex": codex, "gemini": gemini}
+PROTOCOLS = {"claude": claude, "builtin": claude, "qwen": qwen, "codex": codex, "gemini": gemini}
 
 
 def read(protocol: str, stdout: bytes) -> Outcome | None:

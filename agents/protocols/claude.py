@@ -1,4 +1,4 @@
-"""Claude Code's `--output-format stream-json`, and `json` with or without `--verbose`; our own agent and Qwen Code print the same shape.
+"""Claude Code's `--output-format stream-json`, and `json` with or without `--verbose`; our own agent prints the same shape.
 
 One process may print several results: a task that ended in the background starts another turn. Each result's `usage` and `num_turns` are
 that turn's, `modelUsage` and `total_cost_usd` are the session's so far (seen in 2.1.329). `subtype` says "success" of a call that the

@@ -13,12 +13,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.clients.kit import ClaudeCode, Codex, Direct, Turn
+from tests.gateway.clients.kit import ClaudeCode, Client, Codex, Direct, Env, Turn
 from tests.gateway.simulator import Fault, Simulator
 
 DATA = Path(__file__).parents[2] / "data" / "protocols"
 COMMIT = "git add -A && git -c user.name=a -c user.email=a@example.com commit -q -m note"
 PYTHON = "python3 -c 'print(1)'"
+
+
+class Gemini(Client):
+    """`gemini -p`."""
+
+    def turn(self, endpoint: Direct, prompt: str, *args: str, where: Path, env: Env) -> Turn:
+        """Ask once."""
+        home = where.with_name("home")
+        (home / ".gemini").mkdir(parents=True)
+        settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": False}}
+        (home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+        own = {"HOME": str(home), "GEMINI_API_KEY": "key", "GOOGLE_GEMINI_BASE_URL": endpoint.url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+        argv = ["-p", prompt, "-m", "gemini-2.5-pro", "--output-format", "stream-json", "--approval-mode", "auto_edit"]
+        return self.run([*argv, *args], {**own, **env}, where)
+
+
+class Qwen(Client):
+    """`qwen -p`."""
+
+    def turn(self, endpoint: Direct, prompt: str, *args: str, where: Path, env: Env) -> Turn:
+        """Ask once."""
+        own = {"OPENAI_API_KEY": "key", "OPENAI_BASE_URL": f"{endpoint.url}/v1", "OPENAI_MODEL": "gpt-6.1-sol"}
+        argv = ["-p", prompt, "--auth-type", "openai", "--output-format", "stream-json", "--approval-mode", "auto-edit"]
+        return self.run([*argv, *args], {**own, **env}, where)
+
+
+AnyClient = ClaudeCode | Codex | Gemini | Qwen
+CLIENT_OF: Mapping[str, type[AnyClient]] = {"claude": ClaudeCode, "codex": Codex, "gemini": Gemini, "qwen": Qwen}
 
 
 @dataclass(frozen=True)
@@ -38,7 +66,7 @@ class Scenario:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def play(self, client: ClaudeCode | Codex, sim: Simulator, where: Path, config: Path) -> Turn:
+    def play(self, client: AnyClient, sim: Simulator, where: Path, config: Path) -> Turn:
         """The turn, in a new repository at `where`."""
         where.mkdir()
         empty = "git init -q -b main && git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m one"
@@ -59,6 +87,14 @@ def _exec(command: str) -> Fault:
 
 def _write(where: Path) -> Fault:
     return Fault(tool="Write", tool_input={"file_path": str(where / "note.txt"), "content": "hi\n"}, times=1)
+
+
+def _write_file(where: Path) -> Fault:
+    return Fault(tool="write_file", tool_input={"file_path": str(where / "note.txt"), "content": "hi\n"}, times=1)
+
+
+def _shell(command: str) -> Fault:
+    return Fault(tool="run_shell_command", tool_input={"command": command, "is_background": False}, times=1)
 
 
 SCENARIOS = [
@@ -104,6 +140,20 @@ SCENARIOS = [
         {"ended": True, "is_error": True}, reason="unexpected status 529",
         args=("-c", "model_providers.endpoint.request_max_retries=0", "-c", "model_providers.endpoint.stream_max_retries=0"),
     ),
+    Scenario(
+        "gemini", "tool", 0, lambda where: [_write_file(where), Fault(text="Written.")],
+        {"ended": True, "is_error": False, "denials": (), "message": "Written.", "models": ("gemini-2.5-pro",)},
+    ),
+    Scenario("gemini", "failed", 144, lambda _: [Fault(status=400)], {"ended": True, "is_error": True}, reason="[API Error: "),
+    Scenario(
+        "qwen", "tool", 0, lambda where: [_write_file(where), Fault(text="Written.")],
+        {"ended": True, "is_error": False, "denials": (), "message": "Written.", "steps": 2},
+    ),
+    Scenario(
+        "qwen", "denied", 0, lambda _: [_shell(PYTHON), Fault(text="I could not run it.")],
+        {"ended": True, "is_error": False, "denials": (f"run_shell_command: {PYTHON}",), "steps": 2},
+    ),
+    Scenario("qwen", "failed", 0, lambda _: [Fault(status=400)], {"ended": True, "is_error": True}, reason="API Error: 400 "),
 ]  # fmt: skip
-EVERY_RUN = ("tool", "denied", "failed")
+EVERY_RUN = ("claude-tool", "claude-denied", "codex-tool", "codex-failed")
 """Played with the real agent whenever it is installed; the others when they are recorded."""

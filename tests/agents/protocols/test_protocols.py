@@ -148,7 +148,7 @@ def test_codex_threads_inside_are_not_its_own() -> None:
 
 
 def test_gemini() -> None:
-    """Shapes as Gemini CLI 0.61.0's source writes them; it has not been run here."""
+    """A tool that its policy refuses, as the source of Gemini CLI 0.61.0 writes it."""
     shapes: list[dict[str, Any]] = [
         {"type": "init", "timestamp": "t", "session_id": ME, "model": "gemini-x"},
         {"type": "message", "role": "user", "content": "do it"},

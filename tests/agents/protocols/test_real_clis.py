@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from agents import protocols
-from tests.agents.protocols.scenarios import DATA, EVERY_RUN, SCENARIOS, Scenario
+from tests.agents.protocols.scenarios import CLIENT_OF, DATA, EVERY_RUN, SCENARIOS, AnyClient, Scenario
 from tests.gateway.clients.conftest import PLENTY
-from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex
+from tests.gateway.clients.kit import CLIENTS
 from tests.gateway.simulator import Simulator
 
 RECORD = bool(os.environ.get("NIGHTCREW_TEST_RECORD"))
-PLAYED = [scenario for scenario in SCENARIOS if RECORD or scenario.name in EVERY_RUN]
+PLAYED = [scenario for scenario in SCENARIOS if RECORD or f"{scenario.cli}-{scenario.name}" in EVERY_RUN]
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,11 @@ def sim() -> Iterator[Simulator]:
         yield simulator
 
 
-def _client(cli: str) -> ClaudeCode | Codex:
+def _client(cli: str) -> AnyClient:
     binary = CLIENTS / "node_modules" / ".bin" / cli
     if not binary.exists():
         pytest.skip(f"{cli} is not installed in {CLIENTS}: run make clients")
-    return ClaudeCode(binary) if cli == "claude" else Codex(binary)
+    return CLIENT_OF[cli](binary)
 
 
 @pytest.mark.parametrize("scenario", PLAYED, ids=lambda one: f"{one.cli}-{one.name}")
@@ -44,13 +44,14 @@ def test_what_it_prints_is_read_as_recorded(scenario: Scenario, sim: Simulator, 
     assert turn.code == scenario.code
     if scenario.cli == "claude":
         assert Path(said.transcript).is_file(), "it keeps its conversation where it says"
-    if scenario.name == "tool":
+    assert (turn.where / "note.txt").is_file() == (scenario.name == "tool")
+    if scenario.name == "tool" and scenario.cli in ("claude", "codex"):
         assert subprocess.run(["git", "log", "--format=%s"], cwd=turn.where, capture_output=True, text=True).stdout == "note\none\n"
     if RECORD:
         _record(client, scenario, turn.stdout)
 
 
-def _record(client: ClaudeCode | Codex, scenario: Scenario, stdout: str) -> None:
+def _record(client: AnyClient, scenario: Scenario, stdout: str) -> None:
     said = subprocess.run([client.binary, "--version"], capture_output=True, text=True, check=True).stdout
     version = next(word for word in said.split() if word[0].isdigit())
     file = DATA / f"{scenario.cli}-{version}" / f"{scenario.name}.jsonl"
