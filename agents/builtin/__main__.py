@@ -23,9 +23,11 @@ if __name__ == "__main__":
         from agents.builtin import run
 
         code = run.main(records, os.environ)
+    except SystemExit as error:  # of the handlers above
+        code = error.code if isinstance(error.code, int) else 1
+        records.result(Ending("error_during_execution", "terminated", f"stopped by signal {code - 128} at its start", code), Account())
     except BaseException as error:
-        # An error of our own, or a signal before anything began: the result line is promised, and the traceback follows.
-        ending = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
-        records.result(Ending("error_during_execution", "crashed", f"{type(error).__name__}: {error}", ending), Account())
+        # A fault of ours. The result line is promised all the same; the traceback follows.
+        records.result(Ending("error_during_execution", "crashed", f"{type(error).__name__}: {error}"), Account())
         raise
     sys.exit(code)

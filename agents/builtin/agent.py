@@ -9,11 +9,12 @@ from typing import Any
 
 from agents.builtin import prompt
 from agents.builtin.api import Api, Failure, Reply
-from agents.builtin.budget import Budget, Spent, reached
+from agents.builtin.budget import Spent, reached
 from agents.builtin.conversation import CACHED, Conversation
 from agents.builtin.models import Model
 from agents.builtin.pane import Pane
 from agents.builtin.records import Account, Ending, Records, usage_shape
+from agents.builtin.settings import Settings
 from agents.builtin.tools import Result, Tools
 from supervisor.core.gateway.types import Usage
 
@@ -43,15 +44,16 @@ class Doors:
 class Agent:
     """One conversation with a model. `work` may be cancelled; after `interrupted` it can be called again."""
 
-    def __init__(self, doors: Doors, model: Model, budget: Budget) -> None:
+    def __init__(self, doors: Doors, model: Model, told: Settings) -> None:
         self._doors = doors
         self._model = model
-        self._budget = budget
+        self._told = told
         self._max_tokens = min(OUTPUT_TOKENS, model.context // 4)
         self._conversation = Conversation(model.context - self._max_tokens - min(MARGIN_TOKENS, model.context // 8))
         self._results: dict[str, dict[str, Any]] = {}
         self._spent = self._newest = Spent()
-        self._asking = 0.0
+        self._asking, self._asked = 0.0, False
+        """When the newest request was sent (monotonic seconds), and whether its answer is still to be counted."""
         self.account = Account(model.name, cost_usd=0.0 if model.has_price else None)
 
     def tell(self, *texts: str) -> None:
@@ -63,7 +65,7 @@ class Agent:
         cut = 0
         while True:
             self._say_shortened(self._conversation.fit())
-            last = reached(self._budget, self._spent, self._newest)
+            last = reached(self._told.budget, self._spent, self._newest)
             answer = await self._ask(last)
             if isinstance(answer, Failure):
                 if answer.too_long and (saved := self._conversation.shrink()):
@@ -103,7 +105,7 @@ class Agent:
 
     def interrupted(self) -> None:
         """To be called once `work` was cancelled: count what the request took, and give open tool calls what they came to."""
-        if self._asking:
+        if self._asked:
             self._count(self._doors.api.draft.usage)
         calls = self._conversation.unanswered()
         if calls:
@@ -116,6 +118,7 @@ class Agent:
             self.tell(prompt.WRAP_UP.format(what={"steps": "step", "tokens": "token", "cost": "cost"}[last]))
             self._doors.pane.line(f"the budget of {last} is spent: one last message")
         self._asking = time.monotonic()
+        self._asked = True
         answer = await self._doors.api.ask(self._body(without_tools=bool(last)), self._doors.pane.text, self._retry)
         self._count(answer.usage)
         if isinstance(answer, Reply):
@@ -143,26 +146,42 @@ class Agent:
         self._doors.records.message("assistant", answer.message(usage_shape(answer.usage)))
 
     def _count(self, usage: Usage) -> None:
-        now, was, self._asking = time.monotonic(), self._asking, 0.0
-        cost = self._model.cost(usage)
-        self._newest = Spent(1, usage.limited_input + usage.output, cost or 0.0)
+        """A request is over, whatever came of it."""
+        self._newest = Spent(1, usage.limited_input + usage.output, self._model.cost(usage) or 0.0)
         self._spent += self._newest
-        before = self.account
+        self._pay(usage)
+        passed, self._asked = time.monotonic() - self._asking, False
+        self.account = replace(self.account, steps=self.account.steps + 1, api_s=self.account.api_s + passed)
+
+    def _pay(self, usage: Usage) -> None:
+        before, cost = self.account, self._model.cost(usage)
         total = Usage(*(getattr(before.usage, kind) + getattr(usage, kind) for kind in Usage.__dataclass_fields__))
         paid = None if cost is None or before.cost_usd is None else before.cost_usd + cost
-        self.account = Account(self._model.name, before.steps + 1, total, paid, before.api_s + now - was)
+        self.account = replace(before, usage=total, cost_usd=paid)
 
-    def _retry(self, why: str, wait_s: float) -> None:
-        self._doors.pane.line(f"! {why}; again in {wait_s:g} s")
-        self._doors.records.retry(why, wait_s)
+    def _retry(self, failure: Failure, wait_s: float) -> None:
+        """It is sent again. What the provider had counted by then is paid for all the same."""
+        self._spent += Spent(0, failure.usage.limited_input + failure.usage.output, self._model.cost(failure.usage) or 0.0)
+        self._pay(failure.usage)
+        self._doors.pane.line(f"! {failure.message}; again in {wait_s:g} s")
+        self._doors.records.retry(failure.message, wait_s)
 
     # Tools ------------------------------------------------------------------------------------------------------------------------
 
     async def _use_tools(self, calls: list[dict[str, Any]]) -> None:
         for call in calls:
             self._doors.pane.call(call["name"], call["input"] if isinstance(call["input"], dict) else {})
-        await self._doors.tools.run(calls, self._seen)
+        await self._doors.tools.run([call for call in calls if not self._denied(call)], self._seen)
         self._answer(calls)
+
+    def _denied(self, call: dict[str, Any]) -> bool:
+        """Whether the task does not allow this tool. The model is told, and so is who reads the result."""
+        if call["name"] in self._told.allow or call["name"] not in prompt.NAMES:
+            return False
+        self._seen(call, Result(f"this task does not allow {call['name']}, only {', '.join(self._told.allow)}", is_error=True))
+        denial = {"tool_name": call["name"], "tool_use_id": call["id"], "tool_input": call["input"]}
+        self.account = replace(self.account, denials=(*self.account.denials, denial))
+        return True
 
     def _seen(self, call: Mapping[str, Any], result: Result) -> None:
         self._results[call["id"]] = result.block(call)

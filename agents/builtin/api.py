@@ -148,7 +148,7 @@ class Api:
         """Give the connections back."""
         await self._client.close()
 
-    async def ask(self, body: Mapping[str, Any], say: Callable[[str], None], retry: Callable[[str, float], None]) -> Reply | Failure:
+    async def ask(self, body: Mapping[str, Any], say: Callable[[str], None], retry: Callable[[Failure, float], None]) -> Reply | Failure:
         """The answer to `body`, or why there is none, after whatever patience could do. `say` gets the text as it comes, `retry` what went
         wrong and how many seconds are waited before the next try. May be cancelled at any moment."""
         began, wait_s = self._clock.monotonic(), FIRST_WAIT_S
@@ -159,7 +159,7 @@ class Api:
             this_s = wait_s if answer.wait_s is None else answer.wait_s
             if self._clock.monotonic() - began + this_s > PATIENCE_S:
                 return answer
-            retry(answer.message, this_s)
+            retry(answer, this_s)
             await asyncio.sleep(this_s)
             wait_s = min(wait_s * 2, WAIT_MAX_S)
 

@@ -46,6 +46,8 @@ class Account:
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
     api_s: float = 0.0
+    denials: tuple[dict[str, Any], ...] = ()
+    """Calls of tools that the task does not allow."""
 
 
 class Records:
@@ -53,8 +55,9 @@ class Records:
 
     def __init__(self, handle: int, directory: str | None) -> None:
         self.session = _new_id()
+        """Its id, in every line."""
         self._began = time.monotonic()
-        self._handles: dict[str, int] = {"standard output": handle}
+        self._handles = {} if os.isatty(handle) else {"standard output": handle}  # a person does not read JSON
         if directory:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             try:
@@ -94,7 +97,7 @@ class Records:
             total_cost_usd=account.cost_usd,
             usage=usage_shape(account.usage),
             modelUsage={account.model: _model_shape(account)} if account.steps else {},
-            permission_denials=[],
+            permission_denials=list(account.denials),
         )
 
     def _line(self, kind: str, **fields: Any) -> None:

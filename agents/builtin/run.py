@@ -59,6 +59,7 @@ class Run:
             raise UsageError("a limit of cost cannot be held", on=told.model, why="nobody knows its price", hint="limit its tokens instead")
         root = Path(os.path.realpath(Path.cwd()))
         others = [Path(os.path.realpath(environ[name])) for name in ("NIGHTCREW_OUT", "TMPDIR") if environ.get(name)]
+        records.session = told.session or records.session
         self._tools = Tools(Place(root, tuple(others)))
         self._root = root
         self._interrupt: Callable[[], object] = _nothing_runs
@@ -68,7 +69,7 @@ class Run:
     async def main(self) -> int:
         """Until the last line is written."""
         api = Api(self._told, SystemClock())
-        agent = Agent(Doors(api, self._tools, self._records, self._pane), self._model, self._told.budget)
+        agent = Agent(Doors(api, self._tools, self._records, self._pane), self._model, self._told)
         self._listen()
         self._records.init(self._model.name, prompt.NAMES)
         ending = await self._converse(agent)

@@ -1,8 +1,9 @@
-"""What the built-in agent is told, by its environment and by the options of its command: `--model`, `--steps-max` and `--prompt-file`."""
+"""What the built-in agent is told, by its environment and by the options of its command, which go first."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,20 @@ from pathlib import Path
 
 from agents.builtin.budget import Budget
 from agents.builtin.models import DEFAULT_MODEL
+from agents.builtin.prompt import NAMES
 from supervisor.core.errors import ConfigError, UsageError
+from supervisor.core.names import nearest
 
 STEPS_MAX = 200
 """Requests to the model, when nothing says how many."""
-_OPTIONS = {"--model": "NIGHTCREW_MODEL", "--steps-max": "NIGHTCREW_STEPS_MAX", "--prompt-file": "NIGHTCREW_PROMPT_FILE"}
+_OPTIONS = {
+    "--prompt-file": "NIGHTCREW_PROMPT_FILE",
+    "--model": "NIGHTCREW_MODEL",
+    "--steps-max": "NIGHTCREW_STEPS_MAX",
+    "--allow": "NIGHTCREW_ALLOW",
+    "--session-id": "NIGHTCREW_SESSION",
+}
+_SESSION = re.compile(r"[0-9A-Za-z-]{0,64}")
 PROMPT_MAX = 2**20
 """Bytes."""
 
@@ -30,6 +40,10 @@ class Settings:
     key: str
     token: str
     budget: Budget
+    allow: tuple[str, ...] = NAMES
+    """The tools that may be called."""
+    session: str = ""
+    """The session's id; empty: a new one."""
 
 
 def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
@@ -51,7 +65,23 @@ def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
             tokens=int(_number(environ, "NIGHTCREW_TOKENS_MAX")),
             cost_usd=_number(environ, "NIGHTCREW_COST_MAX"),
         ),
+        allow=_allowed(environ.get("NIGHTCREW_ALLOW", "")),
+        session=_session(environ.get("NIGHTCREW_SESSION", "")),
     )
+
+
+def _allowed(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in NAMES:
+            raise UsageError("bad value", on="allow", why=f"{name!r} is not a tool; {nearest(name, NAMES)}")
+    return names or NAMES
+
+
+def _session(text: str) -> str:
+    if not _SESSION.fullmatch(text):
+        raise UsageError("bad value", on="--session-id", why="an id has at most 64 letters, digits and '-'")
+    return text
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +88,19 @@ def test_a_signal_amid_the_answer_counts_what_came(bench: Bench) -> None:
     result = bench.end().result
     assert result["terminal_reason"] == "terminated" and result["num_turns"] == 1
     assert sum(result["usage"].values()) >= 500
+
+
+def test_a_cold_start_that_is_stopped_ends_with_a_result(repo: Path, tmp_path: Path) -> None:
+    """Amid its imports, which take a second or more."""
+    env = {"PATH": os.environ["PATH"], "NIGHTCREW_OUT": str(tmp_path)}
+    argv = [sys.executable, "-I", "-m", "agents.builtin"]
+    with subprocess.Popen(argv, cwd=repo, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        wait_until((tmp_path / "transcript.jsonl").exists, "it to begin")
+        process.terminate()
+        out, _ = process.communicate()
+    assert process.returncode == 143
+    (result,) = (json.loads(line) for line in out.splitlines())
+    assert (result["type"], result["is_error"], result["terminal_reason"]) == ("result", True, "terminated")
 
 
 # At a terminal --------------------------------------------------------------------------------------------------------------------------

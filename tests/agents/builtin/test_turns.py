@@ -128,8 +128,26 @@ def test_a_cost_that_nobody_can_count_is_refused(bench: Bench) -> None:
 def test_options_go_before_the_environment(bench: Bench) -> None:
     bench.env |= {"NIGHTCREW_MODEL": "llama-of-my-own"}
     bench.says()
-    ran = bench.run(words=("--model", "claude-haiku-5-5", "--steps-max", "9"))
+    ran = bench.run(words=("--model", "claude-haiku-5-5", "--session-id", "a-b-1"))
     assert list(ran.result["modelUsage"]) == ["claude-haiku-5-5"] and ran.code == 0
+    assert {line["session_id"] for line in ran.lines} == {"a-b-1"}
+
+
+@pytest.mark.parametrize(
+    "words", [("--allow", "bash,Write"), ("--model",), ("--what", "x"), ("--steps-max", "-1"), ("--session-id", "../a")]
+)
+def test_options_that_are_off_are_refused(bench: Bench, words: tuple[str, ...]) -> None:
+    assert _error(bench.run(words=words)) == (2, "error_during_execution", "bad_settings")
+
+
+def test_a_tool_that_the_task_does_not_allow_is_not_run_and_said(bench: Bench) -> None:
+    bench.tools(("bash", {"command": "touch never"}), ("read", {"path": "README"}))
+    bench.says("I could only read.")
+    ran = bench.run(words=("--allow", "read,grep"))
+    denied, read = ran.tool_results
+    assert denied["is_error"] and denied["content"] == "this task does not allow bash, only read, grep"
+    assert read["content"] == "1\thello\n" and not (bench.repo / "never").exists()
+    assert [denial["tool_name"] for denial in ran.result["permission_denials"]] == ["bash"] and ran.code == 0
 
 
 @pytest.mark.parametrize(
@@ -148,8 +166,16 @@ def test_what_passes_is_waited_out(bench: Bench, fault: dict[str, object]) -> No
     bench.says("After all.")
     ran = bench.run()
     assert (ran.code, ran.result["result"]) == (0, "After all.")
+    assert ran.result["num_turns"] == 1
     assert [line["subtype"] for line in ran.lines if line["type"] == "system"] == ["init", "api_retry"]
     assert "; again in" in ran.pane
+
+
+def test_what_a_cut_answer_took_is_counted(bench: Bench) -> None:
+    bench.sim.faults(then="cut", after=3, input_tokens=7000, times=1)
+    bench.says(input_tokens=7000, output_tokens=1)
+    usage = bench.run().result["usage"]
+    assert sum(tokens for kind, tokens in usage.items() if kind != "output_tokens") == 14_000
 
 
 @pytest.mark.parametrize(
@@ -178,6 +204,8 @@ def test_an_answer_that_is_cut_off_goes_on_in_smaller_steps(bench: Bench) -> Non
     ran = bench.run()
     assert (ran.code, ran.result["result"]) == (0, "Shorter.")
     assert not (bench.repo / "never").exists(), "its input may be incomplete"
+    blocks = [block["type"] for message in read_back(bench.out / "transcript.jsonl") for block in message["content"]]
+    assert "tool_use" not in blocks, "a call without a result is an invalid request"
 
 
 def test_answers_that_are_always_cut_off_end_it(bench: Bench) -> None:
