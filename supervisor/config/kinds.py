@@ -36,6 +36,7 @@ class KindModel(Strict):
     sandboxed: Words = Field(default_factory=list)
     unsandboxed: Words = Field(default_factory=list)
     gateway: Words = Field(default_factory=list)
+    settings: Annotated[str, Field(max_length=2**16)] = ""
     env: Annotated[dict[str, Word], Field(max_length=100)] = Field(default_factory=dict)
 
     @field_validator("binary", "description", "version")
@@ -55,6 +56,13 @@ class KindModel(Strict):
                 if name not in PLACEHOLDERS and word not in (PERMISSIONS, GATEWAY):
                     known = f"{', '.join(PLACEHOLDERS)}, and as words of their own permissions, gateway"
                     raise ValueError(f"{{{name}}} is no placeholder; there are {known}")
+        return value
+
+    @field_validator("settings")
+    @classmethod
+    def _settings(cls, value: str) -> str:
+        if "\0" in value:
+            raise ValueError("it holds a NUL character")
         return value
 
     @field_validator("env")
@@ -81,5 +89,5 @@ def load(name: str, file: Path) -> Kind:
     """The person's own kind `name`, read anew each time: a supervisor lives long. Raises ConfigError as every file does."""
     model = parse(read_text(file), KindModel, str(file))
     words: dict[str, Any] = {key: tuple(getattr(model, key)) for key in _WORDS}
-    plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "env"})
+    plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "settings", "env"})
     return Kind(name=name, program=(model.binary,), source=str(file), **plain, **words)

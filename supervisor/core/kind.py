@@ -14,9 +14,23 @@ from dataclasses import dataclass, field
 
 from supervisor.core.spec import TaskSpec
 
-PLACEHOLDERS = ("prompt", "prompt_file", "model", "steps_max", "allow", "session", "out", "openai_url", "anthropic_url", "anthropic_token")
+PLACEHOLDERS = (
+    "prompt",
+    "prompt_file",
+    "settings",
+    "model",
+    "steps_max",
+    "allow",
+    "session",
+    "out",
+    "openai_url",
+    "anthropic_url",
+    "anthropic_token",
+)
 PERMISSIONS = "{permissions}"
 GATEWAY = "{gateway}"
+HOOK_VARIABLE = "NIGHTCREW_HOOK"
+"""Of an agent whose kind speaks of it: the program that its command line starts as `"$NIGHTCREW_HOOK" EVENT` for each hook."""
 TASK_KEYS = ("model", "steps_max", "allow")
 """Keys of a task that only some kinds know: those with a placeholder for them."""
 ARGUMENT_MAX = 120_000
@@ -60,6 +74,8 @@ class Kind:
     """The same where there is none."""
     gateway: tuple[str, ...] = ()
     """The words for {gateway}."""
+    settings: str = ""
+    """The text for {settings}, as it is: what its command line takes as the settings of one session."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that the agent gets unless the person's shell or the task sets them; with placeholders too."""
     program: tuple[str, ...] = ()
@@ -71,6 +87,11 @@ class Kind:
     def is_agent(self) -> bool:
         """Whether its tasks give a prompt; those of other kinds give a command or nothing."""
         return bool(self.headless or self.interactive)
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether its command line is told to start our program at its hooks."""
+        return any(HOOK_VARIABLE in word for word in (self.settings, *self.headless, *self.interactive))
 
     def template(self, *, interactive: bool) -> tuple[str, ...]:
         """Its arguments with their placeholders; empty when it cannot be run this way."""
@@ -136,6 +157,7 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "steps_max": str(task.steps_max or ""),
         "allow": ",".join(allow),
         "session": place.session,
+        "settings": kind.settings.strip(),
         "out": place.out,
         "openai_url": place.variables.get("OPENAI_BASE_URL", ""),
         "anthropic_url": place.variables.get("ANTHROPIC_BASE_URL", ""),

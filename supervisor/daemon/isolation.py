@@ -99,7 +99,7 @@ class Isolation:
         seen = policy_paths.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
         seen = replace(seen, devices=tuple(sorted({device for gpu in shown for device in gpu.devices})))
         seen = replace(seen, caches=policy_paths.caches(attempt.home, attempt.variables, seen.own_state), shared_caches=self._shared_caches)
-        seen = replace(seen, program=(*seen.program, *private_repository.borrowed(made.repo)))
+        seen = replace(seen, program=(*seen.program, *private_repository.borrowed(made.repo), *self._own_programs()))
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
         policy = policy_paths.policy(seen, tier, attempt.spec.network, gateway_port)
@@ -111,6 +111,10 @@ class Isolation:
         executor = self.support.executor(tier)  # the first choice are namespaces, which alone can mount such an overlay
         assert executor is not None  # noqa: S101 - `choose` gave a tier that works
         return Confined(tier, wrap=executors.argv(policy, executor), variables=variables)
+
+    def _own_programs(self) -> tuple[str, ...]:
+        """What agents start of ours lies in the state directory, which they do not see otherwise."""
+        return (os.path.realpath(self._home.bin),) if self._home.bin.is_dir() else ()
 
     def shortfalls(self) -> list[str]:
         """What this host cannot do, one sentence each, for a person to see when the supervisor starts."""

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents import runner
+from agents import hook_client, runner
 from agents.kinds import to_run
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
 from supervisor.core import ports, records
+from supervisor.core.kind import HOOK_VARIABLE
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
@@ -115,6 +116,8 @@ class Launching:
         ToolFailed when the agent could not reach the gateway, HostError."""
         key, directory = (task, epoch), self._home.attempt(task, epoch)
         inputs = launch_files.write_inputs(self._home, key, launch, needs) | ports.variables(source.port)
+        if to_run(launch.spec.kind).has_hooks:
+            inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
         place = self._zygote(launch, source.lent)
         home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
         attended = to_run(launch.spec.kind).mode == "terminal"

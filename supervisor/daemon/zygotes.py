@@ -90,7 +90,7 @@ class Zygotes:
             if not self._client:
                 built = None
                 with contextlib.suppress(OSError):
-                    built = zygote.build_client(files.private_dir(self._home.root / "bin"))
+                    built = zygote.build_client(files.private_dir(self._home.bin))
                 self._client.append(built)
             return self._client[0]
 

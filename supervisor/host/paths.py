@@ -120,6 +120,11 @@ class Home:
         return self.root / "audit.jsonl"
 
     @property
+    def bin(self) -> Path:
+        """Programs of ours that were compiled here; agents see it, read-only."""
+        return self.root / "bin"
+
+    @property
     def keys(self) -> Path:
         """One file a provider's key (0600 in a 0700 directory)."""
         return self.root / "keys"
