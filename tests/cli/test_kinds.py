@@ -98,7 +98,7 @@ def test_start_at_a_terminal_goes_into_the_pane(house: House, path: dict[str, st
     here.nightcrew("start", "--kind", "ours", "--", "-n do it", env=path)
     here.sees("ask me")
     here.type("hello")
-    assert "what it changed: nightcrew diff ours" in here.sees("left with")
+    assert "; nightcrew " in here.sees("left with")
     wait_until(lambda: house.task("ours").final, "the agent to end")
     assert heard(house, "ours") == "+hello"
     assert house.task("ours").task_class == "interactive"

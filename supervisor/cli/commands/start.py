@@ -82,7 +82,8 @@ def _attach(task: str) -> int:
     view = _running(task)
     code = sessions.attach(home(), view.id, view.epoch)
     view = queries.one(common.ledger(home()), task)
-    common.say(f"{view.id} is {view.state}; what it changed: nightcrew diff {view.name}")
+    why = f" ({status.why(view)})" if status.why(view) else ""
+    common.say(f"{view.id} is {view.state}{why}; nightcrew {'diff' if view.final else 'attach'} {view.name}")
     return code
 
 
