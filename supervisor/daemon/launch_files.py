@@ -103,7 +103,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         wrap=(*terms.confined.wrap, *terms.bounds.wrap),
         join=terms.bounds.join,
         mark=records.mark(tag),
-        quiet=kinds()[spec.kind].output == "json lines",
+        quiet=agent.output == "json lines",
         hold=BEGIN if spec.together else "",
         hint_socket=str(home.hint_socket),
     )
