@@ -5,20 +5,20 @@
 
 Nothing here raises, whatever the bytes are: a line that cannot be read is left out. What comes back was written by an agent; it is bounded,
 and it is for `one_line` before a person sees it. Names of protocols: `claude` (Claude Code's stream-json and json), `builtin` and
-`qwen` (nearly the same), `codex` (`codex exec --json`), `gemini` (Gemini CLI's stream-json).
+`qwen` (nearly the same), `codex` (`codex exec --json`), `gemini` (Gemini CLI's stream-json), `opencode` (`opencode run --format json`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agents.protocols import claude, codex, gemini, qwen
+from agents.protocols import claude, codex, gemini, opencode, qwen
 from agents.protocols.lines import objects, text
 from agents.protocols.outcome import Entry, Outcome, Usage, What
 
 __all__ = ["PROTOCOLS", "Entry", "Outcome", "Usage", "What", "latest", "read", "recognised", "transcript"]
 
-PROTOCOLS = {"claude": claude, "builtin": claude, "qwen": qwen, "codex": codex, "gemini": gemini}
+PROTOCOLS = {"claude": claude, "builtin": claude, "qwen": qwen, "codex": codex, "gemini": gemini, "opencode": opencode}
 
 
 def read(protocol: str, stdout: bytes) -> Outcome | None:
@@ -30,13 +30,13 @@ def read(protocol: str, stdout: bytes) -> Outcome | None:
 def recognised(stdout: bytes) -> str:
     """Which protocol a stream that begins so follows; empty for none of them."""
     first = next((text(one, "type") for one in objects([stdout])), "")
-    return {"system": "claude", "result": "claude", "thread.started": "codex", "init": "gemini"}.get(first, "")
+    return {"system": "claude", "result": "claude", "thread.started": "codex", "init": "gemini", "step_start": "opencode"}.get(first, "")
 
 
 def latest(tail: bytes) -> str:
     """What an agent said or did last, by the end of its stdout, in a line or more; empty when that is none of these streams."""
     spoken = ("message", "tool", "error")
-    found = [[one for one in known.entries(objects([tail])) if one.kind in spoken] for known in (claude, codex, gemini)]
+    found = [[one for one in known.entries(objects([tail])) if one.kind in spoken] for known in (claude, codex, gemini, opencode)]
     told = max(found, key=len)
     return f"{told[-1].tool} {told[-1].text}".strip() if told else ""
 

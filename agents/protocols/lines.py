@@ -94,7 +94,7 @@ def short(said: str, size: int = LINE_MAX) -> str:
 def wanted(given: Any) -> str:
     """What a call of a tool was about, on one line: the only value that it was given, or the telling one, or all as JSON."""
     if isinstance(given, dict):
-        for name in ("command", "file_path", "path", "pattern", "url", "query", "prompt"):
+        for name in ("command", "file_path", "filePath", "path", "pattern", "url", "query", "prompt"):
             if isinstance(given.get(name), str):
                 return short(given[name])
     return short(given if isinstance(given, str) else json.dumps(given) if given else "")

@@ -30,7 +30,7 @@ class KindModel(Strict):
     headless: Words = Field(default_factory=list)
     interactive: Words = Field(default_factory=list)
     prompt: Literal["argument", "stdin", "file"] = "argument"
-    protocol: Literal["", "claude", "codex", "gemini", "opencode", "builtin"] = ""
+    protocol: Literal["", "claude", "codex", "gemini", "qwen", "opencode", "builtin"] = ""
     version: Annotated[str, Field(max_length=40)] = ""
     allow: Words = Field(default_factory=list)
     sandboxed: Words = Field(default_factory=list)

@@ -44,10 +44,10 @@ def judge(kind: Kind, directory: Path, end: End, cause: str) -> tuple[End, str]:
 
 def _by_its_words(said: Outcome, end: End, cause: str) -> tuple[End, str]:
     wrong = "; ".join(filter(None, (said.reason, _denied(said))))
-    if end is End.DONE and not said.ended:
-        return End.FAILED, "it exited with 0 but printed no result, so nobody knows whether its work is complete"
     if end is End.DONE and wrong:
         return End.FAILED, wrong
+    if end is End.DONE and not said.ended:
+        return End.FAILED, "it exited with 0 but printed no result, so nobody knows whether its work is complete"
     return end, f"{cause}: {wrong}" if end is End.FAILED and wrong else cause
 
 

@@ -42,6 +42,10 @@ def _did_it(house: House, tier: int) -> None:
     assert git(house.repo, "show", f"{view.branch}:made") == f"in {tier}"
     result = json.loads(house.ok("logs", "--stream", "stdout", f"agent-{tier}").splitlines()[-1])
     assert (result["type"], result["is_error"], result["num_turns"], result["result"]) == ("result", False, 3, "The file is there.")
+    judged = view.result or {}
+    assert (judged["agent"]["message"], judged["agent"]["steps"], judged["notes"]) == ("The file is there.", 3, [])
+    assert judged["agent"]["tokens"] == {kind: judged["tokens"][kind] for kind in judged["agent"]["tokens"]}, "as the gateway counted"
+    assert abs(judged["agent"]["cost_usd"] - judged["cost_usd"]) < 0.0001
     records = house.home.attempt(view.id, 1)
     assert json.loads((records / "out" / "transcript.jsonl").read_text().splitlines()[-1])["result"] == "The file is there."
     screen = (records / "screen.txt").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from supervisor.daemon import kind_protocol
 from tests.agents.protocols.scenarios import DATA
 from tests.agents.protocols.test_protocols import ME, OTHER, result, start, stream
 
-CLAUDE, CODEX = (Kind(name=name, description="", mode="headless", protocol=name) for name in ("claude", "codex"))
+CLAUDE = Kind(name="claude", description="", mode="headless", protocol="claude")
 NOTHING = "it exited with 0 but printed no result, so nobody knows whether its work is complete"
 DENIED = "it was not allowed to use Bash: python3 -c 'print(1)'"
 OVERLOADED = "api_error 529: API Error: 529 Overloaded."
@@ -38,12 +39,17 @@ def judge(directory: Path, stdout: bytes, end: End, cause: str = "", kind: Kind 
         ("claude-2.1.329/529", End.FAILED, OVERLOADED),
         ("claude-2.1.329/max-turns", End.FAILED, "max_turns: Reached maximum number of turns (2)"),
         ("codex-0.169.0/tool", End.DONE, ""),
+        ("qwen-0.15.10/denied", End.FAILED, "it was not allowed to use run_shell_command"),
+        ("qwen-0.15.10/failed", End.FAILED, "API Error: 400 "),
+        ("gemini-0.61.0/failed", End.FAILED, "[API Error: "),
+        ("opencode-1.18.33/tool", End.DONE, ""),
+        ("opencode-1.18.33/denied", End.FAILED, "it was not allowed to use bash"),
         ("codex-0.169.0/failed", End.FAILED, "invalid request"),
     ],
 )
 def test_an_exit_status_of_0_is_not_enough(tmp_path: Path, name: str, end: End, cause: str) -> None:
     stdout = (DATA / f"{name}.jsonl").read_bytes()
-    kind = CLAUDE if name.startswith("claude") else CODEX
+    kind = replace(CLAUDE, protocol=name.partition("-")[0])
     judged, why = judge(tmp_path, stdout, End.DONE, kind=kind)
     assert (judged, why[: len(cause)]) == (end, cause)
     assert bool(why) == (end is End.FAILED)

@@ -62,6 +62,9 @@ def test_an_agent_commits_and_tags_in_its_sandbox(
         asked = sim.last()
     view = house.task("agent")
     assert view.state == "done", house.run("logs", "agent").stdout
+    judged = view.result or {}
+    assert judged["agent"]["session"] and judged["agent"]["denials"] == [] and judged["notes"] == []
+    assert judged["agent"]["tokens"] == {kind: judged["tokens"][kind] for kind in judged["agent"]["tokens"]}, "as the gateway counted"
     assert asked and {entry["model"] for entry in asked if entry.get("model")} == {model}
     assert git(house.repo, "show", f"{view.branch}:work") == "work"
     assert git(house.repo, "tag", "--list") == "" and git(house.repo, "fsck") == ""

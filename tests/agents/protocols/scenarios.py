@@ -45,8 +45,20 @@ class Qwen(Client):
         return self.run([*argv, *args], {**own, **env}, where)
 
 
-AnyClient = ClaudeCode | Codex | Gemini | Qwen
-CLIENT_OF: Mapping[str, type[AnyClient]] = {"claude": ClaudeCode, "codex": Codex, "gemini": Gemini, "qwen": Qwen}
+class Opencode(Client):
+    """`opencode run`. Its first request is for a title, without tools."""
+
+    def turn(self, endpoint: Direct, prompt: str, *args: str, where: Path, env: Env) -> Turn:
+        """Ask once."""
+        options = {"baseURL": f"{endpoint.url}/v1", "apiKey": "key"}
+        provider = {"npm": "@ai-sdk/anthropic", "name": "sim", "options": options, "models": {"opus-4": {"name": "opus-4"}}}
+        config = {"autoupdate": False, "share": "disabled", "provider": {"sim": provider}, "permission": {"bash": "ask"}}
+        own = {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+        return self.run(["run", prompt, "-m", "sim/opus-4", "--format", "json", *args], {**own, **env}, where)
+
+
+AnyClient = ClaudeCode | Codex | Gemini | Qwen | Opencode
+CLIENT_OF: Mapping[str, type[AnyClient]] = {"claude": ClaudeCode, "codex": Codex, "gemini": Gemini, "qwen": Qwen, "opencode": Opencode}
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,10 @@ def _write_file(where: Path) -> Fault:
 
 def _shell(command: str) -> Fault:
     return Fault(tool="run_shell_command", tool_input={"command": command, "is_background": False}, times=1)
+
+
+def _with_tools(name: str, **given: object) -> Fault:
+    return Fault(contains='"name":"bash"', tool=name, tool_input=given, times=1)
 
 
 SCENARIOS = [
@@ -154,6 +170,15 @@ SCENARIOS = [
         {"ended": True, "is_error": False, "denials": (f"run_shell_command: {PYTHON}",), "steps": 2},
     ),
     Scenario("qwen", "failed", 0, lambda _: [Fault(status=400)], {"ended": True, "is_error": True}, reason="API Error: 400 "),
+    Scenario(
+        "opencode", "tool", 0, lambda where: [_with_tools("write", filePath=f"{where}/note.txt", content="hi\n"), Fault(text="Written.")],
+        {"ended": True, "is_error": False, "denials": (), "message": "Written.", "steps": 2},
+    ),
+    Scenario(
+        "opencode", "denied", 0, lambda _: [_with_tools("bash", command=PYTHON, description="Run it"), Fault(text="Not reached.")],
+        {"ended": False, "is_error": False, "denials": (f"bash: {PYTHON}",), "steps": 1},
+    ),
+    Scenario("opencode", "failed", 1, lambda _: [Fault(status=400)], {"ended": True, "is_error": True}, reason="invalid request"),
 ]  # fmt: skip
 EVERY_RUN = ("claude-tool", "claude-denied", "codex-tool", "codex-failed")
 """Played with the real agent whenever it is installed; the others when they are recorded."""

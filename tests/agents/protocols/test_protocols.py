@@ -44,7 +44,7 @@ def test_recorded_streams(file: Any) -> None:
     assert {name: getattr(said, name) for name in scenario.expected} == scenario.expected
     assert said.reason.startswith(scenario.reason)
     assert said.session
-    assert (said.usage is None) == (cli == "codex" and said.is_error)
+    assert (said.usage is None) == (said.is_error and cli in ("codex", "opencode"))
     assert said.transcript.endswith(f"/{said.session}.jsonl") == (cli == "claude")
 
 
@@ -178,9 +178,9 @@ def test_a_transcript_marks_what_was_denied() -> None:
 
 _NAMES = """type subtype session_id message content result is_error tasks permission_denials tool_input usage modelUsage memory_paths auto
 num_turns item error changes status stats models tool_result_meta id tool_use_id parent_tool_use_id role thread_id errors tool_id parameters
-structured_output"""
+sessionID part state structured_output"""
 _WORDS = """system init assistant user result message tool_use tool_result thread.started turn.completed turn.failed item.completed
-item.started text permission_denied background_tasks_changed success error"""
+item.started text permission_denied background_tasks_changed success error step_start step_finish"""
 NAMES, WORDS = _NAMES.split(), _WORDS.split()
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(WORDS) | st.text(max_size=20),
@@ -195,7 +195,7 @@ SHAPES = st.builds(
 @given(shapes=st.lists(SHAPES, max_size=6), rest=st.binary(max_size=40), cut=st.integers(0, 400))
 def test_nothing_raises(shapes: list[dict[str, Any]], rest: bytes, cut: int) -> None:
     data = stream(*shapes)[cut:] + rest
-    for protocol in ("claude", "codex", "gemini"):
+    for protocol in ("claude", "codex", "gemini", "opencode"):
         protocols.read(protocol, data)
         told = list(protocols.transcript(protocol, [data]))
         assert told == list(protocols.transcript(protocol, [data[n : n + 7] for n in range(0, len(data), 7)])), "pieces make no difference"
