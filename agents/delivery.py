@@ -68,6 +68,15 @@ class Dialog:
     lines: tuple[str, ...]
 
 
+def evidence(known: Known, now: float) -> list[Evidence]:
+    """What it says of itself, and a dialog on its screen, which keeps one from starting that has said nothing yet. `now`: wall-clock
+    seconds."""
+    found = dialog(known.screen)
+    state = AgentState.WAITING_INPUT if known.words else AgentState.BLOCKED_STARTUP
+    shown = [Evidence(Source.SCREEN, state, now, f"it shows a dialog: {found.label} ({found.cli})")] if found is not None else []
+    return [*known.words, *shown]
+
+
 def session_file(data: bytes | None, pid: int, ticks: int) -> Evidence | None:
     """What `sessions/PID.json` says: of the very process, whatever session it is in by now. A record of another process, as a killed one
     leaves it, says nothing."""

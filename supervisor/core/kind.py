@@ -88,6 +88,10 @@ class Kind:
         """Whether its tasks give a prompt; those of other kinds give a command or nothing."""
         return bool(self.headless or self.interactive)
 
+    def owns_terminal(self, *, interactive: bool) -> bool:
+        """Whether a task of it, which asks to be interactive or not, has the pane's terminal: a person, or `send`, can type into it."""
+        return self.mode == "terminal" or interactive
+
     @property
     def has_hooks(self) -> bool:
         """Whether its command line is told to start our program at its hooks."""
@@ -138,7 +142,7 @@ class Command:
 
 def command(kind: Kind, task: TaskSpec, place: Place) -> Command:
     """What to run for `task`. A task that brings its own command is run as it says."""
-    terminal = kind.mode == "terminal" or task.interactive
+    terminal = kind.owns_terminal(interactive=task.interactive)
     if task.argv:
         return Command(task.argv, {}, terminal=terminal)
     by_stdin = kind.prompt == "stdin" and not terminal and task.prompt is not None

@@ -181,6 +181,14 @@ class Sending:
             if delivery.settled(before, after) or self._clock.monotonic() > until:
                 return after
 
+    async def known(self, key: Key) -> Known | None:
+        """What is known now of an agent that owns its pane, its hooks and its screen among that; None when that cannot be looked at."""
+        try:
+            place = await self._jobs.within(self._jobs.stoppers, self._observer.place, key)
+            return await self._look(key, place[1]) if place is not None else None
+        except NightcrewError:  # it ended, or tmux does not answer: who asks is told what else is known
+            return None
+
     async def _look(self, key: Key, pane: str) -> Known:
         seen: Known = await self._jobs.within(self._jobs.stoppers, look, self._tmux, pane, self._clock.wall())
         session, heard, _ = self._evidence.of(key)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from agents.kinds import kinds
+from agents.kinds import of_task
 from agents.status import AgentState, Evidence, Source, Status, fuse
 from supervisor.core.errors import one_line
 from supervisor.core.result import rfc3339
@@ -34,7 +34,7 @@ _TASKS = {
 def of(view: TaskView, said: Mapping[str, Any], gateway: Mapping[str, Any] | None, now: float) -> Status:
     """`said` is the supervisor's answer on this task (`session`, `evidence`), empty when nobody answers; `gateway` what the gateway says of
     it, None when it says nothing."""
-    evidence = [_process(view), *map(_hook, said.get("evidence", ()))]
+    evidence = [_process(view), *map(_said, said.get("evidence", ()))]
     if gateway is not None and (piece := _gateway(gateway, now)) is not None:
         evidence.append(piece)
     status = fuse(evidence, str(said.get("session", "")))
@@ -83,17 +83,24 @@ def _process(view: TaskView) -> Evidence:
     match view.attempt_state:
         case AttemptState.LAUNCHING:
             return Evidence(Source.PROCESS, AgentState.STARTING, at)
-        case AttemptState.RUNNING if kinds()[view.kind].mode == "headless":
-            return Evidence(Source.PROCESS, AgentState.WORKING, at, "its process runs")
         case AttemptState.RUNNING:
-            return Evidence(Source.PROCESS, AgentState.UNKNOWN, at, "its process runs; whether it works, only it could say")
+            return Evidence(Source.PROCESS, *_running(view, at))
         case AttemptState.STOPPING:
             return Evidence(Source.PROCESS, AgentState.WORKING, at, "it is being stopped")
         case _:
             return Evidence(Source.PROCESS, AgentState.WORKING, at, "its process has ended, its work is being secured")
 
 
-def _hook(shape: Mapping[str, Any]) -> Evidence:
+def _running(view: TaskView, at: float) -> tuple[AgentState, float, str]:
+    kind = of_task(view.kind)
+    if not kind.owns_terminal(interactive=view.interactive):
+        return AgentState.WORKING, at, "its process runs"
+    if kind.has_hooks:
+        return AgentState.STARTING, at, "its process runs, and it has not said that it is ready"
+    return AgentState.UNKNOWN, at, "its process runs; whether it works, only it could say"
+
+
+def _said(shape: Mapping[str, Any]) -> Evidence:
     return Evidence(Source(shape["source"]), AgentState(shape["state"]), shape["at"], shape["detail"], shape["session"], shape["sequence"])
 
 

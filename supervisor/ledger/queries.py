@@ -46,6 +46,8 @@ class TaskView:
     pane_id: str | None
     result: dict[str, Any] | None
     kind: str
+    interactive: bool
+    """The task asks for a terminal although its kind can work by itself."""
     environment: str
     """Name under which its environment can be opened again; empty: it has none."""
     snapshot: str | None
@@ -84,6 +86,7 @@ _COLUMNS = """
            json_extract(t.spec, '$.task_class') AS task_class, t.epoch, t.failures AS retries_used, r.created AS submitted, t.changed,
            a.created, a.started, a.ended, a.state AS attempt_state, a.end, a.end_cause, a.branch, a.worktree, r.base_oid,
            a.session_id, a.pane_id, a.result, json_extract(t.spec, '$.kind') AS kind,
+           coalesce(json_extract(t.spec, '$.interactive'), 0) AS interactive,
            coalesce(json_extract(t.spec, '$.environment'), '') AS environment,
 """
 _WARM = """
@@ -330,7 +333,7 @@ def _views(db: sqlite3.Connection, which: str, values: tuple[Any, ...]) -> list[
 def _view(row: sqlite3.Row) -> TaskView:
     shape = dict(row)
     shape["state"] = TaskState(shape["state"])
-    shape["suspended"] = bool(shape["suspended"])
+    shape["suspended"], shape["interactive"] = bool(shape["suspended"]), bool(shape["interactive"])
     shape["result"] = json.loads(shape["result"]) if shape["result"] else None
     return TaskView(**shape)
 

@@ -25,7 +25,10 @@ def test_an_agents_own_words_decide_and_are_shown(house: House, tmp_path: Path) 
     program.parent.mkdir()
     program.write_text(STANDS_IN)
     program.chmod(0o755)
-    tasks = [f'[[tasks]]\nid = "{name}"\nkind = "claude"\nprompt = "{name}\\n"\nsandbox = 0\n' for name in ("tool", "denied", "max-turns", "schema")]
+    tasks = [
+        f'[[tasks]]\nid = "{name}"\nkind = "claude"\nprompt = "{name}\\n"\nsandbox = 0\n'
+        for name in ("tool", "denied", "max-turns", "schema")
+    ]
     house.start_daemon()
     assert house.run("run", house.plan("".join(tasks)), env={"PATH": f"{program.parent}:{os.environ['PATH']}"}).returncode == 1
     found = {name: house.task(name) for name in ("tool", "denied", "max-turns", "schema")}

@@ -1,10 +1,12 @@
-"""What agents said of themselves by hooks, for who asks how an agent is."""
+"""What agents say of themselves, and what their screens show, for who asks how an agent is."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
+from agents import delivery
+from agents.kinds import of_task
 from supervisor.core.errors import UsageError
 from supervisor.daemon.loop import Loop
 
@@ -17,8 +19,15 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("no attempts given")
     found = {}
     for task, epoch in wanted:
-        if loop.ledger.attempt(str(task), int(epoch)) is None:
-            continue
-        session, evidence, refused = loop.evidence.of((str(task), int(epoch)))
-        found[str(task)] = {"session": session, "evidence": [asdict(piece) for piece in evidence], "refused": refused}
+        key = str(task), int(epoch)
+        if loop.ledger.attempt(*key) is not None:
+            found[key[0]] = await _of(loop, key)
     return {"agents": found}
+
+
+async def _of(loop: Loop, key: tuple[str, int]) -> dict[str, Any]:
+    session, evidence, refused = loop.evidence.of(key)
+    spec = loop.ledger.launch_row(key[0]).spec
+    if of_task(spec.kind).owns_terminal(interactive=spec.interactive) and (known := await loop.sending.known(key)) is not None:
+        evidence = delivery.evidence(known, loop.clock.wall())
+    return {"session": session, "evidence": [asdict(piece) for piece in evidence], "refused": refused}

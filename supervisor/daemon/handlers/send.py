@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.kinds import kinds
+from agents.kinds import of_task
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.errors import NotFound, NotRunning, Refused
 from supervisor.core.states import FINAL
@@ -35,7 +35,7 @@ def _why_never(loop: Loop, name: str) -> str:
         spec = loop.ledger.launch_row(name).spec
     except KeyError:
         raise NotFound("no task", on=name, hint="nightcrew status") from None
-    if kinds()[spec.kind].mode != "terminal":
+    if not of_task(spec.kind).owns_terminal(interactive=spec.interactive):
         return f"it is headless: a task of kind {spec.kind} reads no terminal"
     state = loop.crew.tasks[name].state if name in loop.crew.tasks else loop.ledger.task(name, 0.0).state
     return f"it has ended: {state}" if state in FINAL else ""
