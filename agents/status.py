@@ -64,8 +64,6 @@ class Source(IntEnum):
 
 NEEDS_PERSON = frozenset({AgentState.BLOCKED_STARTUP, AgentState.WAITING_PERMISSION, AgentState.WAITING_INPUT})
 ENDED = frozenset({AgentState.DONE, AgentState.FAILED, AgentState.CRASHED, AgentState.STOPPED})
-TAKES_PROMPT = frozenset({AgentState.IDLE, AgentState.INTERRUPTED, AgentState.WAITING_INPUT})
-"""States in which text that is typed begins a turn, or answers."""
 _PROCESS_DECIDES = ENDED | {AgentState.QUEUED, AgentState.PAUSED}
 _OWN_WORDS = (Source.PROTOCOL, Source.HOOK, Source.SESSION_FILE)
 _QUIET = frozenset({AgentState.IDLE, AgentState.INTERRUPTED, AgentState.STARTING})

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from supervisor.core.errors import NotFound, one_line
-from supervisor.daemon import gateway_report, lock
+from supervisor.core.errors import NightcrewError, NotFound, one_line
+from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
@@ -108,6 +108,8 @@ def print_names(names: Iterable[str], answer: dict[str, Any], *, as_json: bool) 
 
 
 HEAR_S = 2.0
+NEEDS_S = 1.0
+"""Seconds that a supervisor which does not answer may hold a look at the crew up."""
 """Between two questions to the supervisor, which looks at its gateway as often."""
 
 
@@ -136,6 +138,15 @@ class SupervisorWatch:
         if text not in self._said:
             self._said.add(text)
             say(text)
+
+
+def who_needs(where: Home) -> list[dict[str, Any]]:
+    """The agents that wait for a person, longest first (`task`, `state`, `detail`, `since`); none when no supervisor answers."""
+    try:
+        found: list[dict[str, Any]] = protocol.call(where.daemon_socket, "needs", {}, timeout_s=NEEDS_S)["agents"]
+    except NightcrewError:
+        return []
+    return found
 
 
 def settings_file() -> Path:

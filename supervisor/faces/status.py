@@ -136,6 +136,11 @@ def sent(one: Delivery) -> str:
     return f"{one.state}, {one.size} bytes, sha256 {one.digest[:8]}" + (f": {one_line(one.reason)}" if one.reason else "")
 
 
+def needs(asked: Mapping[str, Any], now: float) -> str:
+    """`needs you for 3m20s: Bash: rm -rf build`, of an agent that waits for a person."""
+    return f"needs you for {age(now - asked['since'])}: {asked['detail'] or asked['state']}"
+
+
 def made_of(view: TaskView) -> list[tuple[str, str]]:
     """What its newest attempt started from and what it is kept from, a name and a text each; empty before it started."""
     facts = []

@@ -112,6 +112,21 @@ def test_a_crash_of_the_supervisor_loses_nothing_that_was_said(agent: Agent) -> 
     assert agent.state() == "working", "and is not believed again later"
 
 
+def test_who_waits_for_a_person_is_shown_first(agent: Agent) -> None:
+    house = agent.house
+    house.ok("add", "--id", "other", "sleep 600")
+    wait_until(lambda: house.task("other").attempt_state == "running", "the other to run")
+    agent.hook("UserPromptSubmit")
+    assert json.loads(house.ok("status", "--json"))["needs_person"] == []
+    agent.hook("PermissionRequest", tool_name="Bash", tool_input={"command": "make"})
+    (asked,) = json.loads(house.ok("status", "--json"))["needs_person"]
+    assert (asked["task"], asked["state"], asked["detail"]) == (house.task("agent").id, "waiting_permission", "Bash: make")
+    first, second = house.ok("status").splitlines()[:2]
+    assert "/agent " in first and "Bash: make" in first and "needs you for " in first and "/other" in second
+    agent.hook("PostToolUse", tool_name="Bash", tool_input={"command": "make"})
+    assert "needs you" not in house.ok("status")
+
+
 def test_a_nested_agent_does_not_speak_for_it(agent: Agent) -> None:
     agent.hook("UserPromptSubmit")
     agent.hook("Stop", session_id="nested")

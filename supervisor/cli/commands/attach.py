@@ -18,7 +18,8 @@ from supervisor.ledger import queries
 def command(name: str | None) -> int:
     """Look into an agent's pane, live; type into it when it is of kind terminal. Detach with Ctrl-b d: the agent goes on.
 
-    Without NAME: the agent that has run longest. `nightcrew attach supervisor` shows the supervisor.
+    Without NAME: the agent that waits longest for you, or else the one that has run longest.
+    `nightcrew attach supervisor` shows the supervisor.
 
     \b
     nightcrew attach lint
@@ -34,7 +35,8 @@ def command(name: str | None) -> int:
         running = queries.foremost(db, 0)
         if not running:
             raise NotFound("no agent is running", hint="nightcrew status")
-        view = running[0]
+        waiting = common.who_needs(where)
+        view = queries.one(db, waiting[0]["task"]) if waiting else running[0]
     else:
         view = common.task_named(where, name)
     if view.state is not TaskState.RUNNING:

@@ -16,6 +16,7 @@ from supervisor.cli import common
 from supervisor.cli.names import any_name
 from supervisor.core.deliveries import Delivery
 from supervisor.core.errors import NightcrewError, UsageError, one_line
+from supervisor.core.result import rfc3339
 from supervisor.core.states import TaskState
 from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.faces import model_usage, tasks_json
@@ -123,6 +124,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape["tasks"] = [tasks_json.task(view) for view in views]
     shape["gateway"], _ = _gateway(where)
     shape["deliveries"] = [one.shape() for one in _sent(db, views)] if db is not None else []
+    shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in common.who_needs(where)] if pid is not None else []
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = queries.journal(db, views[0].id)
     common.print_json(**shape)
@@ -143,8 +145,11 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     views, counts = _chosen(db, name, everything)
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
     now, unsent = time.time(), text.unsent(deliveries.pending(db))
-    for view in text.by_urgency(views):
-        detail = "; ".join(filter(None, (unsent.get(view.id, ""), text.detail(view, where.root), _held(view, heard))))
+    waiting = {one["task"]: one for one in common.who_needs(where)} if any(view.state is TaskState.RUNNING for view in views) else {}
+    order = {task: place for place, task in enumerate(waiting)}
+    for view in sorted(text.by_urgency(views), key=lambda view: order.get(view.id, len(order))):
+        asked = text.needs(waiting[view.id], now) if view.id in waiting else ""
+        detail = "; ".join(filter(None, (asked, unsent.get(view.id, ""), text.detail(view, where.root), _held(view, heard))))
         common.show(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
     if left := text.more(views, counts):
         click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")

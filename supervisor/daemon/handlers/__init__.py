@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from supervisor.daemon.handlers import clean, down, evidence, kill, ping, quota, resume, retry, send, snapshot, submit, suspend
+from supervisor.daemon.handlers import clean, down, evidence, kill, needs, ping, quota, resume, retry, send, snapshot, submit, suspend
 from supervisor.daemon.loop import Loop
 
 Handler = Callable[[Loop, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
@@ -18,6 +18,7 @@ HANDLERS: Mapping[str, Handler] = {
     "down": down.handle,
     "evidence": evidence.handle,
     "kill": kill.handle,
+    "needs": needs.handle,
     "ping": ping.handle,
     "quota": quota.handle,
     "resume": resume.handle,

@@ -21,11 +21,12 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     for task, epoch in wanted:
         key = str(task), int(epoch)
         if loop.ledger.attempt(*key) is not None:
-            found[key[0]] = await _of(loop, key)
+            found[key[0]] = await of(loop, key)
     return {"agents": found}
 
 
-async def _of(loop: Loop, key: tuple[str, int]) -> dict[str, Any]:
+async def of(loop: Loop, key: tuple[str, int]) -> dict[str, Any]:
+    """Of one attempt."""
     session, evidence, refused = loop.evidence.of(key)
     spec = loop.ledger.launch_row(key[0]).spec
     if of_task(spec.kind).owns_terminal(interactive=spec.interactive) and (known := await loop.sending.known(key)) is not None:

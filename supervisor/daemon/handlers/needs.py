@@ -1,0 +1,23 @@
+"""Which agents wait for a person, and what they ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.status import NEEDS_PERSON, Evidence, Source, fuse
+from supervisor.daemon.handlers import evidence
+from supervisor.daemon.loop import Loop
+
+
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - every handler is called so
+    """Returns `agents`, who waits longest first: `task`, `state`, `detail` and `since` (wall-clock seconds). Only agents that tell by
+    hooks are known to wait; a hook that says so is compared with what else is known before it is believed."""
+    found = []
+    for name, task in list(loop.crew.living.items()):
+        key = name, task.epoch
+        if any(piece.state in NEEDS_PERSON for piece in loop.evidence.of(key)[1]):
+            said = await evidence.of(loop, key)
+            status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
+            if status.needs_person:
+                found.append({"task": name, "state": str(status.state), "detail": status.detail, "since": status.since})
+    return {"agents": sorted(found, key=lambda one: one["since"])}
