@@ -90,11 +90,13 @@ class House:
         )
         return done.stdout
 
-    def start_daemon(self, *, die_at: str = "", wait: bool = True, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start_daemon(
+        self, *, die_at: str = "", wait: bool = True, env: Mapping[str, str] | None = None, words: Sequence[str] = ("up",)
+    ) -> subprocess.Popen[bytes]:
         """The supervisor in the foreground, as this test's child."""
         environment = {**self.env, **({"NIGHTCREW_DIE_AT": die_at} if die_at else {}), **(env or {})}
         with self._log.open("ab") as log:
-            daemon = warm.start(("up",), self.repo, environment, log.fileno(), log.fileno(), session=True)
+            daemon = warm.start(words, self.repo, environment, log.fileno(), log.fileno(), session=True)
         self._daemons.append(daemon)
         if wait:
             wait_until(lambda: daemon.poll() is not None or self.ready(), "the daemon to be ready")

@@ -12,7 +12,7 @@
     ├── NeedsHuman            8    only a person can decide
     ├── TimedOut              124  a wait ran out
     └── HostError             2    a tool or the machine does not do what we need
-        ├── ToolMissing            tmux or git absent or too old
+        ├── ToolMissing            tmux or git absent or too old, or an agent's program absent
         ├── ToolFailed             tmux, git or the kernel answered with an error
         │   └── ToolHung               git did nothing, or worked too long, and was stopped
         ├── DiskFull               no space left where we must write

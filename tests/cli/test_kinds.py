@@ -82,7 +82,9 @@ def test_they_are_listed_and_shown_and_a_broken_one_hides_no_other(house: House,
 
 def test_start_without_a_terminal_works_by_itself(house: House, path: dict[str, str]) -> None:
     house.config.write_text(f'{house.config.read_text()}[agents]\nkind = "ours"\n')
-    house.start_daemon()
+    house.start_daemon(
+        words=("up", "--config", str(house.config)), env={"NIGHTCREW_CONFIG": "/none.toml"}
+    )  # its kinds lie beside the former
     house.ok("start", "--name", "b", "do it", env=path)
     house.wait_final()
     assert heard(house, "b") == "+<--><do it>"

@@ -34,6 +34,10 @@ specs = st.builds(
     disk_max=st.integers(0),
     processes_max=st.integers(0),
     cpu_max=st.floats(0, 1e9),
+    model=texts,
+    steps_max=st.integers(0),
+    allow=st.none() | st.lists(texts).map(tuple),
+    interactive=st.booleans(),
 )
 
 
