@@ -36,7 +36,8 @@ def recognised(stdout: bytes) -> str:
 def latest(tail: bytes) -> str:
     """What an agent said or did last, by the end of its stdout, in a line or more; empty when that is none of these streams."""
     spoken = ("message", "tool", "error")
-    found = [[one for one in known.entries(objects([tail])) if one.kind in spoken] for known in (claude, codex, gemini, opencode)]
+    shapes = list(objects([tail]))
+    found = [[one for one in known.entries(shapes) if one.kind in spoken] for known in (claude, codex, gemini, opencode)]
     told = max(found, key=len)
     return f"{told[-1].tool} {told[-1].text}".strip() if told else ""
 

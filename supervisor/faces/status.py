@@ -34,8 +34,8 @@ SIGNS = {
 }
 """A shape and a colour for each state: the shape alone is enough where there is no colour."""
 
-TAIL = 16 * 1024
-"""Bytes of the end of a log in which its last line is looked for."""
+LINE, TAIL = 2048, 256 * 1024
+"""Bytes of the end of a log in which its last line is looked for, and of a stream of JSON what its agent said last."""
 ATTENDED = "terminal"
 """The kind of agent that a person sits at."""
 TIERS = {
@@ -187,13 +187,14 @@ def last_line(path: Path) -> str:
 def _last_line(path: Path, size: int, changed: int) -> str:  # noqa: ARG001 - `changed` is a part of the key
     try:
         with open_plain(path) as file:  # it may have been replaced since it was looked at
+            file.seek(max(0, size - LINE))
+            said = errors.last_line(file.read(LINE).decode("utf-8", "replace"))
+            if not said.endswith("}"):
+                return said
             file.seek(max(0, size - TAIL))
             tail = file.read(TAIL)
     except OSError:
         return ""
-    said = errors.last_line(tail[-2048:].decode("utf-8", "replace"))
-    if not said.endswith("}"):
-        return said
     from agents import protocols  # only for who prints such streams
 
     return errors.last_line(protocols.latest(tail)) or said

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -45,6 +46,9 @@ def test_of_a_stream_of_json_it_is_what_the_agent_said_last(tmp_path: Path) -> N
     assert last_line(log) == "I could not run it."
     log.write_bytes(b"".join(line for line in stream.splitlines(keepends=True)[:3]))
     assert last_line(log) == "Bash python3 -c 'print(1)'"
+    big = json.dumps({"type": "user", "text": "x" * 100_000})
+    log.write_bytes(stream + big.encode() + b"\n")
+    assert last_line(log) == "I could not run it.", "what a tool printed is not shown"
     log.write_bytes((DATA / "codex-0.169.0" / "tool.jsonl").read_bytes())
     assert last_line(log) == "Committed."
     log.write_text('{"no": "stream of ours"}\n')

@@ -65,6 +65,14 @@ def test_a_turn_after_a_background_task_is_counted_once() -> None:
     assert said.cost_usd == results[-1]["total_cost_usd"] > results[0]["total_cost_usd"]
 
 
+def test_tokens_by_model_count_first() -> None:
+    """Tokens by model are the session's, so they count before `usage`, which is a turn's."""
+    small = {"cacheReadInputTokens": 3, "cacheCreationInputTokens": 4, "outputTokens": 5}
+    models = {"big": {"inputTokens": 1, "outputTokens": 2}, "small": small}
+    said = read(result(usage={"input_tokens": 1, "output_tokens": 2}, modelUsage=models))
+    assert (said.usage, said.models) == (Usage(1, 7, 3, 4), ("big", "small"))
+
+
 def test_what_an_agent_inside_prints_is_not_its_own() -> None:
     inside = result(OTHER, is_error=True, num_turns=9, permission_denials=[{"tool_name": "Bash"}])
     said = read(start(), start(OTHER), result(num_turns=2, result="Mine."), inside)
@@ -205,6 +213,7 @@ def test_lines_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LINE_BYTES", 1000)
     long = {"type": "long", "text": "x" * 2000}
     data = stream(long, {"type": "one"}, long, {"type": "two"}, long)
+    data = data[:-1]
     for size in (1, 64, 999, 1001, 10**6):
         found = lines.objects([data[n : n + size] for n in range(0, len(data), size)])
         assert [one["type"] for one in found] == ["one", "two"], size

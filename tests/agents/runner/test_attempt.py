@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.runner.output import TAIL
 from supervisor.core import records
 from tests.agents.runner.kit import ROOT, RUNNER, Attempt, Lab, running, until
 
@@ -228,7 +229,7 @@ def test_stdin_is_the_given_file_or_nothing(lab: Lab) -> None:
 
 def test_a_flood_is_capped_and_marked(lab: Lab) -> None:
     """L06 scaled down to 200 MB."""
-    total, limit = 200_000_000, 1_000_000
+    total, limit = 200_000_000, 4_000_000
     attempt = lab.attempt("sh", "-c", f"yes 0123456789 | head -c {total}; echo the end >&2", log_max=limit)
     assert attempt.run() == 0
     log = attempt.read("stdout.log")
@@ -238,7 +239,7 @@ def test_a_flood_is_capped_and_marked(lab: Lab) -> None:
     assert log.count(marker) == 1
     assert len(log) - len(marker) + left_out == total
     assert log.startswith(b"0123456789\n0123456789\n")
-    assert len(log.partition(marker)[2]) == 64 * 1024
+    assert len(log.partition(marker)[2]) == TAIL
     assert attempt.read("stderr.log") == b"the end\n"
     assert "stderr" not in attempt.record().truncated
 
