@@ -189,7 +189,7 @@ class Agent:
 
     def _answer(self, calls: list[dict[str, Any]]) -> None:
         """The results of `calls`, in their order; one that has none was interrupted."""
-        stopped = Result("interrupted by the person; it did not finish", is_error=True)
+        stopped = Result("interrupted; it did not finish", is_error=True)
         self._add_user([self._results.pop(call["id"]) if call["id"] in self._results else stopped.block(call) for call in calls])
 
     def _add_user(self, content: list[dict[str, Any]]) -> None:

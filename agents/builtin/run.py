@@ -68,11 +68,13 @@ class Run:
 
     async def main(self) -> int:
         """Until the last line is written."""
+        look = asyncio.create_task(asyncio.to_thread(prompt.surroundings, self._root, datetime.now(UTC)))
+        await asyncio.sleep(0)  # git works from here on, while we get ready
         api = Api(self._told, SystemClock())
         agent = Agent(Doors(api, self._tools, self._records, self._pane), self._model, self._told)
         self._listen()
         self._records.init(self._model.name, prompt.NAMES)
-        ending = await self._converse(agent)
+        ending = await self._converse(agent, look)
         if self._stopped:
             words = f"stopped by {signal.Signals(self._stopped).name}"
             ending = Ending("error_during_execution", "terminated", words, 128 + self._stopped)
@@ -96,12 +98,12 @@ class Run:
 
     # The conversation -------------------------------------------------------------------------------------------------------------
 
-    async def _converse(self, agent: Agent) -> Ending:
+    async def _converse(self, agent: Agent, surroundings: asyncio.Task[str]) -> Ending:
         """Work, and where somebody is there, ask and work again."""
         first = self._told.prompt or await self._asked(_NEXT)
         if not first:
             return _LEFT
-        agent.tell(first, await asyncio.to_thread(prompt.surroundings, self._root, datetime.now(UTC)))
+        agent.tell(first, await surroundings)
         while True:
             ending = await self._cancellable(agent.work())
             if ending is None:

@@ -151,7 +151,7 @@ def test_ctrl_c_in_the_pane_interrupts_the_turn_and_asks(bench: Bench, tmp_path:
     assert (ran.code, ran.result["result"]) == (0, "one two three")
     first, second = ran.tool_results
     assert first["content"] == "quick\n", "what had ended is kept"
-    assert second["is_error"] and second["content"].startswith("interrupted by the person")
+    assert second["is_error"] and second["content"].startswith("interrupted; it did not finish")
     assert [line.get("state") for line in ran.lines if line.get("subtype") == "session_state_changed"] == ["idle", "running"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agents import protocols
 from agents.builtin.records import read_back
 from tests.agents.builtin.kit import KEY, Bench, Ran
 from tests.support import git, make_repository
@@ -148,6 +149,22 @@ def test_a_tool_that_the_task_does_not_allow_is_not_run_and_said(bench: Bench) -
     assert denied["is_error"] and denied["content"] == "this task does not allow bash, only read, grep"
     assert read["content"] == "1\thello\n" and not (bench.repo / "never").exists()
     assert [denial["tool_name"] for denial in ran.result["permission_denials"]] == ["bash"] and ran.code == 0
+
+
+def test_the_parser_of_its_protocol_reads_what_it_prints(bench: Bench) -> None:
+    bench.tools(("bash", {"command": "true"}), ("read", {"path": "README"}))
+    bench.says("Read.")
+    ran = bench.run(words=("--allow", "read"))
+    outcome = protocols.read("builtin", (bench.out / "stdout").read_bytes())
+    assert outcome is not None and outcome.usage is not None
+    assert (outcome.ended, outcome.is_error, outcome.message, outcome.steps) == (True, False, "Read.", 2)
+    assert outcome.denials and outcome.denials[0].startswith("bash")
+    assert outcome.cost_usd == ran.result["total_cost_usd"] and outcome.session == ran.result["session_id"]
+    assert outcome.models == ("claude-sonnet-5-5",) and outcome.usage.output == ran.result["usage"]["output_tokens"]
+    bench.sim.faults(status=400, message="no such thing")
+    bench.run()
+    outcome = protocols.read("builtin", (bench.out / "stdout").read_bytes())
+    assert outcome is not None and outcome.is_error and "no such thing" in outcome.reason
 
 
 @pytest.mark.parametrize(
