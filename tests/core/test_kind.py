@@ -52,6 +52,14 @@ def test_what_it_may_do_depends_on_the_sandbox_and_on_what_the_task_allows() -> 
     )
 
 
+def test_what_a_task_may_cost_reaches_those_that_can_wrap_up_before() -> None:
+    claude = kind.command(kinds()["claude"], task(cost_max=0.25), PLACE)
+    assert claude.argv[claude.argv.index("--max-budget-usd") + 1] == "0.250000"
+    assert "--max-budget-usd" not in kind.command(kinds()["claude"], task(), PLACE).argv
+    assert kind.command(kinds()["builtin"], task(cost_max=2), PLACE).env == {"NIGHTCREW_COST_MAX": "2.000000"}
+    assert kind.command(kinds()["builtin"], task(), PLACE).env == {}
+
+
 def test_words_and_variables_of_the_gateway_are_there_when_it_is() -> None:
     through = replace(PLACE, variables={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "ANTHROPIC_AUTH_TOKEN": "t"})
     made = kind.command(OURS, task(interactive=True), through)
