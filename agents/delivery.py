@@ -124,11 +124,19 @@ def why_never(known: Known, text: str) -> str:
 
 
 def confirmed(before: Known, after: Known) -> bool:
-    """Whether its own words say that it took what was typed between two looks: that it works, or, in its session file, that it did."""
-    since = {piece.source: piece.at for piece in before.words}
+    """Whether its own words say that it took what was typed between two looks: that it works or asks something, or that it did."""
+    earlier = {piece.source: piece for piece in before.words}
     own = [piece for piece in after.words if not after.session or piece.session in ("", after.session)]
-    newer = [piece for piece in own if piece.at > since.get(piece.source, 0.0)]
-    return any(piece.state is AgentState.WORKING or piece.source is Source.SESSION_FILE for piece in newer)
+    return any(_tells_of_a_turn(earlier.get(piece.source), piece) for piece in own)
+
+
+def _tells_of_a_turn(before: Evidence | None, now: Evidence) -> bool:
+    """A turn that is over already was two hooks at least; one alone that says idle is a notice that nobody wrote. The session file
+    changes only with its status."""
+    if before is not None and now.at <= before.at:
+        return False
+    turns = now.sequence - (before.sequence if before is not None else 0) > 1
+    return now.state not in _READY or turns or (now.source is Source.SESSION_FILE and before is not None)
 
 
 def settled(before: Known, after: Known) -> bool:

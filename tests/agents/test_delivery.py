@@ -106,12 +106,17 @@ def test_only_its_own_newer_words_confirm_and_only_a_ready_agent_is_pressed_agai
     assert not delivery.may_press_again(Known(), Known()), "a program that says nothing gets one Enter"
 
 
-def test_a_hook_that_says_idle_again_confirms_nothing() -> None:
-    before = Known(words=words("idle", 10.0, Source.HOOK))
-    assert not delivery.confirmed(before, Known(words=words("idle", 70.0, Source.HOOK))), "a notification of an idle agent"
-    assert delivery.confirmed(before, Known(words=words("working", 11.0, Source.HOOK)))
-    nested = words("working", 11.0, Source.HOOK, session="nested")
-    assert not delivery.confirmed(before, Known(words=nested, session="own"))
+def test_one_hook_that_says_idle_again_confirms_nothing_and_a_whole_turn_does() -> None:
+    def known(state: str, at: float, sequence: int, session: str = "own") -> Known:
+        return Known(words=(Evidence(Source.HOOK, AgentState(state), at, session=session, sequence=sequence),), session="own")
+
+    before = known("idle", 10.0, 4)
+    assert not delivery.confirmed(before, known("idle", 70.0, 5)), "a notice that an agent is still idle"
+    assert delivery.confirmed(before, known("working", 11.0, 5))
+    assert delivery.confirmed(before, known("idle", 11.0, 6)), "a turn that was over before we looked"
+    assert delivery.confirmed(before, known("waiting_permission", 11.0, 7))
+    assert not delivery.confirmed(before, known("working", 11.0, 9, session="nested"))
+    assert delivery.confirmed(Known(), known("working", 11.0, 1))
 
 
 def test_an_unknown_program_is_waited_for_until_it_has_read_all() -> None:
