@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 
 LINE_MAX = 2**16
 
@@ -20,7 +19,6 @@ class Terminal:
         if self._handle is None:
             with contextlib.suppress(OSError):  # no terminal at all, or a sandbox has cut it off
                 self._handle = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
-                _take(self._handle)
 
     def __bool__(self) -> bool:
         """Whether anybody can be asked."""
@@ -42,18 +40,6 @@ class Terminal:
         except OSError:  # it hung up
             raw = b""
         return raw.decode("utf-8", "replace").strip() if raw else None
-
-
-def _take(handle: int) -> None:
-    """Have Ctrl-C on the terminal come to us. A sandbox hands on the terminal at standard input, which is not one here: a group outside of
-    it has the foreground still, and that shows as number 0. Of any other group it is not taken. Raises OSError."""
-    if os.tcgetpgrp(handle) != 0 or os.getpgrp() != os.getpid():
-        return
-    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # who is in the background is stopped for this call otherwise
-    try:
-        os.tcsetpgrp(handle, os.getpgrp())
-    finally:
-        signal.signal(signal.SIGTTOU, before)
 
 
 def _mark(ready: asyncio.Future[None]) -> None:

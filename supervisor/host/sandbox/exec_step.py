@@ -42,25 +42,35 @@ def confine() -> None:
     calls.install()
 
 
-def in_foreground() -> bool:
-    """Whether our process group has the terminal at handle 0. Inside, a group from outside is number 0 to both questions."""
+def foreground_terminal() -> int:
+    """A handle on the terminal whose foreground our process group is, -1 for none: of handle 0, or of a headless agent's pane. Inside, a
+    group from outside is number 0 to both questions. Helpers of ours lead sessions without a terminal."""
     try:
-        return os.tcgetpgrp(0) == os.getpgrp()
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        return False
+        return -1
+    try:
+        if os.tcgetpgrp(terminal) == os.getpgrp():
+            return terminal
+    except OSError:
+        pass
+    os.close(terminal)
+    return -1
 
 
-def lead_group(*, take_terminal: bool) -> None:
-    """Lead a process group that reaches nobody outside: Ctrl-C is the agent's alone, and so is what it sends to its own group."""
+def lead_group(terminal: int) -> None:
+    """Lead a process group that reaches nobody outside: Ctrl-C on `terminal` (-1: there is none) is the agent's alone, and so is what it
+    sends to its own group."""
     os.setpgid(0, 0)
-    if not take_terminal:
+    if terminal < 0:
         return
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:
-        os.tcsetpgrp(0, os.getpgrp())
+        os.tcsetpgrp(terminal, os.getpgrp())
     except OSError:
         pass  # the terminal has gone away; the agent will find out
     signal.signal(signal.SIGTTOU, before)
+    os.close(terminal)
 
 
 def open_doors(ports: "Sequence[int]", post: int) -> None:

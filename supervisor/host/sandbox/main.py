@@ -66,7 +66,7 @@ def _inside(words: list[str]) -> "NoReturn":
         exec_step.open_doors(ports, int(post))
     calls.install()
     exec_step.default_stops()
-    exec_step.lead_group(take_terminal=exec_step.in_foreground())
+    exec_step.lead_group(exec_step.foreground_terminal())
     exec_step.execute(words[split + 1 :])
 
 

@@ -47,7 +47,7 @@ def enter(orders: "PolicyArguments") -> None:
     except OSError as error:
         exec_step.restore(signals)
         raise SandboxError(_words(error)) from error
-    foreground = exec_step.in_foreground()
+    terminal = exec_step.foreground_terminal()
     init = os.fork()
     if init:
         _wait_outside(init, ready, told, hold)
@@ -55,7 +55,7 @@ def enter(orders: "PolicyArguments") -> None:
     os.close(hold)
     _become_init(orders, cwd, post, told, alive)
     exec_step.restore(signals)
-    exec_step.lead_group(take_terminal=foreground)
+    exec_step.lead_group(terminal)
 
 
 def _wait_outside(init: int, ready: int, told: int, hold: int) -> "NoReturn":

@@ -41,6 +41,13 @@ open('/dev/tty').close()
 say('ready', os.isatty(0), os.tcgetpgrp(0) == os.getpgrp() == os.getpid())
 while True: signal.pause()
 """
+HEADLESS = """
+import os, signal
+def interrupted(*_): os.write(1, b'interrupted\\n'); os._exit(5)
+signal.signal(signal.SIGINT, interrupted)
+os.write(1, b'ready %d\\n' % (os.tcgetpgrp(os.open('/dev/tty', os.O_RDONLY)) == os.getpgrp() == os.getpid()))
+while True: signal.pause()
+"""
 TYPES = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSTI, b'x'); print('typed')"
 
 
@@ -92,6 +99,14 @@ def test_ctrl_c_and_the_window_reach_the_agent_alone(box: Box) -> None:
         it.expect("ready True True")
         it.resize(33, 77)
         it.expect("size 77 33")
+        it.type(b"\x03")
+        it.expect("interrupted")
+        it.expect("ended 5")
+
+
+def test_ctrl_c_reaches_an_agent_that_reads_no_terminal(box: Box) -> None:
+    with screen(box.house.worktree, ["sh", "-c", 'exec "$@" < /dev/null', "sh", *box.prefix, *PYTHON, "-c", HEADLESS]) as it:
+        it.expect("ready 1")
         it.type(b"\x03")
         it.expect("interrupted")
         it.expect("ended 5")
