@@ -28,7 +28,8 @@ left = int(times)
 
 def faulty(self, *args):
     global left
-    if not any("bad" in str(getattr(arg, "task", arg)) for arg in args) or left == 0:
+    names = [str(getattr(arg, "task", getattr(getattr(arg, "spec", None), "name", arg))) for arg in args]
+    if not any(name.rpartition("/")[2] == "bad" for name in names) or left == 0:
         return whole(self, *args)
     left -= 1
     with open(room, "a") as tried:

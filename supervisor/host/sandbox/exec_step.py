@@ -43,19 +43,29 @@ def confine() -> None:
 
 
 def foreground_terminal() -> int:
-    """A handle on the terminal whose foreground our process group is, -1 for none: of handle 0, or of a headless agent's pane. Inside, a
-    group from outside is number 0 to both questions. Helpers of ours lead sessions without a terminal."""
+    """A handle on the terminal whose foreground our process group is, -1 for none: of handle 0, or of our session where we lead that group
+    ourselves. A headless agent does; who only tries a sandbox out is in its starter's group, and must not take the terminal from it.
+    Inside, a group from outside is number 0 to both questions about handle 0."""
     try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    try:
-        if os.tcgetpgrp(terminal) == os.getpgrp():
-            return terminal
+        if os.tcgetpgrp(0) == os.getpgrp():
+            return os.dup(0)
     except OSError:
         pass
-    os.close(terminal)
-    return -1
+    if os.getpgrp() != os.getpid():
+        return -1
+    terminal = own_terminal()
+    if terminal >= 0 and os.tcgetpgrp(terminal) != os.getpgrp():
+        os.close(terminal)
+        return -1
+    return terminal
+
+
+def own_terminal() -> int:
+    """A handle on the terminal of our session, -1 for none."""
+    try:
+        return os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def lead_group(terminal: int) -> None:

@@ -2,8 +2,9 @@
 
 enter WORDS -- COMMAND      the second executor: COMMAND in the sandbox of these orders
 outside WORDS -- BWRAP      what bubblewrap lacks, before it starts: deaf to polite signals, a loopback proxy; in BWRAP, `@post` becomes its
-                            handle and `@mask PATH` hides a socket, if it is still there
-inside POST PORT… -- COMMAND  and after it: doors ("-" for no loopback proxy), filter, process group
+                            handle, `@terminal` whether COMMAND gets the terminal of its session, and `@mask PATH` hides a socket, if
+                            it is still there
+inside POST TERMINAL PORT… -- COMMAND  and after it: doors ("-" for no loopback proxy), filter, process group
 """
 
 # ruff: noqa: PTH110
@@ -41,10 +42,13 @@ def _outside(words: list[str]) -> "NoReturn":
     post = loopback_proxy.start(orders) if orders.ports else -1
     if post >= 0:
         os.set_inheritable(post, True)
-    exec_step.execute([*_filled_in(command, post)])
+    terminal = exec_step.foreground_terminal()
+    if terminal >= 0:
+        os.close(terminal)
+    exec_step.execute([*_filled_in(command, post, "yes" if terminal >= 0 else "no")])
 
 
-def _filled_in(command: list[str], post: int) -> "Iterator[str]":
+def _filled_in(command: list[str], post: int, terminal: str) -> "Iterator[str]":
     words = iter(command)
     for word in words:
         if word == "--":
@@ -54,19 +58,24 @@ def _filled_in(command: list[str], post: int) -> "Iterator[str]":
         elif os.path.exists(path := next(words)):
             yield from ("--ro-bind", "/dev/null", path)
     yield "--"
-    yield from (str(post) if word == "@post" else word for word in words)
+    known = {"@post": str(post), "@terminal": terminal}
+    for word in words:
+        yield known.get(word, word)
+        if word == "--":
+            break
+    yield from words  # the agent's own command, whatever its words are
 
 
 def _inside(words: list[str]) -> "NoReturn":
     from supervisor.host.sandbox import seccomp_filter as calls
 
     split = words.index("--")
-    post, ports = words[0], [int(port) for port in words[1:split]]
+    post, terminal, ports = words[0], words[1], [int(port) for port in words[2:split]]
     if post != "-":
         exec_step.open_doors(ports, int(post))
     calls.install()
     exec_step.default_stops()
-    exec_step.lead_group(exec_step.foreground_terminal())
+    exec_step.lead_group(exec_step.own_terminal() if terminal == "yes" else -1)
     exec_step.execute(words[split + 1 :])
 
 

@@ -9,6 +9,7 @@ import pty
 import select
 import shutil
 import struct
+import subprocess
 import termios
 import time
 from collections.abc import Iterator, Sequence
@@ -110,6 +111,29 @@ def test_ctrl_c_reaches_an_agent_that_reads_no_terminal(box: Box) -> None:
         it.type(b"\x03")
         it.expect("interrupted")
         it.expect("ended 5")
+
+
+TRIES = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGINT, lambda *_: (os.write(1, b'mine\\n'), os._exit(5)))
+subprocess.run([*sys.argv[1:], 'true'], stdin=subprocess.DEVNULL, check=True)
+os.write(1, b'tried\\n')
+while True: signal.pause()
+"""
+"""A program at a terminal, such as `nightcrew up`, that tries a sandbox out."""
+
+
+def test_who_tries_a_sandbox_out_keeps_the_terminal(box: Box) -> None:
+    with screen(box.house.worktree, [*PYTHON, "-c", TRIES, *box.prefix]) as it:
+        it.expect("tried")
+        it.type(b"\x03")
+        it.expect("mine")
+        it.expect("ended 5")
+
+
+def test_words_of_a_command_are_not_ours(box: Box) -> None:
+    done = subprocess.run([*box.prefix, "echo", "@post", "@terminal", "--", "@mask", "x"], cwd=box.house.worktree, capture_output=True)
+    assert done.stdout == b"@post @terminal -- @mask x\n"
 
 
 def test_an_agent_that_does_not_catch_ctrl_c_ends_by_it(box: Box) -> None:
