@@ -4,8 +4,8 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
-# A third of the time tests wait for real processes: with four workers two cores were a third idle.
-WORKERS ?= 6
+# Tests wait for real processes a third of the time: with as many workers as cores, two, these are often idle.
+WORKERS ?= 5
 LOCK_ARGS ?=
 BENCH_ARGS ?=
 
