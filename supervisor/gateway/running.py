@@ -15,6 +15,8 @@ from supervisor.host import unix_sockets
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
 
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+
 
 def run(home: Home, config: Path, reading: Reading, complaints: list[str]) -> None:
     """Serve until SIGTERM, SIGINT or a stop. `complaints` go to the log. Raises what keeps it from starting."""
@@ -28,7 +30,7 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     tcp = listen.on_port(gateway.settings.port or process_lock.kept_port(place.home))
     port = int(tcp.getsockname()[1])
     unix = listen.on_path(place.home.gateway_socket)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOPS:
         asyncio.get_running_loop().add_signal_handler(number, gateway.stop_asked.set)
     await gateway.start([tcp, unix], port)
     for complaint in complaints:
@@ -52,6 +54,9 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     place.home.gateway_socket.unlink(missing_ok=True)
     await gateway.close()
     gateway.log.say("stopped")
+    for number in _STOPS:  # closing the loop would bring the default back: asked once more, a gateway that has ended well would be killed
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _be_silent() -> None:

@@ -237,6 +237,13 @@ def test_a_stop_lets_streams_end_and_takes_nothing_new(gate: kit.GatewayProcess,
     assert [row["end"] for row in kit.rows(gate.home)] == ["served"]
 
 
+def test_asked_again_and_again_to_stop_it_ends_well(gate: kit.GatewayProcess) -> None:
+    process = gate.start()
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    assert gate.stop() == 0
+
+
 def test_the_record_says_who_it_is(gate: kit.GatewayProcess) -> None:
     gate.start()
     shape = json.loads(gate.home.gateway_record.read_text())
