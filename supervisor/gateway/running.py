@@ -30,8 +30,7 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     tcp = listen.on_port(gateway.settings.port or process_lock.kept_port(place.home))
     port = int(tcp.getsockname()[1])
     unix = listen.on_path(place.home.gateway_socket)
-    for number in _STOPS:
-        asyncio.get_running_loop().add_signal_handler(number, gateway.stop_asked.set)
+    _listen(gateway.stop_asked)
     await gateway.start([tcp, unix], port)
     for complaint in complaints:
         gateway.log.say(complaint)
@@ -54,9 +53,20 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     place.home.gateway_socket.unlink(missing_ok=True)
     await gateway.close()
     gateway.log.say("stopped")
-    for number in _STOPS:  # closing the loop would bring the default back: asked once more, a gateway that has ended well would be killed
-        asyncio.get_running_loop().remove_signal_handler(number)
+    for number in _STOPS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _listen(stop_asked: asyncio.Event) -> None:
+    """A stop that is asked for by a signal. The loop's own handlers bring the default back when it closes: asked once more, a gateway that
+    has ended well would be killed."""
+    loop = asyncio.get_running_loop()
+
+    def heard(number: int, frame: object) -> None:  # noqa: ARG001 - what a handler gets
+        loop.call_soon_threadsafe(stop_asked.set)
+
+    for number in _STOPS:
+        signal.signal(number, heard)
 
 
 def _be_silent() -> None:
