@@ -10,22 +10,22 @@ Everything in an event is the agent's own text and may be forged or of any shape
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agents.status import AgentState, Evidence, Source
 from supervisor.core.errors import one_line
 
+Said = tuple[AgentState, str]
 DETAIL_MAX = 200
 """Characters of what is asked that are kept."""
 _PENDING_MAX = 64
 _ASKING_TOOLS = frozenset({"AskUserQuestion"})
 """Tools that wait for a person's answer by being called."""
 _TOOL_ENDED = frozenset({"PostToolUse", "PostToolUseFailure", "PermissionDenied"})
-_TURN = {"UserPromptSubmit": AgentState.WORKING, "Interrupt": AgentState.INTERRUPTED, "SessionStart": AgentState.IDLE}
+_TURN = frozenset({"UserPromptSubmit", "Interrupt", "SessionStart"})
 """Events that end whatever was asked before."""
-_ASKED = {"Elicitation": AgentState.WAITING_INPUT, "ElicitationResult": AgentState.WORKING}
 _NOTIFIED = {
     "permission_prompt": AgentState.WAITING_PERMISSION,
     "elicitation_dialog": AgentState.WAITING_INPUT,
@@ -66,26 +66,50 @@ def _settled(before: Heard, event: Mapping[str, Any], name: str) -> Heard:
     return before
 
 
-def _state(now: Heard, event: Mapping[str, Any], name: str) -> tuple[AgentState, str] | None:
+def _state(now: Heard, event: Mapping[str, Any], name: str) -> Said | None:
     """The state that the event speaks of and what is asked; None when it speaks of none."""
     if name == "PermissionRequest" or (now.pending and name in (*_TOOL_ENDED, "PreToolUse")):
         return AgentState.WAITING_PERMISSION, now.pending[0][1]
-    if _is_subagents(event) or _is_compaction(event, name):
+    if _is_subagents(event) or _is_compaction(event, name) or name not in _SAYS:
         return None
-    if name == "PreToolUse" and _text(event, "tool_name") in _ASKING_TOOLS:
-        return AgentState.WAITING_INPUT, _shown(event)
-    if name == "PreToolUse" or name in _TOOL_ENDED:
-        return AgentState.WORKING, ""
-    if name == "Stop":
-        tasks = event.get("background_tasks")
-        return (AgentState.WORKING, f"{len(tasks)} background tasks") if isinstance(tasks, list) and tasks else (AgentState.IDLE, "")
-    if name == "StopFailure":
-        return AgentState.IDLE, f"its turn failed: {_text(event, 'error') or 'for an unknown reason'}"
-    if name == "Notification":
-        state = _NOTIFIED.get(_text(event, "notification_type"))
-        return None if state is None else (state, _text(event, "message") if state is not AgentState.IDLE else "")
-    state = _TURN.get(name) or _ASKED.get(name)
-    return None if state is None else (state, _text(event, "message") if state is AgentState.WAITING_INPUT else "")
+    return _SAYS[name](event)
+
+
+def _works(_: Mapping[str, Any]) -> Said:
+    return AgentState.WORKING, ""
+
+
+def _tool_begins(event: Mapping[str, Any]) -> Said:
+    asks = _text(event, "tool_name") in _ASKING_TOOLS
+    return (AgentState.WAITING_INPUT, _shown(event)) if asks else _works(event)
+
+
+def _turn_ends(event: Mapping[str, Any]) -> Said:
+    tasks = event.get("background_tasks")
+    return (AgentState.WORKING, f"{len(tasks)} background tasks") if isinstance(tasks, list) and tasks else (AgentState.IDLE, "")
+
+
+def _turn_fails(event: Mapping[str, Any]) -> Said:
+    return AgentState.IDLE, f"its turn failed: {_text(event, 'error') or 'for an unknown reason'}"
+
+
+def _notifies(event: Mapping[str, Any]) -> Said | None:
+    state = _NOTIFIED.get(_text(event, "notification_type"))
+    return None if state is None else (state, _text(event, "message") if state is not AgentState.IDLE else "")
+
+
+_SAYS: Mapping[str, Callable[[Mapping[str, Any]], Said | None]] = {
+    "SessionStart": lambda _: (AgentState.IDLE, ""),
+    "UserPromptSubmit": _works,
+    "Interrupt": lambda _: (AgentState.INTERRUPTED, ""),
+    "PreToolUse": _tool_begins,
+    **dict.fromkeys(_TOOL_ENDED, _works),
+    "Stop": _turn_ends,
+    "StopFailure": _turn_fails,
+    "Notification": _notifies,
+    "Elicitation": lambda event: (AgentState.WAITING_INPUT, _text(event, "message")),
+    "ElicitationResult": _works,
+}
 
 
 def _is_subagents(event: Mapping[str, Any]) -> bool:
