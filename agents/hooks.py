@@ -9,6 +9,7 @@ Everything in an event is the agent's own text and may be forged or of any shape
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -39,7 +40,8 @@ class Heard:
 
     evidence: Evidence | None = None
     pending: tuple[tuple[str, str], ...] = ()
-    """Permissions asked for and not settled, oldest first: the tool with its input, and what a person reads."""
+    """Permissions asked for and not settled, oldest first: a digest of the tool with its input, and what a person reads, at most DETAIL_MAX
+    characters."""
 
 
 def hear(before: Heard, event: Mapping[str, Any], at: float, sequence: int) -> Heard:
@@ -58,7 +60,7 @@ def _settled(before: Heard, event: Mapping[str, Any], name: str) -> Heard:
     tool = _tool(event)
     if name == "PermissionRequest":
         kept = [one for one in before.pending if one[0] != tool]
-        return replace(before, pending=(*kept, (tool, _shown(event)))[-_PENDING_MAX:])
+        return replace(before, pending=(*kept, (tool, one_line(_shown(event))[:DETAIL_MAX]))[-_PENDING_MAX:])
     if name in _TOOL_ENDED:
         return replace(before, pending=tuple(one for one in before.pending if one[0] != tool))
     if name in _TURN or (name in ("Stop", "StopFailure") and not _is_subagents(event)):
@@ -127,7 +129,7 @@ def _tool(event: Mapping[str, Any]) -> str:
         given = json.dumps(event.get("tool_input"), sort_keys=True, default=str)
     except (TypeError, ValueError, RecursionError):
         given = ""
-    return f"{_text(event, 'tool_name')} {given}"[:4096]
+    return hashlib.sha256(f"{_text(event, 'tool_name')} {given}".encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def _shown(event: Mapping[str, Any]) -> str:

@@ -23,9 +23,10 @@ from supervisor.host.paths import Home
 
 Key = tuple[str, int]
 RECORD = "hooks.json"
-RECORD_MAX = 2**16
-KEPT_MAX = 4 * 2**20
-"""Of `hooks.jsonl`; the client writes no more."""
+RECORD_MAX = 2**18
+"""More than everything that `Heard` keeps, written as JSON."""
+KEPT_READ = 2**18
+"""Bytes of the end of `hooks.jsonl` that are read, on the loop's thread: an agent can fill it with events of 50 bytes."""
 RATE, BURST = 20.0, 200.0
 """Hooks a second that an attempt may send: one that calls tools as fast as it can sends a tenth of that."""
 _ATTEMPTS_MAX = 1024
@@ -104,7 +105,7 @@ class AgentEvidence:
             agent.session, agent.count = str(shape["session"]), int(shape["count"])
             agent.heard = Heard(evidence, tuple((str(tool), str(shown)) for tool, shown in shape["pending"]))
         since = agent.heard.evidence.at if agent.heard.evidence is not None else 0.0
-        for line in (foreign.read_plain(directory / "out" / hook_client.KEPT, KEPT_MAX, tail=True) or b"").splitlines():
+        for line in (foreign.read_plain(directory / "out" / hook_client.KEPT, KEPT_READ, tail=True) or b"").splitlines():
             with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 shape = json.loads(line)
                 if since < (at := float(shape["at"])) <= self._clock.wall():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from agents.hooks import DETAIL_MAX, Heard, hear
 from agents.status import AgentState
+from supervisor.daemon.agent_evidence import RECORD_MAX
 
 S = AgentState
 BASH = {"tool_name": "Bash", "tool_input": {"command": "make test", "description": "run the tests"}}
@@ -107,3 +109,10 @@ def test_events_of_any_shape_are_survived_and_little_is_kept(events: list[tuple[
 def test_a_flood_of_permissions_keeps_the_newest() -> None:
     now = heard(*(event("PermissionRequest", tool_name="Bash", tool_input={"command": str(number)}) for number in range(200)))
     assert len(now.pending) == 64 and now.pending[-1][1] == "Bash: 199"
+
+
+def test_however_long_what_is_asked_is_little_of_it_is_kept() -> None:
+    long = "\U0001f600" * 40_000
+    now = heard(*(event("PermissionRequest", tool_name=f"T{number}", tool_input={"command": long + str(number)}) for number in range(70)))
+    assert len(json.dumps(now.pending)) < RECORD_MAX - 2**14
+    assert len({tool for tool, _ in now.pending}) == 64, "they are told apart by all of it"

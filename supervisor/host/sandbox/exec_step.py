@@ -54,10 +54,13 @@ def foreground_terminal() -> int:
     if os.getpgrp() != os.getpid():
         return -1
     terminal = own_terminal()
-    if terminal >= 0 and os.tcgetpgrp(terminal) != os.getpgrp():
-        os.close(terminal)
-        return -1
-    return terminal
+    try:
+        if terminal < 0 or os.tcgetpgrp(terminal) == os.getpgrp():
+            return terminal
+    except OSError:
+        pass  # it hung up
+    os.close(terminal)
+    return -1
 
 
 def own_terminal() -> int:
