@@ -26,14 +26,15 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from supervisor.config import kind_keys
 from supervisor.config.locate import line_of
+from supervisor.config.moments import Moment
 from supervisor.config.network import Network, written
 from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
 from supervisor.config.snapshots import MIN_MEMORY, check_name
-from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.kind import Kind
 from supervisor.core.names import nearest
 from supervisor.core.spec import RunSpec, TaskSpec
+from supervisor.core.task import TaskClass
 
 MAX_TASKS = 20_000
 TITLE_MAX = 100
@@ -51,6 +52,12 @@ def _value(text: str) -> str:
     return text
 
 
+def _shown(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("give one line of printable text")
+    return text
+
+
 OptionValue = Annotated[str, Field(max_length=1000), AfterValidator(_value)]
 Scalar = str | int | float | bool
 
@@ -64,6 +71,9 @@ class Shared(Strict):
     task_class: Annotated[Literal["interactive", "normal", "batch"], Field(alias="class")] = "normal"
     timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] = 0
+    submitter: Annotated[str, Field(max_length=200), AfterValidator(_shown)] = ""
+    not_after: Moment | None = None
+    deadline: Moment | None = None
     cores: Annotated[int, Field(ge=1, le=4096)] | list[Annotated[int, Field(ge=0, le=4095)]] | None = None
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     tpm_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
@@ -111,7 +121,8 @@ def check_id(name: str) -> str:
 class AfterModel(Strict):
     """`after` as a table: which tasks, and how they must have ended."""
 
-    all: list[str]
+    all: list[str] = Field(default_factory=list)
+    any: list[str] = Field(default_factory=list)
     on: Literal["done", "finished"] = "done"
 
 
@@ -134,7 +145,7 @@ class TaskModel(Shared):
             return {"all": value}
         if not isinstance(value, dict):
             raise ValueError(  # noqa: TRY004 - pydantic reports ValueError, and lets TypeError through
-                'give a list of ids, or { all = ["a", "b"], on = "finished" }'
+                'give a list of ids, or { all = ["a", "b"], any = ["c", "d"], on = "finished" }'
             )
         return value
 
@@ -302,7 +313,9 @@ def _task(
         raise wrong(misfit.key, misfit.why, misfit.what)
     if contradiction(task):
         raise wrong("sandbox", contradiction(task))
-    for need in task.after.all:
+    for need in (*task.after.all, *task.after.any):
+        if need in task.after.all and need in task.after.any:
+            raise wrong("after", f"{need!r} stands in all and in any; leave it out of any")
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
@@ -323,7 +336,8 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind
         argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
         params={key: _text(value) for key, value in task.params.items()},
         prompt=prompt,
-        after=tuple(dict.fromkeys(task.after.all)),
+        after=tuple(dict.fromkeys((*task.after.all, *task.after.any))),
+        after_any=tuple(dict.fromkeys(task.after.any)),
         after_on=task.after.on,
         task_class=TaskClass(task.task_class),
         timeout_s=task.timeout or 0.0,

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from supervisor.config import gateway
 from supervisor.config.gateway import GatewayKeys
+from supervisor.config.moments import WindowOfDay
 from supervisor.config.places import path as path
 from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
 from supervisor.core.gateway.settings import GatewaySettings
@@ -31,6 +32,20 @@ class CoresModel(Strict):
     """`[cores]`: how agents share the processors."""
 
     reserve: Annotated[int, Field(ge=0, le=4096)] | None = None
+
+
+class QueueModel(Strict):
+    """`[queue]`: in which order tasks start."""
+
+    ageing: Annotated[Duration, Field(ge=1, le=365 * 86400)] = _FIELD.ageing_s
+    weights: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict)
+
+
+class BatchModel(Strict):
+    """`[batch]`: when batch tasks start."""
+
+    window: WindowOfDay | None = None
+    when_idle: bool = _FIELD.batch_when_idle
 
 
 class LeadModel(Strict):
@@ -56,6 +71,8 @@ class UserModel(GatewayKeys):
     pass_env: list[str] = Field(default_factory=list)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     cores: CoresModel = Field(default_factory=CoresModel)
+    queue: QueueModel = Field(default_factory=QueueModel)
+    batch: BatchModel = Field(default_factory=BatchModel)
     lead: LeadModel = Field(default_factory=LeadModel)
     agents: AgentsModel = Field(default_factory=AgentsModel)
 
@@ -84,6 +101,10 @@ def load(file: Path, usable_cores: int) -> Settings:
         lead_model=model.lead.model,
         agent_kind=model.agents.kind,
         pass_env=tuple(model.pass_env),
+        ageing_s=model.queue.ageing,
+        weights=model.queue.weights,
+        batch_window=model.batch.window,
+        batch_when_idle=model.batch.when_idle,
         **model.limits.model_dump(),
         **model.model_dump(include={"nice", "sandbox", "shared_caches"}),
     )

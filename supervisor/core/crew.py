@@ -7,72 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from supervisor.core.states import FINAL, AttemptState, End, TaskState
-
-
-class TaskClass(StrEnum):
-    """How urgent a task is: a person waits for it, normal work, or batch work. Tasks start in this order."""
-
-    INTERACTIVE = "interactive"
-    NORMAL = "normal"
-    BATCH = "batch"
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """The newest attempt of a task while it has no end."""
-
-    epoch: int
-    state: AttemptState
-    since: float
-    """Monotonic seconds when it entered `state`."""
-    stop_why: str = ""
-    """Why it is being stopped: `cancelled` (a person asked), `timeout`, or empty."""
-    held: bool = False
-    """Its runner is up, or will be, and waits for `Begin` before it starts the command."""
-    suspended: bool = False
-    """A person had its tree stand still: it keeps its slot, and has no deadline meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One task as the scheduler sees it. What to run is not here: that is the ledger's."""
-
-    id: str
-    order: int
-    """Submission order over all runs; equal priorities start in this order."""
-    priority: int = 50
-    task_class: TaskClass = TaskClass.NORMAL
-    after: frozenset[str] = frozenset()
-    any_end: bool = False
-    """However the tasks of `after` ended is good enough; otherwise each must be done."""
-    together: str = ""
-    """Tasks with the same text begin at the same moment, once all of them are up; empty: each begins by itself."""
-    timeout_s: float = 0.0
-    retries: int = 0
-    state: TaskState = TaskState.WAITING
-    epoch: int = 0
-    """Epoch of the newest attempt ever made; 0 when there was none."""
-    failures: int = 0
-    losses: int = 0
-    not_before: float = 0.0
-    """Monotonic seconds before which it must not start (backoff)."""
-    cause: str = ""
-    """Why the next attempt is a re-run; empty for the first."""
-    attempt: Attempt | None = None
-
-
-Rank = tuple[int, int, str]
-"""Of the ready tasks of one class the one with the least starts first: higher priority, then older. The last is its id."""
-
-
-def rank(task: Task) -> Rank:
-    """Where it stands among the ready tasks of its class."""
-    return (-task.priority, task.order, task.id)
+from supervisor.core.fair_share import FairShare
+from supervisor.core.states import FINAL, End, TaskState
+from supervisor.core.task import BatchTime, Queue, Rank, Task, TaskClass, alarms, is_startable, queue, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +25,19 @@ class Change:
     forgotten: frozenset[str]
     admitting: bool
     held_back: frozenset[TaskClass]
+    batch_time: BatchTime
+    share: FairShare
+    passed_over: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The settings that decide who starts first."""
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """A submitter's share beside the others' of its class; 1 for one that is not listed."""
+    ageing_s: float = 3600.0
+    """A task that has waited for a start this long gets one of `AGED_EVERY` starts, whatever its class and priority."""
 
 
 class Crew:
@@ -93,21 +47,32 @@ class Crew:
     a look at all of them took most of a step.
     """
 
-    def __init__(self, tasks: Iterable[Task] = (), slots: int = 4) -> None:
+    def __init__(self, tasks: Iterable[Task] = (), slots: int = 4, order: Order | None = None) -> None:
         self.tasks: dict[str, Task] = {}
         """Every task that has not reached a final state, and every final one that an unfinished task comes after. Read only."""
         self.slots = slots
         """Attempts that may be alive at once. Adoption never needs a slot; only starting does."""
+        self.order = order or Order()
         self.admitting = True
         """False while draining, or while the disk is too full to start anything."""
         self.held_back: frozenset[TaskClass] = frozenset()
         """Classes whose tasks do not start beside others, because the models are busy: see `scheduler.held_back`."""
+        self.batch_time = BatchTime.ALWAYS
+        self.share = FairShare()
+        self.passed_over = 0
+        """Starts since one was given to a task for its age."""
         self.living: dict[str, Task] = {}
         """Those with an attempt."""
-        self.ready: dict[TaskClass, list[Rank]] = {name: [] for name in TaskClass}
-        """Those that could start, sorted."""
+        self.ready: dict[Queue, list[Rank]] = {}
+        """Those that could start and whose deadline is not near, sorted, by class and submitter; no list is empty."""
+        self.urgent: list[Rank] = []
+        """Those that could start and whose deadline is near: deadline, order and id; sorted."""
+        self.oldest: dict[TaskClass, list[Rank]] = {name: [] for name in TaskClass}
+        """Those that could start: since when, order and id; sorted."""
         self.resting: list[tuple[float, str]] = []
         """Ready ones in a backoff: when it ends, and the task; sorted."""
+        self.alarms: list[tuple[float, str]] = []
+        """Waiting and ready ones to which something happens by the wall clock: when, and the task; sorted."""
         self.dependents: dict[str, dict[str, None]] = {}
         """Unfinished tasks by each task that they come after."""
         self.groups: dict[str, dict[str, None]] = {}
@@ -119,7 +84,8 @@ class Crew:
 
     def apply(self, change: Change) -> None:
         """Apply a change that `decide` returned. Costs as much as changed, not as much as waits."""
-        self.admitting, self.held_back = change.admitting, change.held_back
+        self.admitting, self.held_back, self.batch_time = change.admitting, change.held_back, change.batch_time
+        self.share, self.passed_over = change.share, change.passed_over
         for task in change.tasks:
             self._leave(task.id)
             self._enter(task)
@@ -130,31 +96,43 @@ class Crew:
         self.tasks[task.id] = task
         if task.attempt is not None:
             self.living[task.id] = task
-        if task.state is TaskState.READY and task.not_before:
-            insort(self.resting, (task.not_before, task.id))
-        elif task.state is TaskState.READY:
-            insort(self.ready[task.task_class], rank(task))
+        if is_startable(task) and not task.urgent:
+            insort(self.ready.setdefault(queue(task), []), rank(task))
+        for index, entry in self._entries(task):
+            insort(index, entry)
         if task.state not in FINAL:
             self.counts[task.state] += 1
-            for index, key in self._keys(task):
-                index.setdefault(key, {})[task.id] = None
+            for keyed, key in self._keys(task):
+                keyed.setdefault(key, {})[task.id] = None
 
     def _leave(self, name: str) -> None:
         task = self.tasks.pop(name, None)
         if task is None:
             return
         self.living.pop(name, None)
-        if task.state is TaskState.READY and task.not_before:
-            del self.resting[bisect_left(self.resting, (task.not_before, name))]
-        elif task.state is TaskState.READY:
-            queue = self.ready[task.task_class]
-            del queue[bisect_left(queue, rank(task))]
+        if is_startable(task) and not task.urgent:
+            waiting = self.ready[queue(task)]
+            del waiting[bisect_left(waiting, rank(task))]
+            if not waiting:
+                del self.ready[queue(task)]
+        for index, entry in self._entries(task):
+            del index[bisect_left(index, entry)]
         if task.state not in FINAL:
             self.counts[task.state] -= 1
-            for index, key in self._keys(task):
-                del index[key][name]
-                if not index[key]:
-                    del index[key]
+            for keyed, key in self._keys(task):
+                del keyed[key][name]
+                if not keyed[key]:
+                    del keyed[key]
+
+    def _entries(self, task: Task) -> Iterator[tuple[list[Any], Any]]:
+        """Where the task stands in what is kept sorted, beside the queue of its class and submitter."""
+        if is_startable(task):
+            yield self.oldest[task.task_class], (task.since, task.order, task.id)
+            if task.urgent:
+                yield self.urgent, (task.deadline, task.order, task.id)
+        elif task.state is TaskState.READY:
+            yield self.resting, (task.not_before, task.id)
+        yield from ((self.alarms, (at, task.id)) for at in alarms(task))
 
     def _keys(self, task: Task) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
         """Where an unfinished task is found by what it comes after, and by its group."""
@@ -256,8 +234,16 @@ class TrafficChanged:
     """Nothing is served before a limit's reset."""
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTimeChanged:
+    """The window of batch tasks opened or closed."""
+
+    batch_time: BatchTime
+
+
 Event = (
     Submitted
+    | BatchTimeChanged
     | Started
     | TreeGone
     | Secured

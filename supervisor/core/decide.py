@@ -14,7 +14,7 @@ from typing import assert_never
 from supervisor.core.backoff import backoff_s
 from supervisor.core.crew import (
     AdmissionChanged,
-    Attempt,
+    BatchTimeChanged,
     Begin,
     CancelAsked,
     Change,
@@ -37,7 +37,6 @@ from supervisor.core.crew import (
     Submitted,
     Suspend,
     SuspendAsked,
-    Task,
     TrafficChanged,
     TreeGone,
 )
@@ -45,6 +44,7 @@ from supervisor.core.draft import Draft
 from supervisor.core.recovery import LIMIT
 from supervisor.core.scheduler import held_back, pick
 from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, task_after
+from supervisor.core.task import Attempt, Task
 
 CANCELLED = "cancelled"
 """`Stop.why` when a person asked."""
@@ -54,17 +54,19 @@ TIMEOUT_BACKSTOP_S = 30.0
 stuck (stopped by a signal, for example) and the daemon stops the tree."""
 
 
-def decide(crew: Crew, events: Iterable[Event], now: float) -> tuple[Change, list[Command]]:
-    """Apply `events` to the crew, then check deadlines and what can start. `now` is monotonic seconds.
+def decide(crew: Crew, events: Iterable[Event], now: float, wall: float = 0.0) -> tuple[Change, list[Command]]:
+    """Apply `events` to the crew, then check deadlines and what can start. `now` is monotonic seconds; `wall` is seconds since 1970, by
+    which a task expires or becomes urgent.
 
     Returns what changes, for `Crew.apply` once the commands are committed, and the commands in the order in which they must be. The
     crew itself is left alone. Raises nothing: what cannot be is ignored as stale, and what a person asks in vain is refused before it
     becomes an event.
     """
-    board = _Board(crew, now)
+    board = _Board(crew, now, wall)
     for event in events:
         board.apply(event)
     board.enforce_deadlines()
+    board.look_at_the_clock()
     board.end_backoffs()
     board.start_ready()
     board.begin_together()
@@ -79,9 +81,10 @@ submitted; this is for one whose slots others took meanwhile."""
 class _Board:
     """The state of one call of `decide`: the crew as it becomes, and the commands so far."""
 
-    def __init__(self, crew: Crew, now: float) -> None:
+    def __init__(self, crew: Crew, now: float, wall: float) -> None:
         self.draft = Draft(crew)
         self.now = now
+        self.wall = wall
         self.commands: list[Command] = []
 
     def apply(self, event: Event) -> None:
@@ -106,6 +109,8 @@ class _Board:
                 self._retry(task)
             case AdmissionChanged(admitting):
                 self.draft.admitting = admitting
+            case BatchTimeChanged(batch_time):
+                self.draft.batch_time = batch_time
             case TrafficChanged(delay_s, parked):
                 self.draft.held_back = held_back(self.draft.held_back, delay_s, parked=parked)
             case _:
@@ -140,17 +145,34 @@ class _Board:
         """Whether a task reached a final state because of `news`: the tasks it comes after that ended since it was last judged."""
         if task.state is not TaskState.WAITING:
             return False
-        lost_hope = next((need for need in news if need.state in FINAL and need.state is not TaskState.DONE), None)
-        if lost_hope is not None and not task.any_end:
-            self._set_state(task, "blocked for ever", f"{lost_hope.id} is {lost_hope.state}")
+        lost_hope = next(filter(None, (self._lost_hope(task, need) for need in news)), "")
+        if lost_hope:
+            self._set_state(task, "blocked for ever", lost_hope)
             return True
-        if all(need.state in FINAL for need in self.draft.known(task.after)):
+        if all(need.state in FINAL for need in self.draft.known(task.after - task.after_any)) and self._one_is_enough(task):
             self._set_state(task, "unblocked", "")
         return False
 
+    def _lost_hope(self, task: Task, need: Task) -> str:
+        """Why the task can never start now that `need` is as it is; empty while it can."""
+        if need.state not in FINAL or need.state is TaskState.DONE or task.any_end:
+            return ""
+        if need.id not in task.after_any:
+            return f"{need.id} is {need.state}"
+        others = list(self.draft.known(task.after_any))
+        if all(other.state in FINAL and other.state is not TaskState.DONE for other in others):
+            return (
+                f"{need.id} is {need.state}" if len(others) == 1 else f"none of {len(others)} tasks is done, the last one is {need.state}"
+            )
+        return ""
+
+    def _one_is_enough(self, task: Task) -> bool:
+        enough = FINAL if task.any_end else (TaskState.DONE,)
+        return not task.after_any or any(need.state in enough for need in self.draft.known(task.after_any))
+
     def _set_state(self, task: Task, event: str, reason: str) -> None:
         state = task_after(task.state, event)
-        self.draft.put(replace(task, state=state))
+        self.draft.put(replace(task, state=state, since=self.now if state is TaskState.READY else task.since))
         self.commands.append(SetState(task.id, state, reason))
 
     # Attempts --------------------------------------------------------------------------------------------------------------------
@@ -189,6 +211,7 @@ class _Board:
             failures=failures,
             losses=losses,
             not_before=self.now + delay if delay else 0.0,
+            since=self.now,
             cause=f"{end}: {cause}" if cause else str(end),
             attempt=None,
         )
@@ -236,7 +259,8 @@ class _Board:
             return
         cause = f"retry asked; was {task.state}"
         state = task_after(task.state, "retry")
-        self.draft.put(replace(task, state=state, failures=0, losses=0, not_before=0.0, cause=cause))
+        again = replace(task, state=state, failures=0, losses=0, not_before=0.0, start_by=0.0, cause=cause)
+        self.draft.put(again)
         self.commands.append(Revive(task_id, cause))
         self._look_at_needs(task_id)
 
@@ -254,13 +278,24 @@ class _Board:
             if self.now - attempt.since > task.timeout_s + TIMEOUT_BACKSTOP_S:
                 self._stop(task, attempt, "timeout")
 
+    def look_at_the_clock(self) -> None:
+        """End what has not started in time, and let what must soon be done go before others."""
+        for task in self.draft.due(self.wall):
+            if task.start_by and task.start_by <= self.wall:
+                self._set_state(task, "expire", "did not start in time (not_after)")
+                self._final(task.id)
+            else:
+                self.draft.put(replace(task, urgent=True))
+
     def end_backoffs(self) -> None:
         """Drop backoffs that are over: the loop sleeps until the earliest left, and a task that only waits for a slot needs none."""
         for task in self.draft.rested(self.now):
             self.draft.put(replace(task, not_before=0.0))
 
     def start_ready(self) -> None:
-        for task in self.draft.known(pick(self.draft)):
+        picked = pick(self.draft, self.now)
+        self.draft.share, self.draft.passed_over = picked.share, picked.passed_over
+        for task in self.draft.known(picked.tasks):
             epoch = task.epoch + 1
             attempt = Attempt(epoch, AttemptState.LAUNCHING, self.now, held=bool(task.together))
             self.draft.put(replace(task, state=task_after(task.state, "start"), epoch=epoch, attempt=attempt))

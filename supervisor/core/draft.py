@@ -10,8 +10,9 @@ import heapq
 from collections.abc import Iterable, Iterator
 from itertools import chain, takewhile
 
-from supervisor.core.crew import Change, Crew, Rank, Task, TaskClass, rank
-from supervisor.core.states import FINAL, TaskState
+from supervisor.core.crew import Change, Crew
+from supervisor.core.states import FINAL
+from supervisor.core.task import Queue, Rank, Task, TaskClass, alarms, is_startable, queue, rank
 
 
 class Draft:
@@ -24,6 +25,10 @@ class Draft:
         self.slots = crew.slots
         self.admitting = crew.admitting
         self.held_back = crew.held_back
+        self.batch_time = crew.batch_time
+        self.share = crew.share
+        self.passed_over = crew.passed_over
+        self.order = crew.order
 
     def change(self) -> Change:
         """Everything that differs from the crew. Final tasks that no unfinished task comes after are to be forgotten: a night's history
@@ -32,7 +37,7 @@ class Draft:
         looked_at = {name for task in final for name in (task.id, *task.after)}
         forgotten = frozenset(name for name in looked_at if self._is_over(name) and not any(self.unfinished_after(name)))
         tasks = tuple(task for task in self._changed.values() if task.id not in forgotten)
-        return Change(tasks, forgotten, self.admitting, self.held_back)
+        return Change(tasks, forgotten, self.admitting, self.held_back, self.batch_time, self.share, self.passed_over)
 
     def _is_over(self, name: str) -> bool:
         task = self.get(name)
@@ -63,11 +68,36 @@ class Draft:
         """The tasks with an attempt that has not ended."""
         return [task for task in {**self._crew.living, **self._changed}.values() if task.attempt is not None]
 
-    def ready(self, task_class: TaskClass) -> Iterator[Rank]:
-        """The tasks of a class that could start, first one first."""
-        unchanged = (found for found in self._crew.ready[task_class] if found[-1] not in self._changed)
-        changed = (task for task in self._changed.values() if task.task_class is task_class and _is_ready(task))
-        return heapq.merge(unchanged, sorted(map(rank, changed)))
+    def ready(self, task_class: TaskClass) -> dict[Queue, Iterator[Rank]]:
+        """The tasks of a class that could start and whose deadline is not near, by submitter, first one first."""
+        added: dict[Queue, list[Rank]] = {}
+        for task in self._startable:
+            if task.task_class is task_class and not task.urgent:
+                added.setdefault(queue(task), []).append(rank(task))
+        kept = {name: waiting for name, waiting in self._crew.ready.items() if name[0] == task_class}
+        return {name: self._merged(kept.get(name, ()), added.get(name, ())) for name in {**kept, **added}}
+
+    def urgent(self) -> Iterator[Rank]:
+        """The tasks that could start and whose deadline is near, the nearest first."""
+        return self._merged(self._crew.urgent, ((task.deadline, task.order, task.id) for task in self._startable if task.urgent))
+
+    def oldest(self, task_class: TaskClass) -> Iterator[Rank]:
+        """All tasks of a class that could start, the one that has waited longest first."""
+        changed = ((task.since, task.order, task.id) for task in self._startable if task.task_class is task_class)
+        return self._merged(self._crew.oldest[task_class], changed)
+
+    @property
+    def _startable(self) -> Iterator[Task]:
+        """Of the tasks that changed."""
+        return filter(is_startable, self._changed.values())
+
+    def _merged(self, unchanged: Iterable[Rank], changed: Iterable[Rank]) -> Iterator[Rank]:
+        return heapq.merge((found for found in unchanged if found[-1] not in self._changed), sorted(changed))
+
+    def due(self, wall: float) -> list[Task]:
+        """The tasks to which something happens by the wall clock, now or earlier."""
+        names = [name for _, name in takewhile(lambda found: found[0] <= wall, self._crew.alarms)]
+        return [task for task in self.known({*names, *self._changed}) if any(at <= wall for at in alarms(task))]
 
     def rested(self, now: float) -> list[Task]:
         """The tasks whose backoff is over."""
@@ -78,7 +108,3 @@ class Draft:
         """The unfinished tasks that begin together under a name."""
         names = {*self._crew.groups.get(together, ()), *self._changed}
         return (task for task in self.known(names) if task.together == together and task.state not in FINAL)
-
-
-def _is_ready(task: Task) -> bool:
-    return task.state is TaskState.READY and not task.not_before

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.errors import Refused
+from supervisor.core.task import TaskClass
+from supervisor.core.window import Window
+
+ABSOLUTE_FROM = 1e9
+"""Moments from here on are seconds since 1970 (2001 and later); smaller ones are counted from the submission. 31 years fit below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +30,22 @@ class TaskSpec:
     prompt: str | None = None
     after: tuple[str, ...] = ()
     """Names of tasks of the same plan that must have ended first."""
+    after_any: tuple[str, ...] = ()
+    """Those of `after` of which one is enough."""
     after_on: str = "done"
-    """`done`: each of `after` must be done, or this one is skipped. `finished`: however they ended, it runs."""
+    """`done`: they must be done, or this one is skipped. `finished`: however they ended, it runs."""
     together: str = ""
     """Tasks of a plan with the same text begin at the same moment, once all of them are up."""
     priority: int = 50
     task_class: TaskClass = TaskClass.NORMAL
     timeout_s: float = 0.0
     retries: int = 0
+    submitter: str = ""
+    """Whose fair share of the starts it counts for; empty: its project's."""
+    not_after: float = 0.0
+    """When it does not start any more: seconds since 1970, or, below ABSOLUTE_FROM, after its submission; 0: it always may."""
+    deadline: float = 0.0
+    """When it should be done, as `not_after`; 0: no such time."""
     cores: tuple[int, ...] | int = 0
     """CPU numbers to pin to, or how many to be given; 0 leaves it to the settings."""
     weight: float = 1.0
@@ -72,6 +84,12 @@ class TaskSpec:
     interactive: bool = False
     """A person sits at it: it owns the pane."""
 
+    def submitted_at(self, wall: float) -> TaskSpec:
+        """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""
+        moments = {name: getattr(self, name) for name in ("not_after", "deadline")}
+        counted = {name: wall + at for name, at in moments.items() if 0 < at < ABSOLUTE_FROM}
+        return replace(self, **counted) if counted else self
+
     def to_json(self) -> str:
         """The form stored in the ledger."""
         return json.dumps(asdict(self), ensure_ascii=True, sort_keys=True)
@@ -88,6 +106,7 @@ class TaskSpec:
                 **listed,
                 "argv": tuple(known.get("argv", ())),
                 "after": tuple(known.get("after", ())),
+                "after_any": tuple(known.get("after_any", ())),
                 "task_class": TaskClass(known.get("task_class", "normal")),
             }
         )
@@ -143,6 +162,14 @@ class Settings:
     """Open files of each process of an agent; 0 leaves the system's limit."""
     disk_free_min: int = 512 * 2**20
     """Below this much free space under the state directory nothing new starts."""
+    ageing_s: float = 3600.0
+    """A task that has waited this long for a start gets one of four, whatever its class and priority."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """A submitter's share of the starts of its class, beside the others'; 1 for one that is not listed."""
+    batch_window: Window | None = None
+    """When batch tasks start; None: always."""
+    batch_when_idle: bool = False
+    """Batch tasks start also outside their window, or only, while no other task runs or waits."""
     cores_reserve: int | None = None
     """Cores kept from agents; None means one from 4 cores on and none below."""
     agent_kind: str = "claude"

@@ -42,12 +42,12 @@ class Heard:
         return (self.held or {}).get(task_class, "")
 
 
-def to_ping(word: GatewayReport | None, held_back: list[str]) -> dict[str, Any]:
-    """The gateway's part of `ping`: `gateway` is null where none is needed."""
+def to_ping(word: GatewayReport | None, why: dict[str, str], held_back: list[str]) -> dict[str, Any]:
+    """The gateway's part of `ping`: `gateway` is null where none is needed. `why`: what else keeps classes of tasks from starting."""
     if word is None:
-        return {"gateway": None, "held_back": {name: why_held(0.0, parked=False) for name in held_back}}
+        return {"gateway": None, "held_back": {name: why_held(0.0, parked=False) for name in held_back} | why}
     gateway = {"troubles": list(word.troubles), "delay_s": word.delay_s, "parked": word.parked, "died": word.died}
-    return {"gateway": gateway, "held_back": {name: why_held(word.delay_s, parked=word.parked) for name in held_back}}
+    return {"gateway": gateway, "held_back": {name: why_held(word.delay_s, parked=word.parked) for name in held_back} | why}
 
 
 def hear(home: Home) -> Heard:

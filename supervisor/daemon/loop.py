@@ -16,12 +16,14 @@ import json
 import os
 import re
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from supervisor.core.crew import (
     AdmissionChanged,
+    BatchTimeChanged,
     Begin,
     Collect,
     Command,
@@ -29,6 +31,7 @@ from supervisor.core.crew import (
     Event,
     Finish,
     MarkRunning,
+    Order,
     Resume,
     Revive,
     SetState,
@@ -43,6 +46,7 @@ from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRun
 from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
+from supervisor.core.window import batch_time
 from supervisor.daemon.agent_evidence import AgentEvidence
 from supervisor.daemon.gateway_report import GatewayReport
 from supervisor.daemon.job_retries import Aside, Job, Key, leave, until_done
@@ -79,7 +83,7 @@ class Loop:
         self.quotas = quotas
         self.settings = settings
         self.clock = clock
-        self.crew = Crew(slots=settings.slots)
+        self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s))
         self.stopping = False
         self.ready = False
         """Recovery is over: every attempt of the ledger is adopted, or has the job that it needs."""
@@ -121,6 +125,7 @@ class Loop:
 
     async def _step(self) -> None:
         self._watch_admission()
+        self._watch_batch_time()
         if self._pending:
             self._offer()
         await self._observe()
@@ -178,7 +183,7 @@ class Loop:
 
     def feed(self, *events: Event) -> list[Command]:
         """Decide on these events, commit, act. Raises what the commit raises, and then nothing has changed."""
-        change, commands = decide(self.crew, events, self.clock.monotonic())
+        change, commands = decide(self.crew, events, self.clock.monotonic(), self.clock.wall())
         self.ledger.commit(commands)
         self.crew.apply(change)
         for command in commands:
@@ -291,6 +296,12 @@ class Loop:
             if not enough:
                 self.alert(f"nothing new starts: {why_not}; running agents go on")
             self._pending.append(AdmissionChanged(enough and reachable))
+
+    def _watch_batch_time(self) -> None:
+        local = time.localtime(self.clock.wall())
+        now = batch_time(self.settings.batch_window, local.tm_hour * 60 + local.tm_min, when_idle=self.settings.batch_when_idle)
+        if now is not self.crew.batch_time:
+            self._pending.append(BatchTimeChanged(now))
 
     async def _observe(self) -> None:
         watched = [

@@ -15,26 +15,13 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from supervisor.core.backoff import BACKOFF_CAP_S
-from supervisor.core.crew import (
-    Attempt,
-    Begin,
-    Collect,
-    Command,
-    Finish,
-    MarkRunning,
-    Resume,
-    Revive,
-    SetState,
-    Start,
-    Stop,
-    Suspend,
-    Task,
-)
+from supervisor.core.crew import Begin, Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
 from supervisor.core.errors import NotFound, StaleEpoch
 from supervisor.core.names import slug
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState
+from supervisor.core.task import Attempt, Task, urgent_from
 from supervisor.ledger import queries, rows, store
 from supervisor.ledger.deliveries import Deliveries
 from supervisor.ledger.queries import OPEN
@@ -131,7 +118,7 @@ class Ledger:
             "INSERT INTO task (id, run, project, name, title, spec, state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (f"{run}/{slugs[task.name]}", run, submission.project, task.name, task.title, task.to_json(), TaskState.WAITING, now)
-                for task in submission.spec.tasks
+                for task in (given.submitted_at(now) for given in submission.spec.tasks)
             ],
         )
         self._db.executemany(
@@ -183,13 +170,16 @@ class Ledger:
 
     def _tasks(self, found: list[sqlite3.Row], now: float) -> tuple[Task, ...]:
         wall = self._wall()
-        after: dict[str, set[str]] = {row["id"]: set() for row in found}
-        every = "SELECT task, needs FROM dependency WHERE task IN (SELECT value FROM json_each(?))"
-        for task, needs in self._db.execute(every, (json.dumps(list(after)),)):
-            after[task].add(str(needs))
-        return tuple(self._task(row, frozenset(after[row["id"]]), now, wall) for row in found)
+        after: dict[str, dict[str, str]] = {row["id"]: {} for row in found}
+        every = """SELECT d.task, d.needs, t.name FROM dependency d JOIN task t ON t.id = d.needs
+                   WHERE d.task IN (SELECT value FROM json_each(?))"""
+        for task, needs, name in self._db.execute(every, (json.dumps(list(after)),)):
+            after[task][str(needs)] = str(name)
+        places = {str(row["id"]): str(row["common_dir"]) for row in self._db.execute("SELECT id, common_dir FROM project")}
+        return tuple(self._task(row, after[row["id"]], places[row["project"]], now, wall) for row in found)
 
-    def _task(self, row: sqlite3.Row, after: frozenset[str], now: float, wall: float) -> Task:
+    def _task(self, row: sqlite3.Row, after: Mapping[str, str], common_dir: str, now: float, wall: float) -> Task:
+        """`after`: id and name of each task that it comes after."""
         spec = TaskSpec.from_json(row["spec"])
         left = min(max(0.0, row["not_before"] - wall), BACKOFF_CAP_S)
         return Task(
@@ -197,7 +187,13 @@ class Ledger:
             order=row["ord"],
             priority=spec.priority,
             task_class=spec.task_class,
-            after=after,
+            after=frozenset(after),
+            after_any=frozenset(need for need, name in after.items() if name in spec.after_any),
+            submitter=spec.submitter or common_dir.removesuffix("/.git"),
+            since=now - max(0.0, wall - row["changed"]),
+            start_by=spec.not_after,
+            urgent_from=urgent_from(spec.deadline, spec.timeout_s),
+            deadline=spec.deadline,
             any_end=spec.after_on == "finished",
             together=f"{row['run']}:{spec.together}" if spec.together else "",
             timeout_s=spec.timeout_s,
@@ -347,7 +343,8 @@ class Ledger:
 
     def _revive(self, task: str, cause: str) -> None:
         moved = self._db.execute(
-            f"""UPDATE task SET state = 'waiting', reason = ?, failures = 0, losses = 0, not_before = 0, changed = ?
+            f"""UPDATE task SET state = 'waiting', reason = ?, failures = 0, losses = 0, not_before = 0, changed = ?,
+                spec = json_set(spec, '$.not_after', 0)
                 WHERE id = ? AND state NOT IN ({OPEN})""",  # noqa: S608 - our own states
             (cause, self._wall(), task),
         )

@@ -13,10 +13,10 @@ from supervisor.bench.fairness.clients import ClientStreams
 from supervisor.bench.fairness.learned_limits import CASES, Case, Judge, Learned, Other, Provider
 from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.simulation import Timeline, Turn, World
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.pool import Pool
 from supervisor.core.gateway.unknown_limit import UnknownLimit
 from supervisor.core.gateway.upstream_bucket import UpstreamBucket
+from supervisor.core.task import TaskClass
 
 T02 = ("narrow", "wide", "requests_late", "requests_50_agents", "input_2_agents", "input_50_agents", "output_late", "output_long")
 T03 = ("small_bucket_late", "outside_40", "outside_40_later_small_bucket", "outside_40_later_late", "limit_halved", "limit_doubled")

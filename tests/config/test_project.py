@@ -19,9 +19,9 @@ from supervisor.config import plan, project
 from supervisor.config.project import Analyze, Project, load, template
 from supervisor.config.snapshots import SnapshotModel
 from supervisor.core.analysis.types import Perspective
-from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError
 from supervisor.core.kind import Kind
+from supervisor.core.task import TaskClass
 from tests.config.test_fuzz import tables
 
 KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {

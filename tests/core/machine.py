@@ -25,14 +25,13 @@ from supervisor.core.crew import (
     Started,
     Submitted,
     SuspendAsked,
-    Task,
-    TaskClass,
     TrafficChanged,
     TreeGone,
 )
 from supervisor.core.decide import decide
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import FINAL, AttemptState, End, TaskState
+from supervisor.core.task import Task, TaskClass
 from tests.core.playbook import Books
 
 ENDS = st.sampled_from(list(End))
@@ -48,6 +47,9 @@ SPECS = st.builds(
     retries=st.integers(0, 2),
     after_on=st.sampled_from(["done", "finished"]),
     together=st.sampled_from(["", "", "x"]),
+    after_any=st.sampled_from([(), (), ("all of after",)]),
+    submitter=st.sampled_from("ab"),
+    not_after=st.sampled_from([0.0, 0.0, 100.0]),
 )
 
 
@@ -60,6 +62,7 @@ class CrewMachine(RuleBasedStateMachine):
         self.crew = Crew()
         self.now = 1000.0
         self.order = 0
+        self.wall_s = 1e9
 
     # The ledger --------------------------------------------------------------------------------------------------------------------
 
@@ -78,6 +81,9 @@ class CrewMachine(RuleBasedStateMachine):
                     any_end=spec.after_on == "finished",
                     together=f"plan {made[0].id if made else self.order}:{spec.together}" if spec.together else "",
                     after=frozenset(made[index].id for index in needs),
+                    after_any=frozenset(made[index].id for index in needs if spec.after_any),
+                    submitter=spec.submitter,
+                    start_by=self.wall_s + spec.not_after if spec.not_after else 0.0,
                 )
             )
             self.order += 1
@@ -92,9 +98,12 @@ class CrewMachine(RuleBasedStateMachine):
 
     # What happens ------------------------------------------------------------------------------------------------------------------
 
+    def wall_now(self) -> float:
+        return self.wall_s
+
     def feed(self, *events: Event) -> None:
-        change, commands = decide(self.crew, events, self.now)
-        self.books.slots = self.crew.slots
+        change, commands = decide(self.crew, events, self.now, self.wall_now())
+        self.books.slots, self.books.wall = self.crew.slots, self.wall_now()
         self.books.commit(commands, self.now)
         self.commit(commands)
         self.crew.apply(change)
@@ -174,6 +183,7 @@ class CrewMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 2.0, 45.0, 400.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
+        self.wall_s += seconds
         self.feed()
 
     @rule(admitting=st.booleans())
@@ -203,7 +213,7 @@ class CrewMachine(RuleBasedStateMachine):
     @invariant()
     def what_it_keeps_by_question_is_what_its_tasks_say(self) -> None:
         kept, anew = vars(self.crew), vars(Crew(self.crew.tasks.values()))
-        for name in ("living", "ready", "resting", "dependents", "groups"):
+        for name in ("living", "ready", "urgent", "oldest", "resting", "alarms", "dependents", "groups"):
             assert kept[name] == anew[name]
         assert +self.crew.counts == Counter(held.state for held in self.crew.tasks.values() if held.state not in FINAL)
 
@@ -236,5 +246,5 @@ def facts(held: Task) -> tuple[object, ...]:
     live = None if attempt is None else (attempt.epoch, attempt.state, attempt.stop_why)
     return (
         held.state, held.epoch, held.failures, held.losses, held.after, held.any_end, held.together, held.priority, held.task_class,
-        held.retries, live,
+        held.retries, held.after_any, held.submitter, held.start_by, live,
     )  # fmt: skip

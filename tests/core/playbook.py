@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor.core.crew import (
-    Attempt,
     Begin,
     Collect,
     Command,
@@ -34,10 +33,10 @@ from supervisor.core.crew import (
     Stop,
     Submitted,
     Suspend,
-    Task,
 )
 from supervisor.core.decide import decide
 from supervisor.core.states import FINAL, TASK_TRANSITIONS, AttemptState, End, TaskState, attempt_after
+from supervisor.core.task import Attempt, Task
 
 
 def task(task_id: str, order: int = 0, *, after: Iterable[str] = (), **facts: Any) -> Task:
@@ -98,6 +97,7 @@ class Books:
     tasks: dict[str, Task] = field(default_factory=dict)
     slots: int | None = None
     """When given, no start may make more attempts than this alive."""
+    wall: float = 0.0
 
     def submit(self, tasks: Iterable[Task]) -> None:
         for new in tasks:
@@ -139,10 +139,11 @@ class Books:
             case SetState(_, state, reason):
                 assert held.attempt is None, f"{command} while an attempt lives"
                 self._check_move(held, state)
+                assert state is not TaskState.EXPIRED or 0 < held.start_by <= self.wall, f"{held.id} expires too early"
                 return replace(held, state=state, cause=reason or held.cause)
             case Revive(_, cause):
                 assert held.state in FINAL, f"{command} of a task that is {held.state}"
-                return replace(held, state=TaskState.WAITING, failures=0, losses=0, not_before=0.0, cause=cause)
+                return replace(held, state=TaskState.WAITING, failures=0, losses=0, not_before=0.0, start_by=0.0, cause=cause)
 
     def _started(self, held: Task, epoch: int, cause: str, now: float) -> Task:
         assert held.state is TaskState.READY, f"{held.id} starts while it is {held.state}"
@@ -150,6 +151,7 @@ class Books:
         assert epoch == held.epoch + 1, f"{held.id}: epoch {epoch} after {held.epoch}"
         assert cause or epoch == 1, f"{held.id}:{epoch} is a re-run without a cause"
         assert held.not_before <= now, f"{held.id} starts inside its backoff"
+        assert not held.start_by or held.start_by > self.wall, f"{held.id} starts too late"
         alive = sum(other.attempt is not None for other in self.tasks.values())
         assert self.slots is None or alive < self.slots, f"{held.id} starts beyond {self.slots} slots"
         return replace(
@@ -204,5 +206,7 @@ class Books:
         assert state in TASK_TRANSITIONS[held.state].values(), f"{held.id}: {held.state} cannot become {state}"
         if held.state is TaskState.WAITING and state is TaskState.READY:
             enough = FINAL if held.any_end else {TaskState.DONE}
-            early = [need for need in held.after if self.tasks[need].state not in enough]
+            early = [need for need in held.after - held.after_any if self.tasks[need].state not in enough]
             assert early == [], f"{held.id} is unblocked before {early}"
+            one = any(self.tasks[need].state in enough for need in held.after_any)
+            assert one or not held.after_any, f"{held.id} is unblocked before any of {sorted(held.after_any)}"

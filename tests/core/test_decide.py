@@ -9,7 +9,6 @@ import pytest
 
 from supervisor.core.crew import (
     AdmissionChanged,
-    Attempt,
     CancelAsked,
     Collect,
     Crew,
@@ -28,12 +27,12 @@ from supervisor.core.crew import (
     Submitted,
     Suspend,
     SuspendAsked,
-    TaskClass,
     TreeGone,
 )
 from supervisor.core.decide import TIMEOUT_BACKSTOP_S, decide
 from supervisor.core.scheduler import wakes_at
 from supervisor.core.states import MAX_LOSSES, AttemptState, End, TaskState
+from supervisor.core.task import Attempt, TaskClass
 from tests.core.playbook import After, Playbook, submitted, task
 
 READY, WAITING, DONE, FAILED = TaskState.READY, TaskState.WAITING, TaskState.DONE, TaskState.FAILED

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.crew import AdmissionChanged, CancelAsked, Crew, Event, Secured, Started, Submitted, Task, TrafficChanged, TreeGone
+from supervisor.core.crew import AdmissionChanged, CancelAsked, Crew, Event, Secured, Started, Submitted, TrafficChanged, TreeGone
 from supervisor.core.decide import decide
 from supervisor.core.scheduler import waiting_for_traffic, wakes_at
 from supervisor.core.states import End, TaskState
+from supervisor.core.task import Task
 from tests.core.effort import Effort, effort
 from tests.core.playbook import task
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.crew import Collect, Command, Crew, Finish, Secured, SetState, Start, TaskClass, TrafficChanged, TreeGone
+from supervisor.core.crew import Collect, Command, Crew, Finish, Secured, SetState, Start, TrafficChanged, TreeGone
 from supervisor.core.scheduler import HOLDS_FROM_S, held_back, waiting_for_traffic, why_held
 from supervisor.core.states import End, TaskState
+from supervisor.core.task import TaskClass
 from tests.core.playbook import After, Playbook, submitted, task
 
 BATCH, NORMAL, INTERACTIVE = TaskClass.BATCH, TaskClass.NORMAL, TaskClass.INTERACTIVE
@@ -53,7 +54,7 @@ def test_parked_models_hold_both_back_whatever_the_delay() -> None:
 
 def test_they_start_when_the_delay_has_fallen_to_half_and_not_before() -> None:
     book, _ = offered(at_work(200.0))
-    assert book >> TrafficChanged(60.0) >> After(3600)
+    assert book >> TrafficChanged(60.0) >> After(3000)
     assert book >> TrafficChanged(59.9) << Start("normal", 1, "")
     assert waiting_for_traffic(book.crew) == 1
     assert book >> TrafficChanged(15.0)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.spec import TaskSpec
+from supervisor.core.task import TaskClass
 
 texts = st.text(st.characters(exclude_categories=()))
 specs = st.builds(

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway import commands
 from supervisor.core.gateway.types import Api, BreakerState, LaneKey, PoolKey, Usage
+from supervisor.core.task import TaskClass
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account

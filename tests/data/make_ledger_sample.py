@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop, TaskClass
+from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.core.states import End, TaskState
+from supervisor.core.task import TaskClass
 from supervisor.ledger import store
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.snapshots import Built

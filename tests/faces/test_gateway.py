@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.errors import LedgerError, ToolFailed
 from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
 from supervisor.core.gateway.types import Window as Subscription
+from supervisor.core.task import TaskClass
 from supervisor.faces import gateway, gateway_json
 from supervisor.faces.status import columns
 from supervisor.gateway.account.reading import Figures, Percentiles, Window

@@ -27,8 +27,8 @@ import aiohttp
 
 from supervisor.config import user
 from supervisor.core import tokens
-from supervisor.core.crew import TaskClass
 from supervisor.core.spec import TaskSpec
+from supervisor.core.task import TaskClass
 from supervisor.daemon import prices
 from supervisor.gateway import listen, process_lock
 from supervisor.gateway.account import schema

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from supervisor.core.backoff import BACKOFF_CAP_S
-from supervisor.core.crew import Attempt, Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
+from supervisor.core.crew import Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
 from supervisor.core.errors import LedgerError, Refused, StaleEpoch
 from supervisor.core.states import FINAL, AttemptState, End, TaskState
+from supervisor.core.task import Attempt
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.rows import AttemptRow
 from tests.ledger.kit import RUN, Wall, check_integrity, ended, rows, spec, submission, submit, whole

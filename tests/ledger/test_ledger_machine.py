@@ -12,9 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from supervisor.core.crew import Command, Task
+from supervisor.core.crew import Command
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import FINAL
+from supervisor.core.task import Task
 from supervisor.ledger.ledger import Ledger
 from tests.core.machine import CrewMachine, facts
 from tests.ledger.kit import Wall, check_integrity, submission
@@ -32,11 +33,16 @@ class LedgerMachine(CrewMachine):
     def submit(self, plan: list[tuple[TaskSpec, list[int]]]) -> tuple[Task, ...]:
         self.runs += 1
         run = f"r{self.runs}"
+        names = [tuple(f"t{need}" for need in needs) for _, needs in plan]
         specs = [
-            replace(spec, name=f"t{index}", after=tuple(f"t{need}" for need in needs)) for index, (spec, needs) in enumerate(plan)
-        ]  # fmt: skip
+            replace(spec, name=f"t{index}", after=names[index], after_any=names[index] if spec.after_any else ())
+            for index, (spec, _) in enumerate(plan)
+        ]
         self.ledger.submit(submission(*specs, key=run), run)
         return self.ledger.tasks_of_run(run, self.now)
+
+    def wall_now(self) -> float:
+        return self.wall()
 
     def commit(self, commands: Iterable[Command]) -> None:
         self.ledger.commit(commands)

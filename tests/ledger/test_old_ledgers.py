@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from supervisor.core import snapshots as snapshots_of_core
-from supervisor.core.crew import Attempt, Crew, Start, Submitted, TaskClass
+from supervisor.core.crew import Crew, Start, Submitted
 from supervisor.core.decide import decide
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import AttemptState, TaskState
+from supervisor.core.task import Attempt, TaskClass
 from supervisor.ledger import deliveries, queries, snapshots, store
 from supervisor.ledger.ledger import Ledger
 from tests.data import make_ledger_sample

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.types import Level, Observed
+from supervisor.core.task import TaskClass
 
 LINK_S = 0.05
 TOKENS_PER_S = 60.0

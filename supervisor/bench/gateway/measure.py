@@ -21,12 +21,12 @@ from supervisor.bench.gateway import litellm, load, workspace
 from supervisor.bench.gateway.load import Load
 from supervisor.bench.gateway.workspace import Server
 from supervisor.bench.workspace import private_place
-from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ToolFailed
 from supervisor.core.gateway.events import Arrived, Ended
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Upstream
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.core.gateway.types import Agent, Api, End, LaneKey, Usage
+from supervisor.core.task import TaskClass
 from supervisor.host.paths import Home
 
 

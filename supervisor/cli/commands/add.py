@@ -10,7 +10,7 @@ import click
 from supervisor.cli import common, follow
 from supervisor.cli.isolation import network_option
 from supervisor.cli.names import kind_name, snapshot_name
-from supervisor.core.crew import TaskClass
+from supervisor.core.task import TaskClass
 from supervisor.host.paths import home
 
 
@@ -32,6 +32,9 @@ from supervisor.host.paths import home
 @click.option("--class", "task_class", type=click.Choice([str(item) for item in TaskClass]), show_default="normal")
 @click.option("--timeout", type=common.Duration(), help='Stop it after this long: "90s", "30m", "2h".')
 @click.option("--retries", type=click.IntRange(0, 100), show_default="0")
+@click.option("--submitter", help="Whose fair share of the starts it counts for (default: the project's).")
+@click.option("--not-after", help='Not started after this: "2h", "06:30".')
+@click.option("--deadline", help="It goes before others as this gets near.")
 @click.option("--snapshot", shell_complete=snapshot_name, help="Start from this snapshot; it is made when it is not there.")
 @click.option("--sandbox", type=click.IntRange(0, 2), help="Isolation tier that it must have (default: 1 where that works).")
 @network_option

@@ -20,7 +20,6 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.budget import Budget, Never, Wait
 from supervisor.core.gateway.commands import TurnAway
@@ -33,6 +32,7 @@ from supervisor.core.gateway.refusals import STEP_BACK_S
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 from supervisor.core.gateway.types import LaneKey
+from supervisor.core.task import TaskClass
 
 INTERACTIVE, NORMAL, BATCH = range(3)
 _NORMAL, _BATCH = TaskClass.NORMAL, TaskClass.BATCH

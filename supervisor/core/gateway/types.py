@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from supervisor.core.crew import TaskClass
+from supervisor.core.task import TaskClass
 
 
 class Api(StrEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.types import LaneKey, PoolKey, Usage
+from supervisor.core.task import TaskClass
 
 REFUSED = "refused"
 """End of a sending that the upstream did not serve (429, 529, 5xx, no answer); the client saw none of it."""

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway import commands
 from supervisor.core.gateway.types import Api, End, LaneKey, PoolKey, Usage
+from supervisor.core.task import TaskClass
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.committer import Committer, Write
 from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, OpenRow, RecordingRow, SettledRow, TurnedAwayRow

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.commands import Alert, Command, Journal, Send, TurnAway
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Policy, Upstream
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.core.gateway.types import Agent, Api, BreakerState, DimensionView, End, LaneKey, Level, Observed, PoolView, Refusal, Usage
+from supervisor.core.task import TaskClass
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")
 INTERACTIVE, NORMAL, BATCH = TaskClass.INTERACTIVE, TaskClass.NORMAL, TaskClass.BATCH

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway import client_env
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Upstream
 from supervisor.core.gateway.types import Api
+from supervisor.core.task import TaskClass
 
 
 def env(*upstreams: Upstream, patient: bool = False) -> dict[str, str]:

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway import commands
 from supervisor.core.gateway.types import Api, BreakerState, LaneKey, PoolKey, Usage
+from supervisor.core.task import TaskClass
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account

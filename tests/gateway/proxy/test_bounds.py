@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.types import Usage
+from supervisor.core.task import TaskClass
 from supervisor.gateway.account.rows import OpenRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.proxied_request import key_of

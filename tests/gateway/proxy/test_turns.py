@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.events import Tick
+from supervisor.core.task import TaskClass
 from supervisor.gateway import status_client
 from supervisor.host.paths import Home
 from tests.gateway import kit
