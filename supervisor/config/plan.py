@@ -71,9 +71,6 @@ class Shared(Strict):
     task_class: Annotated[Literal["interactive", "normal", "batch"], Field(alias="class")] = "normal"
     timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] = 0
-    submitter: Annotated[str, Field(max_length=200), AfterValidator(_shown)] = ""
-    not_after: Moment | None = None
-    deadline: Moment | None = None
     cores: Annotated[int, Field(ge=1, le=4096)] | list[Annotated[int, Field(ge=0, le=4095)]] | None = None
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     tpm_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
@@ -126,7 +123,15 @@ class AfterModel(Strict):
     on: Literal["done", "finished"] = "done"
 
 
-class TaskModel(Shared):
+class PlanShared(Shared):
+    """Keys that a plan's `[defaults]` may give for every task, and a project's may not: they are about one submission."""
+
+    submitter: Annotated[str, Field(max_length=200), AfterValidator(_shown)] = ""
+    not_after: Moment | None = None
+    deadline: Moment | None = None
+
+
+class TaskModel(PlanShared):
     """One `[[tasks]]` table."""
 
     id: str | None = None
@@ -175,7 +180,7 @@ class PlanModel(Strict):
 
     title: str | None = None
     base: str | None = None
-    defaults: Shared = Field(default_factory=Shared)
+    defaults: PlanShared = Field(default_factory=PlanShared)
     tasks: Annotated[list[TaskModel], Field(min_length=1, max_length=MAX_TASKS)]
 
     @model_validator(mode="before")
@@ -185,7 +190,7 @@ class PlanModel(Strict):
         if not isinstance(shape, dict) or not isinstance(shape.get("defaults"), dict) or not isinstance(shape.get("tasks"), list):
             return shape
         try:
-            Shared.model_validate(shape["defaults"])
+            PlanShared.model_validate(shape["defaults"])
         except ValidationError:
             return shape  # the field `defaults` then fails by itself, and the error names its own line
         tasks = [{**shape["defaults"], **task} if isinstance(task, dict) else task for task in shape["tasks"]]

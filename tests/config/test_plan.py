@@ -148,7 +148,7 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
         ('comand = "x"', "unknown key plan.toml:4 comand: did you mean command?"),
         (
             "zzz = 1",
-            "unknown key plan.toml:4 zzz: known: after, allow, class, command, cores, cost_max, cpu_max, disk_max, gpus, id,",
+            "unknown key plan.toml:4 zzz: known: after, allow, class, command, cores, cost_max, cpu_max, deadline, disk_max, gpus, id,",
         ),
         ("str = 1", "unknown key plan.toml:4 str: known:"),
         ('"line\\nbreak" = 1', "unknown key plan.toml:4 line\\nbreak: known:"),
@@ -369,39 +369,3 @@ def test_arguments_that_are_no_text_are_run_as_they_are_and_shown_escaped() -> N
     made = single("cat", "caf\udce9")
     assert (made.argv, made.title) == (("cat", "caf\udce9"), "cat caf\\udce9")
     assert single("x", title="\udcff").title == "\\udcff"
-
-
-# What a task may come after, and how ------------------------------------------------------------------------------------------------
-
-
-def test_after_is_a_list_or_a_table(load: Load) -> None:
-    text = """
-[[tasks]]
-id = "a"
-kind = "scout"
-[[tasks]]
-id = "b"
-command = "true"
-after = ["a"]
-[[tasks]]
-id = "lead"
-command = "true"
-after = { all = ["a", "b", "a"], on = "finished" }
-together = "x"
-"""
-    found = {task.name: task for task in load(text).tasks}
-    assert (found["b"].after, found["b"].after_on, found["b"].together) == (("a",), "done", "")
-    assert (found["lead"].after, found["lead"].after_on, found["lead"].together) == (("a", "b"), "finished", "x")
-    assert found["a"].argv == ("scout", "--fast"), "a kind that brings its command needs none"
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('after = { all = ["a"], on = "maybe" }', "tasks.after.on"),
-        ('after = { al = ["a"] }', "al: did you mean all?"),
-        ('kind = "scout"', "brings its own command"),
-    ],
-)
-def test_a_bad_table_is_named(fail: Fail, line: str, said: str) -> None:
-    assert said in fail(f'[[tasks]]\nid = "a"\ncommand = "true"\n{line}\n')
