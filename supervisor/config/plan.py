@@ -87,6 +87,7 @@ class Shared(Strict):
     steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
     allow: Annotated[list[OptionValue], Field(max_length=200)] | None = None
     interactive: bool = False
+    on_loss: Literal["resume", "restart"] | None = None
 
     @field_validator("snapshot")
     @classmethod
@@ -140,6 +141,7 @@ class TaskModel(PlanShared):
     prompt: str | None = None
     prompt_file: str | None = None
     after: AfterModel = Field(default_factory=lambda: AfterModel(all=[]))
+    continue_from: str | None = None
     together: Annotated[str, Field(max_length=64)] = ""
 
     @field_validator("after", mode="before")
@@ -323,10 +325,21 @@ def _task(
             raise wrong("after", f"{need!r} stands in all and in any; leave it out of any")
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
+    if task.continue_from is not None:
+        _can_continue(task, model.tasks[first_use[task.continue_from]] if task.continue_from in first_use else None, first_use, wrong)
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
 
 
-_OF_AGENTS = {"model", "steps_max", "allow", "interactive"}
+def _can_continue(task: TaskModel, parent: TaskModel | None, known: Collection[str], wrong: Any) -> None:
+    """Raises what `wrong` makes unless `task` can go on with a copy of the conversation of `parent`."""
+    if parent is None:
+        raise wrong("continue_from", f"no task has the id {task.continue_from!r}; {nearest(str(task.continue_from), known)}")
+    if parent.kind != task.kind:
+        why = f"{task.continue_from} is of kind {parent.kind}; only a task of that kind can go on with its conversation"
+        raise wrong("continue_from", why)
+
+
+_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from"}
 _DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
 
@@ -341,8 +354,10 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind
         argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
         params={key: _text(value) for key, value in task.params.items()},
         prompt=prompt,
-        after=tuple(dict.fromkeys((*task.after.all, *task.after.any))),
-        after_any=tuple(dict.fromkeys(task.after.any)),
+        after=tuple(dict.fromkeys((*task.after.all, *task.after.any, *filter(None, [task.continue_from])))),
+        after_any=tuple(dict.fromkeys(need for need in task.after.any if need != task.continue_from)),
+        continue_from=task.continue_from or "",
+        on_loss=(task.on_loss or "") if kind.resume else "",
         after_on=task.after.on,
         task_class=TaskClass(task.task_class),
         timeout_s=task.timeout or 0.0,

@@ -23,6 +23,7 @@ from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState
 from supervisor.core.task import Attempt, Task, urgent_from
 from supervisor.ledger import queries, rows, store
+from supervisor.ledger.conversations import Conversations
 from supervisor.ledger.deliveries import Deliveries
 from supervisor.ledger.queries import OPEN
 from supervisor.ledger.rows import AttemptRow, LaunchRow
@@ -43,7 +44,7 @@ class Ledger:
         self._file = store.file_identity(path)
         self._launch = functools.lru_cache(maxsize=LAUNCHES)(functools.partial(rows.launch, self._db))
         desk = WriteAccess(self._db, self._writing, wall, self._journal)
-        self.snapshots, self.deliveries = Snapshots(desk), Deliveries(desk)
+        self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
 
     def close(self) -> None:
         """Give the file back; idempotent."""
