@@ -41,15 +41,15 @@ def session_of(home: Home, task: str, epoch: int) -> str:
 
 def wanted(launch: LaunchRow, kind: Kind, before: Before) -> Iterator[tuple[How, Sequence[Held]]]:
     """The conversations that the attempt is to continue, the best first, each with everybody who had it; none: it begins anew."""
-    if before.mine and goes_on(launch.spec, kind) and _ended_early(before.mine[0]):
+    if before.mine and launch.spec.on_loss != "restart" and can_go_on(launch.spec, kind) and _ended_early(before.mine[0]):
         yield How.RESUME, before.mine
     if launch.spec.continue_from:
         yield How(launch.spec.continue_how), before.others
 
 
-def goes_on(spec: TaskSpec, kind: Kind) -> bool:
-    """Whether a task that was lost is to go on with its conversation, and can."""
-    return spec.on_loss != "restart" and bool(kind.continues(How.RESUME, interactive=spec.interactive))
+def can_go_on(spec: TaskSpec, kind: Kind) -> bool:
+    """Whether the agent of a task that was lost can go on with its conversation."""
+    return bool(kind.continues(How.RESUME, interactive=spec.interactive))
 
 
 def _ended_early(held: Held) -> bool:

@@ -99,7 +99,7 @@ class Ending:
                 end is End.FAILED
                 and record.signal in recovery.CRASHES
                 and not (row.stop_why or met)
-                and continuing.goes_on(launch.spec, kind)
+                and continuing.can_go_on(launch.spec, kind)
             ):
                 return End.LOST, f"its agent was {cause}"
             resumed = held is not None and held.origin is not None and held.origin.task == row.task

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
+from supervisor.core.records import attempt_name
 from supervisor.host import files
 from supervisor.host.sandbox import probing
-from supervisor.ledger import conversations, queries, store
+from supervisor.ledger import queries, store
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
-from tests.support import House, git, wait_until
+from tests.support import House, git
 
-WORK = "echo begun > work; echo line >> $NIGHTCREW_OUT/lines; echo MARKER-$((6*7))"
+WORK = "echo begun > work; echo MARKER-$((6*7))"
 COMMIT = "git add work && git -c user.name=a -c user.email=a@b commit -qm work && echo MARKER-$((6*7))"
 CRASH = "kill -9 $PPID"
+NAMED = "its agent was killed by signal 9"
 
 
 @pytest.fixture
@@ -39,11 +39,11 @@ def task(name: str, **keys: Any) -> str:
     return "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in said.items())
 
 
-def script(sim: Simulator, *commands: str, contains: str, text: str) -> None:
-    """The answers to a conversation that contains a text: these commands, one a turn, then words."""
+def script(sim: Simulator, name: str, *commands: str, text: str) -> None:
+    """The answers to a conversation in which the task's prompt stands: these commands, one a turn, then words."""
     for command in commands:
-        sim.faults(tool="bash", tool_input={"command": command}, contains=contains, times=1)
-    sim.faults(text=text, contains=contains)
+        sim.faults(tool="bash", tool_input={"command": command}, contains=f"work of {name}.", times=1)
+    sim.faults(text=text, contains=f"work of {name}.")
 
 
 def attempts(house: House, name: str) -> list[dict[str, Any]]:
@@ -51,21 +51,77 @@ def attempts(house: House, name: str) -> list[dict[str, Any]]:
         return queries.attempts(db, house.task(name).id)
 
 
-@pytest.mark.parametrize("tier", [0, 1])
-def test_an_agent_that_was_killed_goes_on(house: House, sim: Simulator, tier: int) -> None:
-    if tier not in probing.known().tiers and tier:
-        pytest.skip("this host cannot")
-    script(sim, WORK, COMMIT, CRASH, "cat work", contains="work of one.", text="It is done.")
+def transcript(house: House, name: str, epoch: int) -> list[dict[str, Any]]:
+    file = house.home.attempt(house.task(name).id, epoch) / "out" / "transcript.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_conversations_go_on(house: House, sim: Simulator) -> None:
+    """All in one crew, since each of them waits for the pause after a loss."""
+    tiers = [tier for tier in (0, 1) if not tier or tier in probing.known().tiers]
+    names = [f"tier{tier}" for tier in tiers]
+    for name in ("copy-a", "copy-b"):
+        script(sim, name, f"echo {name} > {name}", text=f"I am {name}.")
+    for name in names:
+        script(sim, name, WORK, COMMIT, CRASH, "cat work", text="It is done.")
+    script(sim, "anew", WORK, CRASH, text="It is done.")
+    script(sim, "gone", WORK, f"rm $NIGHTCREW_OUT/transcript.jsonl; {CRASH}", text="It is done.")
+    script(sim, "broken", WORK, f"echo '{{' > $NIGHTCREW_OUT/transcript.jsonl; {CRASH}", text="It is done.")
     house.start_daemon()
-    house.ok("run", "--detach", house.plan(task("one", sandbox=tier)))
+    others = [task("anew", on_loss="restart"), task("gone"), task("broken")]
+    copies = [task(name, continue_from=names[-1], sandbox=tiers[-1]) for name in ("copy-a", "copy-b")]
+    house.ok(
+        "run",
+        "--detach",
+        house.plan("".join([*(task(name, sandbox=tier) for name, tier in zip(names, tiers, strict=True)), *others, *copies])),
+    )
     house.wait_final()
-    view, tried = house.task("one"), attempts(house, "one")
+    for name in names:
+        _went_on(house, name)
+    for name, ends, cause in (
+        ("anew", ["lost", "done"], f"lost: {NAMED}"),
+        ("gone", ["lost", "done"], f"lost: {NAMED}; begun anew: there is no transcript of "),
+        ("broken", ["lost", "lost", "done"], "lost: could not go on with its conversation: "),
+    ):
+        tried = attempts(house, name)
+        assert [row["end"] for row in tried] == ends and tried[-1]["cause"].startswith(cause), (name, tried)
+        assert len([line for line in transcript(house, name, len(tried)) if "You were interrupted" in json.dumps(line)]) == 0
+    for name in ("copy-a", "copy-b"):
+        _is_a_copy(house, name, names[-1])
+    _answers(house, sim, names[-1])
+
+
+def _went_on(house: House, name: str) -> None:
+    view, tried = house.task(name), attempts(house, name)
     assert view.state == "done", house.daemon_output()
-    assert [row["end"] for row in tried] == ["lost", "done"] and tried[1]["cause"].startswith("resumed: lost: its agent was killed by signal 9")
-    assert view.result["agent"]["message"] == "It is done." and view.result["commits"] == 1, "what the task did, over both attempts"
+    assert [row["end"] for row in tried] == ["lost", "done"] and tried[1]["cause"] == f"resumed: lost: {NAMED}"
+    assert view.result and view.result["agent"]["message"] == "It is done."
+    assert view.result["commits"] == 1, "all that the task did, over both attempts"
     assert git(house.repo, "show", f"{view.branch}:work") == "begun"
-    lines = [json.loads(line) for line in (house.home.attempt(view.id, 2) / "out" / "transcript.jsonl").read_text().splitlines()]
+    lines = transcript(house, name, 2)
     assert {line["session_id"] for line in lines} == {view.result["agent"]["session"]}
     said = json.dumps(lines)
-    assert said.count("MARKER-42") == 2 and said.count("You were interrupted") == 1, "each command ran once, and the earlier turns are there"
-    assert tried[0]["result"] and json.loads(tried[0]["result"])["agent"]["session"] == view.result["agent"]["session"]
+    assert said.count("MARKER-42") == 2 and said.count("You were interrupted") == 1, "the earlier turns are there, and nothing ran twice"
+
+
+def _is_a_copy(house: House, name: str, of: str) -> None:
+    view, parent = house.task(name), house.task(of)
+    assert view.state == "done" and view.result and parent.result, house.daemon_output()
+    assert view.result["agent"]["session"] != parent.result["agent"]["session"]
+    said = json.dumps(transcript(house, name, 1))
+    assert said.count("MARKER-42") == 2 and f"This is a copy of the conversation of the task {parent.id}. You are now in " in said
+    assert git(house.repo, "show", f"{view.branch}:work") == "begun" and git(house.repo, "show", f"{view.branch}:{name}") == name
+    assert name not in git(house.repo, "ls-tree", "--name-only", str(parent.branch)).split()
+
+
+def _answers(house: House, sim: Simulator, name: str) -> None:
+    """Two questions: the second knows the first; the task stays as it ended."""
+    before = house.task(name)
+    sim.faults(text="Because you asked what I did first.", contains="Why did I ask that?", times=1)
+    assert "It is done." in house.ok("ask", name, "What did you do first?")
+    told = json.loads(house.ok("ask", "--json", name, "Why did I ask that?"))
+    assert told["state"] == "done"
+    assert house.task(name) == before
+    said = json.dumps(transcript(house, f"{name}-ask", 1))
+    assert said.count("MARKER-42") == 2 and "What did you do first?" in said
+    assert attempt_name(house.task(f"{name}-ask").id, 1)
