@@ -88,6 +88,7 @@ class Shared(Strict):
     allow: Annotated[list[OptionValue], Field(max_length=200)] | None = None
     interactive: bool = False
     on_loss: Literal["resume", "restart"] | None = None
+    same_path: bool | None = None
 
     @field_validator("snapshot")
     @classmethod
@@ -216,7 +217,7 @@ def load(
     model = parse(text, PlanModel, str(path))
     first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
     given = [_given(task, model.defaults) for task in model.tasks]
-    model = model.model_copy(update={"tasks": [_inherit(task, defaults) for task in model.tasks]})
+    model = model.model_copy(update={"tasks": _at_one_path([_inherit(task, defaults) for task in model.tasks])})
     tasks = tuple(_task(model, index, first_use, path, text, kinds, given[index]) for index in range(len(model.tasks)))
     _no_cycle(tasks, text, path)
     if snapshots is not None:
@@ -290,8 +291,21 @@ def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
     return task.model_copy(update={name: getattr(defaults, name) for name in missing})
 
 
+def _at_one_path(tasks: list[TaskModel]) -> list[TaskModel]:
+    """Those whose conversation is copied, and the copies, are to see their worktrees at one path, unless they say otherwise: then what a
+    provider has in its cache for the one is there for the other."""
+    named = {task.continue_from for task in tasks if task.continue_from}
+    copied = [
+        task.same_path is None and task.sandbox != 0 and bool(task.continue_from or _name(task, index) in named)
+        for index, task in enumerate(tasks)
+    ]
+    return [task.model_copy(update={"same_path": True}) if copy else task for task, copy in zip(tasks, copied, strict=True)]
+
+
 def contradiction(task: TaskModel | TaskSpec) -> str:
     """Why two keys of a task exclude each other, wherever each was given; empty when they do not."""
+    if task.same_path and task.sandbox == 0:
+        return "same_path = true needs a sandbox, and sandbox = 0 is none"
     if task.network is not True and task.sandbox in (0, 1):
         limit = f"network = {written(task.network)}"
         return f"{limit} needs tier 2, and sandbox = {task.sandbox} is below it; leave sandbox out, or say network = true"
@@ -330,16 +344,7 @@ def _task(
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
 
 
-def _can_continue(task: TaskModel, parent: TaskModel | None, known: Collection[str], wrong: Any) -> None:
-    """Raises what `wrong` makes unless `task` can go on with a copy of the conversation of `parent`."""
-    if parent is None:
-        raise wrong("continue_from", f"no task has the id {task.continue_from!r}; {nearest(str(task.continue_from), known)}")
-    if parent.kind != task.kind:
-        why = f"{task.continue_from} is of kind {parent.kind}; only a task of that kind can go on with its conversation"
-        raise wrong("continue_from", why)
-
-
-_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from"}
+_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path"}
 _DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
 
@@ -358,6 +363,7 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind
         after_any=tuple(dict.fromkeys(need for need in task.after.any if need != task.continue_from)),
         continue_from=task.continue_from or "",
         on_loss=(task.on_loss or "") if kind.resume else "",
+        same_path=bool(task.same_path) and kind.is_agent,
         after_on=task.after.on,
         task_class=TaskClass(task.task_class),
         timeout_s=task.timeout or 0.0,

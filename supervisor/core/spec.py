@@ -90,6 +90,8 @@ class TaskSpec:
     """The task whose conversation it continues: a name of the same plan, or a full id."""
     continue_how: str = "fork"
     """As `core.conversations.How`."""
+    same_path: bool = False
+    """In a sandbox its worktree is seen at the path at which every such task of its repository sees its own."""
 
     def submitted_at(self, wall: float) -> TaskSpec:
         """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""

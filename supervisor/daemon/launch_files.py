@@ -46,6 +46,8 @@ class Terms:
     """How many its snapshot fixes; 0 leaves it to the settings."""
     turn: int
     """Lets tasks that want one core get different ones."""
+    cwd: str
+    """Where its agent works, as that sees it."""
     origin: Origin | None = None
     """The conversation that it continues."""
 
@@ -90,6 +92,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         sandboxed=terms.confined.tier is not Tier.NONE,
         variables=own,
         origin=terms.origin,
+        same_path=terms.cwd != str(made.path),
     )
     command = kind.command(agent, spec, place)
     orders = LaunchSpec(
@@ -97,7 +100,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         epoch=key[1],
         tag=tag,
         argv=command.argv,
-        cwd=str(made.path),
+        cwd=terms.cwd,
         env=environment.for_agent({**command.env, **access.without_keys(launch.env)}, access.without_keys(spec.params), own),
         mode="terminal" if command.terminal else "headless",
         stdin=command.stdin,

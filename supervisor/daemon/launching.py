@@ -7,6 +7,7 @@ Nothing here touches the ledger; results are handed back.
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -118,7 +119,8 @@ class Launching:
         """What its runner is to do, on disk, and how the runner is started. Raises Refused when this host has no sandbox as the task asks,
         ToolFailed when the agent could not reach the gateway, HostError."""
         key, directory = (task, epoch), self._home.attempt(task, epoch)
-        launch = _continued(task, launch, source)
+        cwd = self._cwd(launch, source.made)
+        launch = _continued(task, launch, source, cwd)
         inputs = launch_files.write_inputs(self._home, key, launch, needs) | ports.variables(source.port)
         if to_run(launch.spec.kind).has_hooks:
             inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
@@ -127,16 +129,22 @@ class Launching:
         place = self._zygote(launch, source.lent)
         home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
         attended = to_run(launch.spec.kind).mode == "terminal"
-        who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env)
+        who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env, cwd if cwd != source.made.path else None)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
         asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
         bounds = self._warmth.limits.bind(key, asked, confined)
         cores = source.lent.spec.cores if source.lent is not None else 0
-        terms = launch_files.Terms(inputs, confined, bounds, place is not None, cores, next(self._turns), source.origin)
+        terms = launch_files.Terms(inputs, confined, bounds, place is not None, cores, next(self._turns), str(cwd), source.origin)
         launch_files.write(self._access, self._settings, key, launch, source.made, terms)
         failpoint("launch.spec")
         cold = [sys.executable, "-I", "-S", str(Path(runner.__file__).parent / "main.py"), str(directory)]
         return Ordered(self._warmth.zygotes.pane(place, directory) if place is not None else cold, int(confined.tier), bounds.words)
+
+    def _cwd(self, launch: LaunchRow, made: Environment) -> Path:
+        """Where its agent works, as that sees it."""
+        if not launch.spec.same_path or made.private is None:
+            return made.path
+        return Path(os.path.realpath(self._home.same_path(launch.project)))
 
     def _zygote(self, launch: LaunchRow, lent: Snapshot | None) -> Place | None:
         """The warm process that forks its runner, if its snapshot or its kind has one."""
@@ -171,11 +179,11 @@ class Launching:
         launch_files.begin(self._home, (task, epoch))
 
 
-def _continued(task: str, launch: LaunchRow, source: Source) -> LaunchRow:
+def _continued(task: str, launch: LaunchRow, source: Source, cwd: Path) -> LaunchRow:
     """With what its agent is told first. A person who sits at it sees where it stood, and says themselves how it goes on."""
     origin, spec = source.origin, launch.spec
     if origin is None:
         return launch
     own = origin.task == task
-    prompt = None if own and spec.interactive else told(origin, own, Where(str(source.made.path), source.made.branch), spec.prompt)
+    prompt = None if own and spec.interactive else told(origin, own, Where(str(cwd), source.made.branch), spec.prompt)
     return replace(launch, spec=replace(spec, prompt=prompt))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import dataclass
+from typing import Any
 
 from supervisor.core.conversations import How, Origin
 from supervisor.core.errors import Refused
@@ -111,6 +113,14 @@ _SELECT = """
 def one(db: sqlite3.Connection, task: str, epoch: int) -> Held | None:
     """The conversation of an attempt; None when nobody noted one."""
     return next(iter(_held(db, "WHERE c.task = ? AND c.epoch = ?", task, epoch)), None)
+
+
+def first(db: sqlite3.Connection, session: str) -> dict[str, Any] | None:
+    """`result.json` of the attempt that began the conversation, when it has one."""
+    had = of_session(db, session)
+    sql = "SELECT result FROM attempt WHERE task = ? AND epoch = ? AND result IS NOT NULL"
+    found = db.execute(sql, (had[-1].task, had[-1].epoch)).fetchone() if had else None
+    return dict(json.loads(found["result"])) if found is not None else None
 
 
 def in_full(db: sqlite3.Connection, launch: LaunchRow) -> str:

@@ -61,3 +61,4 @@ def test_a_killed_agent_goes_on_and_answers(house: House, tmp_path: Path, kind: 
     assert copy.result and copy.result["agent"]["message"] == "I am the copy.", copy.result
     assert copy.result["agent"]["session"] not in (None, one.result["agent"]["session"])
     assert answer.stdout.strip() == "Because of MARKER.", answer
+    print(one.result["first_request"], copy.result["first_request"], house.ok("status", "copy"))

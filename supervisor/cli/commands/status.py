@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.faces import model_usage, tasks_json
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
-from supervisor.ledger import deliveries, queries
+from supervisor.ledger import conversations, deliveries, queries
 
 RECENT = 5
 ALL = 1_000_000
@@ -208,10 +209,24 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
     if taken := model_usage.of([view.result]):
         click.echo(f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}")
+    for said in _conversation(db, view):
+        click.echo(f"  {said}")
     for one in _sent(db, [view]):
         click.echo(f"  text {one.id:<4} {text.sent(one)}")
     for entry in queries.journal(db, view.id):
         click.echo(f"  {text.history(entry)}")
+
+
+def _conversation(db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:
+    """Whose conversation its agent continued, and how much of its first request a provider's cache had, beside that of the first."""
+    held = conversations.one(db, view.id, view.epoch)
+    before = None
+    if held is not None and held.origin is not None:
+        origin = held.origin
+        yield f"from      {origin.task}, epoch {origin.epoch} ({origin.how})"
+        before = conversations.first(db, origin.session)
+    if hits := model_usage.first_request(view.result, before):
+        yield f"cache     {hits}"
 
 
 def _frame(where: Home, name: str | None) -> str:
