@@ -54,6 +54,8 @@ class Where:
 
     directory: str
     branch: str
+    moved: bool
+    """Before it was at another path."""
 
 
 def is_limited(reason: str) -> bool:
@@ -61,16 +63,14 @@ def is_limited(reason: str) -> bool:
     return bool(_LIMITED.search(reason))
 
 
-def told(origin: Origin, own: bool, where: Where, prompt: str | None) -> str:
+def told(origin: Origin, where: Where, prompt: str | None, *, own: bool) -> str:
     """The first message of an agent that continues a conversation. `own`: it is the same task's, which was interrupted."""
-    place = f"You are now in {where.directory}, on the branch {where.branch}."
-    files = "Every file is as it was left, but those that git ignores are gone, and so is every process that was started."
+    said = [
+        f"You are now in {where.directory}, on the branch {where.branch}.",
+        "Every file is as it was left, but those that git ignores are gone, and so is every process that was started.",
+        *(["Paths of the worktree that you saw before are not yours any more: change nothing there."] if where.moved else []),
+    ]
     if own:
-        return f"[nightcrew] You were interrupted. {place} {files} Go on with your task where you stopped."
-    begun = (
-        f"This conversation is continued from the task {origin.task}"
-        if origin.how is How.RESUME
-        else f"This is a copy of the conversation of the task {origin.task}"
-    )
-    paths = "Paths of another worktree that you saw before are not yours any more: change nothing there."
-    return f"[nightcrew] {begun}. {place} {files} {paths}\n\n{prompt or ''}".rstrip()
+        return " ".join(["[nightcrew] You were interrupted.", *said, "Go on with your task where you stopped."])
+    begun = "goes on from" if origin.how is How.RESUME else "is a copy of that of"
+    return " ".join([f"[nightcrew] This conversation {begun} the task {origin.task}.", *said]) + f"\n\n{prompt or ''}"

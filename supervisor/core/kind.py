@@ -25,7 +25,6 @@ PLACEHOLDERS = (
     "allow",
     "session",
     "new_session",
-    "same_path",
     "out",
     "openai_url",
     "anthropic_url",
@@ -154,8 +153,6 @@ class Place:
     """What the agent gets of nightcrew: the gateway's address and its token, when it goes through one."""
     origin: Origin | None = None
     """The conversation that it continues."""
-    same_path: bool = False
-    """It sees its worktree where other attempts see theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +191,6 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "allow": ",".join(allow),
         "session": place.session if place.origin is None else "",
         "settings": kind.settings.strip(),
-        "same_path": "1" if place.same_path else "",
         "out": place.out,
         "openai_url": place.variables.get("OPENAI_BASE_URL", ""),
         "anthropic_url": place.variables.get("ANTHROPIC_BASE_URL", ""),

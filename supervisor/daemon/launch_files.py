@@ -92,7 +92,6 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         sandboxed=terms.confined.tier is not Tier.NONE,
         variables=own,
         origin=terms.origin,
-        same_path=terms.cwd != str(made.path),
     )
     command = kind.command(agent, spec, place)
     orders = LaunchSpec(

@@ -185,5 +185,6 @@ def _continued(task: str, launch: LaunchRow, source: Source, cwd: Path) -> Launc
     if origin is None:
         return launch
     own = origin.task == task
-    prompt = None if own and spec.interactive else told(origin, own, Where(str(cwd), source.made.branch), spec.prompt)
+    where = Where(str(cwd), source.made.branch, moved=cwd == source.made.path)
+    prompt = None if own and spec.interactive else told(origin, where, spec.prompt, own=own)
     return replace(launch, spec=replace(spec, prompt=prompt))

@@ -109,7 +109,10 @@ def _is_a_copy(house: House, name: str, of: str) -> None:
     assert view.state == "done" and view.result and parent.result, house.daemon_output()
     assert view.result["agent"]["session"] != parent.result["agent"]["session"]
     said = json.dumps(transcript(house, name, 1))
-    assert said.count("MARKER-42") == 2 and f"This is a copy of the conversation of the task {parent.id}. You are now in " in said
+    assert said.count("MARKER-42") == 2 and f"This conversation is a copy of that of the task {parent.id}. You are now in " in said
+    places = {line["cwd"] for line in transcript(house, name, 1) if line.get("subtype") == "init"}
+    assert len(places) == (1 if view.tier else 3), "in a sandbox all of them see their worktree at one path"
+    assert ("are not yours any more" in said) == (not view.tier)
     assert git(house.repo, "show", f"{view.branch}:work") == "begun" and git(house.repo, "show", f"{view.branch}:{name}") == name
     assert name not in git(house.repo, "ls-tree", "--name-only", str(parent.branch)).split()
 

@@ -28,6 +28,16 @@ def runs(kind: str, command: str) -> dict[str, Any]:
     return {"tool": "exec", "tool_input": f"text(await tools.exec_command({{cmd: {json.dumps(command)}}}))"}
 
 
+def agent_home(tmp_path: Path) -> Path:
+    """A home in which both were started before."""
+    home = files.private_dir(tmp_path / "agent-home")
+    for directory in (".claude", ".codex"):
+        files.private_dir(home / directory)
+    (home / ".claude.json").write_text("{}")
+    return home
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("kind", "api", "model", "tier"), [("claude", "anthropic", ClaudeCode.model, 1), ("codex", "openai", Codex.model, 1)]
 )
@@ -36,12 +46,8 @@ def test_a_killed_agent_goes_on_and_answers(house: House, tmp_path: Path, kind: 
         pytest.skip(f"{kind} is not installed in {CLIENTS}: run make clients")
     if Tier(tier) not in probing.known().tiers:
         pytest.skip("this host cannot")
-    home = files.private_dir(tmp_path / "agent-home")
-    for directory in (".claude", ".codex"):
-        files.private_dir(home / directory)
-    (home / ".claude.json").write_text("{}")
     files.private_dir(house.home.root)
-    keys = {"kind": kind, "model": model, "sandbox": tier, "params.HOME": str(home)}
+    keys = {"kind": kind, "model": model, "sandbox": tier, "params.HOME": str(agent_home(tmp_path))}
     with Simulator() as sim:
         house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url, api=api)}")
         sim.faults(text="I am the copy.", contains="work of copy.")
@@ -61,4 +67,31 @@ def test_a_killed_agent_goes_on_and_answers(house: House, tmp_path: Path, kind: 
     assert copy.result and copy.result["agent"]["message"] == "I am the copy.", copy.result
     assert copy.result["agent"]["session"] not in (None, one.result["agent"]["session"])
     assert answer.stdout.strip() == "Because of MARKER.", answer
-    print(one.result["first_request"], copy.result["first_request"], house.ok("status", "copy"))
+
+
+@pytest.mark.soak
+def test_a_copy_finds_the_providers_cache(house: House, tmp_path: Path) -> None:
+    """What Claude Code sends first in a copy begins with the very bytes of its last request before: at one path, and also at another."""
+    if not (BIN / "claude").exists():
+        pytest.skip(f"claude is not installed in {CLIENTS}: run make clients")
+    if Tier.FILES not in probing.known().tiers:
+        pytest.skip("this host cannot")
+    files.private_dir(house.home.root)
+    keys = {"kind": "claude", "model": ClaudeCode.model, "sandbox": 1, "params.HOME": str(agent_home(tmp_path))}
+    plan = ""
+    for name, same in (("here", True), ("there", False)):
+        plan += task(name, **keys, same_path=same) + task(f"copy-of-{name}", continue_from=name, **keys, same_path=same)
+    with Simulator() as sim:
+        house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
+        for name in ("here", "there"):
+            sim.faults(text="I am the copy.", contains=f"work of copy-of-{name}.")
+            sim.faults(**runs("claude", "echo made > made; git status; pwd"), contains=f"work of {name}.", times=1)
+        sim.faults(text="It is done.")
+        house.start_daemon()
+        house.run("run", house.plan(plan), env={"PATH": f"{BIN}:{os.environ['PATH']}"}, timeout_s=240)
+    for name in ("here", "there"):
+        begun, copy = house.task(name).result, house.task(f"copy-of-{name}").result
+        assert begun and copy and begun["agent"]["steps"] == 2 and copy["agent"]["message"] == "I am the copy.", house.daemon_output()
+        tokens, first = begun["tokens"], begun["first_request"]
+        last = sum(tokens[kind] - first[kind] for kind in ("input", "cache_read", "cache_write"))
+        assert copy["first_request"]["cache_read"] >= last, "all that the last request before had"
