@@ -344,6 +344,15 @@ def _task(
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
 
 
+def _can_continue(task: TaskModel, parent: TaskModel | None, known: Collection[str], wrong: Any) -> None:
+    """Raises what `wrong` makes unless `task` can go on with a copy of the conversation of `parent`."""
+    if parent is None:
+        raise wrong("continue_from", f"no task has the id {task.continue_from!r}; {nearest(str(task.continue_from), known)}")
+    if parent.kind != task.kind:
+        why = f"{task.continue_from} is of kind {parent.kind}; only a task of that kind can go on with its conversation"
+        raise wrong("continue_from", why)
+
+
 _OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path"}
 _DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""

@@ -183,7 +183,7 @@ class Jobs:
                 why_not = error.why
         session = origin.session if origin is not None and origin.how is How.RESUME else continuing.session_of(self._home, task, epoch)
         held.begin(task, epoch, session if kind.chooses_session(origin.how if origin is not None else None) else "", origin, why_not)
-        failpoint("launch.conversation")
+        failpoint("conversation.begun")
         return origin
 
     async def begin(self, task: str, epoch: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -128,3 +130,34 @@ def _answers(house: House, sim: Simulator, name: str) -> None:
     said = json.dumps(transcript(house, f"{name}-ask", 1))
     assert said.count("MARKER-42") == 2 and "What did you do first?" in said
     assert attempt_name(house.task(f"{name}-ask").id, 1)
+
+
+STEPS = ("finish.noted", "finish.committed", "conversation.begun", "launch.environment", "launch.noted", "launch.spawned")
+
+
+@pytest.mark.parametrize("steps", [("conversation.begun", "launch.spawned"), pytest.param(STEPS, marks=pytest.mark.soak)])
+def test_a_supervisor_that_dies_meanwhile_changes_nothing(house: House, sim: Simulator, steps: tuple[str, ...]) -> None:
+    """The runner is killed, and then one supervisor after another while the task goes on: nothing runs twice, nothing is forgotten."""
+    sim.faults(tool="bash", tool_input={"command": WORK}, contains="work of one.", times=1)
+    sim.faults(tool="bash", tool_input={"command": COMMIT}, contains="work of one.", times=1)
+    sim.faults(hold="gate", contains="work of one.", times=1)
+    sim.faults(text="It is done.", contains="You were interrupted")
+    daemon = house.start_daemon()
+    house.ok("run", "--detach", house.plan(task("one")))
+    sim.wait_held("gate")
+    daemon.kill()
+    daemon.wait()
+    started = json.loads((house.home.attempt(house.task("one").id, 1) / "started.json").read_text())
+    os.kill(started["pid"], signal.SIGKILL)
+    for step in steps:
+        assert house.start_daemon(die_at=step, wait=False).wait(60) == -signal.SIGKILL, step
+    sim.release("gate")
+    house.start_daemon()
+    house.wait_final()
+    view, tried = house.task("one"), attempts(house, "one")
+    assert [row["end"] for row in tried] == ["lost", "done"] and tried[1]["cause"] == "resumed: lost: its runner died", (
+        house.daemon_output()
+    )
+    said = json.dumps(transcript(house, "one", 2))
+    assert said.count("MARKER-42") == 2 and said.count("You were interrupted") == 1
+    assert view.result and view.result["commits"] == 1 and git(house.repo, "show", f"{view.branch}:work") == "begun"
