@@ -217,8 +217,11 @@ def load(
     model = parse(text, PlanModel, str(path))
     first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
     given = [_given(task, model.defaults) for task in model.tasks]
-    model = model.model_copy(update={"tasks": _at_one_path([_inherit(task, defaults) for task in model.tasks])})
-    tasks = tuple(_task(model, index, first_use, path, text, kinds, given[index]) for index in range(len(model.tasks)))
+    model = model.model_copy(update={"tasks": [_inherit(task, defaults) for task in model.tasks]})
+    tasks = kind_keys.at_one_path(
+        [_task(model, index, first_use, path, text, kinds, given[index]) for index in range(len(model.tasks))],
+        {_name(task, index) for index, task in enumerate(model.tasks) if task.same_path is not None},
+    )
     _no_cycle(tasks, text, path)
     if snapshots is not None:
         _known_snapshots(tasks, snapshots, text, path)
@@ -291,17 +294,6 @@ def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
     return task.model_copy(update={name: getattr(defaults, name) for name in missing})
 
 
-def _at_one_path(tasks: list[TaskModel]) -> list[TaskModel]:
-    """Those whose conversation is copied, and the copies, are to see their worktrees at one path, unless they say otherwise: then what a
-    provider has in its cache for the one is there for the other."""
-    named = {task.continue_from for task in tasks if task.continue_from}
-    copied = [
-        task.same_path is None and task.sandbox != 0 and bool(task.continue_from or _name(task, index) in named)
-        for index, task in enumerate(tasks)
-    ]
-    return [task.model_copy(update={"same_path": True}) if copy else task for task, copy in zip(tasks, copied, strict=True)]
-
-
 def contradiction(task: TaskModel | TaskSpec) -> str:
     """Why two keys of a task exclude each other, wherever each was given; empty when they do not."""
     if task.same_path and task.sandbox == 0:
@@ -339,18 +331,11 @@ def _task(
             raise wrong("after", f"{need!r} stands in all and in any; leave it out of any")
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
-    if task.continue_from is not None:
-        _can_continue(task, model.tasks[first_use[task.continue_from]] if task.continue_from in first_use else None, first_use, wrong)
+    if parent := task.continue_from:
+        theirs = model.tasks[first_use[parent]].kind if parent in first_use else None
+        if why := kind_keys.no_parent(parent, theirs, task.kind, first_use):
+            raise wrong("continue_from", why)
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
-
-
-def _can_continue(task: TaskModel, parent: TaskModel | None, known: Collection[str], wrong: Any) -> None:
-    """Raises what `wrong` makes unless `task` can go on with a copy of the conversation of `parent`."""
-    if parent is None:
-        raise wrong("continue_from", f"no task has the id {task.continue_from!r}; {nearest(str(task.continue_from), known)}")
-    if parent.kind != task.kind:
-        why = f"{task.continue_from} is of kind {parent.kind}; only a task of that kind can go on with its conversation"
-        raise wrong("continue_from", why)
 
 
 _OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path"}

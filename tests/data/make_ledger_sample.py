@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.core.conversations import How, Origin
+from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.core.states import End, TaskState

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from supervisor.core import snapshots as snapshots_of_core
+from supervisor.core.conversations import How, Origin
 from supervisor.core.crew import Crew, Start, Submitted
 from supervisor.core.decide import decide
-from supervisor.core.conversations import How, Origin
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.errors import Refused
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
