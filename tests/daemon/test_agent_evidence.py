@@ -122,7 +122,7 @@ def test_who_waits_for_a_person_is_shown_first(agent: Agent) -> None:
     (asked,) = json.loads(house.ok("status", "--json"))["needs_person"]
     assert (asked["task"], asked["state"], asked["detail"]) == (house.task("agent").id, "waiting_permission", "Bash: make")
     first, second = house.ok("status").splitlines()[:2]
-    assert "/agent " in first and "Bash: make" in first and "needs you for " in first and "/other" in second
+    assert first.startswith("? needs you ") and "/agent " in first and "Bash: make" in first and "/other" in second
     agent.hook("PostToolUse", tool_name="Bash", tool_input={"command": "make"})
     assert "needs you" not in house.ok("status")
 
