@@ -202,13 +202,13 @@ class SupervisedRun:
                 raise ToolFailed("a task failed", on=view.id, why=": ".join(filter(None, (view.end_cause or view.reason, words))))
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until it holds. Raises TimedOut after half an hour."""
+def until(condition: Callable[[], bool], what: str, look_s: float = _LOOK_S) -> None:
+    """Wait until it holds, which is asked every `look_s`. Raises TimedOut after half an hour."""
     deadline = time.monotonic() + END_S
     while not condition():
         if time.monotonic() > deadline:
             raise TimedOut("waited in vain for", on=what, why=f"{END_S:.0f} s passed")
-        time.sleep(_LOOK_S)
+        time.sleep(look_s)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ HOOKS_PER_S = 0.2
 """Of each agent while the crew is busy: a tool call, which is two hooks, in 10 s."""
 LOOK_S = 0.005
 """Between two questions how an agent is: so exact is the time until that is known."""
-_SAYS = {"UserPromptSubmit": "working", "Stop": "idle"}
+_SAYS = {"Stop": "idle", "UserPromptSubmit": "working"}
 _TOOL = {"tool_name": "Bash", "tool_input": {"command": "make test", "description": "Run the tests"}}
 _EVENTS: Mapping[str, Mapping[str, Any]] = {
     "UserPromptSubmit": {"prompt": "Add discounts to prices.py, with tests."},
@@ -34,7 +35,7 @@ _EVENTS: Mapping[str, Mapping[str, Any]] = {
     "PreToolUse": _TOOL,
     "PostToolUse": {**_TOOL, "tool_response": {"stdout": "x" * 2000, "stderr": "", "interrupted": False}},
 }
-_AGENT = 'while read -r event; do "$HOOK" "$event" < "$EVENTS/$event"; done <> "$ORDERS"'
+_AGENT = 'while read -r event; do "$HOOK" "$event" < "$PLACE/$event"; done <> "$PLACE/orders"'
 
 
 class Living:
@@ -43,32 +44,28 @@ class Living:
     def __init__(self, run: SupervisedRun, repo: Path, root: Path, count: int) -> None:
         self._run = run
         self._hook = hook_client.program(root)
-        for name, event in _EVENTS.items():
-            shape = {"session_id": "own", "transcript_path": "/nowhere/own.jsonl", "cwd": str(repo), "hook_event_name": name, **event}
-            (root / name).write_text(json.dumps(shape))
-        orders = [root / f"orders{number}" for number in range(count)]
-        for path in orders:
-            os.mkfifo(path)
-        own = {"HOOK": str(self._hook), "EVENTS": str(root)}
+        self._places = [_place(root / f"living{number}") for number in range(count)]
         tasks = [
-            TaskSpec(f"living{number}", "", "shell", ("sh", "-c", _AGENT), params={**own, "ORDERS": str(path)})
-            for number, path in enumerate(orders)
+            TaskSpec(place.name, "", "shell", ("sh", "-c", _AGENT), params={"HOOK": str(self._hook), "PLACE": str(place)})
+            for place in self._places
         ]
-        self._orders = [os.open(path, os.O_RDWR) for path in orders]  # both ends: writing never waits for a reader
+        self._orders = [os.open(place / "orders", os.O_RDWR) for place in self._places]  # both ends: writing never waits for a reader
         self.run_id = run.submit(run.repository(repo), tasks)
         until(lambda: all(view.attempt_state == "running" for view in run.views(self.run_id)), f"{count} agents to live")
         self._tasks = [view.id for view in run.views(self.run_id)]
 
     def push_s(self, samples: int) -> list[float]:
         """Seconds from the moment an agent is told to run its hook until the supervisor says the state that the hook means; the agents
-        take turns."""
+        take turns. Raises TimedOut when it never does."""
         found = []
         for number, event in zip(range(samples), itertools.cycle(name for name in _SAYS for _ in self._tasks), strict=False):
             place = number % len(self._tasks)
+            if number < len(self._tasks):  # so that each change is one
+                self._tell(place, "UserPromptSubmit")
+                until(partial(self._is, place, "working"), "an agent to work")
             began = time.monotonic()
             self._tell(place, event)
-            while not self._is(place, _SAYS[event]):
-                time.sleep(LOOK_S)
+            until(partial(self._is, place, _SAYS[event]), "a hook to be heard", look_s=LOOK_S)
             found.append(time.monotonic() - began)
         return found
 
@@ -93,7 +90,7 @@ class Living:
         return self._hook_s([str(self._hook)], env, samples), self._hook_s(python, env, samples)
 
     def _hook_s(self, argv: Sequence[str], env: Mapping[str, str], samples: int) -> float:
-        event, taken = self._hook.with_name("PreToolUse"), []
+        event, taken = self._places[0] / "PreToolUse", []
         for _ in range(samples):
             with event.open("rb") as file:
                 began = time.monotonic()
@@ -107,13 +104,13 @@ class Living:
             os.close(handle)
 
     def _environments(self) -> Iterator[dict[str, str]]:
-        """Of processes of the crew's agents, token included."""
+        """Of processes of the first agent, token included."""
         for process in psutil.process_iter():
             try:
                 env = process.environ()
             except psutil.Error:
                 continue
-            if env.get("EVENTS") == str(self._hook.parent) and "NIGHTCREW_TOKEN" in env:
+            if env.get("PLACE") == str(self._places[0]) and "NIGHTCREW_TOKEN" in env:
                 yield env
         raise ToolFailed("no agent of the crew lives", on=self.run_id)
 
@@ -122,6 +119,16 @@ class Living:
 
     def _is(self, place: int, state: str) -> bool:
         return any(piece["state"] == state for piece in evidence(self._run, self._tasks[place]))
+
+
+def _place(path: Path) -> Path:
+    """The events of one agent, with a session of its own, and the FIFO by which it is told of them."""
+    path.mkdir()
+    for name, event in _EVENTS.items():
+        shape = {"session_id": path.name, "transcript_path": "/nowhere/own.jsonl", "cwd": "/nowhere", "hook_event_name": name, **event}
+        (path / name).write_text(json.dumps(shape))
+    os.mkfifo(path / "orders")
+    return path
 
 
 def evidence(run: SupervisedRun, task: str) -> list[dict[str, Any]]:
