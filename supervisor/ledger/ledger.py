@@ -176,7 +176,9 @@ class Ledger:
                    WHERE d.task IN (SELECT value FROM json_each(?))"""
         for task, needs, name in self._db.execute(every, (json.dumps(list(after)),)):
             after[task][str(needs)] = str(name)
-        places = {str(row["id"]): str(row["common_dir"]) for row in self._db.execute("SELECT id, common_dir FROM project")}
+        asked = json.dumps(list({row["project"] for row in found}))
+        known = self._db.execute("SELECT id, common_dir FROM project WHERE id IN (SELECT value FROM json_each(?))", (asked,))
+        places = {str(row["id"]): str(row["common_dir"]) for row in known}
         return tuple(self._task(row, after[row["id"]], places[row["project"]], now, wall) for row in found)
 
     def _task(self, row: sqlite3.Row, after: Mapping[str, str], common_dir: str, now: float, wall: float) -> Task:
