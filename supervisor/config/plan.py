@@ -75,6 +75,7 @@ class Shared(Strict):
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     tpm_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
     cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    tokens_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
     snapshot: str = ""
     sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
     network: Network = True

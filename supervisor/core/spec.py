@@ -54,6 +54,8 @@ class TaskSpec:
     """Tokens per minute that it takes at most over time; 0 is no cap."""
     cost_max: float = 0.0
     """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
+    tokens_max: int = 0
+    """Tokens that its model calls may take, over all attempts, without what is read from a cache; 0 is no cap."""
     snapshot: str = ""
     """Name of the snapshot that its environment is made from; empty: a worktree and no more."""
     snapshot_id: str = ""

@@ -150,7 +150,7 @@ class Gateway:
         if crashed:
             self.log.say(f"{len(crashed)} requests were under way when the last gateway died; they are charged what was expected of them")
         traffic = self._traffic()
-        self._account.recosted = lambda agent, usd: traffic.crew.recost(agent, usd, clock.monotonic())
+        self._account.recosted = lambda agent, usd, tokens: traffic.crew.recost(agent, usd, tokens, clock.monotonic())
         admission = Admission(traffic, self._account, self.log, clock.monotonic)
         self._say_problems(keyring)
         return RequestContext(

@@ -108,7 +108,7 @@ class RequestHandler:
             chosen = self._way(asked, caller)
             await self._prime(caller.agent)
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
-            capped = caller.agent.cost_max is not None or context.settings.policy.cost_per_night is not None
+            capped = caller.agent.capped or context.settings.policy.cost_per_night is not None
             bound = bound_of(asked, body, capped=capped)
             call = ProxiedRequest(
                 request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped
@@ -140,13 +140,13 @@ class RequestHandler:
         raise _Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
 
     async def _prime(self, agent: Agent) -> None:
-        """Before a task's first request the queue is told what it cost before this gateway started, so that its cap holds over restarts."""
-        if agent.cost_max is None or agent.name in self._primed:
+        """Before a task's first request the queue is told what it took before this gateway started, so that its caps hold over restarts."""
+        if not agent.capped or agent.name in self._primed:
             return
         spent = await asyncio.to_thread(self._context.account.spent, agent.name)
         if agent.name not in self._primed:  # another request of it may have been quicker
             self._primed.add(agent.name)
-            self._context.admission.traffic.spent(agent.name, spent)
+            self._context.admission.traffic.crew.spent(agent.name, *spent)
 
     def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: _Turned) -> web.Response:
         if request.writer.output_size:

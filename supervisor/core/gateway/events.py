@@ -32,6 +32,8 @@ class Arrived:
     """The client's own session id when it sends one: what was cached for it was cached under this."""
     bound_usd: float | None = None
     """The most that it can cost; None when its model has no known price."""
+    bound_tokens: int = 0
+    """The most that it can take, input and output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Ended:
     end: End
     usage: Usage | None
     cost_usd: float | None = None
+    tokens: int | None = None
+    """Input and output that its task is charged, without what was read from a cache; None: the most that it can take."""
     observed: Observed = NOTHING_OBSERVED
 
 

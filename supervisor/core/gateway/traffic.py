@@ -95,10 +95,6 @@ class Traffic:
         """Count what was charged before a restart: (pool, seconds ago, usage, agent). After `recall`: it needs the limits."""
         memory.restore(self.network, self.crew, charges, max(now, self._now))
 
-    def spent(self, agent: str, usd: float) -> None:
-        """What this task has cost so far, over all its attempts."""
-        self.crew.spent(agent, usd)
-
     def spent_tonight(self, usd: float) -> None:
         """What the crew cost in the last 12 hours; it counts for 12 hours from now on."""
         self.crew.night.spent.add(usd, self._now)
@@ -168,7 +164,7 @@ class Traffic:
             pool.responded(ticket, event.observed, now)
         self._settle(ticket, event, now)
         self._over(ticket)
-        ticket.budget.close(ticket, event.cost_usd, now)
+        ticket.budget.close(ticket, event.cost_usd, event.tokens, now)
         self._ask_again(self.crew.freed(ticket.budget), now)
         if ticket.lane.waiting:
             self._pump(ticket.lane, now)
@@ -199,7 +195,7 @@ class Traffic:
         """Give it its tags and let it queue. False: it was turned away."""
         if refused := self.network.hopeless(ticket, now):
             self._say.append(refused)
-        elif ticket.budget.capped and isinstance(never := ticket.budget.by_cost(ticket, now), Never):
+        elif ticket.budget.capped and isinstance(never := ticket.budget.by_totals(ticket, now), Never):
             self._say.append(TurnAway(ticket.id, 402, never.why))
         elif self._places.kept and self._places.take(ticket):
             return True
