@@ -28,7 +28,7 @@ from supervisor.config import kind_keys
 from supervisor.config.locate import line_of
 from supervisor.config.moments import Moment
 from supervisor.config.network import Network, written
-from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
+from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, parse, read_text
 from supervisor.config.snapshots import MIN_MEMORY, check_name
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.kind import Kind
@@ -68,7 +68,7 @@ class Shared(Strict):
     kind: str = "shell"
     params: dict[str, Scalar] = Field(default_factory=dict)
     priority: Annotated[int, Field(ge=0, le=100)] = 50
-    task_class: Annotated[Literal["interactive", "normal", "batch"], Field(alias="class")] = "normal"
+    task_class: Annotated[Class, Field(alias="class")] = "normal"
     timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] = 0
     cores: Annotated[int, Field(ge=1, le=4096)] | list[Annotated[int, Field(ge=0, le=4095)]] | None = None
@@ -88,6 +88,8 @@ class Shared(Strict):
     steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
     allow: Annotated[list[OptionValue], Field(max_length=200)] | None = None
     interactive: bool = False
+    size: TaskSize | None = None
+    tags: Annotated[list[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]], Field(max_length=32)] = Field(default_factory=list)
 
     @field_validator("snapshot")
     @classmethod
@@ -327,7 +329,7 @@ def _task(
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
 
 
-_OF_AGENTS = {"model", "steps_max", "allow", "interactive"}
+_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "tags"}
 _DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
 
@@ -347,6 +349,7 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind
         after_on=task.after.on,
         task_class=TaskClass(task.task_class),
         timeout_s=task.timeout or 0.0,
+        tags=tuple(dict.fromkeys(task.tags)),
         cores=tuple(task.cores) if isinstance(task.cores, list) else task.cores or 0,
         gpus=tuple(sorted(set(task.gpus))) if isinstance(task.gpus, list) else task.gpus,
     )

@@ -54,6 +54,8 @@ class Spent:
     """Requests whose tokens are an estimate, because the provider never said them."""
     cost_usd: float | None = None
     """Also None when a part of it went to models of no known price."""
+    models: tuple[Mapping[str, Any], ...] = ()
+    """`asked`, `answered` and how many `requests`."""
     waited_s: float | None = None
     """How long its requests waited for their turn, all together."""
     notes: tuple[str, ...] = ()
@@ -97,6 +99,7 @@ def build(
             "cache_write": spent.cache_write,
             "estimated": spent.estimated,
         },
+        "models": [dict(one) for one in spent.models],
         "cost_usd": spent.cost_usd,
         "branch": work.branch,
         "tip": work.tip,

@@ -85,6 +85,12 @@ class TaskSpec:
     """Tools that its agent uses without asking, named as it names them; None: what its kind says."""
     interactive: bool = False
     """A person sits at it: it owns the pane."""
+    size: str = ""
+    """How much work it is, as its plan says: `small`, `medium`, `large`, or nothing. Routes and assignments choose by it."""
+    tags: tuple[str, ...] = ()
+    """Words by which assignments choose."""
+    assigned: str = ""
+    """Which `[[assign]]` gave it its kind or model, as `config.toml:LINE`; empty: none."""
 
     def submitted_at(self, wall: float) -> TaskSpec:
         """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""
@@ -101,7 +107,7 @@ class TaskSpec:
         """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
         shape: dict[str, Any] = json.loads(text)
         known = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
-        listed = {name: tuple(known[name]) for name in ("cores", "network", "gpus", "allow") if isinstance(known.get(name), list)}
+        listed = {name: tuple(known[name]) for name in ("cores", "network", "gpus", "allow", "tags") if isinstance(known.get(name), list)}
         return cls(
             **{
                 **known,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import asdict
 
 from supervisor.core.errors import DiskFull, NightcrewError
 from supervisor.core.result import Spent
@@ -44,6 +45,7 @@ def _spent(totals: Totals) -> Spent:
         cache_write=totals.tokens.cache_write,
         estimated=totals.estimated,
         cost_usd=None if totals.cost_usd is None else round(totals.cost_usd, 6),
+        models=tuple(map(asdict, totals.models)),
         waited_s=round(totals.wait_s, 3),
         notes=(late,) if late else (),
     )

@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from supervisor.core.errors import NightcrewError
+from supervisor.core.gateway import memory
 from supervisor.core.gateway.commands import Alert
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
@@ -176,9 +177,9 @@ class Gateway:
         now = clock.monotonic()
         traffic = Traffic(self.settings, now, seed_jitter=clock.wall() % 1)
         traffic.recall(self._remembered(), now)
-        traffic.restore(self._account.recent(_RESTORED_S), now)
+        memory.restore(traffic.network, traffic.crew, self._account.recent(_RESTORED_S), now)
         if self.settings.policy.cost_per_night is not None:
-            traffic.spent_tonight(self._account.spent_since(_NIGHT_S))
+            traffic.crew.night.spent.add(self._account.spent_since(_NIGHT_S), now)
         return traffic
 
     def _learn_secrets(self, keyring: Keyring) -> None:

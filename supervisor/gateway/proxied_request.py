@@ -9,7 +9,7 @@ from typing import NamedTuple
 from aiohttp import web
 from multidict import CIMultiDict
 
-from supervisor.core.gateway.events import Arrived
+from supervisor.core.gateway.events import Arrived, Fallback
 from supervisor.core.gateway.models import model_class
 from supervisor.core.gateway.types import Agent, Api, LaneKey, Usage
 from supervisor.gateway import wire
@@ -51,7 +51,12 @@ class ProxiedRequest(NamedTuple):
         """As it is sent."""
         return self.way.as_model or self.asked.model
 
-    def arrived(self, bound_usd: float | None) -> Arrived:
+    def by_fallback(self) -> ProxiedRequest | None:
+        """The same as its route's fallback answers it; None when there is none."""
+        other = self.way.fallback
+        return self._replace(way=other, lane=lane_of(self.asked, other)) if other is not None else None
+
+    def arrived(self, bound_usd: float | None, fallback: Fallback | None) -> Arrived:
         """What the queue is told."""
         return Arrived(
             ticket=self.ticket,
@@ -65,6 +70,7 @@ class ProxiedRequest(NamedTuple):
             session=self.asked.session,
             bound_usd=bound_usd,
             bound_tokens=self.bound.uncached,
+            fallback=fallback,
         )
 
 

@@ -131,11 +131,11 @@ class RequestHandler:
             names = tuple(one.name for one in context.settings.upstreams if one.api is asked.api and one.name in usable)
             chosen = Way(names)
         else:
-            chosen = way(context.settings, asked.api, asked.model, usable)
+            chosen = way(context.settings, asked.api, asked.model, usable, caller.agent)
         if chosen.upstreams:
             return chosen
         every = [one.name for one in context.settings.upstreams]
-        if not asked.model or not way(context.settings, asked.api, asked.model, every).upstreams:
+        if not asked.model or not way(context.settings, asked.api, asked.model, every, caller.agent).upstreams:
             raise _Turned(404, f"no upstream in the settings serves {asked.model or 'this'} over the {asked.api} API")
         raise _Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
 

@@ -42,6 +42,7 @@ def test_a_result_with_its_record() -> None:
         "cpu_s": 0.123,
         "spawn_to_done_ms": 3000,
         "tokens": {"input": None, "output": None, "cache_read": None, "cache_write": None, "estimated": None},
+        "models": [],
         "cost_usd": None,
         "branch": "nightcrew/r/a/work",
         "tip": "c0ffee",

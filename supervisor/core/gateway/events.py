@@ -13,6 +13,16 @@ from supervisor.core.gateway.types import NOTHING_OBSERVED, Agent, End, LaneKey,
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """Another model of the same API that may answer a batch request, and what `Arrived` says of one for it."""
+
+    lane: LaneKey
+    model: str
+    upstreams: tuple[str, ...]
+    bound_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Arrived:
     """A request was read and wants to be sent."""
 
@@ -34,6 +44,9 @@ class Arrived:
     """The most that it can cost; None when its model has no known price."""
     bound_tokens: int = 0
     """The most that it can take, input and output."""
+    fallback: Fallback | None = None
+    fell_back: bool = False
+    """It is the fallback's already: `Traffic` alone says so."""
 
 
 @dataclass(frozen=True, slots=True)

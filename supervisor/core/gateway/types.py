@@ -58,6 +58,8 @@ class Agent:
     """US dollars that its task may cost over all its attempts."""
     tokens_max: int | None = None
     """Tokens that its task may take over all its attempts: input and output, without what is read from a cache."""
+    size: str = ""
+    """As its task says: `small`, `medium`, `large` or nothing."""
     patient: bool = False
     """Its client was told to wait longer than `Policy.hold_s` for a first byte."""
 

@@ -241,10 +241,10 @@ class Account:
 _OPEN_COLUMNS = (
     "id, at, agent, epoch, class, model, api, model_class, long_context, account, upstream, attempt_no, session, body_key, queued_ms, "
     "bound_input, bound_output, bound_cache_read, bound_cache_write, bound_usd, "
-    "expected_input, expected_output, expected_cache_read, expected_cache_write"
+    "expected_input, expected_output, expected_cache_read, expected_cache_write, asked"
 )
 _SEEN_COLUMNS = "seen_input, seen_output, seen_cache_read, seen_cache_write"
-_OPEN = f"INSERT INTO request ({_OPEN_COLUMNS}) VALUES ({', '.join('?' * 24)})"  # noqa: S608 - our own column names
+_OPEN = f"INSERT INTO request ({_OPEN_COLUMNS}) VALUES ({', '.join('?' * 25)})"  # noqa: S608 - our own column names
 _SETTLE = """
     UPDATE request SET end = ?, status = ?, input = ?, output = ?, cache_read = ?, cache_write = ?, estimated = ?, cost_usd = ?,
         first_byte_ms = ?, total_ms = ?, retries = ?, breaker = ?, flags = ?
@@ -318,6 +318,7 @@ def _open_values(row_id: int, row: OpenRow) -> tuple[object, ...]:
         row_id, row.at, row.agent, row.epoch, str(row.task_class), _text(row.model), str(lane.api), _text(lane.model_class),
         int(lane.long_context), row.account, row.upstream, row.attempt_no, _text(row.session), row.body_key,
         _number(row.queued_ms) or 0.0, *_tokens(bound), _number(row.bound_usd), *_tokens(row.expected),
+        _text(row.asked),
     )  # fmt: skip
 
 
@@ -352,6 +353,7 @@ def _open_row(row: sqlite3.Row) -> OpenRow:
         bound_usd=row["bound_usd"],
         session=row["session"],
         body_key=row["body_key"],
+        asked=row["asked"],
     )
 
 

@@ -150,7 +150,7 @@ def test_a_refused_request_costs_nothing() -> None:
 
 def test_the_crew_stops_before_a_night_costs_more_than_it_may() -> None:
     play = Playbook(FREE, cost_per_night=10.0)
-    play.traffic.spent_tonight(4.0)
+    play.traffic.crew.night.spent.add(4.0, play.now)
     play >> [ask(1, "a", bound_usd=5.0), ask(2, "b", bound_usd=3.0), ask(3, "c", bound_usd=1.0)] << sent(1) << sent(3)
     assert play >> Ended(1, End.SERVED, SERVED, cost_usd=2.0) << sent(2)
     assert play >> Ended(2, End.SERVED, SERVED, cost_usd=2.5) >> ask(4, "d", bound_usd=1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from supervisor.core.gateway import memory
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.estimate import FIRST_OUTPUT
 from supervisor.core.gateway.events import Began, Ended
@@ -85,6 +86,8 @@ def test_a_task_without_a_cap_is_shown_what_it_cost_since_the_start() -> None:
 
 def test_what_a_restart_takes_for_used_by_caution_is_no_agents() -> None:
     play, pool = Playbook(Limits(tpm=60_000)), PoolKey("p", LANE)
-    play.traffic.restore([(pool, 0.0, Usage(output=30_000), ""), (pool, 0.0, Usage(output=300), "a")], play.now)
+    memory.restore(
+        play.traffic.network, play.traffic.crew, [(pool, 0.0, Usage(output=30_000), ""), (pool, 0.0, Usage(output=300), "a")], play.now
+    )
     assert level(play) < 60_000 - 30_000
     assert play >> ask(1, Agent("a", 1, tpm_max=5000)) << sent(1)
