@@ -16,11 +16,11 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from supervisor.config.locate import line_of
 from supervisor.config.reading import Class, Duration, Strict, TaskSize
-from supervisor.core.crew import TaskClass
 from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.core.gateway.types import Api
 from supervisor.core.names import nearest
+from supervisor.core.task import TaskClass
 
 HOMES = {
     Api.ANTHROPIC: "https://api.anthropic.com",

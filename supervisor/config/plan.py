@@ -16,20 +16,22 @@ Every key is described in docs/plan.md. Only keys that are implemented are accep
 
 from __future__ import annotations
 
-import graphlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from supervisor.config import kind_keys
+from supervisor.config import kind_keys, plan_checks
 from supervisor.config.locate import line_of
 from supervisor.config.moments import Moment
 from supervisor.config.network import Network, written
 from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, parse, read_text
 from supervisor.config.snapshots import MIN_MEMORY, check_name
+from supervisor.core import assign
+from supervisor.core.assign import Rule
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.kind import Kind
 from supervisor.core.names import nearest
@@ -206,10 +208,11 @@ def load(
     defaults: Shared | None = None,
     base: str | None = None,
     snapshots: Collection[str] | None = None,
+    rules: Sequence[Rule] = (),
 ) -> RunSpec:
     """Read and check a plan file. `kinds` are the kinds of agent that exist.
     `defaults` and `base` are the project's own, for what the plan does not say; of `defaults` only the keys that were set count.
-    `snapshots` are the names that there are; None: any may be one.
+    `snapshots` are the names that there are; None: any may be one. `rules` are the user's `[[assign]]`.
 
     Raises ConfigError with `file:line`, the key, and what is allowed or nearest.
     """
@@ -217,11 +220,14 @@ def load(
     model = parse(text, PlanModel, str(path))
     first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
     given = [_given(task, model.defaults) for task in model.tasks]
-    model = model.model_copy(update={"tasks": [_inherit(task, defaults) for task in model.tasks]})
-    tasks = tuple(_task(model, index, first_use, path, text, kinds, given[index]) for index in range(len(model.tasks)))
-    _no_cycle(tasks, text, path)
+    assigned = [_assigned(_inherit(task, defaults), rules) for task in model.tasks]
+    model = model.model_copy(update={"tasks": [task for task, _ in assigned]})
+    tasks = tuple(
+        replace(_task(model, index, first_use, path, text, kinds, given[index]), assigned=by) for index, (_, by) in enumerate(assigned)
+    )
+    plan_checks.no_cycle(tasks, text, path)
     if snapshots is not None:
-        _known_snapshots(tasks, snapshots, text, path)
+        plan_checks.known_snapshots(tasks, snapshots, text, path)
     title = model.title if model.title is not None else path.stem
     return RunSpec(title=title, tasks=tasks, base=next((given for given in (model.base, base) if given is not None), "HEAD"))
 
@@ -232,9 +238,10 @@ def single(
     options: Mapping[str, Any],
     defaults: Shared | None = None,
     base: str | None = None,
+    rules: Sequence[Rule] = (),
 ) -> RunSpec:
     """The run of one task, as `nightcrew add` makes it. `options` are the command's, named as there; None means not given.
-    `defaults` and `base` as for `load`.
+    `defaults`, `base` and `rules` as for `load`.
 
     Raises UsageError for whatever a plan would refuse too.
     """
@@ -245,7 +252,7 @@ def single(
     kind = kinds[name]
     if kind.program and not kind.is_agent:
         raise UsageError("bad value", on="--kind", why=f"a task of kind {name} brings its own command; write it into a plan")
-    task = _inherit(_typed({**given, **_what(kind, words), "id": options["name"]}), defaults)
+    task, by = _assigned(_inherit(_typed({**given, **_what(kind, words), "id": options["name"]}), defaults), rules)
     if contradiction(task):
         raise UsageError("bad value", on="--sandbox", why=contradiction(task))
     prompt = _prompt(task, Path(), lambda key, why: UsageError("bad value", on=key, why=why))
@@ -254,7 +261,8 @@ def single(
     said = prompt or "" if kind.is_agent else " ".join(words)
     title = task.title if task.title is not None else _first_line(said) if kind.is_agent else said
     title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
-    return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, prompt, kind),), base=base if base is not None else "HEAD")
+    spec = replace(_spec(task, str(task.id), title, prompt, kind), assigned=by)
+    return RunSpec(title=title, tasks=(spec,), base=base if base is not None else "HEAD")
 
 
 def _what(kind: Kind, words: tuple[str, ...]) -> dict[str, Any]:
@@ -289,6 +297,16 @@ def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
         return task
     missing = defaults.model_fields_set - task.model_fields_set
     return task.model_copy(update={name: getattr(defaults, name) for name in missing})
+
+
+def _assigned(task: TaskModel, rules: Sequence[Rule]) -> tuple[TaskModel, str]:
+    """The task with what the rules give it, and which rule did. One that runs a command of its own takes neither kind nor model."""
+    if task.command is not None or (task.prompt is None and task.prompt_file is None and not task.interactive):
+        return task, ""
+    kind, model = (getattr(task, key) if key in task.model_fields_set else "" for key in ("kind", "model"))
+    given = assign.assign(rules, assign.Task(TaskClass(task.task_class), task.size or "", task.tags, kind, model or ""))
+    new = {key: value for key, value in (("kind", given.kind), ("model", given.model)) if value}
+    return task.model_copy(update=new), given.by
 
 
 def contradiction(task: TaskModel | TaskSpec) -> str:
@@ -367,22 +385,3 @@ def _prompt(task: TaskModel, path: Path, wrong: Any) -> str | None:
 
 def _text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _known_snapshots(tasks: tuple[TaskSpec, ...], snapshots: Collection[str], text: str, path: Path) -> None:
-    for index, task in enumerate(tasks):
-        if task.snapshot and task.snapshot not in snapshots:
-            known = nearest(task.snapshot, snapshots) if snapshots else "there is none; describe it as [snapshot.NAME] in nightcrew.toml"
-            on = f"{path}:{line_of(text, ['tasks', index, 'snapshot'])} tasks.snapshot"
-            raise ConfigError("bad value", on=on, why=f"{task.snapshot!r} is not a snapshot; {known}")
-
-
-def _no_cycle(tasks: tuple[TaskSpec, ...], text: str, path: Path) -> None:
-    try:
-        graphlib.TopologicalSorter({task.name: task.after for task in tasks}).prepare()
-    except graphlib.CycleError as error:
-        ring = [str(name) for name in reversed(error.args[1])]
-        index = next(number for number, task in enumerate(tasks) if task.name == ring[0])
-        on = f"{path}:{line_of(text, ['tasks', index, 'after'])} tasks.after"
-        shown = ring if len(ring) <= 12 else [*ring[:10], f"({len(ring) - 11} more)", ring[-1]]
-        raise ConfigError("bad value", on=on, why=f"the tasks wait for each other: {' -> '.join(shown)}") from None

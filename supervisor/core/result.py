@@ -73,6 +73,7 @@ def build(
     output: Any,
     spent: Spent = Spent(),
     agent: Mapping[str, Any] | None = None,
+    assigned: str = "",
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The result as a JSON object. What nobody measured is null."""
@@ -82,6 +83,7 @@ def build(
         "schema": SCHEMA,
         "task": task,
         "epoch": epoch,
+        "assigned": assigned or None,
         "end": str(end),
         "cause": cause,
         "exit": {"code": record.code if record else None, "signal": record.signal if record else None},

@@ -90,7 +90,7 @@ class TaskSpec:
     tags: tuple[str, ...] = ()
     """Words by which assignments choose."""
     assigned: str = ""
-    """Which `[[assign]]` gave it its kind or model, as `config.toml:LINE`; empty: none."""
+    """What an `[[assign]]` gave it, and which one, for people; empty: none did."""
 
     def submitted_at(self, wall: float) -> TaskSpec:
         """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""

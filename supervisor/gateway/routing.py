@@ -6,9 +6,9 @@ from collections.abc import Container, Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.settings import GatewaySettings, Route, Upstream
 from supervisor.core.gateway.types import Agent, Api
+from supervisor.core.task import TaskClass
 
 
 class Way(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.budget import Night
 from supervisor.core.gateway.commands import Command, Journal
 from supervisor.core.gateway.events import Arrived, Fallback
@@ -18,6 +17,7 @@ from supervisor.core.gateway.model_queue import Door, RoutedTicket
 from supervisor.core.gateway.network import Network
 from supervisor.core.gateway.ticket import SENT
 from supervisor.core.gateway.types import BreakerState
+from supervisor.core.task import TaskClass
 
 
 class Fallbacks:

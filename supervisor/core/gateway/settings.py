@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.types import Api
+from supervisor.core.task import TaskClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.crew import TaskClass
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.events import Arrived, Ended, Fallback, Withdrawn
 from supervisor.core.gateway.settings import Limits
 from supervisor.core.gateway.types import Agent, Api, BreakerState, End, LaneKey, Refusal, Usage
+from supervisor.core.task import TaskClass
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,
