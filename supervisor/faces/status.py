@@ -188,7 +188,7 @@ def sent(one: Delivery) -> str:
 
 def made_of(view: TaskView) -> list[tuple[str, str]]:
     """What its newest attempt started from and what it is kept from, a name and a text each; empty before it started."""
-    facts = []
+    facts = [("assigned", view.assigned)] if view.assigned else []
     if view.snapshot:
         facts.append(("snapshot", view.snapshot.partition("/")[2] + (f" ({view.backend})" if view.backend else "")))
     if view.tier is not None:
