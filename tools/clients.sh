@@ -58,7 +58,9 @@ with_pip() {
             python3 -m venv "$place/aider" && timeout "$enough_s" "$place/aider/bin/pip" install -q --disable-pip-version-check \
                 --retries 1 --timeout 60 "aider-chat==$aider"
         fi
-    } >"$place/aider.log" 2>&1 || echo "pip could not fetch it ($(tail -n 1 "$place/aider.log"))"
+    } >"$place/aider.log" 2>&1 && return 0
+    rm -rf "$place/aider"
+    echo "pip could not fetch it ($(tail -n 1 "$place/aider.log"))"
 }
 
 if [ "$(cat "$place/stamp" 2>/dev/null)" = "$stamp" ]; then
