@@ -23,6 +23,7 @@ from supervisor.bench.supervised_run import SupervisedRun
 from supervisor.bench.workspace import make_repository, private_place
 from supervisor.core.errors import one_line
 from supervisor.core.gateway.settings import Limits
+from supervisor.core.kind import version
 from supervisor.core.sandbox import OWN_STATE, Tier
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon.agent_evidence import RECORD
@@ -31,7 +32,6 @@ from supervisor.gateway.sim import Fault, SimSettings
 from supervisor.host import files
 from supervisor.host.sandbox import probing
 from supervisor.ledger.queries import TaskView
-from worktrees.git import parse_version
 from worktrees.repository import Repository
 
 Holds = Literal["ok", "fail", "skip"]
@@ -85,7 +85,8 @@ class Tried:
     @property
     def said(self) -> Mapping[str, Any]:
         """The agent's own words, as `result.json` has them."""
-        return self.result.get("agent") or {}
+        said: Mapping[str, Any] | None = self.result.get("agent")
+        return said or {}
 
     @property
     def why(self) -> str:
@@ -103,8 +104,8 @@ def lines(kind: Kind, model: str = "") -> Iterator[Line]:
     yield Line("found", "ok", path if kind.binary else f"module {kind.module}")
     newer = ""
     if kind.binary:
-        version, newer = _version(kind, path)
-        yield version
+        line, newer = _version(kind, path)
+        yield line
     if not kind.headless:
         yield Line("headless", "skip", "it only works with a person at it, and nobody sits here")
         return
@@ -126,8 +127,8 @@ def _version(kind: Kind, path: str) -> tuple[Line, str]:
     said = one_line((done.stdout or done.stderr).strip().partition("\n")[0])[:100]
     if done.returncode != 0:
         return Line("version", "fail", f"--version exits with {done.returncode}: {said}"), ""
-    found, known = parse_version(said), parse_version(kind.version)
-    if found is None or known is None or found == known:
+    found, known = version(said), version(kind.version)
+    if not found or not known or found == known:
         return Line("version", "ok", said), ""
     if found < known:
         return Line("version", "fail", f"{said}: older than {kind.version}, with which its arguments were tried"), ""
@@ -161,7 +162,7 @@ def _words(kind: Kind, done: Tried, newer: str) -> Iterator[Line]:
     )
     yield _holds("protocol", read, "its last message and its usage are read", otherwise)
     differs = [note for note in done.result.get("notes", ()) if "differs" in note]
-    yield _holds("account", not differs, "it counts what the gateway counts", "; ".join(differs))
+    yield Line("account", "skip" if differs else "ok", "; ".join(differs) or "it counts what the gateway counts")
     session = done.said.get("session")
     yield _holds("session", bool(session), str(session), f"it does not say its session{newer}")
 

@@ -46,7 +46,14 @@ SETTINGS = "settings"
 """Name of {settings_dir} in the directory {out}."""
 ARGUMENT_MAX = 120_000
 """Bytes of a prompt that is given as an argument. Linux takes at most 131,072 in one word, its NUL included."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The first numbers with dots between them, as in `codex-cli 0.169.0`; empty: there are none."""
+    found = _VERSION.search(text)
+    return tuple(int(number) for number in found[0].split(".")) if found is not None else ()
 
 
 @dataclass(frozen=True, slots=True)

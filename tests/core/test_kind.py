@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agents.kinds import kinds
 from supervisor.core import kind
 from supervisor.core.conversations import How, Origin
-from supervisor.core.kind import ARGUMENT_MAX, Kind, Place
+from supervisor.core.kind import ARGUMENT_MAX, Kind, Place, version
 from supervisor.core.spec import TaskSpec
 
 PLACE = Place("/run/prompt.md", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})
@@ -140,3 +140,9 @@ def test_a_kind_continues_only_where_its_arguments_have_room() -> None:
     assert not OURS.continues(How.RESUME, interactive=False)
     assert not replace(OURS, resume=("--resume", "{session}")).continues(How.RESUME, interactive=False)
     assert kinds()["codex"].continues(How.RESUME, interactive=False) and not kinds()["codex"].continues(How.RESUME, interactive=True)
+
+
+def test_a_version_is_found_in_what_programs_say_of_theirs() -> None:
+    said = ["2.1.329 (Claude Code)", "codex-cli 0.169.0", "aider 0.86.2", "git version 2.39.5 (Apple Git-154)", "none"]
+    assert [version(text) for text in said] == [(2, 1, 329), (0, 169, 0), (0, 86, 2), (2, 39, 5), ()]
+    assert version("0.9.10") < version("0.10.0")
