@@ -213,7 +213,8 @@ def _came_to(side: SupervisedRun, repo: Repository, view: TaskView, stats: Mappi
     result = view.result or {}
     wanted, where = (MARKER, "rescue") if view.name == DENIED else ("work", "tip")
     held = repo.git.run(repo.store, "ls-tree", "--name-only", result[where]).text.split() if result.get(where) else []
-    called = any(done and fault.shell and fault.contains == view.name for done, fault in zip(stats["faults_done"], _faults(), strict=True))
+    struck = [fault for done, fault in zip(stats["faults_done"], _faults(), strict=True) if done]
+    called = any(fault.command and fault.contains == view.name for fault in struck)
     records = side.home.attempt(view.id, max(1, view.epoch))
     return Tried(view, records, wanted in held, sum(tally["asked"] for tally in stats["tallies"]), called, result)
 
@@ -246,8 +247,8 @@ def _home(path: Path) -> Path:
 
 def _faults() -> Iterator[Fault]:
     yield Fault(contains=REFUSED, status=400)
-    yield Fault(contains=EDIT, shell=COMMIT, times=1)
-    yield Fault(contains=DENIED, shell=FORBIDDEN, times=1)
+    yield Fault(contains=EDIT, command=COMMIT, times=1)
+    yield Fault(contains=DENIED, command=FORBIDDEN, times=1)
     yield Fault(text=DONE)
 
 

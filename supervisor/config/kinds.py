@@ -15,7 +15,7 @@ from supervisor.config.reading import Strict, parse, read_text
 from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, Kind, Trust
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript")
+_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "login")
 _BRACES = re.compile(r"\{([a-z_]+)\}")
 
 Word = Annotated[str, Field(max_length=4096)]
@@ -60,6 +60,7 @@ class KindModel(Strict):
     settings: Annotated[str, Field(max_length=2**16)] = ""
     settings_file: Annotated[str, Field(max_length=200)] = ""
     env: Annotated[dict[str, Word], Field(max_length=100)] = Field(default_factory=dict)
+    login: Words = Field(default_factory=list)
     trust: TrustModel | None = None
 
     @field_validator("binary", "description", "version")

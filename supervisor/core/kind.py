@@ -122,6 +122,8 @@ class Kind:
     """Path below {settings_dir} of a file that holds them; empty: none is written."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that the agent gets unless the person's shell or the task sets them; with placeholders too."""
+    login: tuple[str, ...] = ()
+    """Its arguments that ask whether somebody is logged in: it exits with 0 then. Empty: nobody asks."""
     trust: Trust | None = None
     """None: it asks no such question, or nobody knows where it keeps the answer."""
     program: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ _MANIFOLD = "Kein Modell schrieb dies: äöü ßéñ 夜の番 🌙🦉 €. "
 
 def compose(ask: Ask, usage: Usage, fault: Fault, *, per_event: int, answer_id: str, created: int) -> Answer:
     """The answer that takes `usage`, scripted by `fault` where it says something."""
-    if fault.shell and (call := shell_call(ask.body, fault.shell)) is not None:
+    if fault.command and (call := shell_call(ask.body, fault.command)) is not None:
         fault = replace(fault, tool=call[0], tool_input=call[1])
     text = _text(usage.output, fault)
     pieces = _pieces(text, usage.output, per_event)

@@ -77,7 +77,7 @@ class Fault:
     """... with this input. For the Responses API a text makes it a call of a custom tool."""
     more_tools: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """Names and inputs of further calls in the same answer; Anthropic only."""
-    shell: str = ""
+    command: str = ""
     """Only requests that offer a tool for commands; the answer calls it, whatever it is called, with this one."""
     stop: str = ""
     """The stop reason, whatever the answer holds; Anthropic only."""
@@ -167,5 +167,5 @@ def _matches(fault: Fault, facts: Facts) -> bool:
         and fault.model in facts.model
         and fault.key in ("", facts.key)
         and fault.contains.encode() in facts.body
-        and (not fault.shell or shell_call(json.loads(facts.body), fault.shell) is not None)
+        and (not fault.command or shell_call(json.loads(facts.body), fault.command) is not None)
     )

@@ -1,5 +1,5 @@
-"""The real Claude Code with a person at it, started by nightcrew in tier 1: what `status` says of it is what it does, whatever a person, its
-tools and the provider do. One session for all of it, because each start of one costs seconds.
+"""The real Claude Code with a person at it, started by nightcrew in tier 1: what `status` says of it is what it does, whatever a person,
+its tools and the provider do. One session for all of it, because each start of one costs seconds.
 
 The person's keys are typed into its pane; prompts go by `nightcrew send`.
 """
@@ -25,7 +25,7 @@ from supervisor.host.sandbox import probing
 from tests.daemon.test_sending import Agent
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode
 from tests.gateway.kit import upstream
-from tests.gateway.simulator import Simulator
+from tests.gateway.simulator import Fault, Simulator
 from tests.support import House, git, wait_until
 
 CLAUDE = CLIENTS / "node_modules" / ".bin" / "claude"
@@ -141,8 +141,8 @@ def test_a_day_with_it(house: House, tmp_path: Path) -> None:
 
 
 def refuses(it: Session) -> None:
-    """ "No" in a permission dialog: no hook says it. A dialog is never typed into."""
-    it.sim.faults(contains="two", shell="python3 -c 'print(1)'", times=1)
+    """The answer No in a permission dialog: no hook says it. A dialog is never typed into."""
+    it.sim.faults(Fault(contains="two", command="python3 -c 'print(1)'", times=1))
     it.send("two")
     assert "python3" in it.becomes("waiting_permission")["detail"]
     assert it.send("three")["state"] == "pending"
@@ -152,8 +152,8 @@ def refuses(it: Session) -> None:
 
 
 def approves(it: Session) -> None:
-    """ "Yes", and then a tool that is silent for long, with another Claude Code in it, whose hooks say that it began and ended."""
-    it.sim.faults(contains="four", shell=NESTED, times=1)
+    """Yes, and then a tool that is silent for long, with another Claude Code in it, whose hooks say that it began and ended."""
+    it.sim.faults(Fault(contains="four", command=NESTED, times=1))
     it.send("four")
     own = {piece["session"] for piece in it.becomes("waiting_permission")["evidence"]}
     it.answer("Yes")
