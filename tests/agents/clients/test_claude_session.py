@@ -23,7 +23,7 @@ from supervisor.core.sandbox import Tier
 from supervisor.host import files
 from supervisor.host.sandbox import probing
 from tests.daemon.test_sending import Agent
-from tests.gateway.clients.kit import CLIENTS, ClaudeCode
+from tests.gateway.clients.kit import CLIENTS, ClaudeCode, Codex
 from tests.gateway.kit import upstream
 from tests.gateway.simulator import Fault, Simulator
 from tests.support import House, git, wait_until
@@ -104,9 +104,10 @@ def claude(house: House, home: Path, *, trusted: bool = True, **keys: object) ->
     """A session that begins; `keys` are more keys of its task."""
     files.private_dir(files.private_dir(home) / ".claude")
     seen = {"hasCompletedOnboarding": True, "theme": "dark"}
-    projects = {"projects": {str(house.repo): {"hasTrustDialogAccepted": True}}} if trusted else {}
-    (home / ".claude.json").write_text(json.dumps({**seen, **projects}))
+    (home / ".claude.json").write_text(json.dumps(seen))
     files.private_dir(house.home.root)
+    if trusted:
+        house.ok("trust", "--kind", "claude", "--yes", env={"HOME": str(home)})
     task = {"id": "agent", "kind": "claude", "interactive": True, "sandbox": 1, "params.HOME": str(home), "model": ClaudeCode.model, **keys}
     with Simulator(limits=Limits(rpm=10_000, itpm=10**8, otpm=10**7)) as sim:
         house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
@@ -168,8 +169,10 @@ def approves(it: Session) -> None:
 def waits_for_the_provider(it: Session) -> None:
     """It thinks for long; a 529 and some 429, which nobody but the gateway sees; Esc amid a turn, which no hook says."""
     it.sim.faults(contains="five", status=529, times=2)
+    it.sim.faults(contains="five", status=429, retry_after="2", times=2)
     it.sim.faults(contains="five", hold="thinks", times=1)
     it.send("five")
+    it.becomes("rate_limited")
     it.sim.wait_held("thinks")
     it.becomes("working")
     it.keys("Escape")
@@ -190,5 +193,29 @@ def test_a_dialog_at_its_start_is_reported_and_nothing_is_typed_into_it(house: H
         assert kept["state"] == "pending" and "dialog" in kept["why"]
         assert house.run("send", "--now", "agent", "three").returncode != 0
         assert it.prompts() == [] and it.told["state"] == "blocked_startup", "nobody answered it"
-        assert house.ok("trust", "--kind", "claude", "--yes", env={"HOME": str(it.home)})
+        house.ok("kill", "agent")
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_codex_asks_whether_it_may_trust_the_repository_only_until_it_was_told(house: House, tmp_path: Path, trusted: bool) -> None:
+    if not (CLAUDE.parent / "codex").exists():
+        pytest.skip("make clients installs it")
+    home = tmp_path / "person"
+    files.private_dir(files.private_dir(home) / ".codex")
+    files.private_dir(house.home.root)
+    if trusted:
+        house.ok("trust", "--kind", "codex", "--yes", env={"HOME": str(home)})
+    with Simulator() as sim:
+        house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url, api='openai')}")
+        house.start_daemon()
+        keys = {"id": "agent", "kind": "codex", "interactive": True, "sandbox": 0, "params.HOME": str(home), "prompt": "one"}
+        plan = "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**keys, "model": Codex.model}.items())
+        house.ok("run", "-d", house.plan(plan), env={"PATH": f"{CLAUDE.parent}:{os.environ['PATH']}"})
+        it = Session(house, sim, home)
+        wait_until(lambda: house.state("agent") == "running" and house.task("agent").pane_id, "its pane")
+        if trusted:
+            wait_until(lambda: sim.tally().asked, "its first request")
+        else:
+            assert "trust" in it.becomes("blocked_startup")["detail"]
+            assert sim.tally().asked == 0
         house.ok("kill", "agent")
