@@ -11,7 +11,6 @@ import json
 import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -28,7 +27,8 @@ from supervisor.core.sandbox import OWN_STATE, Tier
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon.agent_evidence import RECORD
 from supervisor.faces import status
-from supervisor.gateway.sim import Fault, SimSettings
+from supervisor.gateway.sim import Fault
+from supervisor.gateway.sim.child import Simulator
 from supervisor.host import files
 from supervisor.host.sandbox import probing
 from supervisor.ledger.queries import TaskView
@@ -45,6 +45,7 @@ MARKER = "ran"
 FORBIDDEN = f"python3 -c \"open('{MARKER}', 'w')\""
 DONE = "Done.\n\nwork\n```\n<<<<<<< SEARCH\n=======\nwork\n>>>>>>> REPLACE\n```\n"
 """The text of every other answer. A program whose requests offer no tools, such as aider, edits by what stands in it."""
+PLENTY = Limits(rpm=10_000, itpm=100_000_000, otpm=10_000_000)
 APIS = ("anthropic", "openai", "gemini")
 MODELS = {
     "": "claude-opus-4-8",
@@ -201,10 +202,11 @@ def _tried(kind: Kind, model: str, place: Path) -> Iterator[dict[str, Tried]]:
         files.private_dir(place / "kinds")
         shutil.copy(kind.source, place / "kinds" / f"{kind.name}.toml")
     make_repository(place / "repo", 1, files=1)
-    with _provider() as url, SupervisedRun(place / "state", 3, more=_upstreams(url)) as side:
+    with Simulator(needs_key=False, limits=PLENTY) as sim, SupervisedRun(place / "state", 3, more=_upstreams(sim.url)) as side:
+        sim.faults(*_faults())
         repo = side.repository(place / "repo")
         views = side.finished(side.submit(repo, [*_tasks(kind, model, home)]))
-        stats = _stats(url)
+        stats = sim.stats()
         yield {view.name: _came_to(side, repo, view, stats) for view in views}
 
 
@@ -250,28 +252,6 @@ def _faults() -> Iterator[Fault]:
     yield Fault(contains=EDIT, command=COMMIT, times=1)
     yield Fault(contains=DENIED, command=FORBIDDEN, times=1)
     yield Fault(text=DONE)
-
-
-@contextmanager
-def _provider() -> Iterator[str]:
-    """The simulated provider as a process of its own; its address."""
-    plenty = Limits(rpm=10_000, itpm=100_000_000, otpm=10_000_000)
-    settings = json.dumps(asdict(SimSettings(needs_key=False, limits=plenty)))
-    argv = [sys.executable, "-I", "-m", "supervisor.gateway.sim", "--settings", settings]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            url = str(json.loads(process.stdout.readline() if process.stdout is not None else "")["url"])
-            body = json.dumps([asdict(fault) for fault in _faults()]).encode()
-            urllib.request.urlopen(f"{url}/sim/faults", body, timeout=ASK_S).close()  # noqa: S310 - our own loopback
-            yield url
-        finally:
-            process.terminate()
-
-
-def _stats(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{url}/sim/stats", timeout=ASK_S) as answer:  # noqa: S310 - our own loopback
-        told: dict[str, Any] = json.load(answer)
-    return told
 
 
 def _upstreams(url: str) -> str:
