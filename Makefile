@@ -41,7 +41,7 @@ bench-peers: setup ## the gateway beside LiteLLM's proxy, which is installed out
 	@tools/peers.sh
 	@.venv/bin/nightcrew bench gateway $(BENCH_ARGS)
 
-clients: setup ## the real Claude Code and Codex, outside this checkout, for the contract tests
+clients: setup ## the real agents (Claude Code, Codex, Gemini CLI, Qwen Code, opencode, aider), outside this checkout, for the contract tests
 	@tools/clients.sh
 
 soak: setup ## run the long forms of the fault tests, and the property tests on other examples each time

@@ -128,7 +128,7 @@ def fuse(evidence: Sequence[Evidence], session: str = "") -> Status:
         state,
         decided.at if decided is not None else 0.0,
         rule,
-        decided.detail if decided is not None else "",
+        _detail(decided, newest) if decided is not None else "",
         look if state not in ENDED else "",
         _explained(evidence, others, newest, decided),
     )
@@ -167,6 +167,12 @@ def _gateway_decides(gateway: Evidence, said: Evidence | None) -> bool:
     if gateway.state is AgentState.RATE_LIMITED:
         return said.state is AgentState.WORKING or (said.state in _QUIET and gateway.at > said.at)
     return gateway.state is AgentState.WORKING and said.state in _QUIET and gateway.at > said.at
+
+
+def _detail(decided: Evidence, newest: dict[Source, Evidence]) -> str:
+    """What is asked, in the words of the surest that says the same: a hook names the tool, the session file only that a person is asked."""
+    same = [newest[source] for source in _OWN_WORDS if source in newest and newest[source].state is decided.state]
+    return next((piece.detail for piece in same if piece.detail and decided.source in _OWN_WORDS), decided.detail)
 
 
 def _contradicts(hint: Evidence, state: AgentState) -> bool:

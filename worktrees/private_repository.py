@@ -55,11 +55,18 @@ def make(repo: Repository, worktree: Path, admin_dir: Path, branch: str, oid: st
         top.mkdir(mode=0o700)
         for name in _DIRECTORIES:
             (top / name).mkdir(parents=True)
-        (top / "objects" / "info" / "alternates").write_text(f"../{SHARED_OBJECTS}\n")
+        (top / "objects" / "info" / "alternates").write_bytes(alternates(repo.common_dir))
         (top / "config").write_bytes(_configuration(repo))
         _write_refs(repo, top, branch, oid, also)
         _copy_administration(admin_dir, top / "worktrees" / admin_dir.name)
     return top
+
+
+def alternates(common_dir: Path) -> bytes:
+    """What its `objects/info/alternates` says, for a repository that stands at `common_dir` in the sandbox. A whole path where one line
+    holds it: GitPython's own object store, which aider reads with, takes a relative one for a path below the current directory."""
+    path = f"{common_dir}/{SHARED_OBJECTS}"
+    return os.fsencode(f"../{SHARED_OBJECTS}\n" if "\n" in path else f"{path}\n")
 
 
 def borrowed(repo: Repository) -> tuple[str, ...]:

@@ -13,13 +13,12 @@ import stat
 from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
-from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import Folder, entries, folder
 from worktrees import blocking_files, own_refs
 from worktrees.environment import Environment
 from worktrees.git import wrap_os_errors
+from worktrees.private_repository import alternates
 
-ALTERNATES = f"../{SHARED_OBJECTS}\n".encode()
 _SMALL_MAX = 4096
 _INCLUDES = ("include.", "includeif.")
 _HEAD = re.compile(rb"(ref: refs/[^\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
@@ -39,7 +38,8 @@ def repair(env: Environment) -> list[str]:
         with folder(top, "objects") as objects:
             notes += _directory(objects, "info")
         with folder(top, "objects/info") as info:
-            notes += _file(info, "alternates", ALTERNATES, re.compile(re.escape(ALTERNATES)))
+            wanted = alternates(top)
+            notes += _file(info, "alternates", wanted, re.compile(re.escape(wanted)))
     return notes + _configuration(env)
 
 

@@ -24,11 +24,11 @@ from typing import Any
 
 from supervisor.config import places
 from supervisor.core.errors import NightcrewError, Refused
-from supervisor.core.kind import Kind
+from supervisor.core.kind import Kind, Trust
 
 __all__ = ["Kind", "kinds", "of_task", "to_run"]
 
-_LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript")
+_LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "login")
 
 
 class Kinds(Mapping[str, Kind]):
@@ -91,7 +91,8 @@ def _kind(name: str, shape: Mapping[str, Any]) -> Kind:
     lists = {key: tuple(shape[key]) for key in _LISTS if key in shape}
     binary, module = shape.get("binary", ""), shape.get("module", "")
     program = (binary,) if binary else (sys.executable, "-I", "-m", module) if module else ()
-    return Kind(name=name, program=program, **{**shape, **lists})
+    trust = {"trust": Trust(**{**shape["trust"], "key": tuple(shape["trust"]["key"])})} if "trust" in shape else {}
+    return Kind(name=name, program=program, **{**shape, **lists, **trust})
 
 
 def _own() -> dict[str, Path]:

@@ -180,10 +180,14 @@ class SupervisedRun:
 
     def ended(self, run: str) -> list[queries.TaskView]:
         """Wait until every task of `run` has ended, in the plan's order. Raises ToolFailed for one that is not done."""
-        until(lambda: all(view.final for view in self.views(run)), "every task to end")
-        views = self.views(run)
+        views = self.finished(run)
         self._check(views)
         return views
+
+    def finished(self, run: str) -> list[queries.TaskView]:
+        """The same, however they end."""
+        until(lambda: all(view.final for view in self.views(run)), "every task to end")
+        return self.views(run)
 
     def ends(self, views: Sequence[queries.TaskView]) -> list[float]:
         """When each one's command had ended, by its exit record, wall-clock seconds."""

@@ -12,14 +12,32 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from supervisor.config.reading import Strict, parse, read_text
-from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, Kind
+from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, Kind, Trust
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript")
+_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "login")
 _BRACES = re.compile(r"\{([a-z_]+)\}")
 
 Word = Annotated[str, Field(max_length=4096)]
 Words = Annotated[list[Word], Field(max_length=200)]
+
+
+class TrustModel(Strict):
+    """`[trust]`: see `supervisor.core.kind.Trust`."""
+
+    file: Annotated[str, Field(min_length=1, max_length=200)]
+    key: Annotated[list[Word], Field(min_length=1, max_length=20)]
+    value: bool | Word
+    directory: Annotated[str, Field(max_length=1000)] = ""
+    variable: Annotated[str, Field(max_length=128)] = ""
+    lock: bool = False
+
+    @field_validator("file")
+    @classmethod
+    def _file(cls, value: str) -> str:
+        if not value.isprintable() or "/" in value or not value.endswith((".json", ".toml")):
+            raise ValueError("the name of a file that ends in .json or .toml")
+        return value
 
 
 class KindModel(Strict):
@@ -40,7 +58,10 @@ class KindModel(Strict):
     fork: Words = Field(default_factory=list)
     transcript: Annotated[list[Word], Field(max_length=10)] = Field(default_factory=list)
     settings: Annotated[str, Field(max_length=2**16)] = ""
+    settings_file: Annotated[str, Field(max_length=200)] = ""
     env: Annotated[dict[str, Word], Field(max_length=100)] = Field(default_factory=dict)
+    login: Words = Field(default_factory=list)
+    trust: TrustModel | None = None
 
     @field_validator("binary", "description", "version")
     @classmethod
@@ -66,6 +87,13 @@ class KindModel(Strict):
     def _settings(cls, value: str) -> str:
         if "\0" in value:
             raise ValueError("it holds a NUL character")
+        return value
+
+    @field_validator("settings_file")
+    @classmethod
+    def _settings_file(cls, value: str) -> str:
+        if not value.isprintable() or value.startswith("/") or ".." in value.split("/"):
+            raise ValueError("a path of one line below {settings_dir}, without ..")
         return value
 
     @field_validator("env")
@@ -102,5 +130,6 @@ def load(name: str, file: Path) -> Kind:
     """The person's own kind `name`, read anew each time: a supervisor lives long. Raises ConfigError as every file does."""
     model = parse(read_text(file), KindModel, str(file))
     words: dict[str, Any] = {key: tuple(getattr(model, key)) for key in _WORDS}
-    plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "settings", "env"})
-    return Kind(name=name, program=(model.binary,), source=str(file), **plain, **words)
+    plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "settings", "settings_file", "env"})
+    trust = Trust(**{**model.trust.model_dump(), "key": tuple(model.trust.key)}) if model.trust is not None else None
+    return Kind(name=name, program=(model.binary,), source=str(file), trust=trust, **plain, **words)

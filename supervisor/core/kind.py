@@ -19,6 +19,7 @@ PLACEHOLDERS = (
     "prompt",
     "prompt_file",
     "settings",
+    "settings_dir",
     "model",
     "steps_max",
     "cost_max",
@@ -30,6 +31,7 @@ PLACEHOLDERS = (
     "openai_url",
     "anthropic_url",
     "anthropic_token",
+    "gemini_url",
 )
 PERMISSIONS = "{permissions}"
 GATEWAY = "{gateway}"
@@ -41,9 +43,35 @@ HOOK_VARIABLE = "NIGHTCREW_HOOK"
 TASK_KEYS = ("model", "steps_max", "allow", "on_loss", "continue_from")
 """Keys of a task that only some kinds know: those with a placeholder for them, and those that can continue a conversation."""
 CONTINUING = {"on_loss": How.RESUME, "continue_from": How.FORK}
+SETTINGS = "settings"
+"""Name of {settings_dir} in the directory {out}."""
 ARGUMENT_MAX = 120_000
 """Bytes of a prompt that is given as an argument. Linux takes at most 131,072 in one word, its NUL included."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The first numbers with dots between them, as in `codex-cli 0.169.0`; empty: there are none."""
+    found = _VERSION.search(text)
+    return tuple(int(number) for number in found[0].split(".")) if found is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How a program keeps in mind that a person trusts a folder: a key of a file of its own, JSON or TOML by its name."""
+
+    file: str
+    """Its name in its directory."""
+    key: tuple[str, ...]
+    """The tables that lead to it, and itself; `{root}` stands for the main worktree of the repository."""
+    value: bool | str
+    directory: str = ""
+    """Below the home; empty: the home itself."""
+    variable: str = ""
+    """Of the environment; where it is set it names the directory."""
+    lock: bool = False
+    """The program changes the file while it holds a directory beside it, called as the file is with `.lock` behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +117,16 @@ class Kind:
     transcript: tuple[str, ...] = ()
     """Where it keeps the conversation {session}: patterns below `~`, `$VARIABLE` or {out}. The first one counts whose variable is set."""
     settings: str = ""
-    """The text for {settings}, as it is: what its command line takes as the settings of one session."""
+    """The text for {settings}: what its command line takes as the settings of one session. It may hold placeholders too; where one of
+    them has no value there are no settings."""
+    settings_file: str = ""
+    """Path below {settings_dir} of a file that holds them; empty: none is written."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that the agent gets unless the person's shell or the task sets them; with placeholders too."""
+    login: tuple[str, ...] = ()
+    """Its arguments that ask whether somebody is logged in: it exits with 0 then. Empty: nobody asks."""
+    trust: Trust | None = None
+    """None: it asks no such question, or nobody knows where it keeps the answer."""
     program: tuple[str, ...] = ()
     """The words before its arguments: the binary, or Python with the module. Set by who reads the kind."""
     source: str = ""
@@ -167,6 +202,8 @@ class Command:
     """File that becomes its stdin; empty: none."""
     terminal: bool = False
     """It owns the pane."""
+    settings: str = ""
+    """What is to stand in its kind's settings file; empty: there is none."""
 
 
 def command(kind: Kind, task: TaskSpec, place: Place) -> Command:
@@ -178,12 +215,13 @@ def command(kind: Kind, task: TaskSpec, place: Place) -> Command:
     values = _values(kind, task, place)
     words = _expanded(kind, kind.template(interactive=terminal), place, values)
     env = {name: filled[0] for name, text in kind.env.items() if (filled := fill((text,), values))}
-    return Command((*kind.program, *fill(words, values)), env, place.prompt_file if by_stdin else "", terminal)
+    settings = values["settings"] if kind.settings_file else ""
+    return Command((*kind.program, *fill(words, values)), env, place.prompt_file if by_stdin else "", terminal, settings)
 
 
 def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
     allow = task.allow if task.allow is not None else kind.allow if place.sandboxed else ()
-    return {
+    values = {
         "prompt": _as_argument(task.prompt or "", place.prompt_file),
         "prompt_file": place.prompt_file if task.prompt else "",
         "model": task.model,
@@ -192,12 +230,14 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "tokens_max": str(task.tokens_max or ""),
         "allow": ",".join(allow),
         "session": place.session if place.origin is None else "",
-        "settings": kind.settings.strip(),
         "out": place.out,
         "openai_url": place.variables.get("OPENAI_BASE_URL", ""),
         "anthropic_url": place.variables.get("ANTHROPIC_BASE_URL", ""),
         "anthropic_token": place.variables.get("ANTHROPIC_AUTH_TOKEN", ""),
+        "gemini_url": place.variables.get("GOOGLE_GEMINI_BASE_URL", ""),
     }
+    settings = "".join(fill((kind.settings.strip(),), values))
+    return {**values, "settings": settings, "settings_dir": f"{place.out}/{SETTINGS}" if settings and kind.settings_file else ""}
 
 
 def _as_argument(prompt: str, file: str) -> str:

@@ -39,7 +39,7 @@ class Network(StrEnum):
 
 
 OWN_STATE = (
-    ".claude", ".claude.json", ".codex", ".aider*", ".gemini",
+    ".claude", ".claude.json", ".codex", ".aider*", ".gemini", ".qwen",
     *(f".config/{name}" for name in ("claude", "codex", "aider", "gemini", "opencode", "goose", "amp", "crush")),
     *(f".local/share/{name}" for name in ("claude", "codex", "aider", "gemini", "opencode", "goose", "amp", "crush")),
     *(f".local/state/{name}" for name in ("claude", "opencode", "crush")),
@@ -66,7 +66,7 @@ What lies in them is run by later builds all the same, and some of it by tools t
 STEERING = (
     ".aider.conf.yml", ".claude/CLAUDE.md", ".claude/agents", ".claude/commands", ".claude/hooks", ".claude/plugins",
     ".claude/settings.json", ".claude/settings.local.json", ".claude/skills", ".codex/AGENTS.md", ".codex/config.toml",
-    ".gemini/settings.json",
+    ".gemini/settings.json", ".qwen/settings.json",
 )  # fmt: skip
 """The part of OWN_STATE that says which programs those command lines start, later and outside of any sandbox: read-only where it exists."""
 

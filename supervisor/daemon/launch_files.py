@@ -118,6 +118,10 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         hold=BEGIN if spec.together else "",
         hint_socket=str(home.hint_socket),
     )
+    if command.settings:
+        file = directory / "out" / kind.SETTINGS / agent.settings_file
+        files.private_dir(file.parent)
+        files.atomic_write(file, command.settings.encode(), durable=False)
     for name, data in ((GUARD, json.dumps(guard.config_guard(made.repo)).encode()), ("launch.spec", records.write_spec(orders))):
         files.atomic_write(directory / name, data, durable=False)
 

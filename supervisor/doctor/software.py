@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import concurrent.futures
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from agents.kinds import kinds
+from agents import trust
+from agents.kinds import Kind, kinds
 from agents.tmux import server_process as tmux_process
 from supervisor import __version__
-from supervisor.core.errors import ConfigError, HostError
-from supervisor.doctor.check_context import CheckContext
+from supervisor.config import user
+from supervisor.core.errors import ConfigError, HostError, NightcrewError
+from supervisor.core.kind import version
+from supervisor.daemon.submit import main_root
+from supervisor.doctor.check_context import CheckContext, Said
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
 from supervisor.host import import_guard
+from supervisor.host.scratch import locked_directory
 from worktrees.git import parse_version
 from worktrees.hardening import MINIMUM
 
@@ -57,33 +63,87 @@ def _program(
 
 
 def agents(context: CheckContext) -> Finding:
-    """The agents' own command lines, for information: a task may run anything."""
-    names, broken = _binaries()
-    found = {name: path for name in names if (path := context.which(name)) is not None}
+    """The agents' own command lines: a task may run anything, so one that is missing is for information."""
+    ours, broken = _programs()
+    found = {name: path for name in ours if (path := context.which(name)) is not None}
     if broken:
         return warn(broken, "its tasks are refused", "mend the file: nightcrew kinds ls")
     if not found:
         return ok("none found; shell tasks work")
-    missing = ", ".join(name for name in names if name not in found)
-    with concurrent.futures.ThreadPoolExecutor(len(found)) as pool:
-        said = dict(zip(found, pool.map(lambda path: context.ask(path, "--version"), found.values()), strict=True))
+    missing = ", ".join(name for name in ours if name not in found)
+    said = _asked(context, {name: (path, "--version") for name, path in found.items()})
     silent = [name for name, answer in said.items() if answer.code != 0]
-    shown = [f"{name} {answer.text.splitlines()[0] if answer.text else ''}".strip() for name, answer in said.items() if answer.code == 0]
     if silent:
         why = "an agent that does not start ends its tasks"
         return unknown(f"{', '.join(silent)}: on PATH, but --version fails", why, f"{silent[0]} --version")
+    shown = [f"{name} {answer.text.splitlines()[0] if answer.text else ''}".strip() for name, answer in said.items()]
+    if old := [f"{name} {ours[name].version}" for name, answer in said.items() if _is_older(answer.text, ours[name].version)]:
+        why = "its arguments were tried with that one: it may not know them"
+        return warn(
+            f"{'; '.join(shown)}; older than {', '.join(old)}", why, f"update it, then nightcrew kinds test {ours[old[0].split()[0]].name}"
+        )
     return ok("; ".join([*shown, f"not on PATH: {missing}" if missing else ""]).rstrip("; "))
 
 
-def _binaries() -> tuple[list[str], str]:
-    """The programs of every kind, and what is wrong with the first kind that cannot be read."""
-    found, broken = [], ""
+def logins(context: CheckContext) -> Finding:
+    """Whether somebody is logged in to the agents that can say so. With a gateway that has a key nobody need be."""
+    ours = {name: kind for name, kind in _programs()[0].items() if kind.login}
+    found = {name: path for name in ours if (path := context.which(name)) is not None}
+    said = _asked(context, {name: (path, *ours[name].login) for name, path in found.items()})
+    if hung := [name for name, answer in said.items() if answer.code is None]:
+        return unknown(f"{hung[0]}: {said[hung[0]].text}", "an agent that nobody is logged in to stops at its first question", hung[0])
+    out = [name for name, answer in said.items() if answer.code != 0]
+    if out and not _has_gateway(context):
+        why = "an agent that nobody is logged in to, and that has no key, stops at its first question"
+        return warn(f"nobody is logged in to {', '.join(out)}", why, f"{out[0]}, and log in; or a gateway with a key: nightcrew up")
+    into = ", ".join(name for name in said if name not in out)
+    seen = (f"logged in to {into}" if into else "", f"by the gateway alone: {', '.join(out)}" if out else "")
+    return ok("; ".join(filter(None, seen)) or "none to ask")
+
+
+def trusted(context: CheckContext) -> Finding:
+    """Which agents' programs trust the repository around the current directory: one with a person at it asks in its pane otherwise."""
+    from worktrees.git import Git
+    from worktrees.repository import discover
+
+    records = {name: kind.trust for name, kind in _programs()[0].items() if kind.trust is not None and context.which(name)}
+    with locked_directory(Path(tempfile.gettempdir()), "nightcrew-doctor-") as scratch:  # the state directory may be what is broken
+        try:
+            root = main_root(discover(Git(scratch / "git"), context.cwd))
+        except NightcrewError:
+            return ok("not in a repository")
+    seen = {name: trust.look(record, root, context.environ).is_there for name, record in records.items()}
+    yes, no = (", ".join(name for name in seen if seen[name] is whether) for whether in (True, False))
+    asks = f"{no} will ask in its pane, unless it works by itself: nightcrew trust" if no else ""
+    return ok("; ".join(filter(None, (f"by {yes}" if yes else "", asks))) or "nobody asks")
+
+
+def _has_gateway(context: CheckContext) -> bool:
+    try:
+        return bool(user.load_gateway(context.config, context.home.keys).upstreams)
+    except ConfigError:  # the check of the settings says why
+        return False
+
+
+def _is_older(said: str, known: str) -> bool:
+    return bool(version(said)) and version(said) < version(known)
+
+
+def _asked(context: CheckContext, programs: Mapping[str, tuple[str, ...]]) -> dict[str, Said]:
+    """What each says, all asked at once."""
+    with concurrent.futures.ThreadPoolExecutor(len(programs) or 1) as pool:
+        return dict(zip(programs, pool.map(lambda words: context.ask(*words), programs.values()), strict=True))
+
+
+def _programs() -> tuple[dict[str, Kind], str]:
+    """A kind for each program, by the program's name, and what is wrong with the first kind that cannot be read."""
+    found, broken = {}, ""
     for name in kinds():
         try:
-            found.append(kinds()[name].binary)
+            found[kinds()[name].binary] = kinds()[name]
         except ConfigError as error:
             broken = broken or f"{error.on}: {error.why}"
-    return sorted({name for name in found if name}), broken
+    return {name: found[name] for name in sorted(found) if name}, broken
 
 
-CHECKS: Mapping[str, Check] = {"nightcrew": packages, "tmux": tmux, "git": git, "agents": agents}
+CHECKS: Mapping[str, Check] = {"nightcrew": packages, "tmux": tmux, "git": git, "agents": agents, "logins": logins, "trust": trusted}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agents.kinds import kinds
 from supervisor.core import kind
 from supervisor.core.conversations import How, Origin
-from supervisor.core.kind import ARGUMENT_MAX, Kind, Place
+from supervisor.core.kind import ARGUMENT_MAX, Kind, Place, version
 from supervisor.core.spec import TaskSpec
 
 PLACE = Place("/run/prompt.md", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})
@@ -141,3 +141,23 @@ def test_a_kind_continues_only_where_its_arguments_have_room() -> None:
     assert not OURS.continues(How.RESUME, interactive=False)
     assert not replace(OURS, resume=("--resume", "{session}")).continues(How.RESUME, interactive=False)
     assert kinds()["codex"].continues(How.RESUME, interactive=False) and not kinds()["codex"].continues(How.RESUME, interactive=True)
+
+
+def test_a_version_is_found_in_what_programs_say_of_theirs() -> None:
+    said = ["2.1.329 (Claude Code)", "codex-cli 0.169.0", "aider 0.86.2", "git version 2.39.5 (Apple Git-154)", "none"]
+    assert [version(text) for text in said] == [(2, 1, 329), (0, 169, 0), (0, 86, 2), (2, 39, 5), ()]
+    assert version("0.9.10") < version("0.10.0")
+
+
+def test_settings_are_a_file_where_the_kind_says_so_and_none_without_what_they_speak_of() -> None:
+    ours = Kind("k", "k", headless=("go",), settings='{"a": "{gemini_url}"}', settings_file="a/b.json", env={"PLACE": "{settings_dir}"})
+    task = TaskSpec(name="t", title="t", kind="k", argv=())
+    through = replace(PLACE, variables={"GOOGLE_GEMINI_BASE_URL": "http://g"})
+    made = kind.command(ours, task, through)
+    assert (made.settings, dict(made.env)) == ('{"a": "http://g"}', {"PLACE": "/run/out/settings"})
+    made = kind.command(ours, task, PLACE)
+    assert (made.settings, dict(made.env)) == ("", {})
+    by_argument = replace(ours, settings_file="", headless=("--settings", "{settings}"))
+    assert kind.command(by_argument, task, PLACE).argv == ()
+    made = kind.command(by_argument, task, through)
+    assert (made.argv, made.settings) == (("--settings", '{"a": "http://g"}'), "")

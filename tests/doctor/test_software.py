@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from supervisor.doctor import software
 from supervisor.doctor.finding import State
 from tests.doctor.conftest import Machine
+from tests.support import make_repository
 
 
 @pytest.mark.parametrize(
@@ -41,10 +44,10 @@ def test_a_program_that_hangs(machine: Machine) -> None:
 
 def test_agents_are_for_information(machine: Machine) -> None:
     assert software.agents(machine.place()).seen == "none found; shell tasks work"
-    machine.program("claude", "echo 2.1.0; echo more")
-    machine.program("codex", "echo codex-cli 0.9")
+    machine.program("claude", "echo 2.1.999; echo more")
+    machine.program("codex", "echo codex-cli 0.999")
     found = software.agents(machine.place())
-    assert found.state is State.OK and found.seen.startswith("claude 2.1.0; codex codex-cli 0.9; not on PATH: aider, gemini")
+    assert found.state is State.OK and found.seen.startswith("claude 2.1.999; codex codex-cli 0.999; not on PATH: aider, gemini")
     machine.program("codex", "echo no runtime; exit 1")
     found = software.agents(machine.place())
     assert found.state is State.UNKNOWN and "codex: on PATH" in found.seen
@@ -62,3 +65,31 @@ def test_our_packages_are_our_own(machine: Machine) -> None:
     assert software.packages(machine.place()).state is State.OK
     machine.environ["PYTHONPATH"] = "/somewhere"
     assert "PYTHONPATH is set, and neither nightcrew nor its agents use it" in software.packages(machine.place()).seen
+
+
+def test_an_agent_that_is_too_old_is_told_with_what_to_do(machine: Machine) -> None:
+    machine.program("claude", "echo 2.0.5")
+    found = software.agents(machine.place())
+    assert found.state is State.WARN and "older than claude 2.1.329" in found.seen and "nightcrew kinds test claude" in found.fix
+
+
+def test_who_is_logged_in(machine: Machine) -> None:
+    assert software.logins(machine.place()).seen == "none to ask"
+    machine.program("claude", 'test "$*" = "auth status"')
+    machine.program("codex", "exit 1")
+    found = software.logins(machine.place())
+    assert found.state is State.WARN and found.seen == "nobody is logged in to codex"
+    place = machine.place()
+    place.config.write_text('[upstream.sim]\napi = "openai"\nurl = "http://127.0.0.1:1"\nkey = "none"\n')
+    assert software.logins(place).seen == "logged in to claude; by the gateway alone: codex"
+
+
+def test_who_trusts_the_repository(machine: Machine, tmp_path: Path) -> None:
+    repo = make_repository(tmp_path / "repo")
+    place = replace(machine.place(), cwd=repo, environ={**machine.place().environ, "HOME": str(tmp_path)})
+    assert software.trusted(place).seen == "nobody asks"
+    machine.program("claude", "true")
+    assert software.trusted(place).seen.startswith("claude will ask in its pane")
+    (tmp_path / ".claude.json").write_text(json.dumps({"projects": {str(repo): {"hasTrustDialogAccepted": True}}}))
+    assert software.trusted(place).seen == "by claude"
+    assert software.trusted(replace(place, cwd=Path("/"))).seen == "not in a repository"

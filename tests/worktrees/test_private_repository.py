@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.host.foreign import folders, remove_tree
 from tests.host.test_trees import dig
-from worktrees import blocking_files, own_refs
+from worktrees import blocking_files, own_refs, private_repository
 from worktrees.environment import Environment
 from worktrees.environments import release
 from worktrees.removal import remove
@@ -392,3 +392,9 @@ def test_refs_that_lie_deep_are_not_looked_for_from_the_top_each(env: Environmen
     finally:
         remove_tree(env.private / "refs")  # deeper than pytest can clear away
     assert steps < levels, "of each directory by its path there would be a million"
+
+
+def test_the_persons_objects_are_named_by_a_whole_path() -> None:
+    """GitPython's own object store, which aider reads with, takes a relative one for a path below the current directory."""
+    assert private_repository.alternates(Path("/a b/.git")) == b"/a b/.git/shared-objects\n"
+    assert private_repository.alternates(Path("/a\nb/.git")) == b"../shared-objects\n"

@@ -24,6 +24,7 @@ def command() -> None:
     \b
     nightcrew kinds ls
     nightcrew kinds show claude
+    nightcrew kinds test claude
     """
 
 
@@ -59,17 +60,50 @@ def show(name: str, as_json: bool) -> None:
     \b
     nightcrew kinds show claude
     """
-    from agents.kinds import kinds
-
-    if name not in kinds():
-        raise NotFound("no kind is called", on=name, why=nearest(name, kinds()), hint="nightcrew kinds ls")
-    shape = _shape(kinds()[name])
+    shape = _shape(_one(name))
     if as_json:
         common.print_json(kind=shape)
         return
     for key, value in shape.items():
         if value not in ("", [], {}, False, None):
             click.echo(f"{key:<12} {_text(value)}")
+
+
+@command.command("test")
+@click.argument("name", shell_complete=kind_name)
+@click.option("--model", default="", help="What the program calls a model that it takes (default: one that ours know).")
+@common.json_option
+def test(name: str, model: str, as_json: bool) -> int:
+    """Try a kind's program against a simulated provider, and say by line what does not hold. Exit code 1 when something does not.
+
+    Its real program works as a task in a repository, a home and a supervisor made for this, and no token of yours is used. Takes up to a
+    minute.
+
+    \b
+    nightcrew kinds test claude
+    nightcrew kinds test our-agent --model our-model
+    nightcrew kinds test codex --json | jq '.lines[] | select(.holds == "fail")'
+    """
+    from supervisor.bench import kind_contract
+
+    found = []
+    for line in kind_contract.lines(_one(name), model):
+        found.append(line)
+        if not as_json:
+            sign = {"ok": "✓", "fail": "✗", "skip": "-"}[line.holds]
+            common.show(one_line(f"{sign} {line.name:<9} {line.seen}"))
+    shape = kind_contract.shape(found)
+    if as_json:
+        common.print_json(**shape)
+    return 0 if shape["holds"] else 1
+
+
+def _one(name: str) -> Kind:
+    from agents.kinds import kinds
+
+    if name not in kinds():
+        raise NotFound("no kind is called", on=name, why=nearest(name, kinds()), hint="nightcrew kinds ls")
+    return kinds()[name]
 
 
 def _shape(kind: Kind) -> dict[str, Any]:

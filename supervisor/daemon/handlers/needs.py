@@ -11,11 +11,13 @@ from supervisor.daemon.loop import Loop
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - every handler is called so
     """Returns `agents`, who waits longest first: `task`, `state`, `detail` and `since` (wall-clock seconds). Only agents that tell by
-    hooks are known to wait; a hook that says so is compared with what else is known before it is believed."""
+    hooks are known to wait; a hook that says so is compared with what else is known before it is believed. Of one that has not spoken
+    yet the screen is looked at: a dialog may keep it from starting."""
     found = []
     for name, task in list(loop.crew.living.items()):
         key = name, task.epoch
-        if any(piece.state in NEEDS_PERSON for piece in loop.evidence.of(key)[1]):
+        heard = loop.evidence.of(key)[1]
+        if not heard or any(piece.state in NEEDS_PERSON for piece in heard):
             said = await evidence.of(loop, key)
             status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
             if status.needs_person:

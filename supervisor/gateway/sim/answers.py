@@ -9,6 +9,7 @@ from supervisor.core.gateway.types import Usage
 from supervisor.gateway.sim.counting import BYTES_PER_TOKEN
 from supervisor.gateway.sim.dialects import Answer, Ask, ToolCall
 from supervisor.gateway.sim.faults import Fault
+from supervisor.gateway.sim.offered_tools import shell_call
 
 MARK = "[simulated] "
 BIG_LINE = 5_000_000
@@ -20,6 +21,8 @@ _MANIFOLD = "Kein Modell schrieb dies: äöü ßéñ 夜の番 🌙🦉 €. "
 
 def compose(ask: Ask, usage: Usage, fault: Fault, *, per_event: int, answer_id: str, created: int) -> Answer:
     """The answer that takes `usage`, scripted by `fault` where it says something."""
+    if fault.command and (call := shell_call(ask.body, fault.command)) is not None:
+        fault = replace(fault, tool=call[0], tool_input=call[1])
     text = _text(usage.output, fault)
     pieces = _pieces(text, usage.output, per_event)
     if fault.manner == "big_line":

@@ -6,10 +6,13 @@ list that matches and has times left decides alone, so a list of faults with `ti
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
+
+from supervisor.gateway.sim.offered_tools import shell_call
 
 Wire = Literal["", "no_answer", "mid_headers", "length_short", "length_long", "no_chunk_end", "gzip_bomb"]
 Then = Literal["", "cut", "error", "silence", "pings"]
@@ -74,6 +77,8 @@ class Fault:
     """... with this input. For the Responses API a text makes it a call of a custom tool."""
     more_tools: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """Names and inputs of further calls in the same answer; Anthropic only."""
+    command: str = ""
+    """Only requests that offer a tool for commands; the answer calls it, whatever it is called, with this one."""
     stop: str = ""
     """The stop reason, whatever the answer holds; Anthropic only."""
     input_tokens: int | None = None
@@ -162,4 +167,5 @@ def _matches(fault: Fault, facts: Facts) -> bool:
         and fault.model in facts.model
         and fault.key in ("", facts.key)
         and fault.contains.encode() in facts.body
+        and (not fault.command or shell_call(json.loads(facts.body), fault.command) is not None)
     )
