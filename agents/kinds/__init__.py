@@ -28,7 +28,7 @@ from supervisor.core.kind import Kind
 
 __all__ = ["Kind", "kinds", "of_task", "to_run"]
 
-_LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript")
+_LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "mcp")
 
 
 class Kinds(Mapping[str, Kind]):
