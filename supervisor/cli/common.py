@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from supervisor.core.errors import NightcrewError, NotFound, one_line
+from supervisor.core.errors import NightcrewError, NotFound, UsageError, one_line
 from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
@@ -154,6 +154,23 @@ def settings_file() -> Path:
     from supervisor.daemon.submit import settings_path
 
     return settings_path()
+
+
+TEXT_MAX = 8 * 2**20
+"""Bytes: four times the longest that is tested."""
+
+
+def typable(data: bytes) -> str:
+    """As it will be typed. Raises UsageError when it is too long, and when nothing of it can be typed."""
+    from agents.tmux import typed_text
+
+    if len(data) > TEXT_MAX:
+        raise UsageError("the text is too long", why=f"at most {TEXT_MAX} bytes", hint="put it into a file of its worktree")
+    given = data.decode("utf-8", "replace")
+    text = typed_text(given)
+    if given and not text:
+        raise UsageError("nothing of the text can be typed", why="it holds only control characters and line ends")
+    return text
 
 
 class Duration(click.ParamType[float]):

@@ -46,6 +46,7 @@ VERBS = {
     "snapshot": "Prepare environments once, and start tasks from them.",
     "fork": "Open environments of a snapshot, to work in by hand.",
     "gateway": "Show how the models' limits are shared, and what it costs.",
+    "mcp": "Serve the crew as tools to a coding agent of yours.",
     "quota": "Take a ticket of a named quota, or wait for one.",
     "init": "Write a commented nightcrew.toml into a repository.",
     "doctor": "Check this machine and what nightcrew keeps on it.",

@@ -8,6 +8,7 @@ from itertools import chain
 
 from agents import protocols
 from agents.kinds import kinds
+from agents.protocols import Entry
 from supervisor.cli import common
 from supervisor.core.errors import NotFound
 from supervisor.faces import transcript
@@ -17,8 +18,8 @@ HEAD = 2**18
 """Bytes within which a stream shows what it is."""
 
 
-def show(view: TaskView, pieces: Iterator[bytes], *, as_json: bool) -> None:
-    """Print what a task's agent said and did, as the pieces of its stdout come. Raises NotFound when they are no stream that we read."""
+def entries(view: TaskView, pieces: Iterator[bytes]) -> Iterator[Entry]:
+    """What a task's agent said and did, as the pieces of its stdout come. Raises NotFound when they are no stream that we read."""
     kind = kinds().get(view.kind)
     head = b""
     while not (protocol := kind.protocol if kind is not None and kind.protocol else protocols.recognised(head)):
@@ -27,6 +28,11 @@ def show(view: TaskView, pieces: Iterator[bytes], *, as_json: bool) -> None:
             why = "its stdout is no stream of JSON that nightcrew reads"
             raise NotFound("no transcript of", on=view.id, why=why, hint=f"nightcrew logs {view.id}")
         head += piece
-    entries = protocols.transcript(protocol, chain([head], pieces))
-    for line in map(json.dumps, transcript.shapes(entries)) if as_json else transcript.lines(entries, color=common.use_color()):
+    return iter(protocols.transcript(protocol, chain([head], pieces)))
+
+
+def show(view: TaskView, pieces: Iterator[bytes], *, as_json: bool) -> None:
+    """Print them. Raises as `entries`."""
+    found = entries(view, pieces)
+    for line in map(json.dumps, transcript.shapes(found)) if as_json else transcript.lines(found, color=common.use_color()):
         common.show(line)

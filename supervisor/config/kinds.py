@@ -15,7 +15,7 @@ from supervisor.config.reading import Strict, parse, read_text
 from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, Kind, Trust
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "login")
+_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "login", "mcp")
 _BRACES = re.compile(r"\{([a-z_]+)\}")
 
 Word = Annotated[str, Field(max_length=4096)]
@@ -57,6 +57,7 @@ class KindModel(Strict):
     resume: Words = Field(default_factory=list)
     fork: Words = Field(default_factory=list)
     transcript: Annotated[list[Word], Field(max_length=10)] = Field(default_factory=list)
+    mcp: Words = Field(default_factory=list)
     settings: Annotated[str, Field(max_length=2**16)] = ""
     settings_file: Annotated[str, Field(max_length=200)] = ""
     env: Annotated[dict[str, Word], Field(max_length=100)] = Field(default_factory=dict)

@@ -94,6 +94,8 @@ class Shared(Strict):
     same_path: bool | None = None
     size: TaskSize | None = None
     tags: Annotated[list[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]], Field(max_length=32)] = Field(default_factory=list)
+    children_max: Annotated[int, Field(ge=1, le=1000)] | None = None
+    depth_max: Annotated[int, Field(ge=1, le=5)] | None = None
 
     @field_validator("snapshot")
     @classmethod
@@ -177,9 +179,11 @@ class TaskModel(PlanShared):
         return value
 
     @model_validator(mode="after")
-    def _one_prompt(self) -> TaskModel:
+    def _fits(self) -> TaskModel:
         if self.prompt is not None and self.prompt_file is not None:
             raise ValueError("give prompt or prompt_file, not both")
+        if self.depth_max is not None and self.children_max is None:
+            raise ValueError("depth_max is for a task that may add others: give children_max too")
         return self
 
 
@@ -356,7 +360,7 @@ def _task(
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
 
 
-_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path", "tags"}
+_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path", "tags", "depth_max"}
 _DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
 
@@ -369,7 +373,7 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind
         name=name,
         title=title,
         argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
-        params={key: _text(value) for key, value in task.params.items()},
+        params={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in task.params.items()},
         prompt=prompt,
         after=tuple(dict.fromkeys((*task.after.all, *task.after.any, *filter(None, [task.continue_from])))),
         after_any=tuple(dict.fromkeys(need for need in task.after.any if need != task.continue_from)),
@@ -382,6 +386,7 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind
         tags=tuple(dict.fromkeys(task.tags)),
         cores=tuple(task.cores) if isinstance(task.cores, list) else task.cores or 0,
         gpus=tuple(sorted(set(task.gpus))) if isinstance(task.gpus, list) else task.gpus,
+        depth_max=task.depth_max or (1 if task.children_max else 0),
     )
 
 
@@ -393,7 +398,3 @@ def _prompt(task: TaskModel, path: Path, wrong: Any) -> str | None:
         return read_text(file)
     except ConfigError as error:
         raise wrong("prompt_file", f"{file}: {error.why}") from None
-
-
-def _text(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -32,6 +32,8 @@ _REFUSED = {
     "params": "a file that comes with a clone sets no environment variables of your agents; write params into the plan",
     "allow": "a file that comes with a clone gives no agent a tool; write allow into the plan",
     "interactive": "a file that comes with a clone decides no night of yours; say interactive where the task is",
+    "children_max": "a file that comes with a clone lets no agent add tasks; say children_max where the task is",
+    "depth_max": "a file that comes with a clone lets no agent add tasks; say depth_max where the task is",
     "snapshot": "a file that comes with a clone runs no set-up of its own for every task; name the snapshot in the plan",
 }
 _NOT_LOOSER = "a file that comes with a clone may tighten isolation and never loosen it"

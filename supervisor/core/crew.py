@@ -77,6 +77,8 @@ class Crew:
         """Unfinished tasks by each task that they come after."""
         self.groups: dict[str, dict[str, None]] = {}
         """Unfinished tasks by `together`."""
+        self.children: dict[str, dict[str, None]] = {}
+        """Unfinished tasks by `parent`."""
         self.counts: Counter[TaskState] = Counter()
         """How many unfinished tasks are in each state."""
         for task in tasks:
@@ -135,10 +137,12 @@ class Crew:
         yield from ((self.alarms, (at, task.id)) for at in alarms(task))
 
     def _keys(self, task: Task) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
-        """Where an unfinished task is found by what it comes after, and by its group."""
+        """Where an unfinished task is found by what it comes after, by its group, and by who added it."""
         yield from ((self.dependents, need) for need in task.after)
         if task.together:
             yield self.groups, task.together
+        if task.parent:
+            yield self.children, task.parent
 
 
 # Events -------------------------------------------------------------------------------------------------------------------------

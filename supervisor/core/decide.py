@@ -100,7 +100,7 @@ class _Board:
             case LimitPassed(task, epoch, why):
                 self._with_attempt(task, epoch, lambda found, attempt: self._limit_passed(found, attempt, why))
             case CancelAsked(task):
-                self._cancel(task)
+                self._cancel_with_children(task)
             case SuspendAsked(task):
                 self._suspend(task)
             case ResumeAsked(task):
@@ -225,6 +225,14 @@ class _Board:
             self._stop(task, attempt, f"{LIMIT}{why}")
 
     # People ----------------------------------------------------------------------------------------------------------------------
+
+    def _cancel_with_children(self, task_id: str) -> None:
+        """The task, and all that its agent added and theirs: nobody is left who would take what they come to."""
+        queue = deque([task_id])
+        while queue:
+            children = [child.id for child in self.draft.unfinished_children(queue[0])]
+            self._cancel(queue.popleft())
+            queue.extend(children)
 
     def _cancel(self, task_id: str) -> None:
         task = self.draft.get(task_id)

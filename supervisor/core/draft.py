@@ -22,6 +22,7 @@ class Draft:
         self._crew = crew
         self._changed: dict[str, Task] = {}
         self._dependents: dict[str, list[str]] = {}
+        self._children: dict[str, list[str]] = {}
         self.slots = crew.slots
         self.admitting = crew.admitting
         self.held_back = crew.held_back
@@ -54,6 +55,7 @@ class Draft:
         if task.state not in FINAL and (before is None or before.state in FINAL):
             for need in task.after:
                 self._dependents.setdefault(need, []).append(task.id)
+            self._children.setdefault(task.parent, []).append(task.id)
 
     def known(self, names: Iterable[str]) -> Iterator[Task]:
         """Those of the tasks that are known."""
@@ -108,3 +110,13 @@ class Draft:
         """The unfinished tasks that begin together under a name."""
         names = {*self._crew.groups.get(together, ()), *self._changed}
         return (task for task in self.known(names) if task.together == together and task.state not in FINAL)
+
+    def unfinished_children(self, name: str) -> Iterator[Task]:
+        """The unfinished tasks that the agent of `name` added."""
+        names = chain(self._crew.children.get(name, ()), self._children.get(name, ()))
+        return (task for task in self.known(names) if task.state not in FINAL)
+
+    def startable_with_children(self) -> list[str]:
+        """The tasks that could start and whose agents added some that are unfinished: those that run again."""
+        names = {**self._crew.children, **self._children}
+        return [task.id for task in self.known(sorted(names)) if is_startable(task) and any(self.unfinished_children(task.id))]

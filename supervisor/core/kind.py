@@ -2,8 +2,9 @@
 
 A template is a list of words with placeholders such as `{model}`. A word whose placeholder has no value is left out, and so is the
 option before it: `"--model", "{model}"` is both words or none. An option is a word that begins with `-` and has no placeholder itself.
-`{permissions}`, `{gateway}` and `{conversation}` are words of their own and stand for several: by whether a sandbox of ours is around the
-agent, for an agent whose calls of the OpenAI API go through the gateway, and for one that continues a conversation.
+`{permissions}`, `{gateway}`, `{conversation}` and `{mcp}` are words of their own and stand for several: by whether a sandbox of ours is
+around the agent, for an agent whose calls of the OpenAI API go through the gateway, for one that continues a conversation, and for one that
+may add tasks.
 """
 
 from __future__ import annotations
@@ -32,14 +33,19 @@ PLACEHOLDERS = (
     "anthropic_url",
     "anthropic_token",
     "gemini_url",
+    "mcp_config",
+    "mcp_server",
 )
 PERMISSIONS = "{permissions}"
 GATEWAY = "{gateway}"
 CONVERSATION = "{conversation}"
-BLOCKS = (PERMISSIONS, GATEWAY, CONVERSATION)
+MCP = "{mcp}"
+BLOCKS = (PERMISSIONS, GATEWAY, CONVERSATION, MCP)
 """Words of a template that stand for several, or none."""
 HOOK_VARIABLE = "NIGHTCREW_HOOK"
 """Of an agent whose kind speaks of it: the program that its command line starts as `"$NIGHTCREW_HOOK" EVENT` for each hook."""
+CLIENT_VARIABLE = "NIGHTCREW_AGENT"
+"""Of an agent that may add tasks: the command by which it does."""
 TASK_KEYS = ("model", "steps_max", "allow", "on_loss", "continue_from")
 """Keys of a task that only some kinds know: those with a placeholder for them, and those that can continue a conversation."""
 CONTINUING = {"on_loss": How.RESUME, "continue_from": How.FORK}
@@ -116,6 +122,8 @@ class Kind:
     """The same for one that goes on with a copy of it, whose id is {new_session} where that can be chosen."""
     transcript: tuple[str, ...] = ()
     """Where it keeps the conversation {session}: patterns below `~`, `$VARIABLE` or {out}. The first one counts whose variable is set."""
+    mcp: tuple[str, ...] = ()
+    """The words for {mcp}: how its command line is given our tools."""
     settings: str = ""
     """The text for {settings}: what its command line takes as the settings of one session. It may hold placeholders too; where one of
     them has no value there are no settings."""
@@ -189,6 +197,8 @@ class Place:
     """What the agent gets of nightcrew: the gateway's address and its token, when it goes through one."""
     origin: Origin | None = None
     """The conversation that it continues."""
+    mcp_config: str = ""
+    """The file by which its command line finds our tools; empty: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +245,8 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "anthropic_url": place.variables.get("ANTHROPIC_BASE_URL", ""),
         "anthropic_token": place.variables.get("ANTHROPIC_AUTH_TOKEN", ""),
         "gemini_url": place.variables.get("GOOGLE_GEMINI_BASE_URL", ""),
+        "mcp_config": place.mcp_config,
+        "mcp_server": place.variables.get(CLIENT_VARIABLE, ""),
     }
     settings = "".join(fill((kind.settings.strip(),), values))
     return {**values, "settings": settings, "settings_dir": f"{place.out}/{SETTINGS}" if settings and kind.settings_file else ""}
@@ -251,6 +263,7 @@ def _expanded(kind: Kind, template: tuple[str, ...], place: Place, values: Mappi
         PERMISSIONS: kind.sandboxed if place.sandboxed else kind.unsandboxed,
         GATEWAY: kind.gateway if values["openai_url"] else (),
         CONVERSATION: _continuing(kind, place, values),
+        MCP: kind.mcp if values["mcp_config"] else (),
     }
     return tuple(one for word in template for one in blocks.get(word, (word,)))
 

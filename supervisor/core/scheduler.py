@@ -46,10 +46,15 @@ class Picked:
 
 
 def pick(crew: Draft, now: float) -> Picked:
-    """Choose what starts on the slots that are free. `now` is monotonic."""
-    living = crew.living()
+    """Choose what starts on the slots that are free. `now` is monotonic.
+
+    A task with unfinished children takes no slot: it may wait for them, and they for its slot. So beside `slots` attempts there live at
+    most as many more as have such children, and one that runs again need not wait for those.
+    """
+    living = [task for task in crew.living() if not any(crew.unfinished_children(task.id))]
     turns = _Turns(crew, now, Counter(task.task_class for task in living))
     if crew.admitting:
+        turns.tasks.update(dict.fromkeys(crew.startable_with_children()))
         turns.give(crew.slots - len(living), frozenset(TaskClass) - crew.held_back)
         if not living and not turns.tasks:
             turns.give(min(1, crew.slots), frozenset(TaskClass))

@@ -29,7 +29,7 @@ class TaskSpec:
     """Environment variables of the agent."""
     prompt: str | None = None
     after: tuple[str, ...] = ()
-    """Names of tasks of the same plan that must have ended first."""
+    """Names of tasks of the same plan that must have ended first, and full ids (with a `/`) of tasks that were handed over before."""
     after_any: tuple[str, ...] = ()
     """Those of `after` of which one is enough."""
     after_on: str = "done"
@@ -100,6 +100,14 @@ class TaskSpec:
     """Words by which assignments choose."""
     assigned: str = ""
     """What an `[[assign]]` gave it, and which one, for people; empty: none did."""
+    children_max: int = 0
+    """Tasks that its agent may add, all below it counted together, over all its attempts; 0: it may add none."""
+    depth_max: int = 0
+    """How many levels of tasks may stand below it: 1, and its children can add none themselves."""
+    parent: str = ""
+    """Id of the task whose agent added this one; empty: a person did."""
+    parent_epoch: int = 0
+    """The attempt of `parent` that did."""
 
     def submitted_at(self, wall: float) -> TaskSpec:
         """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""

@@ -86,6 +86,8 @@ class Task:
     cause: str = ""
     """Why the next attempt is a re-run; empty for the first."""
     attempt: Attempt | None = None
+    parent: str = ""
+    """The task whose agent added this one; empty: a person did."""
 
 
 Rank = tuple[float, int, str]

@@ -7,14 +7,16 @@ process that outlived its attempt or somebody who tries. The verbs of `daemon.so
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections import Counter
 from typing import Any
 
 from supervisor.core import tokens
 from supervisor.core.errors import HostError, Refused, UsageError
 from supervisor.core.states import LIVING
 from supervisor.daemon import protocol
+from supervisor.daemon.agent_verbs import VERBS
+from supervisor.daemon.agent_verbs.asked import Asked
+from supervisor.daemon.agent_verbs.rate import AddRate
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.socket_server import SocketServer, Terms, Visitor
 from supervisor.host.audit import Audit
@@ -23,51 +25,6 @@ from supervisor.host.paths import Home
 TERMS = Terms(request_max=256 * 2**10, read_s=5.0, silent_max=256)
 JOURNAL_S = 10.0
 """Between two lines about refusals: each is a commit, and who tries may try a thousand times a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One request of a living attempt. `args` is the agent's own text: nothing of it is to be believed."""
-
-    loop: Loop
-    task: str
-    epoch: int
-    args: dict[str, Any]
-
-
-async def quota(asked: Asked) -> dict[str, Any]:
-    """A ticket of a named quota, as the verb of the same name gives people; the tasks that wait take turns."""
-    return await asked.loop.quotas.ask(asked.task, asked.args)
-
-
-async def whoami(asked: Asked) -> dict[str, Any]:
-    """The task, the epoch, the run, and what its plan says of its part of the limits."""
-    spec = asked.loop.ledger.launch_row(asked.task).spec
-    return {
-        "task": asked.task,
-        "epoch": asked.epoch,
-        "run": asked.task.partition("/")[0],
-        "class": str(spec.task_class),
-        "weight": spec.weight,
-        "tpm_max": spec.tpm_max or None,
-        "cost_max": spec.cost_max or None,
-        "tokens_max": spec.tokens_max or None,
-    }
-
-
-async def hook(asked: Asked) -> dict[str, Any]:
-    """An event of the agent's command line: `name`, and `event`, the hook's input; null when it was too long to send."""
-    name, event = asked.args.get("name"), asked.args.get("event")
-    if not isinstance(name, str) or not (event is None or isinstance(event, dict)):
-        raise UsageError("not an event", why="name is text, event is an object or null")
-    if (other := asked.loop.evidence.speaker(event)) not in ("", asked.task) and other in asked.loop.crew.living:
-        raise asked.loop.evidence.forged((asked.task, asked.epoch))
-    asked.loop.evidence.hook((asked.task, asked.epoch), name, event)
-    return {}
-
-
-VERBS: Mapping[str, Callable[[Asked], Coroutine[Any, Any, dict[str, Any]]]] = {"hook": hook, "quota": quota, "whoami": whoami}
-"""Each raises our errors."""
 
 
 class AgentsSocket(SocketServer):
@@ -80,6 +37,8 @@ class AgentsSocket(SocketServer):
         self._audit = Audit(home.audit, secret, loop.clock, "supervisor")
         self._refused_at = -JOURNAL_S
         self._unsaid = 0
+        self._home, self._adds = home, AddRate()
+        self._waiting: Counter[str] = Counter()
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """See `SocketServer.serve`."""
@@ -88,7 +47,7 @@ class AgentsSocket(SocketServer):
         handle = VERBS.get(verb)
         if handle is None:
             raise UsageError("agents have no verb", on=verb, why=f"known: {', '.join(sorted(VERBS))}")
-        return await visitor.until_gone(handle(Asked(self._loop, task, epoch, args)))
+        return await visitor.until_gone(handle(Asked(self._loop, task, epoch, args, self._home, self._audit, self._adds, self._waiting)))
 
     def _who(self, token: str, verb: str, pid: int) -> tuple[str, int]:
         name = tokens.check(self._secret, token)

@@ -37,6 +37,7 @@ from supervisor.host import cores, files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
+from supervisor.ledger import queries
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 
@@ -113,7 +114,7 @@ class Jobs:
         try:
             source = await self._prepared_or_again(task, epoch, row)
             known: dict[str, str | int | None] = {**facts(source.made), "port": source.port}
-            needs = self._ledger.needs(task) if row.after else []
+            needs = queries.needs(self._ledger.db, task) if row.after else []
             try:
                 ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, needs)
                 known["tier"] = ordered.tier

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agents.kinds import to_run
@@ -29,6 +30,7 @@ GUARD = "guard.json"
 """Digests of what steers git in the user's repository, as it was when the attempt began."""
 BEGIN = "begin"
 PROMPT = "prompt.md"
+MCP_CONFIG = "mcp.json"
 AFTER = "after.json"
 
 
@@ -92,6 +94,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         sandboxed=terms.confined.tier is not Tier.NONE,
         variables=own,
         origin=terms.origin,
+        mcp_config=str(directory / MCP_CONFIG) if kind.CLIENT_VARIABLE in own else "",
     )
     command = kind.command(agent, spec, place)
     orders = LaunchSpec(
@@ -124,6 +127,13 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         files.atomic_write(file, command.settings.encode(), durable=False)
     for name, data in ((GUARD, json.dumps(guard.config_guard(made.repo)).encode()), ("launch.spec", records.write_spec(orders))):
         files.atomic_write(directory / name, data, durable=False)
+
+
+def write_tools(directory: Path, client: Path) -> None:
+    """How a command line finds the tools of an agent that may add tasks, in the form that most of them share. The token is in no file."""
+    own = {name: f"${{{name}}}" for name in ("NIGHTCREW_TOKEN", "NIGHTCREW_AGENTS_SOCKET")}
+    shape = {"mcpServers": {"crew": {"type": "stdio", "command": str(client), "args": ["mcp"], "env": own}}}
+    files.atomic_write(directory / MCP_CONFIG, json.dumps(shape).encode(), durable=False)
 
 
 def begin(home: Home, key: tuple[str, int]) -> None:

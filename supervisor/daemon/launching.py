@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents import hook_client, runner
+from agents import agent_client, hook_client, runner
 from agents.kinds import to_run
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
 from supervisor.core import ports, records
 from supervisor.core.conversations import Origin, Where, told
-from supervisor.core.kind import HOOK_VARIABLE
+from supervisor.core.kind import CLIENT_VARIABLE, HOOK_VARIABLE
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
@@ -126,6 +126,10 @@ class Launching:
             inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
         if source.origin is not None:
             continuing.hand_on(self._home, key, to_run(launch.spec.kind), source.origin)
+        if launch.spec.children_max:
+            client = agent_client.program(files.private_dir(self._home.bin))
+            launch_files.write_tools(directory, client)
+            inputs[CLIENT_VARIABLE] = str(client)
         place = self._zygote(launch, source.lent)
         home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
         attended = to_run(launch.spec.kind).mode == "terminal"

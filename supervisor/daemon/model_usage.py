@@ -38,6 +38,14 @@ def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
     return _spent(totals, first) if expected or totals.requests or totals.under_way else Spent()
 
 
+def dollars(home: Home, task: str) -> float:
+    """What a task has cost by now, over all its attempts, of the requests that have ended. Raises what reading the account raises."""
+    if not home.gateway_account.exists():
+        return 0.0
+    with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
+        return reading.of_task(db, task).known_usd
+
+
 def _spent(totals: Totals, first: Usage | None) -> Spent:
     late = f"{totals.under_way} of its requests were not settled yet, so its tokens and cost are too low" if totals.under_way else ""
     return Spent(

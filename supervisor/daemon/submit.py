@@ -103,7 +103,7 @@ def submission(spec: RunSpec, place: Workplace, base: str | None, key: str | Non
     """`spec` at `place`, ready to be handed over; `base` overrides its own. Raises NotFound when that names no commit."""
     repository = place.repository
     for task in spec.tasks:
-        _refuse_missing(task, environ)
+        refuse_missing(task, environ)
     if base is not None:
         spec = replace(spec, base=base)
     return Submission(
@@ -125,7 +125,7 @@ def _refuse_strange_bytes(repository: Repository) -> None:
         raise Refused("cannot work here", on=os.fspath(repository.root), why="its path is not UTF-8", hint="rename the directory") from None
 
 
-def _refuse_missing(task: TaskSpec, environ: Mapping[str, str]) -> None:
+def refuse_missing(task: TaskSpec, environ: Mapping[str, str]) -> None:
     """An agent that is not installed is found out now and not in the night. Raises ToolMissing."""
     if task.argv:
         return

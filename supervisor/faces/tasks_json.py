@@ -35,6 +35,7 @@ def task(view: TaskView) -> dict[str, Any]:
         "tier": view.tier,
         "port": view.port,
         "suspended": view.suspended,
+        "parent": f"{view.parent}:{view.parent_epoch}" if view.parent else None,
         "result": view.result,
     }
 

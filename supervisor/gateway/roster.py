@@ -9,6 +9,7 @@ import functools
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from supervisor.core import tokens
@@ -18,7 +19,7 @@ from supervisor.core.gateway.types import Agent
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import LIVING
-from supervisor.ledger import store
+from supervisor.ledger import queries, store
 
 FRESH_S = 1.0
 """What was read is believed for so long: a token dies at most this much after its attempt."""
@@ -79,7 +80,12 @@ class Roster:
             "SELECT t.spec, a.state FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE t.id = ? AND t.epoch = ?",
             (task, epoch),
         ).fetchone()
-        return _agent(task, epoch, row["spec"]) if row is not None and row["state"] in LIVING else None
+        if row is None or row["state"] not in LIVING:
+            return None
+        agent = _agent(task, epoch, row["spec"])
+        if agent.cost_max is None:
+            return agent
+        return replace(agent, cost_max=max(0.0, agent.cost_max - queries.given_to_children(self._db, task)))
 
     def _drop(self) -> None:
         if self._db is not None:

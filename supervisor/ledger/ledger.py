@@ -12,7 +12,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, assert_never
+from typing import assert_never
 
 from supervisor.core.backoff import BACKOFF_CAP_S
 from supervisor.core.crew import Begin, Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
@@ -22,7 +22,7 @@ from supervisor.core.records import attempt_name
 from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState
 from supervisor.core.task import Attempt, Task, urgent_from
-from supervisor.ledger import queries, rows, store
+from supervisor.ledger import rows, store
 from supervisor.ledger.conversations import Conversations
 from supervisor.ledger.deliveries import Deliveries
 from supervisor.ledger.queries import OPEN
@@ -110,21 +110,21 @@ class Ledger:
         return str(row["root"])
 
     def _insert_tasks(self, submission: Submission, run: str, now: float) -> None:
-        slugs: dict[str, str] = {}
+        ids: dict[str, str] = {}
         taken: set[str] = set()
         for task in submission.spec.tasks:
-            slugs[task.name] = slug(task.name, taken)
-            taken.add(slugs[task.name])
+            taken.add(short := slug(task.name, taken))
+            ids[task.name] = f"{run}/{short}"
         self._db.executemany(
             "INSERT INTO task (id, run, project, name, title, spec, state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (f"{run}/{slugs[task.name]}", run, submission.project, task.name, task.title, task.to_json(), TaskState.WAITING, now)
+                (ids[task.name], run, submission.project, task.name, task.title, task.to_json(), TaskState.WAITING, now)
                 for task in (given.submitted_at(now) for given in submission.spec.tasks)
             ],
         )
         self._db.executemany(
             "INSERT INTO dependency VALUES (?, ?)",
-            [(f"{run}/{slugs[task.name]}", f"{run}/{slugs[need]}") for task in submission.spec.tasks for need in task.after],
+            [(ids[task.name], ids.get(need, need)) for task in submission.spec.tasks for need in task.after],
         )
 
     def run_exists(self, run: str) -> bool:
@@ -207,6 +207,7 @@ class Ledger:
             losses=row["losses"],
             not_before=now + left if left else 0.0,
             cause=row["reason"] if row["epoch"] else "",
+            parent=spec.parent,
             attempt=self._open_attempt(row["id"], row["epoch"], now, bool(spec.together)) if row["state"] == TaskState.RUNNING else None,
         )
 
@@ -238,9 +239,9 @@ class Ledger:
         asks; all of it but the repository's root is written once."""
         return self._launch(task)
 
-    def needs(self, task: str) -> list[dict[str, Any]]:
-        """What the tasks that `task` comes after came to, in the plan's order, as `after.json` gives it to the agent."""
-        return queries.needs(self._db, task)
+    @property
+    def db(self) -> sqlite3.Connection:  # for `queries`, which only read
+        return self._db
 
     # Commands ------------------------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor.core.conducting import child_key
 from supervisor.core.errors import NotFound, UsageError
 from supervisor.core.states import FINAL, TaskState
 
@@ -62,6 +63,10 @@ class TaskView:
     """First port of the block of its newest attempt, which another may have by now when that has ended."""
     suspended: bool
     """Its newest attempt stands still, because a person asked."""
+    parent: str
+    """The task whose agent added this one; empty: a person did."""
+    parent_epoch: int
+    """The attempt of `parent` that did."""
 
     @property
     def final(self) -> bool:
@@ -91,6 +96,7 @@ _COLUMNS = """
            coalesce(json_extract(t.spec, '$.interactive'), 0) AS interactive,
            coalesce(json_extract(t.spec, '$.environment'), '') AS environment,
            coalesce(json_extract(t.spec, '$.assigned'), '') AS assigned,
+           coalesce(json_extract(t.spec, '$.parent'), '') AS parent, coalesce(json_extract(t.spec, '$.parent_epoch'), 0) AS parent_epoch,
 """
 _WARM = """
            a.snapshot, json_extract(a.layers, '$.backend') AS backend, a.tier, a.port,
@@ -177,6 +183,34 @@ def newest_run(db: sqlite3.Connection) -> str | None:
 def of_run(db: sqlite3.Connection, run: str) -> list[TaskView]:
     """The tasks of one run, in the plan's order."""
     return _views(db, "WHERE t.run = ? ORDER BY t.ord", (run,))
+
+
+def children(db: sqlite3.Connection, task: str) -> list[str]:
+    """The full ids of the tasks that the agent of `task` added, oldest first. Each is a run of its own, found by its key."""
+    first = child_key(task, "")
+    return _ids(
+        db,
+        """SELECT t.id FROM run r JOIN task t ON t.run = r.id
+           WHERE r.key BETWEEN :first AND :last AND json_extract(t.spec, '$.parent') = :task ORDER BY t.ord""",
+        {"first": first, "last": first + _LAST, "task": task},
+    )
+
+
+def given_to_children(db: sqlite3.Connection, task: str) -> float:
+    """US dollars of `cost_max` that the agent of `task` gave to tasks that it added."""
+    first = child_key(task, "")
+    found = db.execute(
+        """SELECT total(json_extract(t.spec, '$.cost_max')) FROM run r JOIN task t ON t.run = r.id
+           WHERE r.key BETWEEN ? AND ? AND json_extract(t.spec, '$.parent') = ?""",
+        (first, first + _LAST, task),
+    )
+    return float(found.fetchone()[0])
+
+
+def of_key(db: sqlite3.Connection, key: str) -> str | None:
+    """The first task of the run that was submitted with this key; None when there is none."""
+    found = _ids(db, "SELECT t.id FROM run r JOIN task t ON t.run = r.id WHERE r.key = :key ORDER BY t.ord LIMIT 1", {"key": key})
+    return found[0] if found else None
 
 
 def one(db: sqlite3.Connection, task: str) -> TaskView:

@@ -230,7 +230,8 @@ def test_the_template_says_nothing_until_a_comment_is_taken_away(tmp_path: Path)
 def test_the_template_has_every_key_once_and_loads_with_all_of_them(tmp_path: Path) -> None:
     shape = tomllib.loads(UNCOMMENTED)
     written = {*shape, *(f"{table}.{key}" for table in ("defaults", "analyze") for key in shape[table])}
-    assert written == keys_of(project.ProjectModel) - {f"defaults.{key}" for key in ("params", "snapshot", "allow", "interactive")}
+    refused = ("params", "snapshot", "allow", "interactive", "children_max", "depth_max")
+    assert written == keys_of(project.ProjectModel) - {f"defaults.{key}" for key in refused}
     assert set(shape["snapshot"]["deps"]) == keys_of(SnapshotModel)
     found = load(write(tmp_path, UNCOMMENTED).parent, KINDS)
     assert found.base == "HEAD"

@@ -80,6 +80,11 @@ class Playbook:
         assert self._unread == [], "this was commanded and not expected"
         return True
 
+    def happens(self, *events: Event) -> None:
+        """As `>>`, whatever is commanded."""
+        self._decide(events)
+        self._unread.clear()
+
     def _decide(self, events: Sequence[Event]) -> Playbook:
         for event in events:
             if isinstance(event, Submitted):

@@ -19,7 +19,8 @@ from supervisor import __version__
 from supervisor.core import tokens
 from supervisor.core.errors import NightcrewError, NotRunning, Refused, UsageError
 from supervisor.daemon import protocol
-from supervisor.daemon.agents_socket import TERMS, VERBS
+from supervisor.daemon.agent_verbs import VERBS
+from supervisor.daemon.agents_socket import TERMS
 from supervisor.daemon.handlers import HANDLERS
 from supervisor.host import secrets
 from supervisor.ledger import store
@@ -64,19 +65,9 @@ def test_an_agent_learns_who_it_is_with_what_its_environment_holds(house: House,
     house.start_daemon()
     house.ok("add", "--id", "curious", "-f", f"{sys.executable} {script}")
     view = house.task("curious")
-    assert (view.result or {})["output"] == {
-        "ok": True,
-        "value": {
-            "task": view.id,
-            "epoch": 1,
-            "run": view.run,
-            "class": "normal",
-            "weight": 1.0,
-            "tpm_max": None,
-            "cost_max": None,
-            "tokens_max": None,
-        },
-    }
+    may_add = {"children_max": 0, "depth_max": 0, "parent": None}
+    share = {"class": "normal", "weight": 1.0, "tpm_max": None, "cost_max": None, "tokens_max": None}
+    assert (view.result or {})["output"] == {"ok": True, "value": {"task": view.id, "epoch": 1, "run": view.run, **share, **may_add}}
 
 
 def test_the_socket_is_the_users_alone(house: House, agent: str) -> None:

@@ -1,4 +1,5 @@
-"""Real agents by their kind, in a sandbox: each edits a file and commits by its own tools, and the commit is in the person's repository."""
+"""Real agents by their kind, in a sandbox: each adds a task by our tools, edits a file and commits by its own, and the commit is in the
+person's repository."""
 
 from __future__ import annotations
 
@@ -22,14 +23,19 @@ COMMIT = "echo work > work && git add work && git -c user.name=a -c user.email=a
 BIN = CLIENTS / "node_modules" / ".bin"
 
 
+CHILD = {"text": "true", "id": "child"}
+
+
 def claude(sim: Simulator) -> None:
-    """Its next answer runs COMMIT."""
+    """Its next answer adds CHILD, and the one after that runs COMMIT."""
+    sim.faults(tool="mcp__crew__add_task", tool_input=CHILD, times=1)
     sim.faults(tool="Bash", tool_input={"command": COMMIT, "description": "commit"}, times=1)
 
 
 def codex(sim: Simulator) -> None:
     """The same; its newest models run all tools from one script in JavaScript."""
-    sim.faults(tool="exec", tool_input=f"text(await tools.exec_command({{cmd: {json.dumps(COMMIT)}}}))", times=1)
+    script = f"text(await tools.mcp__crew__add_task({json.dumps(CHILD)})); text(await tools.exec_command({{cmd: {json.dumps(COMMIT)}}}))"
+    sim.faults(tool="exec", tool_input=script, times=1)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,15 @@ def test_an_agent_commits_and_tags_in_its_sandbox(
         house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url, api=api)}")
         will_commit(sim)
         house.start_daemon()
-        keys = {"id": "agent", "kind": kind, "prompt": "- commit it", "model": model, "sandbox": tier, "params.HOME": str(home)}
+        keys = {
+            "id": "agent",
+            "kind": kind,
+            "prompt": "- commit it",
+            "model": model,
+            "sandbox": tier,
+            "params.HOME": str(home),
+            "children_max": 1,
+        }
         plan = "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
         house.run("run", house.plan(plan), env={"PATH": f"{BIN}:{os.environ['PATH']}"}, timeout_s=240)
         asked = sim.last()
@@ -67,6 +81,9 @@ def test_an_agent_commits_and_tags_in_its_sandbox(
     assert judged["agent"]["tokens"] == {kind: judged["tokens"][kind] for kind in judged["agent"]["tokens"]}, "as the gateway counted"
     assert asked and {entry["model"] for entry in asked if entry.get("model")} == {model}
     assert git(house.repo, "show", f"{view.branch}:work") == "work"
+    house.wait_final()
+    child = house.task("child")
+    assert (child.state, child.parent, child.parent_epoch, child.tier) == ("done", view.id, 1, tier)
     assert git(house.repo, "tag", "--list") == "" and git(house.repo, "fsck") == ""
     assert house.ok("diff", "--stat", "agent").split()[0] == "work"
     if kind == "claude":

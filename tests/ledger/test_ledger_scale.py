@@ -80,7 +80,7 @@ def whole_life(ledger: Ledger, task: str) -> None:
         ledger.commit([command])
         ledger.launch_row(task)
         ledger.attempt(task, 1)
-        ledger.needs(task)
+        queries.needs(ledger.db, task)
     ledger.note(task, 1, tier=0)
     ledger.release(task, 1)
 

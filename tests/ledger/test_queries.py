@@ -196,6 +196,9 @@ ASKS: list[Callable[[sqlite3.Connection], object]] = [
     lambda db: queries.run(db, OLD),
     lambda db: queries.attempts(db, f"{OLD}/lint"),
     lambda db: queries.journal(db, f"{OLD}/lint"),
+    lambda db: queries.children(db, f"{OLD}/lint"),
+    lambda db: queries.given_to_children(db, f"{OLD}/lint"),
+    lambda db: queries.of_key(db, "child:x"),
     *(
         lambda db, name=name: queries.match_tasks(db, name)
         for name in (f"{OLD}/lint", OLD, "lint", "0730", "unit-s", f"{OLD}/un", f"{OLD}/a.b", "a.b.")

@@ -9,7 +9,7 @@ import click
 
 from supervisor.cli import common, follow
 from supervisor.cli.isolation import network_option
-from supervisor.cli.names import kind_name, snapshot_name
+from supervisor.cli.names import any_name, kind_name, snapshot_name
 from supervisor.core.task import TaskClass
 from supervisor.host.paths import home
 
@@ -35,6 +35,8 @@ from supervisor.host.paths import home
 @click.option("--submitter", help="Whose fair share of the starts it counts for (default: the project's).")
 @click.option("--not-after", help='Not started after this: "2h", "06:30".')
 @click.option("--deadline", help="It goes before others as this gets near.")
+@click.option("--after", multiple=True, metavar="NAME", shell_complete=any_name, help="A task that must be done first; may be repeated.")
+@click.option("--children-max", type=click.IntRange(1), help="How many tasks its agent may add itself.")
 @click.option("--snapshot", shell_complete=snapshot_name, help="Start from this snapshot; it is made when it is not there.")
 @click.option("--sandbox", type=click.IntRange(0, 2), help="Isolation tier that it must have (default: 1 where that works).")
 @network_option
@@ -42,8 +44,8 @@ from supervisor.host.paths import home
 @click.option("--key", help="Idempotency key: the same key twice is one task.")
 @common.json_option
 def command(
-    words: tuple[str, ...], allow: tuple[str, ...], repo: Path, following: bool, key: str | None, as_json: bool, base: str | None,
-    **options: object,
+    words: tuple[str, ...], allow: tuple[str, ...], after: tuple[str, ...], repo: Path, following: bool, key: str | None,
+    as_json: bool, base: str | None, **options: object,
 ) -> int:  # fmt: skip
     """Run one command as a task, in a worktree of its own. One word is given to the shell, several are run as they are. For a kind of
     agent that takes a prompt, the words are the prompt.
@@ -57,5 +59,6 @@ def command(
     """
     from supervisor.daemon import submit
 
+    options["after"] = common.tasks_named(home(), after) if after else None
     submission, notes = submit.from_words(words, {**options, "allow": list(allow) or None}, repo, base, key, os.environ)
     return follow.submit_and_follow(home(), submission, notes, detach=not following, as_json=as_json)

@@ -14,9 +14,6 @@ from supervisor.core.errors import UsageError
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
-TEXT_MAX = 8 * 2**20
-"""Bytes: four times the longest that is tested."""
-
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="NAME [TEXT]", shell_complete=agent_name)
@@ -43,7 +40,7 @@ def command(words: tuple[str, ...], file: Path | None, now: bool, everything: bo
         raise UsageError("say whom to send to", why="give a name, --all or --run", hint="nightcrew status")
     if len(texts) + (file is not None) != 1:
         raise UsageError("say what to send", why="give one text, - for the standard input, or --file", hint="nightcrew send --help")
-    text = _plain(_given(texts, file))
+    text = common.typable(_given(texts, file))
     where = home()
     tasks = _wanted(where, names, run)
     answer = common.ask(where, "send", {"tasks": tasks, "text": text, "now": now, "some": many})
@@ -56,22 +53,9 @@ def _given(texts: tuple[str, ...], file: Path | None) -> bytes:
         return texts[0].encode("utf-8", "surrogateescape")
     try:
         with file.open("rb") if file is not None else sys.stdin.buffer as source:
-            return source.read(TEXT_MAX + 1)
+            return source.read(common.TEXT_MAX + 1)
     except OSError as error:
         raise UsageError("cannot read", on=str(file or "the standard input"), why=error.strerror or str(error)) from error
-
-
-def _plain(data: bytes) -> str:
-    """As it will be typed. Raises UsageError when it is too long, and when nothing of it can be typed."""
-    from agents.tmux import typed_text
-
-    if len(data) > TEXT_MAX:
-        raise UsageError("the text is too long", why=f"at most {TEXT_MAX} bytes", hint="put it into a file of its worktree")
-    given = data.decode("utf-8", "replace")
-    text = typed_text(given)
-    if given and not text:
-        raise UsageError("nothing of the text can be typed", why="it holds only control characters and line ends")
-    return text
 
 
 def _wanted(where: Home, names: tuple[str, ...], run: str | None) -> list[str]:

@@ -8,18 +8,17 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
-from supervisor.cli import common
+from supervisor.cli import common, looking
 from supervisor.cli.names import any_name
 from supervisor.core.deliveries import Delivery
-from supervisor.core.errors import NightcrewError, UsageError, one_line
+from supervisor.core.errors import UsageError, one_line
 from supervisor.core.result import rfc3339
 from supervisor.core.states import TaskState
-from supervisor.daemon import gateway_report, lock, protocol
+from supervisor.daemon import gateway_report, lock
 from supervisor.faces import model_usage, tasks_json
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
@@ -29,11 +28,8 @@ RECENT = 5
 ALL = 1_000_000
 SHOWN = 50
 """Of those that do not run, and of each state in which tasks of the newest run ended: who has more asks for all, or for one run."""
-EVIDENCE_S = 2.0
 SENT = 20
 """Texts that were sent to a task and are shown."""
-GATEWAY_S = 2.0
-"""Seconds that a gateway which does not answer may hold this up."""
 
 
 @click.command()
@@ -72,15 +68,9 @@ def _explain(where: Home, name: str, *, as_json: bool) -> None:
     from supervisor.faces import agent_status
 
     with contextlib.closing(common.ledger(where)) as db:
-        views = _named(db, name)
-    said: dict[str, Any] = {}
-    with contextlib.suppress(NightcrewError):  # what the ledger and the gateway say is shown without it
-        pairs = [(view.id, view.epoch) for view in views if view.epoch]
-        said = protocol.call(where.daemon_socket, "evidence", {"attempts": pairs}, timeout_s=EVIDENCE_S)["agents"]
-    shape, _ = _gateway(where)
-    models = {agent["name"]: agent for agent in (shape or {}).get("agents", ())}
+        views = looking.named(db, name)
     now = time.time()
-    found = {view.id: agent_status.of(view, said.get(view.id, {}), models.get(view.id), now) for view in views}
+    found = looking.explained(where, views, now)
     if as_json:
         common.print_json(agents={task: agent_status.to_json(status) for task, status in found.items()})
         return
@@ -89,23 +79,10 @@ def _explain(where: Home, name: str, *, as_json: bool) -> None:
             click.echo(line)
 
 
-def _named(db: sqlite3.Connection, name: str) -> list[queries.TaskView]:
-    return queries.several(db, queries.match_tasks(db, common.typed(name), queries.project_at(db, str(Path.cwd()))))
-
-
-def _foremost(db: sqlite3.Connection, at_most: int) -> tuple[list[queries.TaskView], Counter[TaskState]]:
-    """What is unfinished and the newest run: what a person looks at first, and how many there are of each state."""
-    views, counts = queries.foremost(db, at_most), queries.unfinished_counts(db)
-    if (newest := queries.newest_run(db)) is not None:
-        ended, numbers = queries.ended_of(db, newest, at_most)
-        views, counts = views + ended, counts + numbers
-    return views, counts
-
-
 def _all(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.RunView], list[queries.TaskView]]:
     """For programs: nothing is left out."""
     if name is not None:
-        views = _named(db, name)
+        views = looking.named(db, name)
         return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
     runs = queries.runs(db, ALL if everything else RECENT)
     views = queries.unfinished(db)
@@ -123,7 +100,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape: dict[str, Any] = {"supervisor": {"running": pid is not None, "pid": pid, "home": os.fspath(where.root)}}
     shape["runs"] = [tasks_json.run(run) for run in runs]
     shape["tasks"] = [tasks_json.task(view) for view in views]
-    shape["gateway"], _ = _gateway(where)
+    shape["gateway"], _ = looking.gateway(where)
     shape["deliveries"] = [one.shape() for one in _sent(db, views)] if db is not None else []
     shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in common.who_needs(where)] if pid is not None else []
     if db is not None and name is not None and len(views) == 1:
@@ -171,32 +148,19 @@ def _waiting(where: Home, db: sqlite3.Connection, views: list[queries.TaskView])
 def _chosen(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.TaskView], Counter[TaskState]]:
     """The tasks to show, and how many there are of each state with those that are left out."""
     if name is None and not everything:
-        return _foremost(db, SHOWN)
-    views = _named(db, name) if name is not None else queries.unfinished(db)
+        return looking.foremost(db, SHOWN)
+    views = looking.named(db, name) if name is not None else queries.unfinished(db)
     return views, text.counted(views)
 
 
 def _gateway_line(where: Home, views: list[queries.TaskView]) -> str:
     """Of a gateway that runs, and of one that should since somebody works; else empty."""
-    shape, said = _gateway(where)
+    shape, said = looking.gateway(where)
     return said if shape is not None and (shape["running"] or any(not view.final for view in views)) else ""
 
 
 def _held(view: queries.TaskView, heard: gateway_report.Heard) -> str:
     return heard.why(view.task_class) if view.state is TaskState.READY else ""
-
-
-def _gateway(where: Home) -> tuple[dict[str, Any] | None, str]:
-    """The gateway as JSON and on one line; None where there never was one. It must not keep anybody from seeing the crew."""
-    if not where.gateway_record.exists():
-        return None, ""
-    from supervisor.faces import gateway, gateway_json
-
-    try:
-        shape = gateway_json.look(where, time.time(), timeout_s=GATEWAY_S)
-    except NightcrewError as error:
-        shape = {"running": False, "why": error.line()}
-    return (None, "") if shape is None else (gateway_json.printed(shape), gateway.line(shape))
 
 
 def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> None:
@@ -207,6 +171,10 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
         click.echo(f"  worktree  {view.worktree}")
     for name, said in text.made_of(view) + text.said_of_itself(view.result):
         click.echo(f"  {name:<9} {one_line(said)}")
+    if view.parent:
+        click.echo(f"  added by  {view.parent}:{view.parent_epoch}")
+    if below := queries.several(db, queries.children(db, view.id)):
+        click.echo(f"  children  {text.tally(text.counted(below))}: {', '.join(child.id for child in below[:SENT])}")
     if view.epoch:
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
     if taken := model_usage.of([view.result]):
@@ -239,5 +207,5 @@ def _frame(where: Home, name: str | None) -> str:
         with contextlib.closing(common.ledger(where)) as db:
             views, counts = _chosen(db, name, everything=False)
             waits = _waiting(where, db, views)
-    gateway = _gateway_line(where, views) if name is None else ""
-    return live_pane.frame(where, views, counts, [], time.time(), gateway=gateway, waits=waits)
+    said = _gateway_line(where, views) if name is None else ""
+    return live_pane.frame(where, views, counts, [], time.time(), gateway=said, waits=waits)

@@ -10,8 +10,9 @@ from typing import Any
 
 from supervisor.core import names
 from supervisor.core.crew import Submitted
-from supervisor.core.errors import Refused
+from supervisor.core.errors import NotFound, Refused
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
+from supervisor.core.task import Task
 from supervisor.daemon.loop import Loop
 from supervisor.host.failpoint import failpoint
 
@@ -30,13 +31,28 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     spec = RunSpec(title=str(run["title"]), base=str(run["base"]), tasks=tasks)
     _refuse_large_groups(spec, loop.settings.slots)
     submission = Submission(**{**args, "spec": spec})
+    before = _before(loop, submission)
     run_id, new = loop.ledger.submit(submission, _fresh_id(loop))
     failpoint("submit.committed")
     crew = loop.ledger.tasks_of_run(run_id, loop.clock.monotonic())
     if new:
         # Offered, not fed: the run is acknowledged by its own commit, whatever becomes of the next one.
-        loop.events([Submitted(crew)])
+        loop.events([Submitted((*before, *crew))])
     return {"run": run_id, "new": new, "tasks": [task.id for task in crew]}
+
+
+def _before(loop: Loop, submission: Submission) -> list[Task]:
+    """The tasks of earlier runs that these come after: those that have ended are known to the ledger alone."""
+    found = []
+    for name in sorted({need for task in submission.spec.tasks for need in task.after if "/" in need}):
+        try:
+            project = loop.ledger.launch_row(name).project
+        except KeyError:
+            raise NotFound("no task", on=name, why="a task was to come after it", hint="nightcrew status --all") from None
+        if project != submission.project:
+            raise Refused("cannot come after", on=name, why="it works in another repository")
+        found.append(loop.ledger.task(name, loop.clock.monotonic()))
+    return found
 
 
 def _refuse_large_groups(spec: RunSpec, slots: int) -> None:

@@ -1,0 +1,64 @@
+"""Looking at the crew: what `nightcrew status` and `nightcrew mcp` show, read from the ledger, the supervisor and the gateway."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from supervisor.cli import common
+from supervisor.core.errors import NightcrewError
+from supervisor.core.states import TaskState
+from supervisor.daemon import protocol
+from supervisor.host.paths import Home
+from supervisor.ledger import queries
+
+if TYPE_CHECKING:
+    from agents.status import Status
+
+EVIDENCE_S = 2.0
+GATEWAY_S = 2.0
+"""Seconds that a gateway which does not answer may hold this up."""
+
+
+def named(db: sqlite3.Connection, name: str) -> list[queries.TaskView]:
+    return queries.several(db, queries.match_tasks(db, common.typed(name), queries.project_at(db, str(Path.cwd()))))
+
+
+def foremost(db: sqlite3.Connection, at_most: int) -> tuple[list[queries.TaskView], Counter[TaskState]]:
+    """What is unfinished and the newest run: what a person looks at first, and how many there are of each state."""
+    views, counts = queries.foremost(db, at_most), queries.unfinished_counts(db)
+    if (newest := queries.newest_run(db)) is not None:
+        ended, numbers = queries.ended_of(db, newest, at_most)
+        views, counts = views + ended, counts + numbers
+    return views, counts
+
+
+def explained(where: Home, views: list[queries.TaskView], now: float) -> dict[str, Status]:
+    """How the agents of these tasks are at `now` (wall clock), by task, with all evidence that there is."""
+    from supervisor.faces import agent_status
+
+    said: dict[str, Any] = {}
+    with contextlib.suppress(NightcrewError):  # what the ledger and the gateway say is shown without it
+        pairs = [(view.id, view.epoch) for view in views if view.epoch]
+        said = protocol.call(where.daemon_socket, "evidence", {"attempts": pairs}, timeout_s=EVIDENCE_S)["agents"]
+    shape, _ = gateway(where)
+    models = {agent["name"]: agent for agent in (shape or {}).get("agents", ())}
+    return {view.id: agent_status.of(view, said.get(view.id, {}), models.get(view.id), now) for view in views}
+
+
+def gateway(where: Home) -> tuple[dict[str, Any] | None, str]:
+    """The gateway as JSON and on one line; None where there never was one. It must not keep anybody from seeing the crew."""
+    if not where.gateway_record.exists():
+        return None, ""
+    from supervisor.faces import gateway as words
+    from supervisor.faces import gateway_json
+
+    try:
+        shape = gateway_json.look(where, time.time(), timeout_s=GATEWAY_S)
+    except NightcrewError as error:
+        shape = {"running": False, "why": error.line()}
+    return (None, "") if shape is None else (gateway_json.printed(shape), words.line(shape))

@@ -1,0 +1,42 @@
+"""What any agent may ask for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supervisor.core.errors import UsageError
+from supervisor.daemon.agent_verbs.asked import Asked
+
+
+async def quota(asked: Asked) -> dict[str, Any]:
+    """A ticket of a named quota, as the verb of the same name gives people; the tasks that wait take turns."""
+    return await asked.loop.quotas.ask(asked.task, asked.args)
+
+
+async def whoami(asked: Asked) -> dict[str, Any]:
+    """The task, the epoch, the run, what its plan says of its part of the limits, and which tasks it may add."""
+    spec = asked.loop.ledger.launch_row(asked.task).spec
+    return {
+        "task": asked.task,
+        "epoch": asked.epoch,
+        "run": asked.task.partition("/")[0],
+        "class": str(spec.task_class),
+        "weight": spec.weight,
+        "tpm_max": spec.tpm_max or None,
+        "cost_max": spec.cost_max or None,
+        "tokens_max": spec.tokens_max or None,
+        "children_max": spec.children_max,
+        "depth_max": spec.depth_max,
+        "parent": spec.parent or None,
+    }
+
+
+async def hook(asked: Asked) -> dict[str, Any]:
+    """An event of the agent's command line: `name`, and `event`, the hook's input; null when it was too long to send."""
+    name, event = asked.args.get("name"), asked.args.get("event")
+    if not isinstance(name, str) or not (event is None or isinstance(event, dict)):
+        raise UsageError("not an event", why="name is text, event is an object or null")
+    if (other := asked.loop.evidence.speaker(event)) not in ("", asked.task) and other in asked.loop.crew.living:
+        raise asked.loop.evidence.forged((asked.task, asked.epoch))
+    asked.loop.evidence.hook((asked.task, asked.epoch), name, event)
+    return {}
