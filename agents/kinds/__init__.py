@@ -28,7 +28,20 @@ from supervisor.core.kind import Kind, Trust
 
 __all__ = ["Kind", "kinds", "of_task", "to_run"]
 
-_LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "login", "mcp")
+_LISTS = (
+    "preload",
+    "headless",
+    "interactive",
+    "allow",
+    "sandboxed",
+    "unsandboxed",
+    "gateway",
+    "resume",
+    "fork",
+    "transcript",
+    "login",
+    "mcp",
+)
 
 
 class Kinds(Mapping[str, Kind]):
