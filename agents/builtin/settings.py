@@ -23,6 +23,7 @@ _OPTIONS = {
     "--steps-max": "NIGHTCREW_STEPS_MAX",
     "--allow": "NIGHTCREW_ALLOW",
     "--session-id": "NIGHTCREW_SESSION",
+    "--inbox": "NIGHTCREW_INBOX",
 }
 _SESSION = re.compile(r"[0-9A-Za-z-]{0,64}")
 PROMPT_MAX = 2**20
@@ -44,6 +45,8 @@ class Settings:
     """The tools that may be called."""
     session: str = ""
     """The session's id; empty: a new one."""
+    inbox: str = ""
+    """Directory of texts that are sent to it while it works; empty: none are."""
 
 
 def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
@@ -67,6 +70,7 @@ def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
         ),
         allow=_allowed(environ.get("NIGHTCREW_ALLOW", "")),
         session=_session(environ.get("NIGHTCREW_SESSION", "")),
+        inbox=environ.get("NIGHTCREW_INBOX", ""),
     )
 
 

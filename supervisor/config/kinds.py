@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from supervisor.config.reading import Strict, parse, read_text
-from supervisor.core.kind import GATEWAY, PERMISSIONS, PLACEHOLDERS, Kind
+from supervisor.core.kind import GATEWAY, PERMISSIONS, PLACEHOLDERS, STREAMED, Kind
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway")
@@ -29,8 +29,8 @@ class KindModel(Strict):
     binary: Annotated[str, Field(min_length=1, max_length=1000)]
     headless: Words = Field(default_factory=list)
     interactive: Words = Field(default_factory=list)
-    prompt: Literal["argument", "stdin", "file"] = "argument"
-    protocol: Literal["", "claude", "codex", "gemini", "qwen", "opencode", "builtin"] = ""
+    prompt: Literal["argument", "stdin", "file", "stream"] = "argument"
+    protocol: Literal["", "claude", "codex", "gemini", "qwen", "opencode", "builtin", "acp"] = ""
     version: Annotated[str, Field(max_length=40)] = ""
     allow: Words = Field(default_factory=list)
     sandboxed: Words = Field(default_factory=list)
@@ -77,7 +77,9 @@ class KindModel(Strict):
 
     @model_validator(mode="after")
     def _some_prompt(self) -> KindModel:
-        if not self.headless and not self.interactive:
+        if (self.protocol == "acp" and self.prompt != "stream") or (self.prompt == "stream" and self.protocol not in STREAMED):
+            raise ValueError(f'prompt = "stream" goes with protocol = {" or ".join(STREAMED)}, and acp with nothing else')
+        if not self.headless and not self.interactive and self.prompt != "stream":
             raise ValueError("give headless or interactive, the arguments of the program")
         needed = {"argument": "{prompt}", "file": "{prompt_file}"}.get(self.prompt, "")
         if self.headless and not any(needed in word for word in self.headless):
@@ -90,4 +92,5 @@ def load(name: str, file: Path) -> Kind:
     model = parse(read_text(file), KindModel, str(file))
     words: dict[str, Any] = {key: tuple(getattr(model, key)) for key in _WORDS}
     plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "settings", "env"})
-    return Kind(name=name, program=(model.binary,), source=str(file), **plain, **words)
+    output = "json lines" if model.protocol == "acp" else ""  # a person reads what our client makes of it
+    return Kind(name=name, program=(model.binary,), source=str(file), output=output, **plain, **words)

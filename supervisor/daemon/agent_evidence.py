@@ -50,6 +50,7 @@ class AgentEvidence:
         self._home = home
         self._clock = clock
         self._agents: OrderedDict[Key, _Agent] = OrderedDict()
+        self._printed: OrderedDict[Key, Evidence] = OrderedDict()
 
     def hook(self, key: Key, name: str, event: dict[str, Any] | None) -> None:
         """One event of a living attempt, whose token was checked. `event` is its own text, None when it was too long. Raises Refused when
@@ -63,10 +64,18 @@ class AgentEvidence:
         self._hear(agent, {**(event or {}), "hook_event_name": name}, self._clock.wall())
         self._keep(key, agent)
 
+    def printed(self, key: Key, piece: Evidence) -> None:
+        """What a headless agent says on its standard output by now."""
+        self._printed[key] = piece
+        self._printed.move_to_end(key)
+        while len(self._printed) > _ATTEMPTS_MAX:
+            self._printed.popitem(last=False)
+
     def of(self, key: Key) -> tuple[str, list[Evidence], int]:
-        """The attempt's own session, empty while it has not spoken; the evidence of its hooks; how many were refused by this supervisor."""
+        """The attempt's own session, empty while it has not spoken; the evidence of its hooks and its output; how many hooks were refused
+        by this supervisor."""
         agent = self._agent(key)
-        return agent.session, [agent.heard.evidence] if agent.heard.evidence is not None else [], agent.refused
+        return agent.session, [piece for piece in (agent.heard.evidence, self._printed.get(key)) if piece is not None], agent.refused
 
     def _hear(self, agent: _Agent, event: dict[str, Any], at: float) -> None:
         session = event.get("session_id")

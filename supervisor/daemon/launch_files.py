@@ -31,6 +31,8 @@ GUARD = "guard.json"
 BEGIN = "begin"
 PROMPT = "prompt.md"
 AFTER = "after.json"
+INBOX = "inbox"
+"""Directory of the texts that people send to a headless agent, see `agents.turns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
 def _place(directory: Path, tag: str, tier: Tier, own: Mapping[str, str]) -> kind.Place:
     """The session's id is the attempt's own: the same when its orders are written again."""
     session = str(uuid.uuid5(uuid.NAMESPACE_OID, tag))
-    return kind.Place(str(directory / PROMPT), str(directory / "out"), session, tier is not Tier.NONE, own)
+    return kind.Place(str(directory / PROMPT), str(directory / INBOX), str(directory / "out"), session, tier is not Tier.NONE, own)
 
 
 def begin(home: Home, key: tuple[str, int]) -> None:

@@ -13,7 +13,7 @@ from supervisor.core import kind
 from supervisor.core.kind import ARGUMENT_MAX, Kind, Place
 from supervisor.core.spec import TaskSpec
 
-PLACE = Place("/run/prompt.md", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})
+PLACE = Place("/run/prompt.md", "/run/inbox", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})
 OURS = Kind(
     "ours", "", binary="ours", program=("ours",), headless=("run", "--model", "{model}", "-n={steps_max}", "--", "{prompt}"),
     interactive=("--tools", "{allow}", "{permissions}", "{gateway}", "--", "{prompt}"),
