@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from agents.inbox import NUMBER
-from agents.protocols.lines import Object, count, name_of
+from agents.protocols.lines import Object, count, name_of, text
 from agents.protocols.outcome import Entry
 from agents.status import AgentState
 
@@ -36,6 +36,9 @@ def after(before: Live, one: Object, entries: Iterable[Entry]) -> Live:
     if session and before.session and session != before.session:
         return before
     now = replace(before, session=before.session or session, given=max(before.given, count(one, NUMBER)))
+    if text(one, "subtype") == "session_state_changed":
+        state = AgentState.IDLE if text(one, "state") == "idle" else AgentState.WORKING
+        return replace(now, state=state, detail="", heard=now.heard + 1, taken=now.given)
     for entry in entries:
         state, detail = _state(entry)
         taken = now.taken if entry.who == "user" else now.given

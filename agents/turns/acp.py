@@ -65,6 +65,8 @@ class _Turn:
     """The calls that have not ended: their kind by their id."""
     ended: set[str] = field(default_factory=set)
     cancelled: bool = False
+    begun: bool = False
+    """The agent has said something since the prompt."""
 
 
 class Client:
@@ -218,6 +220,9 @@ class Client:
     # What it says of its turn ------------------------------------------------------------------------------------------------------
 
     def _update(self, update: Mapping[str, Any]) -> None:
+        if not self._turn.begun:
+            self._turn.begun = True
+            self._records.state("running")
         match text(update, "sessionUpdate"):
             case "agent_message_chunk":
                 piece = text(inner(update, "content"), "text")

@@ -29,7 +29,6 @@ def put(home: Home, key: Key, number: int, text: str) -> None:
     """Put a text into the inbox of an attempt; nothing when it is there already. Raises HostError, DiskFull."""
     file = _file(home, key, number)
     if not file.exists():
-        files.private_dir(file.parent)
         files.atomic_write(file, text.encode("utf-8", "replace"), durable=False)
 
 

@@ -57,7 +57,7 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
     `needs` is what the tasks before it came to.
     """
     directory = home.attempt(*key)
-    for folder in (directory, directory / "out", directory / "tmp"):
+    for folder in (directory, directory / "out", directory / "tmp", directory / INBOX):
         files.private_dir(folder)
     own = {
         "NIGHTCREW_TASK": key[0],
