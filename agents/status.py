@@ -66,6 +66,7 @@ NEEDS_PERSON = frozenset({AgentState.BLOCKED_STARTUP, AgentState.WAITING_PERMISS
 ENDED = frozenset({AgentState.DONE, AgentState.FAILED, AgentState.CRASHED, AgentState.STOPPED})
 _PROCESS_DECIDES = ENDED | {AgentState.QUEUED, AgentState.PAUSED}
 _OWN_WORDS = (Source.PROTOCOL, Source.HOOK, Source.SESSION_FILE)
+_REST = frozenset({AgentState.IDLE, AgentState.UNKNOWN})
 _QUIET = frozenset({AgentState.IDLE, AgentState.INTERRUPTED, AgentState.STARTING})
 
 
@@ -170,7 +171,8 @@ def _gateway_decides(gateway: Evidence, said: Evidence | None) -> bool:
 
 
 def _contradicts(hint: Evidence, state: AgentState) -> bool:
-    return hint.state is not state and (hint.state in NEEDS_PERSON or hint.source is Source.SILENCE)
+    """One that asks a person contradicts any other state; rest and silence contradict work alone."""
+    return hint.state is not state and (hint.state in NEEDS_PERSON or (state is AgentState.WORKING and hint.state in _REST))
 
 
 def _explained(

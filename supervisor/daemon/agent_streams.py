@@ -37,6 +37,8 @@ class Stream:
     live: Live = field(default_factory=Live)
     at: float = 0.0
     """When the newest line was written that told of its state, wall-clock seconds."""
+    printed: float = 0.0
+    """When anything was written."""
     _begin: int = 0
     _inside: bool = False
     """A line that is too long is being passed by."""
@@ -47,6 +49,7 @@ class Stream:
         if found is None:
             return False
         data, written = found
+        self.printed = written
         end = data.rfind(b"\n") + 1
         lines = data[data.find(b"\n") + 1 : end] if self._inside else data[:end]
         if end:
@@ -91,6 +94,11 @@ class AgentStreams:
         """What an attempt has said by now; empty for one that is not followed."""
         stream = self._known.get(key)
         return stream.live if stream is not None else Live()
+
+    def printed(self, key: Key) -> float:
+        """When an attempt printed anything last, wall-clock seconds; 0 when that is not known."""
+        stream = self._known.get(key)
+        return stream.printed if stream is not None else 0.0
 
     def _new(self, key: Key) -> Stream | None:
         spec = self._doors.ledger.launch_row(key[0]).spec

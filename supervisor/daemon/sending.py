@@ -295,6 +295,8 @@ def look(tmux: Tmux, pane_id: str, wall: float) -> Known:
         age_s=terminals.age_s(terminal.foreground),
         line_max=terminals.LINE_MAX if terminal.by_lines else 0,
         screen=screen,
+        title=pane.title,
+        printed=float(pane.printed),
         person_s=wall - pane.key_at if pane.key_at is not None else None,
     )
 

@@ -1,4 +1,4 @@
-"""The real Codex tells by its hooks how it is, with a person at it and without, and its repository's hooks are not run."""
+"""The real Codex tells by its hooks how it is, with a person at it and without."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.daemon.test_sending import Agent
 from tests.gateway.clients.kit import CLIENTS, Codex
 from tests.gateway.kit import upstream
 from tests.gateway.simulator import Fault, Simulator
-from tests.support import House, git, wait_until
+from tests.support import House, wait_until
 
 CODEX = CLIENTS / "node_modules/.bin/codex"
 pytestmark = pytest.mark.skipif(not CODEX.exists(), reason="make clients installs it")
@@ -25,11 +25,6 @@ def test_codex_says_how_it_is_and_esc_is_seen(house: House, tmp_path: Path) -> N
     folder = files.private_dir(home / ".codex")
     trusted = "".join(f"[projects.{json.dumps(str(place))}]\ntrust_level = 'trusted'\n" for place in (house.repo, house.home.worktrees))
     (folder / "config.toml").write_text(trusted)
-    theirs = {"hooks": {name: [{"hooks": [{"type": "command", "command": "touch ran"}]}] for name in ("SessionStart", "UserPromptSubmit")}}
-    (house.repo / ".codex").mkdir()
-    (house.repo / ".codex/hooks.json").write_text(json.dumps(theirs))
-    git(house.repo, "add", "-A")
-    git(house.repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "hooks")
     files.private_dir(house.home.root)
     both = {"kind": "codex", "prompt": "begin", "params.HOME": str(home), "model": Codex.model}
     with Simulator() as sim:
@@ -60,4 +55,3 @@ def test_codex_says_how_it_is_and_esc_is_seen(house: House, tmp_path: Path) -> N
         agent.tmux("send-keys", "-t", agent.pane, "Escape")
         wait_until(lambda: explained("day")["state"] == "interrupted", "Esc, by its hook")
         sim.release("door")
-        assert not (Path(house.task("day").worktree or "") / "ran").exists()
