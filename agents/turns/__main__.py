@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.analysts import output
 from agents.inbox import Inbox
-from agents.turns import permissions, streaming
+from agents.turns import streaming
 from agents.turns.agent import Agent
 
 OPTIONS = ("--prompt-file", "--inbox", "--allow", "--model", "--resume")
@@ -22,6 +22,8 @@ def main(words: list[str], line_out: int) -> int:
     except (ValueError, OSError) as error:
         return _say(f"bad options: {error}", 2)
     inbox = Inbox(options.get("--inbox", ""))
+    if unknown := [name for name in filter(None, options.get("--allow", "").split(",")) if not _is_kind(name)]:
+        return _say(f"bad options: allow: {unknown[0]} is no kind of tool of an ACP agent", 2)
     try:
         agent = Agent(argv, own_group=protocol == "acp")
     except OSError as error:
@@ -43,6 +45,12 @@ def _acp(agent: Agent, prompt: str, inbox: Inbox, options: dict[str, str], line_
     return acp.Client(agent, Records(line_out, os.environ.get("NIGHTCREW_OUT")), Pane(sys.stderr), wanted).run(inbox)
 
 
+def _is_kind(name: str) -> bool:
+    from agents.turns import permissions
+
+    return name in permissions.KINDS
+
+
 def _read(words: list[str]) -> tuple[str, dict[str, str], list[str]]:
     """The protocol, the options, and the agent's command. Raises ValueError."""
     if not words or words[0] not in ("claude", "acp") or "--" not in words:
@@ -51,9 +59,6 @@ def _read(words: list[str]) -> tuple[str, dict[str, str], list[str]]:
     given = dict(zip(words[1:end:2], words[2:end:2], strict=True))
     if unknown := sorted(set(given) - set(OPTIONS)):
         raise ValueError(f"{unknown[0]} is not an option")
-    for name in filter(None, given.get("--allow", "").split(",")):
-        if name not in permissions.KINDS:
-            raise ValueError(f"allow: {name} is no kind of tool; there are {', '.join(permissions.KINDS)}")
     if not words[end + 1 :]:
         raise ValueError("no command")
     return words[0], given, words[end + 1 :]

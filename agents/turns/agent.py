@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import IO, Any
 
-from agents.protocols.lines import LINE_BYTES
-
+LINE_MAX = 16 * 2**20
+"""Bytes. What reads the lines leaves longer ones out (`agents.protocols`)."""
 Event = bytes | signal.Signals | None
 """A line of the agent's, a signal to us, or None: it has closed its output."""
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,7 +36,7 @@ class Agent:
 
     def _read(self, output: IO[bytes]) -> None:
         """A line that is too long comes in pieces, which are no JSON."""
-        while line := output.readline(LINE_BYTES):
+        while line := output.readline(LINE_MAX):
             self._events.put(line)
         self._events.put(None)
 

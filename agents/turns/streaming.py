@@ -1,4 +1,7 @@
-"""Claude Code with `--input-format stream-json`: messages of a user in, its `stream-json` out, which is passed on as it is."""
+"""Claude Code with `--input-format stream-json`: messages of a user in, its `stream-json` out, which is passed on as it is.
+
+One of these runs beside each agent, so it imports little: our modules for JSON and times would double what it takes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from typing import Any
 
 from agents.inbox import NUMBER, Inbox
 from agents.turns.agent import Agent, whole
-from supervisor.core.result import json_value, rfc3339
 
 
 def run(agent: Agent, prompt: str, inbox: Inbox, handle: int) -> int:
@@ -18,8 +20,7 @@ def run(agent: Agent, prompt: str, inbox: Inbox, handle: int) -> int:
     while (event := agent.next()) is not None:
         if not isinstance(event, bytes):
             continue
-        found = json_value(event) if b'"type"' in event else None
-        shape = found if isinstance(found, dict) else {}
+        shape = _shape(event)
         if NUMBER in shape:
             continue  # only we say that
         whole(handle, event)
@@ -34,10 +35,21 @@ def _next_turn(agent: Agent, inbox: Inbox, handle: int) -> bool:
     if text is None:
         agent.no_more()
         return False
-    line = {**_message(text[1]), NUMBER: text[0], "timestamp": rfc3339(time.time())}
+    line = {**_message(text[1]), NUMBER: text[0], "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     whole(handle, json.dumps(line).encode("ascii") + b"\n")
     agent.tell(_message(text[1]))
     return True
+
+
+def _shape(line: bytes) -> dict[str, Any]:
+    """The object in a line that is a result, or that says to be one of ours; others are not looked into."""
+    if b'"result"' not in line and NUMBER.encode() not in line:
+        return {}
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _message(text: str) -> dict[str, Any]:

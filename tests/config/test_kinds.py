@@ -44,7 +44,7 @@ def test_every_key_reaches_the_kind(tmp_path: Path) -> None:
         ("interactive = ['-x{permissions}']", "bad value k.toml:4 interactive: {permissions} is no placeholder"),
         ('interactive = ["\\u0000"]', "bad value k.toml:4 interactive: a word cannot hold a NUL"),
         ("prompt = 'file'", 'bad value k.toml:1: headless has no {prompt_file}; prompt = "file" needs it'),
-        ("prompt = 'pipe'", "bad value k.toml:4 prompt: Input should be 'argument', 'stdin' or 'file', not 'pipe'"),
+        ("prompt = 'pipe'", "bad value k.toml:4 prompt: Input should be 'argument', 'stdin', 'file' or 'stream', not 'pipe'"),
         ("protocol = 'acp'", "bad value k.toml:4 protocol:"),
         ("env = { NIGHTCREW_TOKEN = 'x' }", "bad value k.toml:4 env: 'NIGHTCREW_TOKEN' cannot be a variable of an agent"),
     ],

@@ -174,5 +174,5 @@ def test_a_session_is_continued_and_what_it_replays_is_not_said_again(tmp_path: 
 def test_options_that_are_off_are_refused_before_anything_starts(tmp_path: Path) -> None:
     ran = run(tmp_path, "touch x", "--allow", "edit,everything")
     assert ran.code == 2
-    assert "everything is no kind of tool" in ran.pane
+    assert "everything is no kind of tool of an ACP agent" in ran.pane
     assert not (tmp_path / "x").exists()
