@@ -1,4 +1,5 @@
-"""What headless agents print, read while they run: once a second only what has grown of each log, in a thread, at most CHUNK of one a time.
+"""What headless agents print, read while they run: once a second, and when somebody asks, only what has grown of each log, in a thread, at
+most CHUNK of one a time.
 
 Where the runner has capped a log nothing more is heard until the attempt ends. After a restart of the supervisor a log is read again from
 its beginning, so nothing needs to be kept.
@@ -89,6 +90,16 @@ class AgentStreams:
         streams = {key: stream for key, stream in self._known.items() if stream is not None}
         if streams:
             self._look = asyncio.get_running_loop().create_task(self._read(streams))
+
+    async def fresh(self, key: Key) -> None:
+        """Look at one attempt at once: somebody asks for it."""
+        stream = self._known.get(key)
+        if stream is None:
+            return
+        while self._look is not None and not self._look.done():
+            await asyncio.wait([self._look])
+        self._look = asyncio.get_running_loop().create_task(self._read({key: stream}))
+        await asyncio.wait([self._look])
 
     def of(self, key: Key) -> Live:
         """What an attempt has said by now; empty for one that is not followed."""

@@ -27,6 +27,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
 
 async def of(loop: Loop, key: tuple[str, int]) -> dict[str, Any]:
     """Of one attempt."""
+    await loop.streams.fresh(key)
     session, evidence, refused = loop.evidence.of(key)
     spec = loop.ledger.launch_row(key[0]).spec
     if of_task(spec.kind).owns_terminal(interactive=spec.interactive) and (known := await loop.sending.known(key)) is not None:
