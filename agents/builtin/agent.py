@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +55,12 @@ class Agent:
         self._asking, self._asked = 0.0, False
         """When the newest request was sent (monotonic seconds), and whether its answer is still to be counted."""
         self.account = Account(model.name, cost_usd=0.0 if model.has_price else None)
+
+    def recall(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """What was said before, by this agent in another process. Tool calls that were under way then were interrupted."""
+        for message in messages:
+            self._conversation.add(message["role"], message["content"])
+        self.interrupted()
 
     def tell(self, *texts: str, sent: int | None = None) -> None:
         """What the person, or the task, says; `sent` is the number of a text that a person sent meanwhile."""

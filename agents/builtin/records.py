@@ -120,7 +120,7 @@ class Records:
 
 def read_back(path: Path) -> list[dict[str, Any]]:
     """The whole conversation that a transcript holds, also what the model was no longer shown, as the API takes it: two messages of one
-    role in a row are one. A last line that was cut off is left out."""
+    role in a row are one. A last line that was cut off is left out. Raises OSError, ValueError, KeyError or TypeError for what is none."""
     found: list[dict[str, Any]] = []
     for line in path.read_bytes().splitlines(keepends=True):
         shape: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {"type": ""}

@@ -16,13 +16,13 @@ from agents.builtin.agent import Agent, Doors
 from agents.builtin.api import Api
 from agents.builtin.models import find
 from agents.builtin.pane import Pane
-from agents.builtin.records import Account, Ending, Records
+from agents.builtin.records import Account, Ending, Records, read_back
 from agents.builtin.settings import Settings
 from agents.builtin.terminal import Terminal
 from agents.builtin.tools import Tools
 from agents.builtin.tools.given import Place
 from agents.inbox import Inbox
-from supervisor.core.errors import NightcrewError, UsageError
+from supervisor.core.errors import ConfigError, NightcrewError, UsageError
 from supervisor.host.clock import SystemClock
 
 T = TypeVar("T")
@@ -47,8 +47,20 @@ def _nothing_runs() -> None:
     """What an interrupt ends then."""
 
 
+def _earlier(transcript: str) -> list[dict[str, Any]]:
+    """The messages of the conversation that goes on."""
+    try:
+        found = read_back(Path(transcript)) if transcript else []
+        if transcript and not found:
+            raise ValueError("it holds no message")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError("cannot go on with the conversation", on=transcript, why=str(error) or type(error).__name__) from None
+    return found
+
+
 class Run:
-    """Everything that one run has. Raises UsageError for a cost limit on a model of unknown price."""
+    """Everything that one run has. Raises UsageError for a cost limit on a model of unknown price, ConfigError for a conversation
+    that cannot be read."""
 
     def __init__(self, records: Records, told: Settings, environ: Mapping[str, str]) -> None:
         self._records = records
@@ -62,6 +74,7 @@ class Run:
         root = Path(os.path.realpath(Path.cwd()))
         others = [Path(os.path.realpath(environ[name])) for name in ("NIGHTCREW_OUT", "TMPDIR") if environ.get(name)]
         records.session = told.session or records.session
+        self._earlier = _earlier(told.resume)
         self._tools = Tools(Place(root, tuple(others)))
         self._root = root
         self._interrupt: Callable[[], object] = _nothing_runs
@@ -74,6 +87,7 @@ class Run:
         await asyncio.sleep(0)  # git works from here on, while we get ready
         api = Api(self._told, SystemClock())
         agent = Agent(Doors(api, self._tools, self._records, self._pane), self._model, self._told)
+        agent.recall(self._earlier)
         self._listen()
         self._records.init(self._model.name, prompt.NAMES)
         ending = await self._converse(agent, look)

@@ -31,7 +31,7 @@ from supervisor.core.kind import Kind
 
 __all__ = ["Kind", "kinds", "of_task", "to_run"]
 
-_LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway")
+_LISTS = ("preload", "headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript")
 
 
 class Kinds(Mapping[str, Kind]):

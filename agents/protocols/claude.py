@@ -90,6 +90,7 @@ def _outcome(said: _Said, session: str) -> Outcome:
         usage=_total(per_model) if per_model else said.usage,
         cost_usd=amount(result, "total_cost_usd"),
         session=session,
+        began=bool(said.init),
         models=tuple(short(name) for name in [*per_model][:SMALL_MAX]) or tuple(filter(None, [name_of(said.init, "model")])),
         transcript=_transcript(said.init, session),
         unfinished=said.background,

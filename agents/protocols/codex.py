@@ -35,7 +35,8 @@ def outcome(objects: Iterable[Object]) -> Outcome | None:
         return None
     failed = end == "turn.failed"
     reason = short(error or "its turn failed") if failed else ""
-    return Outcome(ended=bool(end), is_error=failed, reason=reason, message=message[:MESSAGE_MAX], usage=usage, session=thread)
+    words = message[:MESSAGE_MAX]
+    return Outcome(ended=bool(end), is_error=failed, reason=reason, message=words, usage=usage, session=thread, began=bool(thread))
 
 
 def _own(objects: Iterable[Object]) -> Iterator[Object]:

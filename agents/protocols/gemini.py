@@ -49,6 +49,7 @@ def _outcome(init: Object, result: Object | None, error: str, message: str, deni
         message=message[:MESSAGE_MAX],
         usage=_usage(stats) if stats else None,
         session=name_of(init, "session_id"),
+        began=bool(init),
         models=tuple(short(name) for name in [*inner(stats, "models")][:SMALL_MAX]) or tuple(filter(None, [name_of(init, "model")])),
     )
 

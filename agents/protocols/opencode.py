@@ -45,6 +45,7 @@ def outcome(objects: Iterable[Object]) -> Outcome | None:
         usage=usage if steps else None,
         cost_usd=cost or None,
         session=session,
+        began=True,
     )
 
 

@@ -45,6 +45,8 @@ class Outcome:
     cost_usd: float | None = None
     session: str = ""
     """By which its conversation is resumed."""
+    began: bool = False
+    """It said that it has a conversation to work in."""
     models: tuple[str, ...] = ()
     transcript: str = ""
     """Where it says that it keeps its conversation. A path in an agent's words: for people, never opened by us."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 
+from supervisor.core.errors import UNSEEN
+
 _SPECIAL = re.compile('[\x01-\x1f\x7f"\\\\$~\udc80-\udcff]')
 _HASHES = re.compile(r"#+(?![#\[])")
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_CONTROLS = re.compile(f"[{_STEERING}{''.join(sorted(UNSEEN))}]")
 
 
 def quote(text: str) -> str:
@@ -45,7 +48,8 @@ def typed_text(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """`text` with line ends as `\\n` and without control characters (tab stays), direction overrides and lone surrogates.
+    """`text` with line ends as `\\n` and without control characters (tab stays), direction overrides, lone surrogates and
+    characters that nobody sees.
 
     The paste of a text that holds `ESC [201~` would end there, and the rest would be typed as keys.
     """

@@ -73,11 +73,11 @@ class Agent:
 class SupervisedRun:
     """One supervisor, started as `nightcrew up -d` starts it. Tasks run without a sandbox unless they ask for one."""
 
-    def __init__(self, root: Path, slots: int, path: str | None = None) -> None:
-        """`path` replaces PATH for the supervisor alone."""
+    def __init__(self, root: Path, slots: int, path: str | None = None, more: str = "") -> None:
+        """`path` replaces PATH for the supervisor alone; `more` is the rest of its settings."""
         self.home = Home(root)
         self._config = root.with_name(f"{root.name}.toml")
-        self._config.write_text(f"slots = {slots}\nsandbox = 0\n[limits]\ndisk_free_min = 0\n")
+        self._config.write_text(f"slots = {slots}\nsandbox = 0\n[limits]\ndisk_free_min = 0\n{more}")
         self._keys = (f"{root.name}{number}" for number in itertools.count())
         self._path = path
 
@@ -202,13 +202,13 @@ class SupervisedRun:
                 raise ToolFailed("a task failed", on=view.id, why=": ".join(filter(None, (view.end_cause or view.reason, words))))
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until it holds. Raises TimedOut after half an hour."""
+def until(condition: Callable[[], bool], what: str, look_s: float = _LOOK_S) -> None:
+    """Wait until it holds, which is asked every `look_s`. Raises TimedOut after half an hour."""
     deadline = time.monotonic() + END_S
     while not condition():
         if time.monotonic() > deadline:
             raise TimedOut("waited in vain for", on=what, why=f"{END_S:.0f} s passed")
-        time.sleep(_LOOK_S)
+        time.sleep(look_s)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ VERBS = {
     "attach": "Look into an agent's pane, live.",
     "shell": "Open a shell where an agent works.",
     "send": "Type a text into an agent's terminal.",
+    "ask": "Ask an agent whose work has ended.",
     "logs": "Show what an agent printed.",
     "wait": "Wait until tasks have ended.",
     "kill": "End tasks and everything that they started.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.core.kind import TASK_KEYS, Kind
+from supervisor.core.names import nearest
+from supervisor.core.spec import TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +76,18 @@ def _of_agent(kind: Kind, asked: Asked) -> Misfit | None:
         return Misfit("prompt", f"kind {name} takes no prompt {'with a person at it' if interactive else 'when it works by itself'}")
     unknown = next((key for key in TASK_KEYS if key in asked.given and not kind.knows(key, interactive=interactive)), "")
     return Misfit(unknown, f"kind {name} has no {unknown}{' with a person at it' if interactive else ''}") if unknown else None
+
+
+def no_parent(parent: str, theirs: str | None, kind: str, known: Collection[str]) -> str:
+    """Why a task of `kind` cannot go on with a copy of the conversation of `parent`, whose kind is `theirs`; empty when it can."""
+    if theirs is None:
+        return f"no task has the id {parent!r}; {nearest(parent, known)}"
+    return f"{parent} is of kind {theirs}; only a task of that kind can go on with its conversation" if theirs != kind else ""
+
+
+def at_one_path(tasks: Sequence[TaskSpec], said: Collection[str]) -> tuple[TaskSpec, ...]:
+    """Those whose conversation is copied, and the copies, see their worktrees at one path, so that the paths in it stay true; but for the
+    tasks in `said`, which say themselves, and those without a sandbox."""
+    parents = {task.continue_from for task in tasks}
+    ours = {task.name for task in tasks if task.continue_from or task.name in parents} - set(said)
+    return tuple(replace(task, same_path=True) if task.name in ours and task.sandbox != 0 else task for task in tasks)

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from supervisor.config.reading import Strict, parse, read_text
-from supervisor.core.kind import GATEWAY, PERMISSIONS, PLACEHOLDERS, STREAMED, Kind
+from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, STREAMED, Kind
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway")
+_WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript")
 _BRACES = re.compile(r"\{([a-z_]+)\}")
 
 Word = Annotated[str, Field(max_length=4096)]
@@ -36,6 +36,9 @@ class KindModel(Strict):
     sandboxed: Words = Field(default_factory=list)
     unsandboxed: Words = Field(default_factory=list)
     gateway: Words = Field(default_factory=list)
+    resume: Words = Field(default_factory=list)
+    fork: Words = Field(default_factory=list)
+    transcript: Annotated[list[Word], Field(max_length=10)] = Field(default_factory=list)
     settings: Annotated[str, Field(max_length=2**16)] = ""
     env: Annotated[dict[str, Word], Field(max_length=100)] = Field(default_factory=dict)
 
@@ -53,8 +56,8 @@ class KindModel(Strict):
             if "\0" in word:
                 raise ValueError("a word cannot hold a NUL character")
             for name in _BRACES.findall(word):
-                if name not in PLACEHOLDERS and word not in (PERMISSIONS, GATEWAY):
-                    known = f"{', '.join(PLACEHOLDERS)}, and as words of their own permissions, gateway"
+                if name not in PLACEHOLDERS and word not in BLOCKS:
+                    known = f"{', '.join(PLACEHOLDERS)}, and as words of their own {', '.join(block.strip('{}') for block in BLOCKS)}"
                     raise ValueError(f"{{{name}}} is no placeholder; there are {known}")
         return value
 
@@ -84,7 +87,17 @@ class KindModel(Strict):
         needed = {"argument": "{prompt}", "file": "{prompt_file}"}.get(self.prompt, "")
         if self.headless and not any(needed in word for word in self.headless):
             raise ValueError(f'headless has no {needed}; prompt = "{self.prompt}" needs it')
+        if (self.resume or self.fork) and CONVERSATION not in (*self.headless, *self.interactive):
+            raise ValueError(f"neither headless nor interactive has the word {CONVERSATION}; resume and fork need it")
         return self
+
+    @field_validator("transcript")
+    @classmethod
+    def _transcript(cls, value: list[str]) -> list[str]:
+        for pattern in value:
+            if not pattern.startswith(("~/", "$", "{out}/")) or ".." in pattern.split("/"):
+                raise ValueError(f"{pattern!r} does not begin with ~/, $VARIABLE/ or {{out}}/")
+        return value
 
 
 def load(name: str, file: Path) -> Kind:

@@ -87,6 +87,8 @@ class Shared(Strict):
     steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
     allow: Annotated[list[OptionValue], Field(max_length=200)] | None = None
     interactive: bool = False
+    on_loss: Literal["resume", "restart"] | None = None
+    same_path: bool | None = None
 
     @field_validator("snapshot")
     @classmethod
@@ -140,6 +142,7 @@ class TaskModel(PlanShared):
     prompt: str | None = None
     prompt_file: str | None = None
     after: AfterModel = Field(default_factory=lambda: AfterModel(all=[]))
+    continue_from: str | None = None
     together: Annotated[str, Field(max_length=64)] = ""
 
     @field_validator("after", mode="before")
@@ -215,7 +218,10 @@ def load(
     first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
     given = [_given(task, model.defaults) for task in model.tasks]
     model = model.model_copy(update={"tasks": [_inherit(task, defaults) for task in model.tasks]})
-    tasks = tuple(_task(model, index, first_use, path, text, kinds, given[index]) for index in range(len(model.tasks)))
+    tasks = kind_keys.at_one_path(
+        [_task(model, index, first_use, path, text, kinds, given[index]) for index in range(len(model.tasks))],
+        {_name(task, index) for index, task in enumerate(model.tasks) if task.same_path is not None},
+    )
     _no_cycle(tasks, text, path)
     if snapshots is not None:
         _known_snapshots(tasks, snapshots, text, path)
@@ -290,6 +296,8 @@ def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
 
 def contradiction(task: TaskModel | TaskSpec) -> str:
     """Why two keys of a task exclude each other, wherever each was given; empty when they do not."""
+    if task.same_path and task.sandbox == 0:
+        return "same_path = true needs a sandbox, and sandbox = 0 is none"
     if task.network is not True and task.sandbox in (0, 1):
         limit = f"network = {written(task.network)}"
         return f"{limit} needs tier 2, and sandbox = {task.sandbox} is below it; leave sandbox out, or say network = true"
@@ -323,10 +331,14 @@ def _task(
             raise wrong("after", f"{need!r} stands in all and in any; leave it out of any")
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
+    if parent := task.continue_from:
+        theirs = model.tasks[first_use[parent]].kind if parent in first_use else None
+        if why := kind_keys.no_parent(parent, theirs, task.kind, first_use):
+            raise wrong("continue_from", why)
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
 
 
-_OF_AGENTS = {"model", "steps_max", "allow", "interactive"}
+_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path"}
 _DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
 
@@ -341,8 +353,11 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind
         argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
         params={key: _text(value) for key, value in task.params.items()},
         prompt=prompt,
-        after=tuple(dict.fromkeys((*task.after.all, *task.after.any))),
-        after_any=tuple(dict.fromkeys(task.after.any)),
+        after=tuple(dict.fromkeys((*task.after.all, *task.after.any, *filter(None, [task.continue_from])))),
+        after_any=tuple(dict.fromkeys(need for need in task.after.any if need != task.continue_from)),
+        continue_from=task.continue_from or "",
+        on_loss=(task.on_loss or "") if kind.resume else "",
+        same_path=bool(task.same_path) and kind.is_agent,
         after_on=task.after.on,
         task_class=TaskClass(task.task_class),
         timeout_s=task.timeout or 0.0,

@@ -188,10 +188,15 @@ def last_line(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` with every control character, line break and direction override shown as an escape, so that it cannot drive a terminal."""
+    """`text` with every control character, line break, direction override and character that nobody sees shown as an escape: it cannot
+    drive a terminal, and a person reads all that a model would."""
     return "".join(_shown(char) for char in text)
 
 
+_UNSEEN = ((0x180E, 0x180E), (0x200B, 0x200B), (0x2060, 0x2064), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0xE0000, 0xE007F))
+UNSEEN = frozenset(chr(code) for first, last in _UNSEEN for code in range(first, last + 1))
+"""Spaces and marks without a width, and tags, a second ASCII that no terminal draws and models read. Those that join letters or emoji
+(U+200C, U+200D) are not among them: some languages need them."""
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u061c")
 
 
@@ -199,6 +204,6 @@ def _shown(char: str) -> str:
     code = ord(char)
     if code < 0x20 or 0x7F <= code < 0xA0:
         return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\x{code:02x}")
-    if char in _BIDI or char in "\u2028\u2029" or 0xD800 <= code <= 0xDFFF:
-        return f"\\u{code:04x}"
+    if char in _BIDI or char in UNSEEN or char in "\u2028\u2029" or 0xD800 <= code <= 0xDFFF:
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return char

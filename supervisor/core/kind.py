@@ -2,8 +2,8 @@
 
 A template is a list of words with placeholders such as `{model}`. A word whose placeholder has no value is left out, and so is the
 option before it: `"--model", "{model}"` is both words or none. An option is a word that begins with `-` and has no placeholder itself.
-`{permissions}` and `{gateway}` are words of their own and stand for several: by whether a sandbox of ours is around the agent, and for
-an agent whose calls of the OpenAI API go through the gateway.
+`{permissions}`, `{gateway}` and `{conversation}` are words of their own and stand for several: by whether a sandbox of ours is around the
+agent, for an agent whose calls of the OpenAI API go through the gateway, and for one that continues a conversation.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from supervisor.core.conversations import How, Origin
 from supervisor.core.spec import TaskSpec
 
 PLACEHOLDERS = (
@@ -23,6 +24,7 @@ PLACEHOLDERS = (
     "cost_max",
     "allow",
     "session",
+    "new_session",
     "out",
     "inbox",
     "openai_url",
@@ -35,10 +37,14 @@ COMMAND = ("{command}",)
 STREAMED = ("claude", "acp")
 """Protocols by which an agent takes its prompts while it runs, one after the other."""
 GATEWAY = "{gateway}"
+CONVERSATION = "{conversation}"
+BLOCKS = (PERMISSIONS, GATEWAY, CONVERSATION)
+"""Words of a template that stand for several, or none."""
 HOOK_VARIABLE = "NIGHTCREW_HOOK"
 """Of an agent whose kind speaks of it: the program that its command line starts as `"$NIGHTCREW_HOOK" EVENT` for each hook."""
-TASK_KEYS = ("model", "steps_max", "allow")
-"""Keys of a task that only some kinds know: those with a placeholder for them."""
+TASK_KEYS = ("model", "steps_max", "allow", "on_loss", "continue_from")
+"""Keys of a task that only some kinds know: those with a placeholder for them, and those that can continue a conversation."""
+CONTINUING = {"on_loss": How.RESUME, "continue_from": How.FORK}
 ARGUMENT_MAX = 120_000
 """Bytes of a prompt that is given as an argument. Linux takes at most 131,072 in one word, its NUL included."""
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDERS) + r")\}")
@@ -81,6 +87,12 @@ class Kind:
     """The same where there is none."""
     gateway: tuple[str, ...] = ()
     """The words for {gateway}."""
+    resume: tuple[str, ...] = ()
+    """The words for {conversation} in an attempt that goes on with the conversation {session}; empty: it cannot."""
+    fork: tuple[str, ...] = ()
+    """The same for one that goes on with a copy of it, whose id is {new_session} where that can be chosen."""
+    transcript: tuple[str, ...] = ()
+    """Where it keeps the conversation {session}: patterns below `~`, `$VARIABLE` or {out}. The first one counts whose variable is set."""
     settings: str = ""
     """The text for {settings}, as it is: what its command line takes as the settings of one session."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -122,8 +134,21 @@ class Kind:
 
     def knows(self, key: str, *, interactive: bool) -> bool:
         """Whether it makes something of a task's `key`."""
+        if key in CONTINUING:
+            return bool(self.continues(CONTINUING[key], interactive=interactive))
         words = (*self.template(interactive=interactive), *self.sandboxed, *self.unsandboxed)
         return any(f"{{{key}}}" in word for word in words)
+
+    def continues(self, how: How, *, interactive: bool) -> tuple[str, ...]:
+        """The words with which it continues a conversation; empty when it cannot this way."""
+        words = self.fork if how is How.FORK else self.resume
+        return words if CONVERSATION in self.template(interactive=interactive) else ()
+
+    def chooses_session(self, how: How | None) -> bool:
+        """Whether we say which id the conversation of an attempt has; otherwise the agent tells. `how` it begins; None: anew."""
+        if how is None:
+            return any("{session}" in word for word in (*self.headless, *self.interactive))
+        return how is How.RESUME or any("{new_session}" in word for word in self.fork)
 
     def takes_prompt(self, *, interactive: bool) -> bool:
         """Whether a prompt can be given to it at its start."""
@@ -146,6 +171,8 @@ class Place:
     sandboxed: bool
     variables: Mapping[str, str]
     """What the agent gets of nightcrew: the gateway's address and its token, when it goes through one."""
+    origin: Origin | None = None
+    """The conversation that it continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +195,7 @@ def command(kind: Kind, task: TaskSpec, place: Place) -> Command:
         return Command(task.argv, {}, terminal=terminal)
     by_stdin = kind.prompt == "stdin" and not terminal and task.prompt is not None
     values = _values(kind, task, place)
-    words = _expanded(kind, kind.interactive if terminal else kind.headless, place.sandboxed, values)
+    words = _expanded(kind, kind.interactive if terminal else kind.headless, place, values)
     env = {name: filled[0] for name, text in kind.env.items() if (filled := fill((text,), values))}
     argv = task.argv if kind.takes_command else (*kind.program, *fill(words, values))
     driver = () if terminal else fill(kind.driver, values)
@@ -184,7 +211,7 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "steps_max": str(task.steps_max or ""),
         "cost_max": f"{task.cost_max:f}" if task.cost_max else "",
         "allow": ",".join(allow),
-        "session": place.session,
+        "session": place.session if place.origin is None else "",
         "settings": kind.settings.strip(),
         "out": place.out,
         "inbox": place.inbox,
@@ -200,12 +227,20 @@ def _as_argument(prompt: str, file: str) -> str:
     return f"Read the file {file} and do what it says." if too_long else prompt
 
 
-def _expanded(kind: Kind, template: tuple[str, ...], sandboxed: bool, values: Mapping[str, str]) -> tuple[str, ...]:
+def _expanded(kind: Kind, template: tuple[str, ...], place: Place, values: Mapping[str, str]) -> tuple[str, ...]:
     blocks = {
-        PERMISSIONS: kind.sandboxed if sandboxed else kind.unsandboxed,
+        PERMISSIONS: kind.sandboxed if place.sandboxed else kind.unsandboxed,
         GATEWAY: kind.gateway if values["openai_url"] else (),
+        CONVERSATION: _continuing(kind, place, values),
     }
     return tuple(one for word in template for one in blocks.get(word, (word,)))
+
+
+def _continuing(kind: Kind, place: Place, values: Mapping[str, str]) -> tuple[str, ...]:
+    if place.origin is None:
+        return ()
+    words = kind.fork if place.origin.how is How.FORK else kind.resume
+    return fill(words, {**values, "session": place.origin.session, "new_session": place.session})
 
 
 def fill(template: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from supervisor.core.records import Exit
 from supervisor.core.states import End
 
 SERVER_DIED = "the tmux server died"
+CRASHES = frozenset((4, 6, 7, 8, 9, 11))
+"""Signals (ILL, ABRT, BUS, FPE, KILL, SEGV) of which an agent does not end because somebody at its terminal asked for it."""
 LIMIT = "limit: "
 """How `stop_why` begins when the supervisor stopped it for a limit that it had passed; which one follows."""
 

@@ -57,6 +57,8 @@ class Spent:
     waited_s: float | None = None
     """How long its requests waited for their turn, all together."""
     notes: tuple[str, ...] = ()
+    first: tuple[int, int, int] | None = None
+    """Input, cache reads and cache writes of its first request; see `gateway.account.reading.first_of_attempt`."""
 
 
 def build(
@@ -97,6 +99,7 @@ def build(
             "cache_write": spent.cache_write,
             "estimated": spent.estimated,
         },
+        "first_request": _first(spent.first),
         "cost_usd": spent.cost_usd,
         "branch": work.branch,
         "tip": work.tip,
@@ -108,6 +111,13 @@ def build(
         "output": output,
         "agent": None if agent is None else dict(agent),
     }
+
+
+def _first(tokens: tuple[int, int, int] | None) -> dict[str, Any] | None:
+    if tokens is None:
+        return None
+    kinds = dict(zip(("input", "cache_read", "cache_write"), tokens, strict=True))
+    return {**kinds, "cache_hits": round(kinds["cache_read"] / sum(tokens), 4)}
 
 
 def tampering(shape: Mapping[str, Any] | None) -> list[str]:

@@ -212,6 +212,8 @@ class Places:
     """Whether the agent is root."""
     overlay_options: str = ""
     """Of the overlay that the worktree is, when nobody but the agent's own namespace can mount it."""
+    same_path: str = ""
+    """Where the worktree is seen too, and the agent works; empty: nowhere else."""
 
 
 def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gateway_port: int, exists: Callable[[str], bool]) -> Policy:
@@ -229,8 +231,15 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
         readable=(*places.program, *filter(exists, maybe)),
         hidden=(places.state, places.run_dir, *filter(exists, (RUN,)), *places.doors_out),
         tmp=f"{places.attempt}/tmp",
-        private=((places.common_dir, places.private_dir), *(() if places.shared_caches else own_caches)),
-        shown=repository_shown(places.common_dir, places.private_dir, places.admin, places.worktree, exists),
+        private=(
+            (places.common_dir, places.private_dir),
+            *(() if places.shared_caches else own_caches),
+            *(((places.same_path, places.worktree),) if places.same_path else ()),
+        ),
+        shown=(
+            *repository_shown(places.common_dir, places.private_dir, places.admin, places.worktree, exists),
+            *(((f"{places.same_path}/.git", f"{places.worktree}/.git"),) if places.same_path else ()),
+        ),
         masked=places.foreign_sockets,
         devices=places.devices,
         overlay=(places.worktree, places.overlay_options) if places.overlay_options else None,

@@ -83,6 +83,15 @@ class TaskSpec:
     """Tools that its agent uses without asking, named as it names them; None: what its kind says."""
     interactive: bool = False
     """A person sits at it: it owns the pane."""
+    on_loss: str = ""
+    """`restart`: an attempt that is run again because the last one was lost begins anew; else it goes on with the conversation where its
+    kind can."""
+    continue_from: str = ""
+    """The task whose conversation it continues: a name of the same plan, or a full id."""
+    continue_how: str = "fork"
+    """As `core.conversations.How`."""
+    same_path: bool = False
+    """In a sandbox its worktree is seen at the path at which every such task of its repository sees its own."""
 
     def submitted_at(self, wall: float) -> TaskSpec:
         """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""

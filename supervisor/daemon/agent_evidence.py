@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import OrderedDict
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agents import hook_client
@@ -40,7 +41,13 @@ class _Agent:
     """Its own: the first one that spoke. An agent of the same kind that it starts has another, and comes later."""
     bucket: Bucket
     count: int = 0
-    refused: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    """Hooks by why they were left out."""
+
+    def refuse(self, why: str) -> int:
+        """How many were left out for this, with the one now."""
+        self.refused[why] = self.refused.get(why, 0) + 1
+        return self.refused[why]
 
 
 class AgentEvidence:
@@ -52,14 +59,24 @@ class AgentEvidence:
         self._agents: OrderedDict[Key, _Agent] = OrderedDict()
         self._printed: OrderedDict[Key, Evidence] = OrderedDict()
 
+    def speaker(self, event: Mapping[str, Any] | None) -> str:
+        """The task whose own session an event names, as far as it has spoken to this supervisor; empty: nobody's."""
+        session = (event or {}).get("session_id")
+        return next((key[0] for key, agent in self._agents.items() if session and agent.session == session), "")
+
+    def forged(self, key: Key) -> Refused:
+        """Note that a hook of the attempt spoke for another task; what to answer."""
+        count = self._agent(key).refuse("they name another agent's session")
+        return Refused("not its session", on=key[0], why=f"another agent speaks in it; {count} were left out")
+
     def hook(self, key: Key, name: str, event: dict[str, Any] | None) -> None:
         """One event of a living attempt, whose token was checked. `event` is its own text, None when it was too long. Raises Refused when
         it sends more than RATE."""
         agent = self._agent(key)
         now = self._clock.monotonic()
         if agent.bucket.wait_s(1.0, now) > 0:
-            agent.refused += 1
-            raise Refused("too many hooks", on=key[0], why=f"more than {RATE:g} a second; {agent.refused} were left out")
+            count = agent.refuse("it sends too many")
+            raise Refused("too many hooks", on=key[0], why=f"more than {RATE:g} a second; {count} were left out")
         agent.bucket.take(1.0, now)
         self._hear(agent, {**(event or {}), "hook_event_name": name}, self._clock.wall())
         self._keep(key, agent)
@@ -71,9 +88,9 @@ class AgentEvidence:
         while len(self._printed) > _ATTEMPTS_MAX:
             self._printed.popitem(last=False)
 
-    def of(self, key: Key) -> tuple[str, list[Evidence], int]:
-        """The attempt's own session, empty while it has not spoken; the evidence of its hooks and its output; how many hooks were refused
-        by this supervisor."""
+    def of(self, key: Key) -> tuple[str, list[Evidence], dict[str, int]]:
+        """The attempt's own session, empty while it has not spoken; the evidence of its hooks and its output; how many hooks this
+        supervisor refused, by why."""
         agent = self._agent(key)
         return agent.session, [piece for piece in (agent.heard.evidence, self._printed.get(key)) if piece is not None], agent.refused
 

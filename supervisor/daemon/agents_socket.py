@@ -59,6 +59,8 @@ async def hook(asked: Asked) -> dict[str, Any]:
     name, event = asked.args.get("name"), asked.args.get("event")
     if not isinstance(name, str) or not (event is None or isinstance(event, dict)):
         raise UsageError("not an event", why="name is text, event is an object or null")
+    if (other := asked.loop.evidence.speaker(event)) not in ("", asked.task) and other in asked.loop.crew.living:
+        raise asked.loop.evidence.forged((asked.task, asked.epoch))
     asked.loop.evidence.hook((asked.task, asked.epoch), name, event)
     return {}
 

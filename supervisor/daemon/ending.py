@@ -20,7 +20,7 @@ from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.daemon import kind_protocol, launch_files, model_usage
+from supervisor.daemon import continuing, kind_protocol, launch_files, model_usage
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.cleaning import alive_inside
 from supervisor.daemon.environments import Environments, facts
@@ -30,6 +30,7 @@ from supervisor.host import files, foreign, processes
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
+from supervisor.ledger.conversations import Held
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, guard, merge, refused_names, removal, securing
 from worktrees.environment import Environment
@@ -85,15 +86,24 @@ class Ending:
         runner = started.identity if started is not None else None
         return Tree(records.tag(str(self._home.root), task, epoch), runner, self._limits.group((task, epoch)))
 
-    def judged(self, row: AttemptRow, launch: LaunchRow, lent: SnapshotSpec | None) -> tuple[End, str]:
-        """How it ended and why, once no life is left. `lent`: the snapshot that it started from."""
+    def judged(self, row: AttemptRow, launch: LaunchRow, lent: SnapshotSpec | None, held: Held | None = None) -> tuple[End, str]:
+        """How it ended and why, once no life is left. `lent`: the snapshot that it started from; `held`: its agent's conversation."""
         record = self._observer.record((row.task, row.epoch))
         if record is not None:
             end, cause = recovery.judge(record, stop_why=row.stop_why, server_died=row.server_pid != self._tmux.server_pid())
             asked = self._limits.asked(launch.spec, lent)
-            if end is End.FAILED and not row.stop_why and (met := self._limits.met((row.task, row.epoch), asked, record)):
-                cause = f"{met}; {cause}"
-            return kind_protocol.judge(of_task(launch.spec.kind), self._home.attempt(row.task, row.epoch), end, cause)
+            met = self._limits.met((row.task, row.epoch), asked, record) if end is End.FAILED and not row.stop_why else ""
+            cause = f"{met}; {cause}" if met else cause
+            kind = of_task(launch.spec.kind)
+            if (
+                end is End.FAILED
+                and record.signal in recovery.CRASHES
+                and not (row.stop_why or met)
+                and continuing.can_go_on(launch.spec, kind)
+            ):
+                return End.LOST, f"its agent was {cause}"
+            resumed = held is not None and held.origin is not None and held.origin.task == row.task
+            return kind_protocol.judge(kind, self._home.attempt(row.task, row.epoch), end, cause, resumed=resumed)
         if row.stop_why:
             return recovery.stopped(row.stop_why)
         return End.LOST, "its runner died" if self._observer.started((row.task, row.epoch)) is not None else "its runner never began"

@@ -36,6 +36,9 @@ class Attempt:
     env: Mapping[str, str] = field(default_factory=dict)
     """The environment that the agent gets, below its task's `params`."""
 
+    same_path: Path | None = None
+    """Where it sees its worktree too, when it is confined."""
+
     @property
     def variables(self) -> dict[str, str]:
         """The environment that the agent gets, but for what nightcrew adds."""
@@ -98,6 +101,8 @@ class Isolation:
         options = made.layers.options(user=True) if made.layers is not None and made.layers.backend == UserOverlay.name else ""
         seen = policy_paths.survey(self._home, attempt.directory, made.path, git, attempt.home, options)
         seen = replace(seen, devices=tuple(sorted({device for gpu in shown for device in gpu.devices})))
+        if attempt.same_path is not None:
+            seen = replace(seen, same_path=os.path.realpath(files.private_dir(attempt.same_path)))
         seen = replace(seen, caches=policy_paths.caches(attempt.home, attempt.variables, seen.own_state), shared_caches=self._shared_caches)
         seen = replace(seen, program=(*seen.program, *private_repository.borrowed(made.repo), *self._own_programs()))
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from

@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agents.kinds import to_run
 from agents.tmux import Tmux
+from supervisor.core.conversations import How, Origin
 from supervisor.core.crew import Event, Secured, TreeGone
 from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, Tampered, ToolFailed, ToolHung
 from supervisor.core.records import attempt_name
 from supervisor.core.recovery import SERVER_DIED
 from supervisor.core.result import tampering
 from supervisor.core.states import End
-from supervisor.daemon import limits
+from supervisor.daemon import continuing, limits
 from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning
 from supervisor.daemon.ending import Ending
 from supervisor.daemon.environments import Environments, facts
@@ -145,15 +147,16 @@ class Jobs:
 
     async def _prepared(self, task: str, epoch: int, row: LaunchRow) -> Source:
         """Its environment. The snapshot is noted first, so that nobody removes it meanwhile. Raises Refused for one that is damaged."""
-        port = self._ports.take((task, epoch))
+        port, origin = self._ports.take((task, epoch)), await self._conversation(task, epoch, row)
+        start = origin.start if origin is not None else ""
         if not row.spec.snapshot:
-            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, None), None, port)
+            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, None, start), None, port, origin)
         before = self._ledger.attempt(task, epoch)
         interrupted = before.snapshot if before is not None else None
         lent = self._snapshots.lend(row.project, row.spec.snapshot, interrupted, row.spec.snapshot_id)
         self._ledger.lent(task, epoch, lent.id)
         try:
-            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent), lent, port)
+            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent, start), lent, port, origin)
         except DiskFull:
             raise
         except (NotFound, HostError):
@@ -161,6 +164,27 @@ class Jobs:
             if not damage:
                 raise
             raise self._snapshots.damaged(lent, damage) from None
+
+    async def _conversation(self, task: str, epoch: int, row: LaunchRow) -> Origin | None:
+        """The conversation that its agent continues: committed once, before anything of the attempt is made. Raises Refused."""
+        kind, held = to_run(row.spec.kind), self._ledger.conversations
+        if not kind.is_agent:
+            return None
+        if (known := held.of(task, epoch)) is not None:
+            return known.origin
+        before, origin, why_not = held.before(task, epoch, row), None, ""
+        for how, had in continuing.wanted(row, kind, before):
+            try:
+                origin = await self.within(self.launchers, continuing.origin, self._home, row, how, had)
+                break
+            except Refused as error:
+                if had is not before.mine:
+                    raise
+                why_not = error.why
+        session = origin.session if origin is not None and origin.how is How.RESUME else continuing.session_of(self._home, task, epoch)
+        held.begin(task, epoch, session if kind.chooses_session(origin.how if origin is not None else None) else "", origin, why_not)
+        failpoint("conversation.begun")
+        return origin
 
     async def begin(self, task: str, epoch: int) -> None:
         """Let the command of a held attempt begin."""
@@ -192,6 +216,8 @@ class Jobs:
             return
         self._ledger.note(task, epoch, **kept)
         shape = json.loads(kept["result"])
+        if session := (shape["agent"] or {}).get("session"):
+            self._ledger.conversations.learned(task, epoch, session)
         for note in shape["notes"]:
             self.say(f"{attempt_name(task, epoch)}: {note}")
         await self._tampered(task, epoch, tampering(shape))
@@ -275,7 +301,8 @@ class Jobs:
             self._ended(row)
 
     def _ended(self, row: AttemptRow) -> None:
-        end, cause = self._ending.judged(row, self._ledger.launch_row(row.task), limits.lent(self._ledger, row))
+        held = self._ledger.conversations.of(row.task, row.epoch)
+        end, cause = self._ending.judged(row, self._ledger.launch_row(row.task), limits.lent(self._ledger, row), held)
         if cause == SERVER_DIED:
             self.say(f"{cause}; what ran in it is run again")
         self._tell(TreeGone(row.task, row.epoch, end, cause))

@@ -11,6 +11,7 @@ from agents import protocols
 from agents.kinds import Kind
 from agents.protocols import Outcome
 from supervisor.core import result
+from supervisor.core.conversations import COULD_NOT
 from supervisor.core.errors import one_line
 from supervisor.core.result import Spent
 from supervisor.core.states import End
@@ -27,11 +28,14 @@ CENTS = 0.0001
 _TOKENS = ("input", "output", "cache_read", "cache_write")
 
 
-def judge(kind: Kind, directory: Path, end: End, cause: str) -> tuple[End, str]:
+def judge(kind: Kind, directory: Path, end: End, cause: str, *, resumed: bool = False) -> tuple[End, str]:
     """The end of an attempt whose records are in `directory`, given what its exit record says. A kind that promises one line of JSON fails
     without it, and when it fails its last words on stderr are the reason: it speaks for people there. A kind with a protocol is done when
-    it says so itself, of all that it was told to do: an exit status of 0 is not enough."""
+    it says so itself, of all that it was told to do: an exit status of 0 is not enough. One that was `resumed` and could not go on with
+    its conversation did nothing: it is lost, and begins anew."""
     if (said := heard(kind, directory)) is not None:
+        if resumed and end is End.FAILED and not said.began:
+            return End.LOST, f"{COULD_NOT}: {said.reason or one_line(foreign.last_line(directory / 'stderr.log'))[:WORDS_MAX] or cause}"
         return _by_its_words(said, end, cause)
     if kind.output != "one json line":
         return end, cause

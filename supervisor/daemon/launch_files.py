@@ -6,17 +6,16 @@ A power cut ends whoever would read it, and the next launch writes it anew: none
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from agents.kinds import to_run
 from supervisor.core import environment, kind, records
+from supervisor.core.conversations import Origin
 from supervisor.core.records import LaunchSpec
 from supervisor.core.sandbox import Tier
 from supervisor.core.spec import Settings
+from supervisor.daemon import continuing
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.isolation import Confined
 from supervisor.daemon.limits import Bounds
@@ -49,6 +48,10 @@ class Terms:
     """How many its snapshot fixes; 0 leaves it to the settings."""
     turn: int
     """Lets tasks that want one core get different ones."""
+    cwd: str
+    """Where its agent works, as that sees it."""
+    origin: Origin | None = None
+    """The conversation that it continues."""
 
 
 def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: list[dict[str, Any]]) -> dict[str, str]:
@@ -84,13 +87,22 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     tag = records.tag(str(home.root), *key)
     own = {**terms.inputs, **dict(terms.confined.variables), **access.variables(*key, spec.task_class)}
     agent = to_run(spec.kind)
-    command = kind.command(agent, spec, _place(directory, tag, terms.confined.tier, own))
+    place = kind.Place(
+        prompt_file=str(directory / PROMPT),
+        inbox=str(directory / INBOX),
+        out=str(directory / "out"),
+        session=continuing.session_of(home, *key),
+        sandboxed=terms.confined.tier is not Tier.NONE,
+        variables=own,
+        origin=terms.origin,
+    )
+    command = kind.command(agent, spec, place)
     orders = LaunchSpec(
         task=key[0],
         epoch=key[1],
         tag=tag,
         argv=command.argv,
-        cwd=str(made.path),
+        cwd=terms.cwd,
         env=environment.for_agent({**command.env, **access.without_keys(launch.env)}, access.without_keys(spec.params), own),
         mode="terminal" if command.terminal else "headless",
         stdin=command.stdin,
@@ -111,12 +123,6 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     )
     for name, data in ((GUARD, json.dumps(guard.config_guard(made.repo)).encode()), ("launch.spec", records.write_spec(orders))):
         files.atomic_write(directory / name, data, durable=False)
-
-
-def _place(directory: Path, tag: str, tier: Tier, own: Mapping[str, str]) -> kind.Place:
-    """The session's id is the attempt's own: the same when its orders are written again."""
-    session = str(uuid.uuid5(uuid.NAMESPACE_OID, tag))
-    return kind.Place(str(directory / PROMPT), str(directory / INBOX), str(directory / "out"), session, tier is not Tier.NONE, own)
 
 
 def begin(home: Home, key: tuple[str, int]) -> None:

@@ -7,8 +7,9 @@ Nothing here touches the ledger; results are handed back.
 from __future__ import annotations
 
 import itertools
+import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from agents.kinds import to_run
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
 from supervisor.core import ports, records
+from supervisor.core.conversations import Origin, Where, told
 from supervisor.core.kind import HOOK_VARIABLE
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
-from supervisor.daemon import isolation, launch_files
+from supervisor.daemon import continuing, isolation, launch_files
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.isolation import Isolation
@@ -69,6 +71,8 @@ class Source:
     """The snapshot that it was made from."""
     port: int | None
     """First port of its block; None when all blocks are taken."""
+    origin: Origin | None = None
+    """The conversation that its agent continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +98,9 @@ class Launching:
         self._warmth = warmth
         self._turns = itertools.count()  # so that tasks which want one core get different ones
 
-    def prepare(self, task: str, epoch: int, launch: LaunchRow, lent: Snapshot | None) -> Environment:
-        """Its worktree at the run's base commit, made from the snapshot `lent` if there is one. Raises Refused when the branch belongs to
-        somebody else, HostError when the snapshot is damaged, ToolFailed or DiskFull."""
+    def prepare(self, task: str, epoch: int, launch: LaunchRow, lent: Snapshot | None, start: str = "") -> Environment:
+        """Its worktree at the commit `start`, or at the run's base, made from the snapshot `lent` if there is one. Raises
+        Refused when the branch belongs to somebody else, HostError when the snapshot is damaged, ToolFailed or DiskFull."""
         root = self._home.worktrees / launch.project
         attended = to_run(launch.spec.kind).mode == "terminal"
         shared = not self._warmth.isolation.mounts_overlays(launch.spec, attended=attended)
@@ -107,30 +111,40 @@ class Launching:
         repository = self._environments.repository(launch)
         if tier is Tier.NONE:
             self._warmth.refs.begin(repository)
-        made = environments.create(repository, task, epoch, launch.base_oid, root, warm=warm, confined=confined)
+        made = environments.create(repository, task, epoch, start or launch.base_oid, root, warm=warm, confined=confined)
         failpoint("launch.environment")
-        return made
+        return replace(made, base=launch.base_oid)  # what it began with counts as the task's work too
 
     def order(self, task: str, epoch: int, launch: LaunchRow, source: Source, needs: list[dict[str, Any]]) -> Ordered:
         """What its runner is to do, on disk, and how the runner is started. Raises Refused when this host has no sandbox as the task asks,
         ToolFailed when the agent could not reach the gateway, HostError."""
         key, directory = (task, epoch), self._home.attempt(task, epoch)
+        cwd = self._cwd(launch, source.made)
+        launch = _continued(task, launch, source, cwd)
         inputs = launch_files.write_inputs(self._home, key, launch, needs) | ports.variables(source.port)
         if to_run(launch.spec.kind).has_hooks:
             inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
+        if source.origin is not None:
+            continuing.hand_on(self._home, key, to_run(launch.spec.kind), source.origin)
         place = self._zygote(launch, source.lent)
         home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
         attended = to_run(launch.spec.kind).mode == "terminal"
-        who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env)
+        who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env, cwd if cwd != source.made.path else None)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
         asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
         bounds = self._warmth.limits.bind(key, asked, confined)
         cores = source.lent.spec.cores if source.lent is not None else 0
-        terms = launch_files.Terms(inputs, confined, bounds, place is not None, cores, next(self._turns))
+        terms = launch_files.Terms(inputs, confined, bounds, place is not None, cores, next(self._turns), str(cwd), source.origin)
         launch_files.write(self._access, self._settings, key, launch, source.made, terms)
         failpoint("launch.spec")
         cold = [sys.executable, "-I", "-S", str(Path(runner.__file__).parent / "main.py"), str(directory)]
         return Ordered(self._warmth.zygotes.pane(place, directory) if place is not None else cold, int(confined.tier), bounds.words)
+
+    def _cwd(self, launch: LaunchRow, made: Environment) -> Path:
+        """Where its agent works, as that sees it."""
+        if not launch.spec.same_path or made.private is None:
+            return made.path
+        return Path(os.path.realpath(self._home.same_path(launch.project)))
 
     def _zygote(self, launch: LaunchRow, lent: Snapshot | None) -> Place | None:
         """The warm process that forks its runner, if its snapshot or its kind has one."""
@@ -163,3 +177,14 @@ class Launching:
     def begin(self, task: str, epoch: int) -> None:
         """Let the command of a held attempt begin; idempotent."""
         launch_files.begin(self._home, (task, epoch))
+
+
+def _continued(task: str, launch: LaunchRow, source: Source, cwd: Path) -> LaunchRow:
+    """With what its agent is told first. A person who sits at it sees where it stood, and says themselves how it goes on."""
+    origin, spec = source.origin, launch.spec
+    if origin is None:
+        return launch
+    own = origin.task == task
+    where = Where(str(cwd), source.made.branch, moved=cwd == source.made.path)
+    prompt = None if own and spec.interactive else told(origin, where, spec.prompt, own=own)
+    return replace(launch, spec=replace(spec, prompt=prompt))

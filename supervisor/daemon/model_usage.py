@@ -6,6 +6,7 @@ import contextlib
 import time
 
 from supervisor.core.errors import DiskFull, NightcrewError
+from supervisor.core.gateway.types import Usage
 from supervisor.core.result import Spent
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Totals
@@ -28,14 +29,15 @@ def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
             deadline = time.monotonic() + SETTLED_S
             while (totals := reading.of_attempt(db, task, epoch)).under_way and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
+            first = reading.first_of_attempt(db, task, epoch)
     except DiskFull:
         raise  # there will be room again
     except NightcrewError as error:
         return Spent(notes=(f"its tokens are not known: {error.line()}",))
-    return _spent(totals) if expected or totals.requests or totals.under_way else Spent()
+    return _spent(totals, first) if expected or totals.requests or totals.under_way else Spent()
 
 
-def _spent(totals: Totals) -> Spent:
+def _spent(totals: Totals, first: Usage | None) -> Spent:
     late = f"{totals.under_way} of its requests were not settled yet, so its tokens and cost are too low" if totals.under_way else ""
     return Spent(
         input=totals.tokens.input,
@@ -46,4 +48,5 @@ def _spent(totals: Totals) -> Spent:
         cost_usd=None if totals.cost_usd is None else round(totals.cost_usd, 6),
         waited_s=round(totals.wait_s, 3),
         notes=(late,) if late else (),
+        first=None if first is None else (first.input, first.cache_read, first.cache_write),
     )

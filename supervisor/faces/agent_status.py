@@ -38,9 +38,8 @@ def of(view: TaskView, said: Mapping[str, Any], gateway: Mapping[str, Any] | Non
     if gateway is not None and (piece := _gateway(gateway, now)) is not None:
         evidence.append(piece)
     status = fuse(evidence, str(said.get("session", "")))
-    refused = int(said.get("refused", 0))
-    flood = f"hooks left out because it sends too many: {refused}" if refused else ""
-    return replace(status, look="; ".join(filter(None, (status.look, flood))))
+    left_out = [f"hooks left out because {why}: {count}" for why, count in said.get("refused", {}).items()]
+    return replace(status, look="; ".join(filter(None, (status.look, *left_out))))
 
 
 def lines(view: TaskView, status: Status, now: float) -> list[str]:

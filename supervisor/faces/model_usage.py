@@ -42,3 +42,15 @@ def text(spent: Spent, wait: str) -> str:
     """`61k tokens, $0.33, waited 12 s`; `wait` is the caller's way to say `wait_s`, which is left out below half a second."""
     cost = "cost not known" if spent["cost_usd"] is None else money(spent["cost_usd"])
     return f"{short(spent['tokens'])} tokens, {cost}" + (f", waited {wait}" if spent["wait_s"] >= 0.5 else "")
+
+
+def first_request(result: Mapping[str, Any] | None, cold: Mapping[str, Any] | None) -> str:
+    """How much of an attempt's first request came from the provider's cache; beside that of `cold`, which began the conversation."""
+    own, other = _hits(result), _hits(cold)
+    beside = f"; {other} when the conversation began" if other else ""
+    return f"{own} of the first request was read from the cache{beside}" if own else ""
+
+
+def _hits(result: Mapping[str, Any] | None) -> str:
+    first = (result or {}).get("first_request")
+    return f"{first['cache_hits']:.0%}" if first else ""

@@ -7,6 +7,7 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ SIGNS = {
     TaskState.QUARANTINED: ("!", "31"),
 }
 """A shape and a colour for each state: the shape alone is enough where there is no colour."""
+ASKS = ("?", "35")
+"""Of an agent that waits for a person."""
 
 LINE, TAIL = 2048, 256 * 1024
 """Bytes of the end of a log in which its last line is looked for, and of a stream of JSON what its agent said last."""
@@ -48,15 +51,49 @@ TIERS = {
 _ORDER = (TaskState.RUNNING, TaskState.QUARANTINED, TaskState.FAILED, TaskState.PARKED, TaskState.PAUSED)
 
 
-def line(view: TaskView, now: float, *, width: int, color: bool, detail: str = "") -> str:
-    """`● running   1121-k3f9/lint   12s   title   detail`, cut to `width` columns."""
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits for a person, or for an agent: beside the ledger's rows of tasks."""
+
+    asked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of each task whose agent waits for a person, longest first: `state`, `detail` and `since` (wall-clock seconds)."""
+    unsent: Mapping[str, str] = field(default_factory=dict)
+    """Of each task that texts wait for, how many, and why."""
+
+    def first(self, views: Iterable[TaskView]) -> list[TaskView]:
+        """Who waits for a person first, longest first; then by urgency."""
+        order = {task: place for place, task in enumerate(self.asked)}
+        return sorted(by_urgency(views), key=lambda view: order.get(view.id, len(order)))
+
+    def tally(self) -> str:
+        """`2 need you`; empty when nobody does."""
+        return f"{len(self.asked)} need{'s' if len(self.asked) == 1 else ''} you" if self.asked else ""
+
+
+NOTHING_WAITS = Waiting()
+
+
+def waiting(asked: Iterable[Mapping[str, Any]], pending: Iterable[Delivery]) -> Waiting:
+    """From the supervisor's answer to who needs a person, and the ledger's texts that wait."""
+    return Waiting({one["task"]: one for one in asked}, unsent(pending))
+
+
+def line(view: TaskView, now: float, *, width: int, color: bool, detail: str = "", waits: Waiting = NOTHING_WAITS) -> str:
+    """`● running   1121-k3f9/lint   12s   title   detail`, cut to `width` columns. Of an agent that waits for a person
+    `? needs you   1121-k3f9/lint   3m20s   what it asks   title`, and since when."""
     sign, code = SIGNS[TaskState.PAUSED if view.suspended else view.state]
     state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
-    state = "suspended" if view.suspended else state
-    head = f"{sign} {state:<11} {view.id:<28} {age(seconds(view, now)):>7}  "
+    state, since = "suspended" if view.suspended else state, seconds(view, now)
+    if (asked := waits.asked.get(view.id)) is not None:
+        (sign, code), state, since = ASKS, "needs you", now - asked["since"]
+    head = f"{sign} {state:<11} {view.id:<28} {age(since):>7}  "
+    texts = one_line(waits.unsent.get(view.id, ""))
+    foremost = [texts] if texts else []
+    if asked is not None:  # then that is why the texts wait, too
+        foremost = [one_line(asked["detail"] or asked["state"]), *([texts.partition(":")[0]] if texts else [])]
     title, more = one_line(view.title), one_line(detail)
-    parts = [title] if title and (title != view.name or not more) else []
-    shown = cut(head + "  ".join([*parts, *([more] if more and more != title else [])]), width).rstrip()
+    parts = [title] if title and (title != view.name or not (more or foremost)) else []
+    shown = cut(head + "  ".join([*foremost, *parts, *([more] if more and more != title else [])]), width).rstrip()
     return f"\x1b[{code}m{shown[:13]}\x1b[0m{shown[13:]}" if color else shown
 
 
@@ -134,11 +171,6 @@ def unsent(pending: Iterable[Delivery]) -> dict[str, str]:
 def sent(one: Delivery) -> str:
     """`unconfirmed, 12 bytes, sha256 03982e2a: why`: a text without its words."""
     return f"{one.state}, {one.size} bytes, sha256 {one.digest[:8]}" + (f": {one_line(one.reason)}" if one.reason else "")
-
-
-def needs(asked: Mapping[str, Any], now: float) -> str:
-    """`needs you for 3m20s: Bash: rm -rf build`, of an agent that waits for a person."""
-    return f"needs you for {age(now - asked['since'])}: {asked['detail'] or asked['state']}"
 
 
 def made_of(view: TaskView) -> list[tuple[str, str]]:

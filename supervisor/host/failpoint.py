@@ -25,6 +25,7 @@ FAILPOINTS = (
     "stop.committed",
     "stop.stopped",
     "submit.committed",
+    "conversation.begun",
     "begin.committed",
     "suspend.committed",
     "suspend.stopped",

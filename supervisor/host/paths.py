@@ -134,6 +134,10 @@ class Home:
         """Names the daemon's pid. The lock itself is on its directory, the state, which lives as long as what it protects."""
         return self.root / "daemon.lock"
 
+    def same_path(self, project: str) -> Path:
+        """Where a sandbox shows the worktree of an attempt that asks for the same path as others of its repository; outside it is empty."""
+        return self.root / "ws" / project
+
     def attempt(self, task: str, epoch: int) -> Path:
         """`runs/<run>/<slug>/<epoch>`: the records of one attempt."""
         return self.root / "runs" / task / str(epoch)

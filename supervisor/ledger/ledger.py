@@ -23,6 +23,7 @@ from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState
 from supervisor.core.task import Attempt, Task, urgent_from
 from supervisor.ledger import queries, rows, store
+from supervisor.ledger.conversations import Conversations
 from supervisor.ledger.deliveries import Deliveries
 from supervisor.ledger.queries import OPEN
 from supervisor.ledger.rows import AttemptRow, LaunchRow
@@ -43,7 +44,7 @@ class Ledger:
         self._file = store.file_identity(path)
         self._launch = functools.lru_cache(maxsize=LAUNCHES)(functools.partial(rows.launch, self._db))
         desk = WriteAccess(self._db, self._writing, wall, self._journal)
-        self.snapshots, self.deliveries = Snapshots(desk), Deliveries(desk)
+        self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
 
     def close(self) -> None:
         """Give the file back; idempotent."""
@@ -175,7 +176,9 @@ class Ledger:
                    WHERE d.task IN (SELECT value FROM json_each(?))"""
         for task, needs, name in self._db.execute(every, (json.dumps(list(after)),)):
             after[task][str(needs)] = str(name)
-        places = {str(row["id"]): str(row["common_dir"]) for row in self._db.execute("SELECT id, common_dir FROM project")}
+        asked = json.dumps(list({row["project"] for row in found}))
+        known = self._db.execute("SELECT id, common_dir FROM project WHERE id IN (SELECT value FROM json_each(?))", (asked,))
+        places = {str(row["id"]): str(row["common_dir"]) for row in known}
         return tuple(self._task(row, after[row["id"]], places[row["project"]], now, wall) for row in found)
 
     def _task(self, row: sqlite3.Row, after: Mapping[str, str], common_dir: str, now: float, wall: float) -> Task:

@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from supervisor.core.conversations import Origin
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.snapshots import SnapshotSpec, SnapshotState
 from supervisor.core.spec import TaskSpec
@@ -31,6 +32,7 @@ def mend(db: sqlite3.Connection) -> list[str]:
     """Make the rows of a ledger agree. Returns what was lost and what was changed, a line each."""
     db.create_function("task_reads", 1, _task_reads)
     db.create_function("snapshot_reads", 2, _snapshot_reads)
+    db.create_function("origin_reads", 1, _origin_reads)
     db.create_function("task_id", 2, _is_task_id)
     db.execute("""CREATE TEMP VIEW ending AS SELECT task, epoch, at, substr(event, 5) AS end, json_extract(data, '$.cause') AS cause,
                   json_extract(data, '$.task') AS state FROM journal WHERE event GLOB 'end *'""")
@@ -58,6 +60,12 @@ def _snapshot_reads(spec: str, digests: str) -> bool:
     return False
 
 
+def _origin_reads(text: str) -> bool:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return bool(Origin.from_json(text))
+    return False
+
+
 def _is_task_id(task: object, run: object) -> bool:
     """Ids become paths. A column of a damaged row may hold anything."""
     return isinstance(task, str) and _TASK_ID.fullmatch(task) is not None and task.partition("/")[0] == run
@@ -71,6 +79,7 @@ def _drop_unreadable(db: sqlite3.Connection) -> list[str]:
         ("run", "id", "NOT json_valid(env) OR json_type(env) <> 'object'"),
         ("project", "id", "id NOT GLOB '????????????' OR root NOT GLOB '/*' OR common_dir NOT GLOB '/*'"),
         ("snapshot", "id", f"NOT snapshot_reads(spec, digests) OR state NOT IN ({built})"),
+        ("conversation", "task || ':' || epoch", "NOT task_id(task, substr(task, 1, 9)) OR origin <> '' AND NOT origin_reads(origin)"),
         ("delivery", "id", f"state NOT IN ({_words(DeliveryState)})"),
         ("attempt", "task || ':' || epoch", "NOT task_id(task, substr(task, 1, 9)) OR epoch < 1"),
         ("journal", "'line ' || seq", "NOT json_valid(data) OR json_type(data) <> 'object'"),
@@ -223,6 +232,7 @@ def _agree(db: sqlite3.Connection) -> list[str]:
                              RETURNING id, task.state""").fetchall()  # noqa: S608
     said += [f"task {task}: {state}, because its attempt has ended" for task, state in changed]
     db.execute("UPDATE task SET state = 'ready' WHERE state = 'running' AND epoch = 0")
+    db.execute("DELETE FROM conversation WHERE task NOT IN (SELECT id FROM task)")
     lost = db.execute("DELETE FROM delivery WHERE task NOT IN (SELECT id FROM task) RETURNING id, task").fetchall()
     return [*said, *(f"delivery {number}: lost with its task {task}" for number, task in lost)]
 

@@ -21,7 +21,7 @@ from typing import Any
 from supervisor.core.errors import DiskFull, LedgerError
 from supervisor.host import files
 
-SCHEMA = 3
+SCHEMA = 4
 BUSY_S = 10.0
 
 

@@ -89,7 +89,9 @@ def test_what_is_asked_is_told_on_one_line_and_the_oldest_first() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=20), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
 )
 NAMES = st.sampled_from(
     ["PreToolUse", "PermissionRequest", "PostToolUse", "Stop", "SessionStart", "Notification", "UserPromptSubmit", "Other"]
@@ -97,7 +99,7 @@ NAMES = st.sampled_from(
 KEYS = ["session_id", "agent_id", "tool_name", "tool_input", "source", "message", "error", "notification_type", "background_tasks"]
 
 
-@given(st.lists(st.tuples(NAMES, st.dictionaries(st.sampled_from(KEYS), JSON)), max_size=100))
+@given(st.lists(st.tuples(NAMES, st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4)), max_size=12))
 def test_events_of_any_shape_are_survived_and_little_is_kept(events: list[tuple[str, dict[str, Any]]]) -> None:
     now = Heard()
     for number, (name, shape) in enumerate(events):

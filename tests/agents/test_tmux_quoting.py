@@ -75,6 +75,8 @@ def test_nul_is_refused() -> None:
         ("\x00\x07\x7f\x9b31m", "31m"),
         ("abc\u202etxt.exe\u2066", "abctxt.exe"),
         ("é漢🦀\ud800", "é漢🦀"),
+        ("a\u200bb\ufeffc\u2060" + "".join(chr(0xE0000 + ord(char)) for char in "rm -rf"), "abc"),  # X09
+        ("می\u200cخواهم 👩\u200d💻", "می\u200cخواهم 👩\u200d💻"),
     ],
 )
 def test_plain_text_drives_no_terminal(text: str, plain: str) -> None:

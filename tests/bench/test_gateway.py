@@ -12,7 +12,7 @@ from supervisor.bench.gateway.measure import Options
 from supervisor.core.errors import ToolFailed
 from supervisor.host.paths import Home
 
-SMALL = Options(requests=100, clients=5, singles=50, rounds=1, peer_requests=10, turn=200, decisions=5000)
+SMALL = Options(requests=100, clients=5, singles=20, rounds=1, peer_requests=10, turn=100, decisions=1000)
 
 
 def test_a_small_run_has_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

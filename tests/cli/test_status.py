@@ -6,13 +6,15 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from supervisor.ledger import queries
 from supervisor.ledger.ledger import Ledger
 from tests.cli.terminal import Terminal
+from tests.daemon.test_agent_evidence import EACH
 from tests.ledger.kit import RUN, Wall, submit, whole
-from tests.support import House, wait_until
+from tests.support import House, plan_of, shell_task, wait_until
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -120,6 +122,31 @@ def test_watch_redraws_until_ctrl_c(house: House, terminal: Callable[..., Termin
     assert here.screen().count("second") == 1, "nothing of the frame before is left"
     here.press("C-c")
     assert "1 running" not in here.sees("left with 130"), "the screen is as it was before"
+
+
+def test_who_needs_a_person_is_first_on_every_screen_and_why_a_text_waits(house: House, terminal: Callable[..., Terminal]) -> None:
+    own, watching = terminal(80, 24), terminal(120, 40)
+    own.nightcrew("up")
+    wait_until(house.ready, "the supervisor")
+    tasks = [shell_task("other", "sleep 600"), shell_task("agent", ["sh", "-c", EACH], kind="terminal", title="a title of many words " * 5)]
+    house.ok("run", "-d", house.plan(plan_of(tasks)))
+    wait_until(lambda: [task.attempt_state for task in house.tasks()] == ["running"] * 2, "both to run")
+    watching.nightcrew("status", "--watch")
+    for screen in (own, watching):
+        assert "needs you" not in screen.sees("2 running")
+    draft = Path(str(house.task("agent").worktree), "draft")
+    draft.write_text(json.dumps({"session_id": "s", "tool_name": "Bash", "tool_input": {"command": "make"}}))
+    draft.rename(draft.with_name("PermissionRequest.event"))
+    for screen in (own, watching):
+        rows = screen.sees("needs you").splitlines()
+        assert "1 needs you, 2 running" in rows[0]
+        assert re.match(r"\? needs you +\S+/agent +\d+s  Bash: make +a title", rows[2]) and "/other" in rows[3]
+    house.ok("send", "agent", "and then?")
+    for screen in (own, watching):
+        screen.sees("Bash: make  1 text waits")
+    watching.sees("1 text waits  a title of")
+    own.press("C-c")
+    own.sees("left with 0")
 
 
 def test_watch_before_anything_ran_waits_for_it(house: House, terminal: Callable[..., Terminal]) -> None:

@@ -140,3 +140,33 @@ def test_the_words_of_a_command_line_are_the_prompt(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=why):
             plan.single(words, kinds(), {**options, **more})
+
+
+def test_what_cannot_continue_a_conversation_is_named(tmp_path: Path) -> None:
+    first = '[[tasks]]\nid = "a"\nkind = "claude"\nprompt = "x"\n'
+    for lines, answer in (
+        ("kind = 'aider'\nprompt = 'x'\non_loss = 'resume'", "tasks.on_loss: kind aider has no on_loss"),
+        ("kind = 'codex'\ninteractive = true\non_loss = 'resume'", "tasks.on_loss: kind codex has no on_loss with a person at it"),
+        ("kind = 'claude'\nprompt = 'x'\ncontinue_from = 'b'", "tasks.continue_from: no task has the id 'b'"),
+        ("kind = 'codex'\nprompt = 'x'\ncontinue_from = 'a'", "tasks.continue_from: a is of kind claude; only a task of that kind"),
+        ("command = 'x'\ncontinue_from = 'a'", "tasks.continue_from: a task of kind shell has no continue_from"),
+        ("kind = 'claude'\nprompt = 'x'\nsame_path = true\nsandbox = 0", "tasks.sandbox: same_path = true needs a sandbox"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            loaded(tmp_path, f"{first}[[tasks]]\n{lines}\n")
+        assert answer in caught.value.line()
+
+
+def test_a_copy_comes_after_what_it_continues_and_both_are_at_one_path(tmp_path: Path) -> None:
+    tasks = {
+        "a": "kind = 'claude'\nprompt = 'x'\n",
+        "b": "kind = 'claude'\nprompt = 'x'\ncontinue_from = 'a'\n",
+        "c": "kind = 'claude'\nprompt = 'x'\ncontinue_from = 'b'\nsandbox = 0\n",
+        "d": "kind = 'claude'\nprompt = 'x'\ncontinue_from = 'a'\nsame_path = false\non_loss = 'restart'\n",
+        "e": "kind = 'claude'\nprompt = 'x'\n",
+    }
+    plan_text = "".join(f"[[tasks]]\nid = '{name}'\n{text}" for name, text in tasks.items())
+    found = {task.name: task for task in loaded(tmp_path, plan_text).tasks}
+    assert [found[name].after for name in "abcd"] == [(), ("a",), ("b",), ("a",)]
+    assert [found[name].same_path for name in "abcde"] == [True, True, False, False, False]
+    assert (found["d"].on_loss, found["e"].on_loss, found["b"].continue_how) == ("restart", "", "fork")

@@ -57,6 +57,7 @@ def test_five_facts_on_one_line() -> None:
         ("\x9b31m\x7f\x00", "\\x9b31m\\x7f\\x00"),
         ("a\u202eb\u2066c\u200f\u061c", "a\\u202eb\\u2066c\\u200f\\u061c"),
         ("a\u2028b\u2029", "a\\u2028b\\u2029"),
+        ("a\u200bb\ufeff\U000e0072", "a\\u200bb\\ufeff\\U000e0072"),  # X09
         ("\udcff", "\\udcff"),
         ("naïve 任务 🦊", "naïve 任务 🦊"),
     ],

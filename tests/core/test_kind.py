@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agents.kinds import kinds
 from supervisor.core import kind
+from supervisor.core.conversations import How, Origin
 from supervisor.core.kind import ARGUMENT_MAX, Kind, Place
 from supervisor.core.spec import TaskSpec
 
@@ -125,3 +126,28 @@ def test_a_prompt_is_text_whatever_it_says(
     assert all(word.endswith("\0PLAIN") and (word == "\0PLAIN" or word.startswith("--")) for word in told if "\0PLAIN" in word)
     if "\0PLAIN" in other.argv:
         assert "--" in other.argv[: other.argv.index("\0PLAIN")], "a prompt that begins with - would be an option"
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "words"),
+    [
+        ("claude", How.RESUME, ("--resume", "old")),
+        ("claude", How.FORK, ("--resume", "old", "--fork-session", "--session-id", PLACE.session)),
+        ("codex", How.RESUME, ("resume", "old", "-")),
+        ("codex", How.FORK, ("fork", "old", "-")),
+        ("builtin", How.RESUME, ("--session-id", "old", "--resume", "/run/out/transcript.jsonl")),
+        ("builtin", How.FORK, ("--session-id", PLACE.session, "--resume", "/run/out/transcript.jsonl")),
+    ],
+)
+def test_a_conversation_is_continued_by_the_words_of_its_kind(name: str, how: How, words: tuple[str, ...]) -> None:
+    place = replace(PLACE, origin=Origin(how, "old", "run/a", 1, "c0ffee"))
+    said, fresh = argv(task(), place, kinds()[name]), argv(task(), PLACE, kinds()[name])
+    assert " ".join(words) in " ".join(said) and said.count("--session-id") == words.count("--session-id")
+    assert "old" not in fresh and fresh.count("--session-id") == (name != "codex")
+    assert kinds()[name].chooses_session(how) is (name != "codex" or how is How.RESUME)
+
+
+def test_a_kind_continues_only_where_its_arguments_have_room() -> None:
+    assert not OURS.continues(How.RESUME, interactive=False)
+    assert not replace(OURS, resume=("--resume", "{session}")).continues(How.RESUME, interactive=False)
+    assert kinds()["codex"].continues(How.RESUME, interactive=False) and not kinds()["codex"].continues(How.RESUME, interactive=True)

@@ -42,6 +42,7 @@ def test_a_result_with_its_record() -> None:
         "cpu_s": 0.123,
         "spawn_to_done_ms": 3000,
         "tokens": {"input": None, "output": None, "cache_read": None, "cache_write": None, "estimated": None},
+        "first_request": None,
         "cost_usd": None,
         "branch": "nightcrew/r/a/work",
         "tip": "c0ffee",
@@ -110,8 +111,11 @@ def test_any_output_is_an_object_or_none(tail: bytes) -> None:
 
 
 def test_what_the_gateway_says_of_it() -> None:
-    took = Spent(input=10, output=20, cache_read=30, cache_write=40, estimated=1, cost_usd=0.125, waited_s=7.5, notes=("late",))
+    took = Spent(
+        input=10, output=20, cache_read=30, cache_write=40, estimated=1, cost_usd=0.125, waited_s=7.5, notes=("late",), first=(1, 3, 0)
+    )
     times = Times(1.0, 2.0, 3.0)
     made = build(task="r/a", epoch=1, end=End.DONE, cause="", record=None, times=times, work=WORK, output=None, spent=took)
     assert made["tokens"] == {"input": 10, "output": 20, "cache_read": 30, "cache_write": 40, "estimated": 1}
+    assert made["first_request"] == {"input": 1, "cache_read": 3, "cache_write": 0, "cache_hits": 0.75}
     assert (made["cost_usd"], made["waits"]["tokens_s"], made["notes"]) == (0.125, 7.5, ["note", "late"])

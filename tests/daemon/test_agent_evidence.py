@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from agents import hook_client
+from agents.hooks import DETAIL_MAX
 from supervisor.core import tokens
 from supervisor.core.errors import Refused, UsageError
 from supervisor.core.sandbox import Tier
 from supervisor.daemon import agent_evidence, protocol
-from supervisor.host import secrets
+from supervisor.daemon.agent_evidence import AgentEvidence
+from supervisor.host import files, secrets
+from supervisor.host.clock import SystemClock
+from supervisor.host.paths import Home
 from supervisor.host.sandbox import probing
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -56,17 +60,17 @@ class Agent:
         wait_until(lambda: (self.where / f"{name}.event.told").exists(), "the hook to end")
         (self.where / f"{name}.event.told").unlink()
 
-    def explained(self) -> dict[str, Any]:
-        shape = json.loads(self.house.ok("status", "agent", "--explain", "--json"))
-        found: dict[str, Any] = shape["agents"][self.house.task("agent").id]
+    def explained(self, name: str = "agent") -> dict[str, Any]:
+        shape = json.loads(self.house.ok("status", name, "--explain", "--json"))
+        found: dict[str, Any] = shape["agents"][self.house.task(name).id]
         return found
 
     def state(self) -> str:
         return str(self.explained()["state"])
 
-    def ask(self, name: object, event: object) -> None:
+    def ask(self, name: object, event: object, name_of: str = "agent") -> None:
         secret = secrets.own(self.house.home.secret)
-        token = tokens.derive(secret, self.house.task("agent").id, 1)
+        token = tokens.derive(secret, self.house.task(name_of).id, 1)
         protocol.call(self.house.home.agents_socket, "hook", {"name": name, "event": event}, timeout_s=30, token=token)
 
 
@@ -122,7 +126,7 @@ def test_who_waits_for_a_person_is_shown_first(agent: Agent) -> None:
     (asked,) = json.loads(house.ok("status", "--json"))["needs_person"]
     assert (asked["task"], asked["state"], asked["detail"]) == (house.task("agent").id, "waiting_permission", "Bash: make")
     first, second = house.ok("status").splitlines()[:2]
-    assert "/agent " in first and "Bash: make" in first and "needs you for " in first and "/other" in second
+    assert first.startswith("? needs you ") and "/agent " in first and "Bash: make" in first and "/other" in second
     agent.hook("PostToolUse", tool_name="Bash", tool_input={"command": "make"})
     assert "needs you" not in house.ok("status")
 
@@ -144,6 +148,20 @@ def test_a_flood_is_refused_and_shown(agent: Agent) -> None:
     assert (shape["state"], shape["look"]) == ("working", "hooks left out because it sends too many: 1")
 
 
+def test_one_that_speaks_for_another_is_refused_and_shown(agent: Agent) -> None:
+    house = agent.house
+    house.ok("add", "--id", "forger", "sleep 600")
+    wait_until(lambda: house.task("forger").attempt_state == "running", "the forger to run")
+    agent.hook("UserPromptSubmit")
+    with pytest.raises(Refused, match="another agent speaks in it"):
+        agent.ask("Stop", {"session_id": "own"}, name_of="forger")
+    assert agent.state() == "working"
+    forger = agent.explained("forger")
+    assert (forger["state"], forger["look"]) == ("working", "hooks left out because they name another agent's session: 1")
+    agent.ask("Stop", {"session_id": "of its own"}, name_of="forger")
+    assert (agent.state(), agent.explained("forger")["state"]) == ("working", "idle")
+
+
 @pytest.mark.parametrize(("name", "event"), [(5, {}), (None, None), ("Stop", []), ("Stop", "text")])
 def test_what_is_no_event_is_refused(agent: Agent, name: object, event: object) -> None:
     with pytest.raises(UsageError, match="not an event"):
@@ -161,3 +179,35 @@ def test_a_record_that_is_damaged_is_nothing_known(agent: Agent, text: str) -> N
     (records / "out" / hook_client.KEPT).write_text(text + '\n{"at": 9e18, "name": "Stop", "event": {}}\n')
     agent.again()
     assert agent.state() == "working" and agent.explained()["evidence"][0]["source"] == "process"
+
+
+KEY = ("1122-k3f9/agent", 1)
+ASKS = {"session_id": "own", "tool_name": "Bash", "tool_input": {"command": "make"}}
+
+
+def test_of_what_nobody_took_only_the_end_is_read(tmp_path: Path) -> None:
+    """An agent may have filled the file: reading all of it on the loop's thread would stop the supervisor for seconds."""
+    home = Home(tmp_path)
+    kept = files.private_dir(home.attempt(*KEY) / "out") / hook_client.KEPT
+    later = json.dumps({"at": 2.0, "name": "PreToolUse", "event": {**ASKS, "tool_name": "Read"}}) + "\n"
+    first = json.dumps({"at": 1.0, "name": "PermissionRequest", "event": ASKS}) + "\n"
+    kept.write_text(first + later)
+    assert known(home) == "waiting_permission"
+    kept.write_text(first + later * (300_000 // len(later)))
+    assert known(home) == "working"
+
+
+def test_long_permissions_that_are_all_open_outlive_the_supervisor(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    files.private_dir(home.attempt(*KEY) / "out")
+    before = AgentEvidence(home, SystemClock())
+    for number in range(100):
+        before.hook(KEY, "PermissionRequest", {**ASKS, "tool_input": {"command": f"{number} " + "\U0001f600" * 20_000}})
+    (piece,) = before.of(KEY)[1]
+    assert len(piece.detail) == DETAIL_MAX
+    assert AgentEvidence(home, SystemClock()).of(KEY)[1] == [piece]
+
+
+def known(home: Home) -> str:
+    (piece,) = AgentEvidence(home, SystemClock()).of(KEY)[1]
+    return str(piece.state)

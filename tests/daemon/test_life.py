@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import socket
 import subprocess
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from supervisor import __version__
+from supervisor.core import records
 from supervisor.core.errors import Refused, TimedOut
 from supervisor.daemon import lock, protocol
 from tests.cli.terminal import COMMAND
-from tests.support import House, wait_until
+from tests.support import House, plan_of, shell_task, signal_if_there, wait_until
 
 AT_WORK = "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done; echo finished"
 
@@ -204,7 +209,7 @@ def session(house: House, name: str = "agent") -> str:
     return tmux(house, "list-sessions", "-F", "#{session_id}", "-f", f"#{{==:#{{session_name}},{house.task(name).id.replace('/', '_')}_1}}")
 
 
-def test_a_session_closed_by_hand_is_cancelled_and_not_run_again(house: House) -> None:
+def test_a_session_closed_by_hand_is_cancelled_and_not_run_again(house: House) -> None:  # P17
     house.start_daemon()
     start(house, "--retries", "3", AT_WORK)
     tmux(house, "kill-session", "-t", session(house))
@@ -214,7 +219,7 @@ def test_a_session_closed_by_hand_is_cancelled_and_not_run_again(house: House) -
     assert house.tagged() == []
 
 
-def test_a_session_that_was_renamed_split_and_linked_is_still_tracked(house: House) -> None:
+def test_a_session_that_was_renamed_split_and_linked_is_still_tracked(house: House) -> None:  # P18
     house.start_daemon()
     start(house, AT_WORK)
     where = session(house)
@@ -227,3 +232,53 @@ def test_a_session_that_was_renamed_split_and_linked_is_still_tracked(house: Hou
     let_go(house)
     wait_until(lambda: house.state("agent") == "done", "it to end by itself")
     wait_until(lambda: house.sessions() == set(), "its session to be released, with the person's window in it")
+
+
+def test_a_pane_closed_by_hand_beside_another_is_the_agents_end(house: House) -> None:  # P18
+    house.start_daemon()
+    start(house, "--retries", "3", AT_WORK)
+    where = session(house)
+    tmux(house, "split-window", "-d", "-t", where, "sleep 600")
+    tmux(house, "kill-pane", "-t", str(house.task("agent").pane_id))
+    wait_until(lambda: house.task("agent").final, "it to be seen", 30)
+    assert (house.state("agent"), house.task("agent").epoch) == ("cancelled", 1)
+    wait_until(lambda: house.sessions() == set(), "its session to be released, with the person's pane in it")
+
+
+def test_a_stop_an_end_and_a_crash_at_once_are_one_end(house: House) -> None:  # R04
+    house.start_daemon()
+    names = [f"agent{number}" for number in range(6)]
+    house.ok("run", "-d", house.plan(plan_of([shell_task(name, AT_WORK) for name in names])))
+    wait_until(lambda: {task.attempt_state for task in house.tasks()} == {"running"}, "all to run")
+    tasks = [house.task(name) for name in names]
+    pids = [started_pid(house, task.id) for task in tasks]
+    together = threading.Barrier(3 * len(tasks))
+    with ThreadPoolExecutor(3 * len(tasks)) as people:
+        done = [
+            people.submit(at_once, together, what)
+            for task, pid in zip(tasks, pids, strict=True)
+            for what in (
+                functools.partial(protocol.call, house.home.daemon_socket, "kill", {"tasks": [task.id]}),
+                functools.partial(Path(str(task.worktree), "go").touch),
+                functools.partial(signal_if_there, pid),
+            )
+        ]
+        for one in done:
+            one.result()
+    house.wait_final()
+    for task in map(house.task, names):
+        events = [entry["event"] for entry in json.loads(house.ok("status", task.id, "--json"))["journal"]]
+        assert sum(event.startswith("end ") for event in events) == 1, events
+        assert (task.epoch, task.state in ("done", "cancelled")) == (1, True), (task.state, task.reason)
+    assert house.tagged() == []
+
+
+def at_once(together: threading.Barrier, what: Callable[[], object]) -> None:
+    together.wait(30)
+    what()
+
+
+def started_pid(house: House, task: str) -> int:
+    found = records.parse_started((house.home.attempt(task, 1) / "started.json").read_text())
+    assert found is not None
+    return found.identity.pid

@@ -1,6 +1,6 @@
-"""Writes `ledger-3.sql`, a ledger of schema 3 as text, that every later version must be able to load.
+"""Writes `ledger-4.sql`, a ledger of schema 4 as text, that every later version must be able to load.
 
-    python -m tests.data.make_ledger_sample > tests/data/ledger-3.sql
+    python -m tests.data.make_ledger_sample > tests/data/ledger-4.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from supervisor.core.conversations import How, Origin
 from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
@@ -70,6 +71,14 @@ def write(path: Path) -> None:
         ledger.journal(None, None, "up", {"pid": 1})
         _snapshots(ledger, at["running"])
         _deliveries(ledger, at["running"])
+        _conversations(ledger, at["done"], at["running"])
+
+
+def _conversations(ledger: Ledger, ended: str, running: str) -> None:
+    """One that began and is known, and one that goes on with it."""
+    ledger.conversations.begin(ended, 1, "", None)
+    ledger.conversations.learned(ended, 1, "5e55-10n")
+    ledger.conversations.begin(running, 1, "c0-py", Origin(How.FORK, "5e55-10n", ended, 1, "c0ffee"))
 
 
 def _snapshots(ledger: Ledger, task: str) -> None:

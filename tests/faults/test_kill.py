@@ -122,7 +122,7 @@ def _random_kills(house: House, *, tasks: int, moments: int, seed: int) -> None:
 
 
 def test_random_kills(house: House) -> None:
-    _random_kills(house, tasks=60, moments=30, seed=int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32)))))
+    _random_kills(house, tasks=24, moments=12, seed=int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32)))))
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import sys
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from supervisor.cli.follow import Followed
-from supervisor.cli.live_pane import LiveView
+from supervisor.cli.live_view import LiveView
 from supervisor.core.crew import Crew
 from supervisor.core.states import TaskState
 from supervisor.host.paths import Home
@@ -99,7 +100,10 @@ def shown_of(home: Home) -> tuple[Home, SimpleNamespace]:
 
 
 def draw(home: Home, loop: SimpleNamespace) -> None:
-    LiveView(home).refresh(loop)
+    async def once() -> None:
+        LiveView(home).refresh(loop)  # type: ignore[arg-type]  # what it reads of a loop
+
+    asyncio.run(once())
 
 
 def test_following(homes: list[Home], readers: list[sqlite3.Connection]) -> None:

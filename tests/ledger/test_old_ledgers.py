@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from supervisor.core import snapshots as snapshots_of_core
+from supervisor.core.conversations import How, Origin
 from supervisor.core.crew import Crew, Start, Submitted
 from supervisor.core.decide import decide
 from supervisor.core.deliveries import DeliveryState
+from supervisor.core.errors import Refused
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import AttemptState, TaskState
 from supervisor.core.task import Attempt, TaskClass
-from supervisor.ledger import deliveries, queries, snapshots, store
+from supervisor.ledger import conversations, deliveries, queries, snapshots, store
 from supervisor.ledger.ledger import Ledger
 from tests.data import make_ledger_sample
 from tests.ledger.kit import Wall, check_integrity, rows
@@ -144,6 +146,22 @@ def test_the_texts_of_an_old_ledger_are_found_again(path: Path) -> None:
         assert (found[0].size, found[0].reason, found[3].epoch) == (14, "its agent works", 1)
 
 
+def test_the_conversations_of_an_old_ledger_are_found_again(path: Path) -> None:
+    """From schema 4 on."""
+    with closing(store.connect_readonly(load(path, 3))) as db:
+        assert conversations.newest(db, f"{RUN}/done") is None and conversations.of_session(db, "5e55-10n") == []
+    with closing(store.connect_readonly(load(path.with_name("4.db"), 4))) as db:
+        begun, copy = conversations.newest(db, f"{RUN}/done"), conversations.one(db, f"{RUN}/running", 1)
+        assert begun is not None and (begun.session, begun.origin, begun.end) == ("5e55-10n", None, "done")
+        assert copy is not None and (copy.session, copy.end) == ("c0-py", None)
+        assert copy.origin == Origin(How.FORK, "5e55-10n", f"{RUN}/done", 1, "c0ffee")
+    with closing(Ledger(path.with_name("4.db"), Wall())) as ledger:
+        ledger.conversations.begin(f"{RUN}/launching", 1, "5e55-10n", Origin(How.RESUME, "5e55-10n", f"{RUN}/done", 1, "c0ffee"))
+        with pytest.raises(Refused, match="another attempt has this conversation"):
+            ledger.conversations.begin(f"{RUN}/stopping", 1, "5e55-10n", None)
+        assert ledger.conversations.of(f"{RUN}/stopping", 1) is None
+
+
 def test_the_newest_schema_has_its_sample() -> None:
     assert (DATA / f"ledger-{store.SCHEMA}.sql").exists(), "write it: tests/data/make_ledger_sample.py"
 
@@ -151,7 +169,7 @@ def test_the_newest_schema_has_its_sample() -> None:
 def test_the_script_that_wrote_the_newest_sample_still_writes_such_a_ledger(tmp_path: Path) -> None:
     make_ledger_sample.write(tmp_path / "new.db")
     kept = load(tmp_path / "kept.db", store.SCHEMA)
-    for table in ("project", "run", "task", "dependency", "attempt", "journal", "snapshot", "delivery"):
+    for table in ("project", "run", "task", "dependency", "attempt", "journal", "snapshot", "delivery", "conversation"):
         sql = f"SELECT * FROM {table}"  # noqa: S608 - our own tables
         assert _in_meaning(rows(tmp_path / "new.db", sql)) == _in_meaning(rows(kept, sql)), table
 

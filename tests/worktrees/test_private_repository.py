@@ -194,7 +194,16 @@ def many(count: int) -> Callable[[World, Path], None]:
 
 @pytest.mark.parametrize(
     "make",
-    [loose, packed, symbolic, odd, tag_of_a_tag, detached, pytest.param(many(2000), id="2,000"), pytest.param(many(100_000), id="100,000")],
+    [
+        loose,
+        packed,
+        symbolic,
+        odd,
+        tag_of_a_tag,
+        detached,
+        pytest.param(many(2000), id="2,000"),
+        pytest.param(many(100_000), id="100,000", marks=pytest.mark.soak),
+    ],
 )
 def test_the_refs_are_those_of_the_start(world: World, nobody_alive: Alive, make: Callable[[World, Path], None]) -> None:
     repo = world.repo()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +19,8 @@ from supervisor.bench.workspace import private_place
 from supervisor.core.errors import NightcrewError, ToolFailed, UsageError
 from supervisor.core.gateway.settings import Limits
 from supervisor.gateway import status_client
+from supervisor.gateway.sim.child import Simulator
 from supervisor.gateway.sim.counting import tokens_of
-from supervisor.gateway.sim.settings import SimSettings
 from supervisor.host.paths import Home
 
 BODY_BYTES = 50_000
@@ -114,7 +110,8 @@ def run(scenario: Scenario, options: Options, root: Path) -> dict[str, Any]:
     home = Home(root / "home")
     secrets = workspace.agents(home, scenario.agents)
     payload = load.body(BODY_BYTES)
-    with _provider(scenario, options) as url:
+    with _provider(scenario, options) as provider:
+        url = provider.url
         if scenario.remembered != 1:
             _remember(home, url, secrets[0], payload, scenario.remembered)
         with workspace.gateway(home, url, {}, limits="") as server:
@@ -126,9 +123,8 @@ def run(scenario: Scenario, options: Options, root: Path) -> dict[str, Any]:
     return {**_rounded(found), **asdict(tally), "missed": missed(aims_of(scenario), asdict(found))}
 
 
-@contextlib.contextmanager
-def _provider(scenario: Scenario, options: Options) -> Iterator[str]:
-    settings = SimSettings(
+def _provider(scenario: Scenario, options: Options) -> Simulator:
+    return Simulator(
         limits=scenario.limits,
         burst_s=scenario.burst_s,
         head_s=scenario.head_s,
@@ -139,12 +135,6 @@ def _provider(scenario: Scenario, options: Options) -> Iterator[str]:
         seed=options.seed,
         keep_last=0,
     )
-    argv = [sys.executable, "-I", "-m", "supervisor.gateway.sim", "--settings", json.dumps(asdict(settings))]
-    with workspace.running(argv, dict(os.environ)) as process:
-        line = process.stdout.readline()
-        if not line:
-            raise ToolFailed("the simulated provider did not start")
-        yield json.loads(line)["url"]
 
 
 def _remember(home: Home, url: str, secret: str, payload: bytes, factor: float) -> None:

@@ -1,4 +1,4 @@
-"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness` and `gateway`."""
+"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness`, `gateway` and `status`."""
 
 from __future__ import annotations
 
@@ -145,6 +145,28 @@ def gateway(quick: bool, learned: bool, scenarios: tuple[str, ...], seed: int, u
         raise UsageError("--scenario goes with --learned", hint="nightcrew bench gateway --learned")
     from supervisor.bench.gateway import measure
 
+    report = measure.measure(measure.QUICK if quick else measure.Options(), under, common.say)
+    _show(report, measure.table, as_json)
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="A short run: 10 live agents for 5 s, a crew of 3.")
+@_under
+@common.json_option
+def status(quick: bool, under: Path | None, as_json: bool) -> None:
+    """How soon it is known how an agent is, what that costs beside 50 live agents, how soon a text is delivered, how fast the built-in
+    agent is; and ten real Claude Code agents that share a limit of 80,000 tokens a minute, with the gateway and without.
+
+    The provider is a process of this machine, nothing leaves it. What needs Claude Code is not measured where `make clients` has not
+    installed it. A full run takes about 20 minutes. It measures and never judges: the exit code says only whether it ran.
+
+    \b
+    nightcrew bench status --quick
+    nightcrew bench status --json
+    """
+    from supervisor.bench.status import measure
+
+    _leave_on_signals()
     report = measure.measure(measure.QUICK if quick else measure.Options(), under, common.say)
     _show(report, measure.table, as_json)
 

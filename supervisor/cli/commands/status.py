@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.faces import model_usage, tasks_json
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
-from supervisor.ledger import deliveries, queries
+from supervisor.ledger import conversations, deliveries, queries
 
 RECENT = 5
 ALL = 1_000_000
@@ -144,13 +145,10 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         return
     views, counts = _chosen(db, name, everything)
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
-    now, unsent = time.time(), text.unsent(deliveries.pending(db))
-    waiting = {one["task"]: one for one in common.who_needs(where)} if any(view.state is TaskState.RUNNING for view in views) else {}
-    order = {task: place for place, task in enumerate(waiting)}
-    for view in sorted(text.by_urgency(views), key=lambda view: order.get(view.id, len(order))):
-        asked = text.needs(waiting[view.id], now) if view.id in waiting else ""
-        detail = "; ".join(filter(None, (asked, unsent.get(view.id, ""), text.detail(view, where.root), _held(view, heard))))
-        common.show(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail))
+    now, waits = time.time(), _waiting(where, db, views)
+    for view in waits.first(views):
+        detail = "; ".join(filter(None, (text.detail(view, where.root), _held(view, heard))))
+        common.show(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail, waits=waits))
     if left := text.more(views, counts):
         click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")
     if name is not None and len(views) == 1:
@@ -163,6 +161,11 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         common.say("nothing to do; next: nightcrew run PLAN")
     if name is None and (said := _gateway_line(where, views)):
         common.show(text.cut(said, common.width()))
+
+
+def _waiting(where: Home, db: sqlite3.Connection, views: list[queries.TaskView]) -> text.Waiting:
+    asked = common.who_needs(where) if any(view.state is TaskState.RUNNING for view in views) else []
+    return text.waiting(asked, deliveries.pending(db))
 
 
 def _chosen(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.TaskView], Counter[TaskState]]:
@@ -208,18 +211,33 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
     if taken := model_usage.of([view.result]):
         click.echo(f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}")
+    for said in _conversation(db, view):
+        click.echo(f"  {said}")
     for one in _sent(db, [view]):
         click.echo(f"  text {one.id:<4} {text.sent(one)}")
     for entry in queries.journal(db, view.id):
         click.echo(f"  {text.history(entry)}")
 
 
+def _conversation(db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:
+    """Whose conversation its agent continued, and how much of its first request a provider's cache had, beside that of the first."""
+    held = conversations.one(db, view.id, view.epoch)
+    before = None
+    if held is not None and held.origin is not None:
+        origin = held.origin
+        yield f"from      {origin.task}, epoch {origin.epoch} ({origin.how})"
+        before = conversations.first(db, origin.session)
+    if hits := model_usage.first_request(view.result, before):
+        yield f"cache     {hits}"
+
+
 def _frame(where: Home, name: str | None) -> str:
     from supervisor.cli import live_pane
 
-    views, counts = list[queries.TaskView](), Counter[TaskState]()
+    views, counts, waits = list[queries.TaskView](), Counter[TaskState](), text.NOTHING_WAITS
     if where.ledger.exists() or name is not None:
         with contextlib.closing(common.ledger(where)) as db:
             views, counts = _chosen(db, name, everything=False)
+            waits = _waiting(where, db, views)
     gateway = _gateway_line(where, views) if name is None else ""
-    return live_pane.frame(where, views, counts, [], time.time(), gateway=gateway)
+    return live_pane.frame(where, views, counts, [], time.time(), gateway=gateway, waits=waits)

@@ -45,7 +45,7 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
         return
     if rest != dict(os.environ):  # so that no key stands in /proc/PID/environ of the supervisor for as long as it lives
         os.execve(sys.executable, [sys.executable, "-I", "-m", "supervisor.cli.main", *sys.argv[1:]], rest)  # noqa: S606 - ourselves again
-    from supervisor.cli.live_pane import LiveView
+    from supervisor.cli.live_view import LiveView
     from supervisor.daemon import wiring
 
     os.environ["NIGHTCREW_CONFIG"] = str(file.absolute())  # what lies beside it, a person's kinds of agent, is found by it too

@@ -13,7 +13,7 @@ from supervisor.daemon.loop import Loop
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`attempts`: pairs of a task's id and an epoch. Returns for each that there is, by task, `session`, `evidence`, a list, and
-    `refused`, how many of its hooks were left out."""
+    `refused`, how many of its hooks were left out, by why."""
     wanted = args.get("attempts")
     if not isinstance(wanted, list):
         raise UsageError("no attempts given")

@@ -219,6 +219,17 @@ def of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Totals:
     return _totals(db, "agent = ? AND epoch = ?", (agent, epoch)).get(agent, Totals())
 
 
+def first_of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Usage | None:
+    """What the first request of an attempt took that a cache had a part in; of its first one where none had. Clients also send small ones
+    of their own, for a title. None when none was answered."""
+    row = db.execute(
+        """SELECT input, output, cache_read, cache_write FROM request WHERE agent = ? AND epoch = ? AND input IS NOT NULL
+           AND input + cache_read + cache_write > 0 ORDER BY cache_read + cache_write = 0, at LIMIT 1""",
+        (agent, epoch),
+    ).fetchone()
+    return Usage(*map(int, row)) if row is not None else None
+
+
 def of_task(db: sqlite3.Connection, agent: str) -> Totals:
     """All attempts of one task."""
     return _totals(db, "agent = ?", (agent,)).get(agent, Totals())

@@ -77,7 +77,7 @@ def test_what_an_agent_inside_prints_is_not_its_own() -> None:
     inside = result(OTHER, is_error=True, num_turns=9, permission_denials=[{"tool_name": "Bash"}])
     said = read(start(), start(OTHER), result(num_turns=2, result="Mine."), inside)
     assert (said.session, said.is_error, said.denials, said.steps, said.message) == (ME, False, (), 2, "Mine.")
-    assert read(start(), start(OTHER), inside) == Outcome(session=ME, models=("m",)), "its own turn has not ended"
+    assert read(start(), start(OTHER), inside) == Outcome(session=ME, began=True, models=("m",)), "its own turn has not ended"
 
 
 def test_the_last_result_of_its_own_counts() -> None:
@@ -139,7 +139,7 @@ def test_what_it_says_is_bounded_and_harmless() -> None:
     assert said.session == "", "no id is that long"
     assert read(result(num_turns=1.5, total_cost_usd=-1, usage={"input_tokens": 2**70}, structured_output=True)).usage == Usage()
     raw = b'{"type":"result","structured_output":' + b"[" * 5000 + b"]" * 5000 + b"}\n"
-    assert protocols.read("claude", raw + stream(start())) == Outcome(session=ME, models=("m",))
+    assert protocols.read("claude", raw + stream(start())) == Outcome(session=ME, began=True, models=("m",))
 
 
 def test_codex_threads_inside_are_not_its_own() -> None:
@@ -151,7 +151,7 @@ def test_codex_threads_inside_are_not_its_own() -> None:
         "usage": {"input_tokens": 9, "cached_input_tokens": 4, "cache_write_input_tokens": 2, "output_tokens": 3},
     }
     said = read(*own, *inside, item, ended, protocol="codex")
-    assert said == Outcome(ended=True, message="Mine.", session=ME, usage=Usage(3, 3, 4, 2))
+    assert said == Outcome(ended=True, message="Mine.", session=ME, began=True, usage=Usage(3, 3, 4, 2))
     assert read(*own, *inside, protocol="codex").ended is False
 
 
@@ -169,7 +169,7 @@ def test_gemini() -> None:
     stats = {"input_tokens": 10, "cached": 4, "output_tokens": 2, "models": {"gemini-x": {}}}
     said = read(*shapes, {"type": "result", "status": "success", "stats": stats}, protocol="gemini")
     assert said == Outcome(
-        True, denials=("run_shell_command: ls",), message="I could not.", session=ME, usage=Usage(6, 2, 4), models=("gemini-x",)
+        True, denials=("run_shell_command: ls",), message="I could not.", session=ME, began=True, usage=Usage(6, 2, 4), models=("gemini-x",)
     )
     failed = {"type": "result", "status": "error", "error": {"type": "FatalTurnLimitedError", "message": "Reached max session turns"}}
     assert read(*shapes, failed, protocol="gemini").reason == "Reached max session turns"

@@ -161,6 +161,14 @@ def test_a_stopped_agent_has_not_ended(lab: Lab) -> None:
     assert runner.wait(30) == 4
 
 
+def test_one_that_stands_still_is_ended_by_its_deadline_and_not_before(lab: Lab) -> None:  # P10
+    attempt = lab.attempt("sh", "-c", "kill -STOP $$", timeout_s=0.5)
+    assert attempt.run() == 128 + signal.SIGTERM, "it is woken, so that it hears it"
+    record, started = attempt.record(), attempt.started()
+    assert started is not None and record.ended - started.at >= 0.5
+    assert (record.why, record.signal) == ("timeout", signal.SIGTERM)
+
+
 def test_a_second_runner_leaves_everything_as_it_is(lab: Lab) -> None:
     attempt = lab.attempt("sh", "-c", "echo once")
     assert attempt.run() == 0

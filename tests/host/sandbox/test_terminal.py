@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.host.sandbox import exec_step
 from tests.host.sandbox.kit import PYTHON, Box
 
 RUNNER = """
@@ -169,3 +170,20 @@ def test_without_a_sandbox_it_can(tmp_path: Path) -> None:
         pytest.skip("this kernel forbids it to everybody")
     with screen(tmp_path, [*PYTHON, "-c", TYPES]) as it:
         it.expect("typed")
+
+
+def test_a_terminal_that_hangs_up_as_it_is_looked_at_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening it and asking for its foreground; the sandbox is made all the same."""
+    near, far = pty.openpty()
+    os.close(near)
+    monkeypatch.setattr(exec_step, "own_terminal", lambda: far)
+    pid = os.fork()
+    if pid == 0:
+        status = 3
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            status = 0 if exec_step.foreground_terminal() == -1 else 4
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(far)

@@ -1,9 +1,9 @@
 """How fast the built-in agent starts as a fork of a warm process, and what a turn of it costs beside a bare loop on the SDK.
 
-    python -m tests.agents.builtin.measure
+    python -I -m supervisor.bench.status.builtin DIRECTORY STARTS TURNS
 
 One line of JSON: `start_ms` from the fork to the first request at the provider, `turn_ms` between two requests whose tool does nothing,
-`bare_turn_ms` the same of a loop that does no more than it must; medians, and `cpu` beside each is processor time of the agent's process.
+`bare_turn_ms` the same of a loop that does no more than it must; medians. A process of its own, since all that it has imported is forked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +27,25 @@ import anthropic
 import agents.builtin.preload  # noqa: F401 - it is what is measured
 from agents.builtin import prompt, run
 from agents.builtin.records import Records
+from supervisor.bench.workspace import in_turns
 from supervisor.core.gateway.settings import Limits
-from tests.gateway.simulator import Simulator
-from tests.support import make_repository
+from supervisor.gateway.sim.child import Simulator
 
-RUNS, TURNS = 15, 30
 COMMAND = {"command": "true"}
+ROUNDS = 4
+"""The two take turns so often."""
 
 
-def forked(work: Callable[[], object]) -> tuple[float, float]:
-    """When the fork was asked for (monotonic seconds), and the processor time that it took."""
+def forked(work: Callable[[], object]) -> float:
+    """Do it in a fork of this process, and wait for its end; when the fork was asked for, monotonic seconds."""
     began = time.monotonic()
     pid = os.fork()
     if pid == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         work()
         os._exit(0)
-    _, _, used = os.wait4(pid, 0)
-    return began, used.ru_utime + used.ru_stime
+    os.waitpid(pid, 0)
+    return began
 
 
 def agent(repo: Path) -> None:
@@ -54,7 +55,12 @@ def agent(repo: Path) -> None:
     run.main(Records(os.open(os.devnull, os.O_WRONLY), os.environ["NIGHTCREW_OUT"]), os.environ)
 
 
-async def _bare() -> None:
+def _bare() -> None:
+    """The least that is a loop."""
+    asyncio.run(_loop())
+
+
+async def _loop() -> None:
     async with anthropic.AsyncAnthropic(max_retries=0) as client:
         messages: list[dict[str, Any]] = [{"role": "user", "content": "Do it."}]
         while True:
@@ -71,35 +77,34 @@ async def _bare() -> None:
             messages.append({"role": "user", "content": results})
 
 
-def main() -> dict[str, float]:
-    """All figures, in milliseconds."""
+def measure(place: Path, runs: int, turns: int) -> dict[str, float]:
+    """All figures, in milliseconds. `place`: a directory with a repository `repo`, for the rest that an agent needs."""
     gc.collect()
     gc.freeze()
-    with tempfile.TemporaryDirectory() as place, Simulator(limits=Limits(rpm=10**6, itpm=10**9, otpm=10**9)) as sim:
-        repo = make_repository(Path(place, "repo"))
-        Path(place, "prompt").write_text("Do it.")
-        own = {"NIGHTCREW_PROMPT_FILE": f"{place}/prompt", "NIGHTCREW_OUT": place}
-        os.environ.update(ANTHROPIC_BASE_URL=sim.url, ANTHROPIC_AUTH_TOKEN="t", **own)
+    with Simulator(limits=Limits()) as sim:
+        (place / "prompt").write_text("Do it.")
+        own = {"NIGHTCREW_PROMPT_FILE": f"{place}/prompt", "NIGHTCREW_OUT": str(place)}
+        os.environ.update(ANTHROPIC_BASE_URL=sim.url, ANTHROPIC_AUTH_TOKEN="t", **own)  # noqa: S106 - a simulated provider takes any
         starts = []
-        for _ in range(RUNS):
+        for _ in range(runs):
             sim.faults(text="Done.", times=1)
-            began, cpu = forked(lambda: agent(repo))
-            starts.append((sim.last()[-1]["at"] - began, cpu))
-        (turn, turn_cpu), (bare, bare_cpu) = _turns(sim, lambda: agent(repo)), _turns(sim, lambda: asyncio.run(_bare()))
-    start, whole_cpu = (statistics.median(column) for column in zip(*starts, strict=True))
-    figures = {"start": start, "whole_run_cpu": whole_cpu, "turn": turn, "turn_cpu": turn_cpu, "bare_turn": bare, "bare_turn_cpu": bare_cpu}
-    return {f"{name}_ms": round(seconds * 1000, 1) for name, seconds in figures.items()}
+            began = forked(lambda: agent(place / "repo"))
+            starts.append(sim.last()[-1]["at"] - began)
+        ours = partial(agent, place / "repo")
+        taken = in_turns({"turn": partial(_gaps, sim, turns, ours), "bare_turn": partial(_gaps, sim, turns, _bare)}, ROUNDS)
+    figures = {name: statistics.median(gap for gaps in rounds for gap in gaps) for name, rounds in taken.items()}
+    return {f"{name}_ms": round(seconds * 1000, 2) for name, seconds in {"start": statistics.median(starts), **figures}.items()}
 
 
-def _turns(sim: Simulator, work: Callable[[], object]) -> tuple[float, float]:
-    """Median seconds from request to request, and mean processor time of a turn."""
-    sim.faults(tool="bash", tool_input=COMMAND, times=TURNS)
+def _gaps(sim: Simulator, turns: int, work: Callable[[], object]) -> list[float]:
+    """Seconds from each request to the next one."""
+    sim.faults(tool="bash", tool_input=COMMAND, times=turns)
     sim.faults(text="Done.", times=1)
-    _, cpu = forked(work)
-    at = [entry["at"] for entry in sim.last()[-TURNS - 1 :]]
+    forked(work)
+    at: list[float] = [entry["at"] for entry in sim.last()[-turns - 1 :]]
     sim.clear()
-    return statistics.median(later - earlier for earlier, later in itertools.pairwise(at)), cpu / (TURNS + 1)
+    return [later - earlier for earlier, later in itertools.pairwise(at)]
 
 
 if __name__ == "__main__":
-    print(json.dumps(main()))
+    print(json.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

@@ -1,0 +1,78 @@
+"""Which conversation an attempt goes on with, from what the ledger knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agents.kinds import kinds
+from supervisor.core.conversations import COULD_NOT, How, Origin
+from supervisor.core.errors import Refused
+from supervisor.core.spec import TaskSpec
+from supervisor.daemon import continuing
+from supervisor.host.paths import Home
+from supervisor.ledger.conversations import Before, Held
+from supervisor.ledger.rows import LaunchRow
+
+SPEC = TaskSpec("a", "a", "claude", (), prompt="x")
+LOST = Held("run/a", 1, "s", None, "lost", "its runner died", "c0ffee", "")
+PARENT = Held("run/p", 1, "p", None, "done", "", "beef", "")
+
+
+def launch(spec: TaskSpec = SPEC, home: str = "/nowhere") -> LaunchRow:
+    return LaunchRow(spec, "run", "base", "/r", "/r/.git", "p", {"HOME": home}, 0.0)
+
+
+def chosen(before: Before, spec: TaskSpec = SPEC) -> list[tuple[How, str]]:
+    return [(how, had[0].session) for how, had in continuing.wanted(launch(spec), kinds()[spec.kind], before)]
+
+
+def test_a_loss_and_a_spent_limit_go_on_and_other_ends_do_not() -> None:
+    for held, goes_on in (
+        (LOST, True),
+        (replace(LOST, end_cause=f"{COULD_NOT}: no transcript"), False),
+        (replace(LOST, end="failed", reason="api_error 429: rate limit"), True),
+        (replace(LOST, end="failed", reason="max_turns"), False),
+        (replace(LOST, end="timeout"), False),
+        (replace(LOST, end="cancelled"), False),
+    ):
+        assert chosen(Before([held], [])) == ([(How.RESUME, "s")] if goes_on else []), held
+    assert chosen(Before([LOST], []), replace(SPEC, on_loss="restart")) == []
+    assert chosen(Before([LOST], []), replace(SPEC, kind="aider")) == []
+    assert chosen(Before([LOST], []), replace(SPEC, kind="codex", interactive=True)) == []
+
+
+def test_a_copy_that_was_lost_goes_on_and_else_is_copied_again() -> None:
+    copy = replace(SPEC, continue_from="p")
+    assert chosen(Before([LOST], [PARENT]), copy) == [(How.RESUME, "s"), (How.FORK, "p")]
+    assert chosen(Before([replace(LOST, end="failed")], [PARENT]), copy) == [(How.FORK, "p")]
+
+
+def test_it_goes_on_where_the_transcript_and_the_work_are(tmp_path: Path) -> None:
+    file = tmp_path / ".claude" / "projects" / "-r" / "s.jsonl"
+    never_ran = replace(LOST, epoch=2, tip="")
+    row, state = launch(home=str(tmp_path)), Home(tmp_path / "state")
+    with pytest.raises(Refused, match="cannot continue"):
+        continuing.origin(state, row, How.RESUME, [never_ran, LOST])
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n")
+    assert continuing.origin(state, row, How.RESUME, [never_ran, LOST]) == Origin(How.RESUME, "s", "run/a", 2, "c0ffee")
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+    with pytest.raises(Refused):
+        continuing.origin(state, row, How.RESUME, [LOST])
+    for had in ([], [never_ran]):
+        with pytest.raises(Refused):
+            continuing.origin(state, row, How.RESUME, had)
+    with pytest.raises(Refused):
+        continuing.origin(state, launch(replace(SPEC, kind="shell")), How.RESUME, [LOST])
+
+
+def test_its_own_place_for_transcripts_goes_before_the_home(tmp_path: Path) -> None:
+    file = tmp_path / "config" / "projects" / "-r" / "s.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n")
+    row = replace(launch(), env={"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path / "config")})
+    assert continuing.origin(Home(tmp_path), row, How.FORK, [LOST]).session == "s"
