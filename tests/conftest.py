@@ -13,7 +13,8 @@ from tests.support import House, make_repository
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--skipped-to", type=Path, help="an empty file, for the ids of what was skipped")
-    parser.addoption("--second-round", type=Path, metavar="FILE", help="run what is listed there, and what differs for root")
+    parser.addoption("--skipped-from", type=Path, metavar="FILE", help="run what is listed there and does not differ for root")
+    parser.addoption("--differs-for-root", action="store_true", help="run what differs for root")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,8 +22,10 @@ def pytest_configure(config: pytest.Config) -> None:
     rounds.choose_examples()
     if config.option.skipped_to is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(rounds.Skipped(config.option.skipped_to))
-    if config.option.second_round is not None:
-        config.pluginmanager.register(rounds.SecondRound(config.option.second_round))
+    if config.option.skipped_from is not None:
+        config.pluginmanager.register(rounds.what_was_skipped(config.option.skipped_from))
+    if config.option.differs_for_root:
+        config.pluginmanager.register(rounds.what_differs())
 
 
 @pytest.hookimpl(wrapper=True)

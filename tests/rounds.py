@@ -1,7 +1,7 @@
 """How a test run is set up, whoever starts it: signals, property tests, and what root runs after an ordinary user.
 
-Root runs the suite as an ordinary user, whom most of what protects files binds, and then itself what that user had to skip and what is
-different for root (`make test`).
+Root runs the suite as an ordinary user, whom most of what protects files binds, beside it itself what is different for root, and then
+itself what that user had to skip (`make test`).
 """
 
 from __future__ import annotations
@@ -91,22 +91,32 @@ class Skipped:
             file.write("\n".join(sorted(self._ids)) + "\n")
 
 
-class SecondRound:
-    """What is different for root, and what is listed in the file `skipped`."""
+class Chosen:
+    """Only the tests with these ids, and those whose id has one of these beginnings."""
 
-    def __init__(self, skipped: Path) -> None:
-        self._ids = frozenset(skipped.read_text().splitlines())
-        self._files = frozenset(each.partition("::")[0] for each in (*self._ids, *DIFFERS_FOR_ROOT))
+    def __init__(self, ids: frozenset[str], beginnings: tuple[str, ...]) -> None:
+        self._ids, self._beginnings = ids, beginnings
+        self._files = frozenset(each.partition("::")[0] for each in (*ids, *beginnings))
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
         """A file of tests that has none of them is not even imported."""
         if collection_path.suffix != ".py":
             return None
         name = collection_path.relative_to(config.rootpath).as_posix()
-        return None if name in self._files or name.startswith(DIFFERS_FOR_ROOT) else True
+        return None if name in self._files or name.startswith(self._beginnings) else True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        kept = [item.nodeid in self._ids or item.nodeid.startswith(DIFFERS_FOR_ROOT) for item in items]
+        kept = [item.nodeid in self._ids or item.nodeid.startswith(self._beginnings) for item in items]
         config.hook.pytest_deselected(items=[item for item, keep in zip(items, kept, strict=True) if not keep])
         items[:] = [item for item, keep in zip(items, kept, strict=True) if keep]
+
+
+def what_differs() -> Chosen:
+    """What is different for root."""
+    return Chosen(frozenset(), DIFFERS_FOR_ROOT)
+
+
+def what_was_skipped(file: Path) -> Chosen:
+    """What an ordinary user had to skip, by the file that `Skipped` wrote, and `what_differs` has not."""
+    return Chosen(frozenset(each for each in file.read_text().splitlines() if not each.startswith(DIFFERS_FOR_ROOT)), ())

@@ -42,22 +42,17 @@ def pytest_in(place: Path, *argv: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_second_round_runs_what_the_first_skipped(tmp_path: Path) -> None:
+def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SUITE)
+    (tmp_path / "tests" / "host").mkdir(parents=True)
+    (tmp_path / "tests" / "host" / "test_other.py").write_text("import pytest\n@pytest.mark.skip\ndef test_that_differs(): pass\n")
     skipped = tmp_path / "skipped"
     skipped.touch()
-    assert "1 passed, 1 skipped" in pytest_in(tmp_path, "--skipped-to", str(skipped))
-    assert skipped.read_text() == "test_it.py::test_that_is_skipped\n"
-    assert "1 skipped, 1 deselected" in pytest_in(tmp_path, "--second-round", str(skipped))
-
-
-def test_the_second_round_runs_what_differs_for_root(tmp_path: Path) -> None:
-    (tmp_path / "tests" / "host").mkdir(parents=True)
-    (tmp_path / "tests" / "host" / "test_it.py").write_text("def test_that_differs(): pass\n")
-    nothing = tmp_path / "skipped"
-    nothing.write_text("\n")
-    (tmp_path / "tests" / "test_same.py").write_text("raise AssertionError('nothing here is to be run, so it need not be imported')")
-    assert "1 passed" in pytest_in(tmp_path, "--second-round", str(nothing))
+    assert "1 passed, 2 skipped" in pytest_in(tmp_path, "--skipped-to", str(skipped))
+    assert skipped.read_text() == "test_it.py::test_that_is_skipped\ntests/host/test_other.py::test_that_differs\n"
+    (tmp_path / "test_same.py").write_text("raise AssertionError('nothing here is to be run, so it need not be imported')")
+    assert "1 skipped, 1 deselected" in pytest_in(tmp_path, "--skipped-from", str(skipped))
+    assert "1 skipped in" in pytest_in(tmp_path, "--differs-for-root")
 
 
 def test_everything_that_differs_for_root_is_there() -> None:

@@ -84,6 +84,8 @@ command -v setpriv >/dev/null || skip "setpriv (package util-linux) is missing"
 home=$(mktemp -d /tmp/nightcrew-user.XXXXXX) # not $TMPDIR, which may be closed as well
 # The views of the checkout are mounted below it, but never in the namespace that this line runs in.
 trap 'rm -rf --one-file-system "$home"' EXIT
+trap 'exit 130' INT # or the directory stays
+trap 'exit 143' TERM
 mkdir "$home/tmp"
 printf "[user]\n\tname = Ordinary User\n\temail = user@example.invalid\n" >"$home/.gitconfig"
 chown "$user:$user" "$home" "$home/tmp" "$home/.gitconfig"

@@ -2,7 +2,8 @@
 
     python -I -m agents.analysts.lead
 
-`NIGHTCREW_AFTER` names what the analysts came to, `ANALYST_CORES` how many cores they had. The people's version goes to stderr.
+`NIGHTCREW_AFTER` names what the analysts came to, `ANALYST_CORES` how many cores they had, `LEAD_MODEL` who writes prose about
+it, if anybody. The people's version goes to stderr.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from supervisor.core.analysis import analyst_results, lead, speedup
+from supervisor.core.analysis.analysis_tasks import MODEL
 
 
 def main(environ: Mapping[str, str], out: TextIO, talk: TextIO) -> int:
@@ -27,8 +29,22 @@ def main(environ: Mapping[str, str], out: TextIO, talk: TextIO) -> int:
         return 2
     found = lead.summary(analyst_results.told(tasks), speedup.figures(analyst_results.spans(tasks), cores, analyst_results.spoilt(tasks)))
     _say(found, talk)
+    found["prose"] = _prose(found, environ, talk)
     print(json.dumps(found, ensure_ascii=False, separators=(",", ":")), file=out)
     return 0
+
+
+def _prose(found: Mapping[str, Any], environ: Mapping[str, str], talk: TextIO) -> dict[str, str] | None:
+    """What the model wrote that was asked for; None without one, or when it did not come to that: then `talk` says why."""
+    if not (model := environ.get(MODEL)):
+        return None
+    from agents.analysts import prose
+
+    try:
+        return {"text": prose.compose(found, model), "model": model}
+    except prose.ProseError as error:
+        print(f"no prose: {error}", file=talk)
+        return None
 
 
 def _say(found: Mapping[str, Any], talk: TextIO) -> None:

@@ -1,7 +1,7 @@
 """The lead's summary in prose, written by a model from the same facts. Nothing depends on it: whatever goes wrong is a sentence.
 
-Runs in the process of the command that a person typed, since there the person's own API key is: agents never have it
-(docs/decisions/0008-prose-is-written-where-the-key-is.md).
+Runs in the lead, an agent like any other: it asks through the gateway, with the token of its attempt
+(docs/decisions/0025-the-leads-prose-goes-through-the-gateway.md).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from supervisor.core.analysis.analysis_tasks import PROSE_S
 from supervisor.core.errors import one_line
 
-TIMEOUT_S = 60.0
 MAX_TOKENS = 900
 MAX_CHARS = 8000
 _FACTS = ("health", "files", "lines", "perspectives", "issues", "hot_spots", "actions", "failed", "parallel")
@@ -28,13 +28,13 @@ class ProseError(Exception):
 
 
 def compose(summary: Mapping[str, Any], model: str) -> str:
-    """Plain text of at most MAX_CHARS characters from `model`, by the Anthropic SDK as the environment configures it (ANTHROPIC_API_KEY,
-    ANTHROPIC_BASE_URL). One try of at most TIMEOUT_S. Raises ProseError."""
+    """Plain text of at most MAX_CHARS characters from `model`, by the Anthropic SDK at the gateway that the environment names
+    (ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN). One try of at most PROSE_S. Raises ProseError."""
     import anthropic  # 0.5 s: only who asked for prose waits for it
 
     facts = {name: summary[name] for name in _FACTS}
     try:
-        with anthropic.Anthropic(timeout=TIMEOUT_S, max_retries=0) as client:
+        with anthropic.Anthropic(timeout=PROSE_S, max_retries=0) as client:
             answer = client.messages.create(
                 model=model,
                 max_tokens=MAX_TOKENS,

@@ -169,9 +169,9 @@ def _print(home: Home, view: TaskView, *, err: bool) -> None:
     # A step of its attempt that we happen to see (launching, collecting) is no news.
     plain = replace(view, attempt_state=None)
     if err:
-        click.echo(status.line(plain, time.time(), width=WIDE, color=False, detail=detail), err=True)
+        click.echo(status.line(plain, time.time(), status.Layout(WIDE, color=False), detail=detail), err=True)
     else:
-        common.show(status.line(plain, time.time(), width=common.width(), color=common.use_color(), detail=detail))
+        common.show(status.line(plain, time.time(), status.Layout(common.width(), common.use_color()), detail=detail))
 
 
 def _say_next(run: str, views: list[TaskView]) -> None:

@@ -76,10 +76,9 @@ def frame(
     tally = ", ".join(filter(None, (waits.tally(), status.tally(counts)))) or "nothing to do"
     heading = f"nightcrew {_short(os.fspath(home.root), min(PATH_COLUMNS, columns // 3))}  {status.clock(now)}  {tally}{nobody}"
     room = max(1, rows - 3 - bool(gateway) - len(alerts[-3:]))
-    color = common.use_color()
-    lines = [
-        status.line(view, now, width=columns - 1, color=color, detail=status.detail(view, home.root), waits=waits) for view in views[:room]
-    ]
+    ids = min(status.IDS, max((len(view.id) for view in views[:room]), default=0))  # what is asked needs the room on a narrow screen
+    layout = status.Layout(columns - 1, common.use_color(), ids)
+    lines = [status.line(view, now, layout, detail=status.detail(view, home.root), waits=waits) for view in views[:room]]
     if left := status.more(views[:room], counts):
         lines.append(status.cut(f"  … and {left}: nightcrew status", columns - 1))
     lines += [status.cut(gateway, columns - 1)] if gateway else []

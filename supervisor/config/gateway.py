@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from supervisor.config.locate import line_of
-from supervisor.config.reading import Duration, Strict
+from supervisor.config.reading import Class, Duration, Strict, TaskSize
 from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.core.gateway.types import Api
 from supervisor.core.names import nearest
+from supervisor.core.task import TaskClass
 
 HOMES = {
     Api.ANTHROPIC: "https://api.anthropic.com",
@@ -120,6 +121,22 @@ class RouteModel(Strict):
     model: Annotated[str, Field(min_length=1, max_length=200)]
     upstream: str = ""
     as_model: Annotated[str, Field(alias="as", max_length=200)] = ""
+    task_class: Annotated[Class | None, Field(alias="class")] = None
+    size: TaskSize | Literal[""] = ""
+    fallback: Annotated[str, Field(max_length=200)] = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> RouteModel:
+        if self.fallback and self.task_class not in (None, "batch"):
+            raise ValueError('only batch tasks are answered by a fallback; say class = "batch", or leave class or fallback out')
+        if self.fallback and self.fallback in (self.model, self.as_model):
+            raise ValueError("a fallback is another model")
+        return self
+
+    def route(self) -> Route:
+        """As the core knows it."""
+        task_class = TaskClass(self.task_class) if self.task_class else None
+        return Route(self.model, self.upstream, self.as_model, task_class, self.size, self.fallback)
 
 
 class QuotaModel(Strict):
@@ -162,6 +179,7 @@ class GatewayModel(Strict):
     batch_share: Annotated[float, Field(ge=0, le=0.5)] = _POLICY.batch_share
     margin: Annotated[float, Field(ge=0.5, le=1)] = _POLICY.margin
     cost_per_night: Dollars | None = None
+    fallback_at: Annotated[float, Field(gt=0, le=1)] = _POLICY.fallback_at
     record: bool = False
     keep: Annotated[Duration, Field(ge=3600, le=3650 * 86400)] = 30 * 86400.0
 
@@ -201,12 +219,12 @@ def settings(keys: GatewayKeys, stored: Path | None) -> GatewaySettings:
     gateway = keys.gateway
     return GatewaySettings(
         upstreams=tuple(upstreams),
-        routes=tuple(Route(**route.model_dump()) for route in keys.route),
+        routes=tuple(route.route() for route in keys.route),
         quotas=tuple(model.quota(name) for name, model in keys.quota.items()),
         policy=Policy(
             hold_s=gateway.hold,
             patient_hold_s=gateway.patient_hold,
-            **gateway.model_dump(include={"margin", "queue_max", "headroom", "batch_share", "cost_per_night"}),
+            **gateway.model_dump(include={"margin", "queue_max", "headroom", "batch_share", "cost_per_night", "fallback_at"}),
         ),
         keep_days=gateway.keep / 86400,
         **gateway.model_dump(include={"port", "record"}),

@@ -16,20 +16,22 @@ Every key is described in docs/plan.md. Only keys that are implemented are accep
 
 from __future__ import annotations
 
-import graphlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from supervisor.config import kind_keys
+from supervisor.config import kind_keys, plan_checks
 from supervisor.config.locate import line_of
 from supervisor.config.moments import Moment
 from supervisor.config.network import Network, written
-from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
+from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, parse, read_text
 from supervisor.config.snapshots import MIN_MEMORY, check_name
+from supervisor.core import assign
+from supervisor.core.assign import Rule
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.kind import Kind
 from supervisor.core.names import nearest
@@ -68,13 +70,14 @@ class Shared(Strict):
     kind: str = "shell"
     params: dict[str, Scalar] = Field(default_factory=dict)
     priority: Annotated[int, Field(ge=0, le=100)] = 50
-    task_class: Annotated[Literal["interactive", "normal", "batch"], Field(alias="class")] = "normal"
+    task_class: Annotated[Class, Field(alias="class")] = "normal"
     timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] = 0
     cores: Annotated[int, Field(ge=1, le=4096)] | list[Annotated[int, Field(ge=0, le=4095)]] | None = None
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     tpm_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
     cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    tokens_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
     snapshot: str = ""
     sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
     network: Network = True
@@ -89,6 +92,8 @@ class Shared(Strict):
     interactive: bool = False
     on_loss: Literal["resume", "restart"] | None = None
     same_path: bool | None = None
+    size: TaskSize | None = None
+    tags: Annotated[list[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]], Field(max_length=32)] = Field(default_factory=list)
 
     @field_validator("snapshot")
     @classmethod
@@ -206,10 +211,11 @@ def load(
     defaults: Shared | None = None,
     base: str | None = None,
     snapshots: Collection[str] | None = None,
+    rules: Sequence[Rule] = (),
 ) -> RunSpec:
     """Read and check a plan file. `kinds` are the kinds of agent that exist.
     `defaults` and `base` are the project's own, for what the plan does not say; of `defaults` only the keys that were set count.
-    `snapshots` are the names that there are; None: any may be one.
+    `snapshots` are the names that there are; None: any may be one. `rules` are the user's `[[assign]]`.
 
     Raises ConfigError with `file:line`, the key, and what is allowed or nearest.
     """
@@ -217,14 +223,14 @@ def load(
     model = parse(text, PlanModel, str(path))
     first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
     given = [_given(task, model.defaults) for task in model.tasks]
-    model = model.model_copy(update={"tasks": [_inherit(task, defaults) for task in model.tasks]})
-    tasks = kind_keys.at_one_path(
-        [_task(model, index, first_use, path, text, kinds, given[index]) for index in range(len(model.tasks))],
-        {_name(task, index) for index, task in enumerate(model.tasks) if task.same_path is not None},
-    )
-    _no_cycle(tasks, text, path)
+    assigned = [_assigned(_inherit(task, defaults), rules) for task in model.tasks]
+    model = model.model_copy(update={"tasks": [task for task, _ in assigned]})
+    made = [replace(_task(model, index, first_use, path, text, kinds, given[index]), assigned=by) for index, (_, by) in enumerate(assigned)]
+    own_path = {_name(task, index) for index, task in enumerate(model.tasks) if task.same_path is not None}
+    tasks = kind_keys.at_one_path(made, own_path)
+    plan_checks.no_cycle(tasks, text, path)
     if snapshots is not None:
-        _known_snapshots(tasks, snapshots, text, path)
+        plan_checks.known_snapshots(tasks, snapshots, text, path)
     title = model.title if model.title is not None else path.stem
     return RunSpec(title=title, tasks=tasks, base=next((given for given in (model.base, base) if given is not None), "HEAD"))
 
@@ -235,9 +241,10 @@ def single(
     options: Mapping[str, Any],
     defaults: Shared | None = None,
     base: str | None = None,
+    rules: Sequence[Rule] = (),
 ) -> RunSpec:
     """The run of one task, as `nightcrew add` makes it. `options` are the command's, named as there; None means not given.
-    `defaults` and `base` as for `load`.
+    `defaults`, `base` and `rules` as for `load`.
 
     Raises UsageError for whatever a plan would refuse too.
     """
@@ -248,7 +255,7 @@ def single(
     kind = kinds[name]
     if kind.program and not kind.is_agent:
         raise UsageError("bad value", on="--kind", why=f"a task of kind {name} brings its own command; write it into a plan")
-    task = _inherit(_typed({**given, **_what(kind, words), "id": options["name"]}), defaults)
+    task, by = _assigned(_inherit(_typed({**given, **_what(kind, words), "id": options["name"]}), defaults), rules)
     if contradiction(task):
         raise UsageError("bad value", on="--sandbox", why=contradiction(task))
     prompt = _prompt(task, Path(), lambda key, why: UsageError("bad value", on=key, why=why))
@@ -257,7 +264,8 @@ def single(
     said = prompt or "" if kind.is_agent else " ".join(words)
     title = task.title if task.title is not None else _first_line(said) if kind.is_agent else said
     title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
-    return RunSpec(title=title, tasks=(_spec(task, str(task.id), title, prompt, kind),), base=base if base is not None else "HEAD")
+    spec = replace(_spec(task, str(task.id), title, prompt, kind), assigned=by)
+    return RunSpec(title=title, tasks=(spec,), base=base if base is not None else "HEAD")
 
 
 def _what(kind: Kind, words: tuple[str, ...]) -> dict[str, Any]:
@@ -292,6 +300,16 @@ def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
         return task
     missing = defaults.model_fields_set - task.model_fields_set
     return task.model_copy(update={name: getattr(defaults, name) for name in missing})
+
+
+def _assigned(task: TaskModel, rules: Sequence[Rule]) -> tuple[TaskModel, str]:
+    """The task with what the rules give it, and which rule did. One that runs a command of its own takes neither kind nor model."""
+    if task.command is not None or (task.prompt is None and task.prompt_file is None and not task.interactive):
+        return task, ""
+    kind, model = (getattr(task, key) if key in task.model_fields_set else "" for key in ("kind", "model"))
+    given = assign.assign(rules, assign.Task(TaskClass(task.task_class), task.size or "", task.tags, kind, model or ""))
+    new = {key: value for key, value in (("kind", given.kind), ("model", given.model)) if value}
+    return task.model_copy(update=new), given.by
 
 
 def contradiction(task: TaskModel | TaskSpec) -> str:
@@ -338,7 +356,7 @@ def _task(
     return _spec(task, name, task.title if task.title is not None else name, prompt, kind)
 
 
-_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path"}
+_OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path", "tags"}
 _DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
 
@@ -361,6 +379,7 @@ def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind
         after_on=task.after.on,
         task_class=TaskClass(task.task_class),
         timeout_s=task.timeout or 0.0,
+        tags=tuple(dict.fromkeys(task.tags)),
         cores=tuple(task.cores) if isinstance(task.cores, list) else task.cores or 0,
         gpus=tuple(sorted(set(task.gpus))) if isinstance(task.gpus, list) else task.gpus,
     )
@@ -378,22 +397,3 @@ def _prompt(task: TaskModel, path: Path, wrong: Any) -> str | None:
 
 def _text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _known_snapshots(tasks: tuple[TaskSpec, ...], snapshots: Collection[str], text: str, path: Path) -> None:
-    for index, task in enumerate(tasks):
-        if task.snapshot and task.snapshot not in snapshots:
-            known = nearest(task.snapshot, snapshots) if snapshots else "there is none; describe it as [snapshot.NAME] in nightcrew.toml"
-            on = f"{path}:{line_of(text, ['tasks', index, 'snapshot'])} tasks.snapshot"
-            raise ConfigError("bad value", on=on, why=f"{task.snapshot!r} is not a snapshot; {known}")
-
-
-def _no_cycle(tasks: tuple[TaskSpec, ...], text: str, path: Path) -> None:
-    try:
-        graphlib.TopologicalSorter({task.name: task.after for task in tasks}).prepare()
-    except graphlib.CycleError as error:
-        ring = [str(name) for name in reversed(error.args[1])]
-        index = next(number for number, task in enumerate(tasks) if task.name == ring[0])
-        on = f"{path}:{line_of(text, ['tasks', index, 'after'])} tasks.after"
-        shown = ring if len(ring) <= 12 else [*ring[:10], f"({len(ring) - 11} more)", ring[-1]]
-        raise ConfigError("bad value", on=on, why=f"the tasks wait for each other: {' -> '.join(shown)}") from None

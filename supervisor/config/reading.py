@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -111,6 +111,8 @@ def _in_range(number: int) -> int:
     return number
 
 
+Class = Literal["interactive", "normal", "batch"]
+TaskSize = Literal["small", "medium", "large"]
 Duration = Annotated[float, BeforeValidator(duration)]
 Size = Annotated[int, BeforeValidator(size), Field(le=MAX_INT)]
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from supervisor.config import gateway
 from supervisor.config.gateway import GatewayKeys
+from supervisor.config.locate import line_of
 from supervisor.config.moments import WindowOfDay
 from supervisor.config.places import path as path
-from supervisor.config.reading import MAX_INT, Duration, Size, Strict, parse, read_text
+from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, parse, read_text
+from supervisor.core.assign import Rule
+from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.settings import GatewaySettings
+from supervisor.core.kind import Kind
+from supervisor.core.names import nearest
 from supervisor.core.spec import Settings
+from supervisor.core.task import TaskClass
 
 _FIELD = Settings()
 
@@ -60,6 +67,27 @@ class AgentsModel(Strict):
     kind: Annotated[str, Field(min_length=1, max_length=64)] = _FIELD.agent_kind
 
 
+class AssignModel(Strict):
+    """One `[[assign]]`: which kind and model a task gets that does not say so."""
+
+    task_class: Annotated[Class | None, Field(alias="class")] = None
+    size: TaskSize | Literal[""] = ""
+    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=32)]], Field(max_length=32)] = Field(default_factory=list)
+    kind: Annotated[str, Field(max_length=64)] = ""
+    model: Annotated[str, Field(max_length=1000)] = ""
+
+    @model_validator(mode="after")
+    def _gives(self) -> AssignModel:
+        if not self.kind and not self.model:
+            raise ValueError("it gives nothing: say kind, model or both")
+        return self
+
+    def rule(self, where: str) -> Rule:
+        """As the core knows it."""
+        task_class = TaskClass(self.task_class) if self.task_class else None
+        return Rule(where, task_class, self.size, tuple(self.tags), self.kind, self.model)
+
+
 class UserModel(GatewayKeys):
     """The whole file."""
 
@@ -75,6 +103,7 @@ class UserModel(GatewayKeys):
     batch: BatchModel = Field(default_factory=BatchModel)
     lead: LeadModel = Field(default_factory=LeadModel)
     agents: AgentsModel = Field(default_factory=AgentsModel)
+    assign: Annotated[list[AssignModel], Field(max_length=1000)] = Field(default_factory=list)
 
 
 def _there(file: Path) -> bool:
@@ -108,6 +137,20 @@ def load(file: Path, usable_cores: int) -> Settings:
         **model.limits.model_dump(),
         **model.model_dump(include={"nice", "sandbox", "shared_caches"}),
     )
+
+
+def assignments(file: Path, kinds: Mapping[str, Kind]) -> tuple[Rule, ...]:
+    """The `[[assign]]` rules of the same file, in its order. Raises ConfigError as every file does, and for a kind that is none of `kinds`
+    or takes no prompt."""
+    rules = []
+    for index, model in enumerate(_read(file).assign):
+        text = read_text(file)
+        if model.kind and not (model.kind in kinds and kinds[model.kind].is_agent):
+            agents = [name for name, kind in kinds.items() if kind.is_agent]
+            on = f"{file}:{line_of(text, ['assign', index, 'kind'])} assign.kind"
+            raise ConfigError("bad value", on=on, why=f"{model.kind!r} is not a kind of agent; {nearest(model.kind, agents)}")
+        rules.append(model.rule(f"{file.name}:{line_of(text, ['assign', index])}"))
+    return tuple(rules)
 
 
 def load_gateway(file: Path, stored: Path | None = None) -> GatewaySettings:

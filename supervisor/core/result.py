@@ -54,6 +54,8 @@ class Spent:
     """Requests whose tokens are an estimate, because the provider never said them."""
     cost_usd: float | None = None
     """Also None when a part of it went to models of no known price."""
+    models: tuple[Mapping[str, Any], ...] = ()
+    """`asked`, `answered` and how many `requests`."""
     waited_s: float | None = None
     """How long its requests waited for their turn, all together."""
     notes: tuple[str, ...] = ()
@@ -73,6 +75,7 @@ def build(
     output: Any,
     spent: Spent = Spent(),
     agent: Mapping[str, Any] | None = None,
+    assigned: str = "",
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The result as a JSON object. What nobody measured is null."""
@@ -82,6 +85,7 @@ def build(
         "schema": SCHEMA,
         "task": task,
         "epoch": epoch,
+        "assigned": assigned or None,
         "end": str(end),
         "cause": cause,
         "exit": {"code": record.code if record else None, "signal": record.signal if record else None},
@@ -100,6 +104,7 @@ def build(
             "estimated": spent.estimated,
         },
         "first_request": _first(spent.first),
+        "models": [dict(one) for one in spent.models],
         "cost_usd": spent.cost_usd,
         "branch": work.branch,
         "tip": work.tip,

@@ -54,6 +54,8 @@ class TaskSpec:
     """Tokens per minute that it takes at most over time; 0 is no cap."""
     cost_max: float = 0.0
     """US dollars that its model calls may cost, over all attempts; 0 is no cap."""
+    tokens_max: int = 0
+    """Tokens that its model calls may take, over all attempts, without what is read from a cache; 0 is no cap."""
     snapshot: str = ""
     """Name of the snapshot that its environment is made from; empty: a worktree and no more."""
     snapshot_id: str = ""
@@ -92,6 +94,12 @@ class TaskSpec:
     """As `core.conversations.How`."""
     same_path: bool = False
     """In a sandbox its worktree is seen at the path at which every such task of its repository sees its own."""
+    size: str = ""
+    """How much work it is, as its plan says: `small`, `medium`, `large`, or nothing. Routes and assignments choose by it."""
+    tags: tuple[str, ...] = ()
+    """Words by which assignments choose."""
+    assigned: str = ""
+    """What an `[[assign]]` gave it, and which one, for people; empty: none did."""
 
     def submitted_at(self, wall: float) -> TaskSpec:
         """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""
@@ -108,7 +116,7 @@ class TaskSpec:
         """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
         shape: dict[str, Any] = json.loads(text)
         known = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
-        listed = {name: tuple(known[name]) for name in ("cores", "network", "gpus", "allow") if isinstance(known.get(name), list)}
+        listed = {name: tuple(known[name]) for name in ("cores", "network", "gpus", "allow", "tags") if isinstance(known.get(name), list)}
         return cls(
             **{
                 **known,

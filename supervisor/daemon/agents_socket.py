@@ -51,6 +51,7 @@ async def whoami(asked: Asked) -> dict[str, Any]:
         "weight": spec.weight,
         "tpm_max": spec.tpm_max or None,
         "cost_max": spec.cost_max or None,
+        "tokens_max": spec.tokens_max or None,
     }
 
 

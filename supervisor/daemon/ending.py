@@ -164,6 +164,7 @@ class Ending:
             times=result.Times(launch.created, row.created, ended=ended, up=self._up(key)),
             work=work,
             spent=spent,
+            assigned=launch.spec.assigned,
             output=result.last_json_object(stdout) if said is None else kind_protocol.structured(said),
             agent=None if said is None else kind_protocol.shape(said),
             notes=() if said is None else kind_protocol.notes(said, spent),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import asdict
 
 from supervisor.core.errors import DiskFull, NightcrewError
 from supervisor.core.gateway.types import Usage
@@ -46,6 +47,7 @@ def _spent(totals: Totals, first: Usage | None) -> Spent:
         cache_write=totals.tokens.cache_write,
         estimated=totals.estimated,
         cost_usd=None if totals.cost_usd is None else round(totals.cost_usd, 6),
+        models=tuple(map(asdict, totals.models)),
         waited_s=round(totals.wait_s, 3),
         notes=(late,) if late else (),
         first=None if first is None else (first.input, first.cache_read, first.cache_write),

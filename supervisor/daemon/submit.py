@@ -17,6 +17,7 @@ from typing import Any
 from agents.kinds import kinds
 from supervisor.config import plan, project, user
 from supervisor.config.project import Project
+from supervisor.core.assign import Rule
 from supervisor.core.environment import allowed
 from supervisor.core.errors import Refused, ToolMissing, UsageError
 from supervisor.core.spec import RunSpec, Settings, Submission, TaskSpec
@@ -34,6 +35,8 @@ class Workplace:
     repository: Repository
     project: Project
     settings: Settings
+    rules: tuple[Rule, ...] = ()
+    """The user's `[[assign]]`."""
 
 
 def workplace(where: Path) -> Workplace:
@@ -43,7 +46,7 @@ def workplace(where: Path) -> Workplace:
     files.private_dir(state)
     repository = discover(Git(state / "git"), where)
     _refuse_strange_bytes(repository)
-    return Workplace(repository, project.load(main_root(repository), kinds()), settings)
+    return Workplace(repository, project.load(main_root(repository), kinds()), settings, user.assignments(user.path(), kinds()))
 
 
 def main_root(repository: Repository) -> Path:
@@ -62,7 +65,7 @@ def from_plan(path: Path, where: Path, base: str | None, key: str | None, enviro
     """
     place = workplace(where)
     names = {*place.project.snapshots, *_made(place.repository.project)}
-    spec = plan.load(path, kinds(), place.project.defaults, place.project.base, names)
+    spec = plan.load(path, kinds(), place.project.defaults, place.project.base, names, place.rules)
     return submission(spec, place, base, key, environ), place.repository.notes
 
 
@@ -80,7 +83,7 @@ def from_words(
 ) -> tuple[Submission, tuple[str, ...]]:
     """The same for the run of one task that `nightcrew add` describes. Raises UsageError for what a plan would refuse too."""
     place = workplace(where)
-    spec = plan.single(words, kinds(), options, place.project.defaults, place.project.base)
+    spec = plan.single(words, kinds(), options, place.project.defaults, place.project.base, place.rules)
     spec = replace(spec, title=_text(spec.title), tasks=tuple(replace(task, title=_text(task.title)) for task in spec.tasks))
     return submission(spec, place, base, key, environ), place.repository.notes
 
@@ -92,7 +95,7 @@ def of_prompt(
     kind = kinds().get(str(options["kind"]))
     if kind is not None and not kind.is_agent:
         raise UsageError("cannot start", on=kind.name, why="its tasks take a command and no prompt", hint="nightcrew kinds ls")
-    spec = plan.single((prompt,) if prompt is not None else (), kinds(), options, place.project.defaults, place.project.base)
+    spec = plan.single((prompt,) if prompt is not None else (), kinds(), options, place.project.defaults, place.project.base, place.rules)
     return submission(spec, place, base, None, environ), place.repository.notes
 
 

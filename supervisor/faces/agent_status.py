@@ -48,6 +48,7 @@ def lines(view: TaskView, status: Status, now: float) -> list[str]:
     head += f" for {text.age(now - status.since)}" if status.since else ""
     found = [f"{head}: {one_line(status.detail)}" if status.detail else head, f"  because   {status.rule}"]
     found += [f"  look      {one_line(status.look)}"] if status.look else []
+    found += [f"  assigned  {one_line(view.assigned)}"] if view.assigned else []
     for one in status.considered:
         piece = one.evidence
         detail = f": {one_line(piece.detail)}" if piece.detail else ""

@@ -12,6 +12,7 @@ from typing import Any
 from supervisor.core.errors import one_line
 from supervisor.core.gateway.types import Refusal
 from supervisor.faces.figures import bar, cost, money, percent, percentiles, short, span
+from supervisor.faces.model_usage import others
 from supervisor.faces.status import age, columns, cut
 
 _NARROW = 100
@@ -177,6 +178,7 @@ _AGENT_COLUMNS = (
     _Column("TURN", 7, lambda agent: percentiles(_of(agent, "total"))),
     _Column("COST", 3, _cost),
     _Column("CACHE", 6, lambda agent: percent(_of(agent, "cache_hits"))),
+    _Column("ANSWERED", 5, lambda agent: others(_of(agent, "models") or ()) or "-", left=True, seldom=True),
     _Column("TOK/$", 10, lambda agent: short(_of(agent, "tokens_per_usd"))),
     _Column("ERRORS", 12, lambda agent: percent(_of(agent, "error_rate"), 1)),
     _Column("TOK/S", 13, lambda agent: short(_of(agent, "tokens_per_s"))),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from supervisor.faces.figures import money, short
 
 Spent = Mapping[str, Any]
-"""`tokens` (every kind), `cost_usd` (null when a part of it is not known) and `wait_s` (seconds of waiting for the limit)."""
+"""`tokens` (every kind), `cost_usd` (null when a part of it is not known), `wait_s` (seconds of waiting for the limit) and `models`:
+how many `requests` for the model `asked` the model `answered`."""
 
 _KINDS = ("input", "output", "cache_read", "cache_write")
 
@@ -21,7 +23,7 @@ def of(results: Iterable[Mapping[str, Any] | None]) -> dict[str, Any] | None:
         known = [tokens[kind] for kind in _KINDS if tokens.get(kind) is not None]
         if result is not None and known:
             wait = (result.get("waits") or {}).get("tokens_s") or 0.0
-            found.append({"tokens": sum(known), "cost_usd": result.get("cost_usd"), "wait_s": wait})
+            found.append({"tokens": sum(known), "cost_usd": result.get("cost_usd"), "wait_s": wait, "models": result.get("models") or []})
     return total(found)
 
 
@@ -35,13 +37,31 @@ def total(parts: Iterable[Spent | None]) -> dict[str, Any] | None:
         "tokens": sum(part["tokens"] for part in known),
         "cost_usd": None if None in costs else round(sum(costs), 6),
         "wait_s": round(sum(part["wait_s"] for part in known), 3),
+        "models": _merged(known),
     }
+
+
+def _merged(parts: Iterable[Spent]) -> list[dict[str, Any]]:
+    number: Counter[tuple[str, str]] = Counter()
+    for one in (one for part in parts for one in part.get("models", ())):
+        number[one["asked"], one["answered"]] += one["requests"]
+    return [{"asked": asked, "answered": answered, "requests": number[asked, answered]} for asked, answered in sorted(number)]
+
+
+def others(models: Iterable[Mapping[str, Any]]) -> str:
+    """`claude-haiku-4-5 answered 3 of 10 for claude-opus-4-8`: where another model answered than was asked; empty where none did."""
+    known = list(models)
+    asked = {name: sum(one["requests"] for one in known if one["asked"] == name) for name in {one["asked"] for one in known}}
+    found = [one for one in known if one["answered"] != one["asked"]]
+    return ", ".join(f"{one['answered']} answered {one['requests']} of {asked[one['asked']]} for {one['asked']}" for one in found)
 
 
 def text(spent: Spent, wait: str) -> str:
     """`61k tokens, $0.33, waited 12 s`; `wait` is the caller's way to say `wait_s`, which is left out below half a second."""
     cost = "cost not known" if spent["cost_usd"] is None else money(spent["cost_usd"])
-    return f"{short(spent['tokens'])} tokens, {cost}" + (f", waited {wait}" if spent["wait_s"] >= 0.5 else "")
+    instead = others(spent.get("models", ()))
+    waited = f", waited {wait}" if spent["wait_s"] >= 0.5 else ""
+    return f"{short(spent['tokens'])} tokens, {cost}{waited}" + (f", {instead}" if instead else "")
 
 
 def first_request(result: Mapping[str, Any] | None, cold: Mapping[str, Any] | None) -> str:

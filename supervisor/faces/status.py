@@ -37,6 +37,8 @@ SIGNS = {
 ASKS = ("?", "35")
 """Of an agent that waits for a person."""
 
+IDS = 28
+"""Columns for a task's id where there is room."""
 LINE, TAIL = 2048, 256 * 1024
 """Bytes of the end of a log in which its last line is looked for, and of a stream of JSON what its agent said last."""
 ATTENDED = "terminal"
@@ -78,23 +80,34 @@ def waiting(asked: Iterable[Mapping[str, Any]], pending: Iterable[Delivery]) -> 
     return Waiting({one["task"]: one for one in asked}, unsent(pending))
 
 
-def line(view: TaskView, now: float, *, width: int, color: bool, detail: str = "", waits: Waiting = NOTHING_WAITS) -> str:
-    """`● running   1121-k3f9/lint   12s   title   detail`, cut to `width` columns. Of an agent that waits for a person
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a line is laid out."""
+
+    width: int
+    """Columns of the whole line; what is beyond is cut."""
+    color: bool
+    ids: int = IDS
+    """Columns for the id."""
+
+
+def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits: Waiting = NOTHING_WAITS) -> str:
+    """`● running   1121-k3f9/lint   12s   title   detail`. Of an agent that waits for a person
     `? needs you   1121-k3f9/lint   3m20s   what it asks   title`, and since when."""
     sign, code = SIGNS[TaskState.PAUSED if view.suspended else view.state]
     state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
     state, since = "suspended" if view.suspended else state, seconds(view, now)
     if (asked := waits.asked.get(view.id)) is not None:
         (sign, code), state, since = ASKS, "needs you", now - asked["since"]
-    head = f"{sign} {state:<11} {view.id:<28} {age(since):>7}  "
+    head = f"{sign} {state:<11} {view.id:<{layout.ids}} {age(since):>7}  "
     texts = one_line(waits.unsent.get(view.id, ""))
     foremost = [texts] if texts else []
     if asked is not None:  # then that is why the texts wait, too
         foremost = [one_line(asked["detail"] or asked["state"]), *([texts.partition(":")[0]] if texts else [])]
     title, more = one_line(view.title), one_line(detail)
     parts = [title] if title and (title != view.name or not (more or foremost)) else []
-    shown = cut(head + "  ".join([*foremost, *parts, *([more] if more and more != title else [])]), width).rstrip()
-    return f"\x1b[{code}m{shown[:13]}\x1b[0m{shown[13:]}" if color else shown
+    shown = cut(head + "  ".join([*foremost, *parts, *([more] if more and more != title else [])]), layout.width).rstrip()
+    return f"\x1b[{code}m{shown[:13]}\x1b[0m{shown[13:]}" if layout.color else shown
 
 
 def seconds(view: TaskView, now: float) -> float | None:
@@ -175,7 +188,7 @@ def sent(one: Delivery) -> str:
 
 def made_of(view: TaskView) -> list[tuple[str, str]]:
     """What its newest attempt started from and what it is kept from, a name and a text each; empty before it started."""
-    facts = []
+    facts = [("assigned", view.assigned)] if view.assigned else []
     if view.snapshot:
         facts.append(("snapshot", view.snapshot.partition("/")[2] + (f" ({view.backend})" if view.backend else "")))
     if view.tier is not None:

@@ -29,6 +29,7 @@ def task(view: TaskView) -> dict[str, Any]:
         "branch": view.branch,
         "worktree": view.worktree,
         "environment": view.environment or None,
+        "assigned": view.assigned or None,
         "snapshot": view.snapshot,
         "backend": view.backend,
         "tier": view.tier,

@@ -131,7 +131,7 @@ def _left(ticket: int, turn: asyncio.Future[Send | TurnAway]) -> Event:
 
 
 def _nothing_sent(ticket: int) -> Ended:
-    return Ended(ticket, End.CLIENT_GONE, Usage(), cost_usd=0.0)
+    return Ended(ticket, End.CLIENT_GONE, Usage(), cost_usd=0.0, tokens=0)
 
 
 def _going(ticket: int) -> TurnAway:

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from supervisor.core.gateway.commands import Send, TurnAway
 from supervisor.core.gateway.estimate import FASTEST
-from supervisor.core.gateway.events import Began, Ended, Refused, Responded
+from supervisor.core.gateway.events import Began, Ended, Fallback, Refused, Responded
 from supervisor.core.gateway.settings import Upstream
 from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Observed, PoolKey, Refusal, Usage
 from supervisor.gateway import recording, wire
@@ -52,16 +52,25 @@ class _Response(web.StreamResponse):
 async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamResponse:
     """Serve a request that waits its turn. What it returns is prepared already, unless it is an answer of our own."""
     if call.capped and call.asked.stored_input:
-        why = "a cost cap cannot be kept for a request that refers to input which the provider stores; send the whole input"
+        why = "a cap on cost or tokens cannot be kept for a request that refers to input which the provider stores; send the whole input"
         return _turned_away(context, call, TurnAway(call.ticket, 402, why))
-    bound_usd = None if call.asked.stored_input else context.prices.bound(call.model, call.bound.input, call.bound.output)
-    turn = await context.admission.turn(call.arrived(bound_usd))
+    bound_usd, other = _bound_usd(context, call), call.by_fallback()
+    other_usd = None if other is None else _bound_usd(context, other)
+    fallback = None if other is None else Fallback(other.lane, other.model, other.way.upstreams, other_usd)
+    turn = await context.admission.turn(call.arrived(bound_usd, fallback))
     while isinstance(turn, Send):
+        if turn.fallback and other is not None:
+            call, bound_usd = other, other_usd
         outcome = await Sending(context, call, turn, bound_usd).run()
         if isinstance(outcome, web.StreamResponse):
             return outcome
         turn = await context.admission.turn(outcome)
     return _turned_away(context, call, turn)
+
+
+def _bound_usd(context: RequestContext, call: ProxiedRequest) -> float | None:
+    """The most that it can cost; None when nobody knows."""
+    return None if call.asked.stored_input else context.prices.bound(call.model, call.bound.input, call.bound.output)
 
 
 def own_answer(call: ProxiedRequest, status: int, why: str, retry_after_s: int | None = None) -> web.Response:
@@ -140,6 +149,7 @@ class Sending:
             agent=call.agent.name,
             epoch=call.agent.epoch,
             model=call.model,
+            asked=call.asked.model,
             lane=call.lane,
             upstream=upstream.name,
             account=upstream.owner,
@@ -288,8 +298,8 @@ class Sending:
         elif usage is not None and usage.output < unseen:
             usage = replace(usage, output=unseen)
         said = str(end) if self.sent_at is not None else NEVER_SENT
-        cost = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
-        self.context.admission.tell(Ended(self.call.ticket, end, usage, cost, self.observed))
+        charged, cost = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
+        self.context.admission.tell(Ended(self.call.ticket, end, usage, cost, charged.uncached, self.observed))
 
     def _unseen(self, end: End) -> int:
         """The most output that a provider may have made before we left it: thinking is charged, and need not be shown. 0 where the
@@ -308,9 +318,9 @@ class Sending:
             found.append("usage_above_bound")
         return found
 
-    def _settle(self, end: str, told: Usage | None, *flags: str, least_output: int = 0) -> float | None:
-        """Write it down; what it cost. `told` None: the provider never said, so it is the input that was expected, the most output that it
-        can have been by what was seen, and not less than `least_output` tokens of that."""
+    def _settle(self, end: str, told: Usage | None, *flags: str, least_output: int = 0) -> tuple[Usage, float | None]:
+        """Write it down; what it is charged, and what that costs. `told` None: the provider never said, so it is the input that was
+        expected, the most output that it can have been by what was seen, and not less than `least_output` tokens of that."""
         self.settled = True
         if self.tape is not None:
             self.tape.end(end)
@@ -332,7 +342,7 @@ class Sending:
         )
         if self.row:
             self.context.account.settle(self.row, row)
-        return cost
+        return usage, cost
 
 
 def no_answer(name: str, status: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from supervisor.core.errors import NightcrewError
+from supervisor.core.gateway import memory
 from supervisor.core.gateway.commands import Alert
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
@@ -150,7 +151,7 @@ class Gateway:
         if crashed:
             self.log.say(f"{len(crashed)} requests were under way when the last gateway died; they are charged what was expected of them")
         traffic = self._traffic()
-        self._account.recosted = lambda agent, usd: traffic.crew.recost(agent, usd, clock.monotonic())
+        self._account.recosted = lambda agent, usd, tokens: traffic.crew.recost(agent, usd, tokens, clock.monotonic())
         admission = Admission(traffic, self._account, self.log, clock.monotonic)
         self._say_problems(keyring)
         return RequestContext(
@@ -176,9 +177,9 @@ class Gateway:
         now = clock.monotonic()
         traffic = Traffic(self.settings, now, seed_jitter=clock.wall() % 1)
         traffic.recall(self._remembered(), now)
-        traffic.restore(self._account.recent(_RESTORED_S), now)
+        memory.restore(traffic.network, traffic.crew, self._account.recent(_RESTORED_S), now)
         if self.settings.policy.cost_per_night is not None:
-            traffic.spent_tonight(self._account.spent_since(_NIGHT_S))
+            traffic.crew.night.spent.add(self._account.spent_since(_NIGHT_S), now)
         return traffic
 
     def _learn_secrets(self, keyring: Keyring) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from aiohttp import web
 from multidict import CIMultiDict
 
-from supervisor.core.gateway.events import Arrived
+from supervisor.core.gateway.events import Arrived, Fallback
 from supervisor.core.gateway.models import model_class
 from supervisor.core.gateway.types import Agent, Api, LaneKey, Usage
 from supervisor.gateway import wire
@@ -21,7 +21,7 @@ _OUTPUT_MAX = {Api.ANTHROPIC: 128_000, Api.OPENAI: 128_000, Api.GEMINI: 65_536}
 BYTES_PER_TOKEN = 2
 """For bounds: requests of clients have about 3.6 bytes a token. One that has fewer than this is flagged when its usage is known."""
 _CAPPED_BYTES_PER_TOKEN = 1
-"""The same where a cost cap stands: no text has more tokens than bytes (20,000 digits were 20,000 tokens), so the cap cannot be passed.
+"""The same where such a cap stands: no text has more tokens than bytes (20,000 digits were 20,000 tokens), so the cap cannot be passed.
 Without a cap nobody is held back by a bound; there 2 finds what is odd."""
 _SHARED_STATE = ("anthropic-ratelimit-", "anthropic-priority-", "x-ratelimit-")
 
@@ -44,14 +44,19 @@ class ProxiedRequest(NamedTuple):
     bound: Usage
     """The most that it can take, see `bound_of`."""
     capped: bool
-    """A cap on money holds for it."""
+    """A cap on what it may take in all holds for it."""
 
     @property
     def model(self) -> str:
         """As it is sent."""
         return self.way.as_model or self.asked.model
 
-    def arrived(self, bound_usd: float | None) -> Arrived:
+    def by_fallback(self) -> ProxiedRequest | None:
+        """The same as its route's fallback answers it; None when there is none."""
+        other = self.way.fallback
+        return self._replace(way=other, lane=lane_of(self.asked, other)) if other is not None else None
+
+    def arrived(self, bound_usd: float | None, fallback: Fallback | None) -> Arrived:
         """What the queue is told."""
         return Arrived(
             ticket=self.ticket,
@@ -64,6 +69,8 @@ class ProxiedRequest(NamedTuple):
             body_key=f"{self.agent.name}:{self.body_key}",
             session=self.asked.session,
             bound_usd=bound_usd,
+            bound_tokens=self.bound.uncached,
+            fallback=fallback,
         )
 
 
@@ -73,7 +80,7 @@ def lane_of(asked: Asked, chosen: Way) -> LaneKey:
 
 
 def bound_of(asked: Asked, body: bytes, *, capped: bool) -> Usage:
-    """The most that a request can take. `capped`: a cap on money holds for it."""
+    """The most that a request can take. `capped`: a cap on what it may take in all holds for it."""
     bytes_per_token = _CAPPED_BYTES_PER_TOKEN if capped else BYTES_PER_TOKEN
     output = asked.max_tokens or _OUTPUT_MAX[asked.api] * asked.choices
     return Usage(input=len(body) // bytes_per_token + 1, output=output)

@@ -108,7 +108,7 @@ class RequestHandler:
             chosen = self._way(asked, caller)
             await self._prime(caller.agent)
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
-            capped = caller.agent.cost_max is not None or context.settings.policy.cost_per_night is not None
+            capped = caller.agent.capped or context.settings.policy.cost_per_night is not None
             bound = bound_of(asked, body, capped=capped)
             call = ProxiedRequest(
                 request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped
@@ -131,22 +131,22 @@ class RequestHandler:
             names = tuple(one.name for one in context.settings.upstreams if one.api is asked.api and one.name in usable)
             chosen = Way(names)
         else:
-            chosen = way(context.settings, asked.api, asked.model, usable)
+            chosen = way(context.settings, asked.api, asked.model, usable, caller.agent)
         if chosen.upstreams:
             return chosen
         every = [one.name for one in context.settings.upstreams]
-        if not asked.model or not way(context.settings, asked.api, asked.model, every).upstreams:
+        if not asked.model or not way(context.settings, asked.api, asked.model, every, caller.agent).upstreams:
             raise _Turned(404, f"no upstream in the settings serves {asked.model or 'this'} over the {asked.api} API")
         raise _Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
 
     async def _prime(self, agent: Agent) -> None:
-        """Before a task's first request the queue is told what it cost before this gateway started, so that its cap holds over restarts."""
-        if agent.cost_max is None or agent.name in self._primed:
+        """Before a task's first request the queue is told what it took before this gateway started, so that its caps hold over restarts."""
+        if not agent.capped or agent.name in self._primed:
             return
         spent = await asyncio.to_thread(self._context.account.spent, agent.name)
         if agent.name not in self._primed:  # another request of it may have been quicker
             self._primed.add(agent.name)
-            self._context.admission.traffic.spent(agent.name, spent)
+            self._context.admission.traffic.crew.spent(agent.name, *spent)
 
     def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: _Turned) -> web.Response:
         if request.writer.output_size:

@@ -98,5 +98,7 @@ def _agent(task: str, epoch: int, text: str) -> Agent:
         weight=spec.weight,
         tpm_max=spec.tpm_max or None,
         cost_max=spec.cost_max or None,
+        tokens_max=spec.tokens_max or None,
+        size=spec.size,
         patient=is_patient(spec.task_class),
     )

@@ -46,4 +46,4 @@ def _figures(figures: Figures) -> dict[str, Any]:
         "cache_hits": figures.cache_hits,
         "tokens_per_usd": figures.tokens_per_usd,
     }
-    return {**asdict(figures), **rates}
+    return {**asdict(figures), "models": [asdict(one) for one in figures.models], **rates}

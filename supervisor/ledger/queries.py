@@ -48,6 +48,8 @@ class TaskView:
     kind: str
     interactive: bool
     """The task asks for a terminal although its kind can work by itself."""
+    assigned: str
+    """What an `[[assign]]` gave it, and which one; empty: none did."""
     environment: str
     """Name under which its environment can be opened again; empty: it has none."""
     snapshot: str | None
@@ -88,6 +90,7 @@ _COLUMNS = """
            a.session_id, a.pane_id, a.result, json_extract(t.spec, '$.kind') AS kind,
            coalesce(json_extract(t.spec, '$.interactive'), 0) AS interactive,
            coalesce(json_extract(t.spec, '$.environment'), '') AS environment,
+           coalesce(json_extract(t.spec, '$.assigned'), '') AS assigned,
 """
 _WARM = """
            a.snapshot, json_extract(a.layers, '$.backend') AS backend, a.tier, a.port,

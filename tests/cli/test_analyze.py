@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.provider import said, simulated
+from tests.gateway.kit import KEY, know_prices, rows, upstream
+from tests.gateway.simulator import Simulator
 from tests.support import House, git, make_repository, wait_until
 from tests.warm import NIGHTCREW
 
@@ -44,7 +45,7 @@ def test_five_analysts_and_a_lead_look_at_a_repository(house: House, flawed: Pat
     assert (report["summary"]["files"], report["run"]["state"], report["repository"]["name"]) == (4, "done", "a shop")
     assert [one["file"] for one in report["summary"]["issues"] if one["code"] == "B602"] == ["shop/run.py"]
     assert [one["file"] for one in report["findings"] if one["code"] == "syntax-error"] == ["shop/broken.py"]
-    assert (house.task("lead").result or {})["output"] == report["summary"]
+    assert (house.task("lead").result or {})["output"] == {**report["summary"], "prose": None}
     assert {task["phase"] for task in report["tasks"]} == {"crew", "lead"}
     assert git(flawed, "status", "--porcelain") == "" and git(flawed, "rev-parse", "HEAD") == report["repository"]["commit"]
 
@@ -217,26 +218,32 @@ def test_ctrl_c_stops_following_and_the_analysts_go_on(house: House, flawed: Pat
 # Prose ------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_key_the_report_is_whole_and_says_so(house: House, flawed: Path) -> None:
+def test_without_a_gateway_the_report_is_whole_and_says_so(house: House, flawed: Path) -> None:
     house.start_daemon()
-    env = {"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "HOME": str(flawed)}
-    done = house.run("analyze", str(flawed), "--agents", "tests", "--model", "claude-test", "--json", env=env)
-    assert done.returncode == 0 and "no prose: ANTHROPIC_API_KEY is not set" in done.stderr and "asking" not in done.stderr
+    done = house.run("analyze", str(flawed), "--agents", "tests", "--model", "claude-test", "--json")
+    lead = house.task("lead")
+    assert done.returncode == 0 and f"no prose; nightcrew logs {lead.run}/lead says why" in done.stderr
     assert json.loads(done.stdout)["prose"] is None
+    assert "no prose: " in (house.home.attempt(lead.id, 1) / "stderr.log").read_text()
 
 
-def test_a_model_writes_the_prose_and_the_report_marks_it(house: House, flawed: Path) -> None:
+def test_a_model_writes_the_prose_through_the_gateway_and_the_report_marks_it(house: House, flawed: Path) -> None:
     text = "Fix shop/run.py first.\n\n<b>Then</b> rest."
-    with simulated() as provider:
-        provider.answer = (200, said(text))
-        env = {"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "sk-canary"}
-        done = house.run("analyze", str(flawed), "--agents", "security", "--model", "claude-test", "--json", env=env)
-    assert json.loads(done.stdout)["prose"] == {"text": text, "model": "claude-test"}
-    page = (house.home.root / "runs" / house.task("lead").run / "report.html").read_text()
+    with Simulator() as sim:
+        sim.faults(text=text)
+        house.config.write_text(house.config.read_text() + upstream(house.home, sim.url))
+        know_prices(house.home)
+        done = house.run("analyze", str(flawed), "--agents", "security", "--model", "claude-haiku-4-5", "--json")
+        assert json.loads(done.stdout)["prose"] == {"text": text, "model": "claude-haiku-4-5"}, done.stderr
+    lead = house.task("lead")
+    page = (house.home.root / "runs" / lead.run / "report.html").read_text()
     assert "Written by a model" in page and "&lt;b&gt;Then" in page
-    assert json.loads(house.ok("report", "--json", cwd=flawed))["prose"]["model"] == "claude-test", "kept for later"
-    written = [path for path in house.home.root.rglob("*") if path.is_file() and b"sk-canary" in path.read_bytes()]
-    assert written == [], "the key stays in the person's own shell"
+    assert json.loads(house.ok("report", "--json", cwd=flawed))["prose"]["model"] == "claude-haiku-4-5", "kept for later"
+    (row,) = rows(house.home)
+    assert (row["agent"], row["end"], row["model"]) == (lead.id, "served", "claude-haiku-4-5"), "it is in the account"
+    assert lead.result is not None and lead.result["tokens"]["output"] > 0
+    asked_for = [path for path in (house.home.root / "runs").rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    assert asked_for == [], "the key is the gateway's alone"
 
 
 def test_nothing_of_an_analysis_stays_in_the_repository(house: House, flawed: Path) -> None:

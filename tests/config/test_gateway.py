@@ -10,6 +10,7 @@ from supervisor.config import user
 from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Quota, Route
 from supervisor.core.gateway.types import Api
+from supervisor.core.task import TaskClass
 
 
 def load(tmp_path: Path, text: str, stored: Path | None = None) -> GatewaySettings:
@@ -89,6 +90,23 @@ def test_everything_at_once(tmp_path: Path) -> None:
     assert (found.port, found.policy.hold_s, found.policy.cost_per_night, found.record, found.keep_days) == (8765, 120.0, 20.0, True, 7.0)
 
 
+def test_a_route_of_a_class_and_size_with_a_fallback(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        """
+        [gateway]
+        fallback_at = 0.5
+        [[route]]
+        model = "claude-opus-*"
+        class = "batch"
+        size = "small"
+        fallback = "claude-haiku-4-5"
+        """,
+    )
+    assert found.routes == (Route("claude-opus-*", "", "", TaskClass.BATCH, "small", "claude-haiku-4-5"),)
+    assert found.policy.fallback_at == 0.5
+
+
 @pytest.mark.parametrize(
     ("rate", "limit", "period"), [("60/min", 60, 60), ("5/s", 5, 1), ("1.5 / hour", 1.5, 3600), ("200/day", 200, 86400), ("7/m", 7, 60)]
 )
@@ -120,6 +138,10 @@ def test_what_is_no_rate(tmp_path: Path, rate: str) -> None:
         "[upstream.a]\napi = 'openai'\nkey = 'none'\nkey_file = 'x'",
         "[upstream.'A b']\napi = 'openai'",
         "[[route]]\nmodel = '*'\nupstream = 'nowhere'",
+        "[[route]]\nmodel = '*'\nfallback = '*'",
+        "[[route]]\nmodel = '*'\nfallback = 'x'\nclass = 'interactive'",
+        "[[route]]\nmodel = '*'\nsize = 'huge'",
+        "[gateway]\nfallback_at = 0",
         "[quota.'../x']\nrate = '1/s'",
         "[prices.x]\ninput = 1",
     ],

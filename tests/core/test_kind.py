@@ -69,6 +69,7 @@ def test_what_a_task_may_cost_reaches_those_that_can_wrap_up_before() -> None:
     assert claude.argv[claude.argv.index("--max-budget-usd") + 1] == "0.250000"
     assert "--max-budget-usd" not in kind.command(kinds()["claude"], task(), PLACE).argv
     assert kind.command(kinds()["builtin"], task(cost_max=2), PLACE).env == {"NIGHTCREW_COST_MAX": "2.000000"}
+    assert kind.command(kinds()["builtin"], task(tokens_max=9), PLACE).env == {"NIGHTCREW_TOKENS_MAX": "9"}
     assert kind.command(kinds()["builtin"], task(), PLACE).env == {}
 
 

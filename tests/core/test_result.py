@@ -43,6 +43,8 @@ def test_a_result_with_its_record() -> None:
         "spawn_to_done_ms": 3000,
         "tokens": {"input": None, "output": None, "cache_read": None, "cache_write": None, "estimated": None},
         "first_request": None,
+        "models": [],
+        "assigned": None,
         "cost_usd": None,
         "branch": "nightcrew/r/a/work",
         "tip": "c0ffee",

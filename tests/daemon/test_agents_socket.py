@@ -66,7 +66,16 @@ def test_an_agent_learns_who_it_is_with_what_its_environment_holds(house: House,
     view = house.task("curious")
     assert (view.result or {})["output"] == {
         "ok": True,
-        "value": {"task": view.id, "epoch": 1, "run": view.run, "class": "normal", "weight": 1.0, "tpm_max": None, "cost_max": None},
+        "value": {
+            "task": view.id,
+            "epoch": 1,
+            "run": view.run,
+            "class": "normal",
+            "weight": 1.0,
+            "tpm_max": None,
+            "cost_max": None,
+            "tokens_max": None,
+        },
     }
 
 

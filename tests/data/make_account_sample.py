@@ -1,6 +1,6 @@
-"""Writes `gateway-2.sql`, an account of schema 2 as text, that every later version must be able to load.
+"""Writes `gateway-3.sql`, an account of schema 3 as text, that every later version must be able to load.
 
-    python -m tests.data.make_account_sample > tests/data/gateway-2.sql
+    python -m tests.data.make_account_sample > tests/data/gateway-3.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.states import TaskState
-from supervisor.faces import status, tasks_json
+from supervisor.faces import agent_status, status, tasks_json
 from supervisor.ledger.queries import TaskView
 
 
@@ -47,6 +47,13 @@ def test_snapshot_isolation_and_name() -> None:
 )
 def test_an_agent_that_nobody_watches_and_nothing_confines_is_said_loudly(tmp_path: Path, known: dict[str, Any], said: str) -> None:
     assert status.detail(view(**known), tmp_path) == said
+
+
+def test_what_was_assigned_is_said_everywhere() -> None:
+    given = view(assigned="kind builtin by config.toml:12", state=TaskState.READY, changed=1.0)
+    assert status.made_of(given) == [("assigned", "kind builtin by config.toml:12")]
+    assert tasks_json.task(given)["assigned"] == "kind builtin by config.toml:12" and tasks_json.task(view())["assigned"] is None
+    assert "  assigned  kind builtin by config.toml:12" in agent_status.lines(given, agent_status.of(given, {}, None, 1.0), 1.0)
 
 
 def test_it_stands_before_the_last_line(tmp_path: Path) -> None:

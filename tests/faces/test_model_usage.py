@@ -22,12 +22,25 @@ def test_nobody_knows_of_any() -> None:
 
 def test_all_attempts_and_all_tasks_are_summed() -> None:
     one = model_usage.of([result(999), None, result(1999, 0.5, None)])
-    assert one == {"tokens": 3000, "cost_usd": 0.75, "wait_s": 2.0}
-    assert model_usage.total([one, None, model_usage.of([result(0, 0.0)])]) == {"tokens": 3001, "cost_usd": 0.75, "wait_s": 4.0}
+    assert one == {"tokens": 3000, "cost_usd": 0.75, "wait_s": 2.0, "models": []}
+    assert model_usage.total([one, None, model_usage.of([result(0, 0.0)])]) == {
+        "tokens": 3001,
+        "cost_usd": 0.75,
+        "wait_s": 4.0,
+        "models": [],
+    }
 
 
 def test_a_cost_of_which_a_part_is_not_known_is_not_known() -> None:
-    assert model_usage.of([result(5), result(5, None)]) == {"tokens": 12, "cost_usd": None, "wait_s": 4.0}
+    assert model_usage.of([result(5), result(5, None)]) == {"tokens": 12, "cost_usd": None, "wait_s": 4.0, "models": []}
+
+
+BOTH = [{"asked": "opus", "answered": name, "requests": number} for name, number in (("haiku", 3), ("opus", 7))]
+
+
+def test_who_answered_is_summed_over_attempts() -> None:
+    taken = model_usage.of([{**result(5), "models": BOTH}, {**result(5), "models": BOTH[:1]}])
+    assert taken is not None and [one["requests"] for one in taken["models"]] == [6, 7]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +49,7 @@ def test_a_cost_of_which_a_part_is_not_known_is_not_known() -> None:
         ({"tokens": 61_000, "cost_usd": 4.214, "wait_s": 12.0}, "61k tokens, $4.21, waited 12s"),
         ({"tokens": 840, "cost_usd": 0.0123, "wait_s": 0.4}, "840 tokens, $0.0123"),
         ({"tokens": 840, "cost_usd": None, "wait_s": 0.0}, "840 tokens, cost not known"),
+        ({"tokens": 840, "cost_usd": None, "wait_s": 0.0, "models": BOTH}, "840 tokens, cost not known, haiku answered 3 of 10 for opus"),
     ],
 )
 def test_in_words(of: dict[str, Any], said: str) -> None:

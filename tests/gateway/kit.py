@@ -64,12 +64,11 @@ class Crew:
         weight: float = 1.0,
         tpm_max: int = 0,
         cost_max: float = 0.0,
+        **more: Any,
     ) -> str:
-        """The token of a running attempt of `task`."""
+        """The token of a running attempt of `task`; `more` are other fields of its TaskSpec."""
         run = task.partition("/")[0]
-        spec = TaskSpec(
-            name=task, title=task, kind="shell", argv=("true",), task_class=task_class, weight=weight, tpm_max=tpm_max, cost_max=cost_max
-        )
+        spec = TaskSpec(task, task, "shell", ("true",), task_class=task_class, weight=weight, tpm_max=tpm_max, cost_max=cost_max, **more)
         self._db.execute("INSERT OR IGNORE INTO run VALUES (?, ?, 'p', '', 'HEAD', '', '{}', 0)", (run, run))
         self._db.execute(
             """INSERT INTO task (id, run, project, name, title, spec, state, epoch, changed) VALUES (?, ?, 'p', ?, ?, ?, 'running', ?, 0)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from supervisor.bench.status import claude
 from supervisor.bench.supervised_run import until
@@ -113,14 +114,26 @@ def _messages(size: Size) -> list[str]:
 
 
 def _script(sim: Simulator, size: Size) -> None:
-    """Each agent calls its tool so many times, then says that it is done. A request of another model, such as one for a title, gets any
-    answer."""
-    call = {"command": f"head -c {READ_BYTES} /dev/zero | tr '\\0' x; date +%N", "description": "Read"}
-    for text in _messages(size):
-        sim.faults(
-            Fault(model=claude.MODEL, contains=text, tool="Bash", tool_input=call, output_tokens=OUTPUT, times=size.tools),
-            Fault(model=claude.MODEL, contains=text, text="Done."),
-        )
+    """Each agent calls its tool so many times, then says that it is done. How far it is, the provider sees by what the tool has printed:
+    a request that was refused and is sent again is the same turn. One of another model, such as one for a title, gets any answer."""
+    for number, text in enumerate(_messages(size)):
+        steps = [
+            Fault(model=claude.MODEL, contains=text if not turn else _printed(number, turn), **_answer(number, turn, size))
+            for turn in range(size.tools + 1)
+        ]
+        sim.faults(*reversed(steps))  # the newest that it has printed decides
+
+
+def _answer(number: int, turn: int, size: Size) -> dict[str, Any]:
+    if turn == size.tools:
+        return {"text": "Done."}
+    command = f"head -c {READ_BYTES} /dev/zero | tr '\\0' x; printf 'part%s-turn%s' {number} {turn + 1}"
+    return {"tool": "Bash", "tool_input": {"command": command, "description": "Read"}, "output_tokens": OUTPUT}
+
+
+def _printed(number: int, turn: int) -> str:
+    """What the tool's call of a turn ends with; the call itself does not have it."""
+    return f"part{number}-turn{turn}"
 
 
 def _fared(sim: Simulator, failed: int) -> Fared:

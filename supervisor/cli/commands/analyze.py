@@ -87,7 +87,7 @@ class _Asked:
 @click.option("--together", is_flag=True, help="Let all begin at the same moment, once all are up.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files, such as 'vendor/*' (again for more).")
 @click.option("--timeout", type=_Timeout(), help='Of each analyst: "90s", "10m" (default: 10m).')
-@click.option("--model", help="Let this model write the summary in prose; it is sent what was found, and your API key pays for it.")
+@click.option("--model", help="Let this model write the summary in prose; it is sent what was found, through the gateway.")
 @common.output_option
 @click.option("-d", "--detach", is_flag=True, help="Do not follow it; nightcrew report RUN shows it later.")
 @click.option("--open/--no-open", "opened", default=None, help="Open the report in a browser (default: on a graphical desktop).")
@@ -104,18 +104,18 @@ def command(**typed: Any) -> int:
     nightcrew analyze ../shop --agents security,complexity
     nightcrew analyze --baseline --together --json
     """
-    from supervisor.cli import prose, reporting
+    from supervisor.cli import reporting
 
     asked, where = _Asked(**typed), home()
     place = _workplace(asked.path, asked.repo)
     prepared = _prepared(place, asked)
-    output, model = reporting.place_for(asked.output), prose.ready(asked.model or place.settings.lead_model)
+    output = reporting.place_for(asked.output)
     accepted = follow.hand_over(where, prepared.submission, place.repository.notes)
     if asked.detach:
         common.say(f"to see what they find: nightcrew report {accepted.run}")
         return follow.say_accepted(accepted, as_json=asked.as_json)
     views = _follow(where, accepted.run, _heading(place, prepared))
-    published = reporting.publish(where, _report(where, accepted.run, model), output)
+    published = reporting.publish(where, _report(where, accepted.run, asked.model or place.settings.lead_model), output)
     reporting.show(published, as_json=asked.as_json, opened=asked.opened)
     return follow.exit_code(views)
 
@@ -137,7 +137,7 @@ def _prepared(place: Workplace, asked: _Asked) -> Analysis:
     """The analysis to hand over. Raises NotFound when there is nothing to look at."""
     from supervisor.daemon import analysis
 
-    prepared = analysis.prepare(place, _wanted(asked, place.project.analyze), asked.base, None, os.environ)
+    prepared = analysis.prepare(place, _wanted(asked, place.project.analyze, place.settings.lead_model), asked.base, None, os.environ)
     if not prepared.extent.files:
         raise NotFound(
             f"no Python files in {_at(place, prepared)}", why="there is nothing to analyze", hint="nightcrew analyze PATH, or --base REV"
@@ -147,8 +147,8 @@ def _prepared(place: Workplace, asked: _Asked) -> Analysis:
     return prepared
 
 
-def _wanted(asked: _Asked, given: Analyze) -> Wanted:
-    """What was typed, and what the project says where nothing was."""
+def _wanted(asked: _Asked, given: Analyze, model: str) -> Wanted:
+    """What was typed, and what the project or the settings (`model`) say where nothing was."""
     from supervisor.core.analysis.analysis_tasks import Wanted
 
     return Wanted(
@@ -157,6 +157,7 @@ def _wanted(asked: _Asked, given: Analyze) -> Wanted:
         together=asked.together,
         timeout_s=asked.timeout or given.timeout_s,
         exclude=asked.exclude or given.exclude,
+        model=asked.model or model,
     )
 
 
@@ -185,12 +186,12 @@ def _follow(where: Home, run: str, heading: str) -> list[TaskView]:
 
 
 def _report(where: Home, run: str, model: str) -> dict[str, Any]:
-    """The report of the run, with the prose of `model`, if any."""
-    from supervisor.cli import prose, reporting
+    """The report of the run. Where `model` was to write prose and did not, that is said."""
+    from supervisor.cli import reporting
 
     report = reporting.build(where, run)
-    if written := prose.write(where, run, report["summary"], model):
-        report["prose"] = written
+    if model and report["prose"] is None:
+        common.say(f"no prose; nightcrew logs {run}/lead says why, and the report is whole without it")
     return report
 
 

@@ -145,10 +145,10 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         return
     views, counts = _chosen(db, name, everything)
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
-    now, waits = time.time(), _waiting(where, db, views)
+    now, waits, layout = time.time(), _waiting(where, db, views), text.Layout(common.width(), common.use_color())
     for view in waits.first(views):
         detail = "; ".join(filter(None, (text.detail(view, where.root), _held(view, heard))))
-        common.show(text.line(view, now, width=common.width(), color=common.use_color(), detail=detail, waits=waits))
+        common.show(text.line(view, now, layout, detail=detail, waits=waits))
     if left := text.more(views, counts):
         click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")
     if name is not None and len(views) == 1:

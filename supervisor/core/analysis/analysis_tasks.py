@@ -26,6 +26,10 @@ PIECES_MAX = 8
 """Of one perspective. Beyond it the set-up of worktrees is what takes the time."""
 PHASE = "ANALYST_PHASE"
 CORES = "ANALYST_CORES"
+MODEL = "LEAD_MODEL"
+LEAD_S = 60.0
+PROSE_S = 300.0
+"""The lead's model has so long to answer, its turn at the gateway included."""
 TOGETHER = "ANALYST_TOGETHER"
 """Set where an analyst was to begin at the same moment as the others, so that the figures can say when it did not."""
 TITLES: Mapping[Perspective, str] = {
@@ -42,6 +46,8 @@ class Wanted:
     """What a person asked for."""
 
     perspectives: tuple[Perspective, ...] = tuple(Perspective)
+    model: str = ""
+    """That writes the lead's summary in prose; empty: none does."""
     baseline: bool = False
     together: bool = False
     timeout_s: float = 600.0
@@ -88,10 +94,10 @@ def crew(wanted: Wanted, pieces: Mapping[Perspective, int], cores: int, commands
         title="Merge what the analysts found",
         kind="lead",
         argv=commands["lead"],
-        params={PHASE: str(Phase.LEAD), CORES: str(cores)},
+        params={PHASE: str(Phase.LEAD), CORES: str(cores), **({MODEL: wanted.model} if wanted.model else {})},
         after=tuple(task.name for task in (*alone, *at_once)),
         after_on="finished",
-        timeout_s=60.0,
+        timeout_s=LEAD_S + (PROSE_S if wanted.model else 0.0),
         retries=1,
     )
     return (*alone, *at_once, lead)

@@ -1,4 +1,4 @@
-"""What one agent may spend: tokens per minute, dollars per task; and what the crew may spend in 12 hours.
+"""What one agent may spend: tokens per minute, dollars and tokens per task; and what the crew may spend in 12 hours.
 
 A cap holds its own agent back and nobody else. A request counts as what it is expected to take, and is corrected when that is known, as in
 a pool, but with no caution for the output: what it was short counts from then on, and until it is paid for by minutes that hold no more
@@ -52,6 +52,25 @@ class Never:
     why: str
 
 
+@dataclass(slots=True)
+class Purse:
+    """Dollars or tokens of one task: what was spent, and the most that its requests in flight can take."""
+
+    spent: float = 0.0
+    bounds: float = 0.0
+
+    def room(self, cap: float, bound: float, *, others: bool) -> bool | None:
+        """Whether the most that one more can take fits below the cap; None: it may when the `others` in flight have ended."""
+        if self.spent + self.bounds + bound <= cap + CENT:
+            return True
+        return None if others and self.spent + bound <= cap + CENT else False
+
+    def close(self, bound: float, took: float, *, last: bool) -> None:
+        """One in flight is over; `last`: no other is."""
+        self.bounds = 0.0 if last else self.bounds - bound  # float rounding does not pile up
+        self.spent += took
+
+
 class Night:
     """The crew's dollars of the last 12 hours."""
 
@@ -69,16 +88,16 @@ class Budget:
     """One agent: its caps, what it spent, and its requests."""
 
     __slots__ = (
-        "agent", "bounds", "capped", "cost_known", "doubts", "held", "in_flight", "night", "queued", "recent", "seen_at", "spent", "weight",
+        "agent", "capped", "cost_known", "doubts", "held", "in_flight", "money", "night", "queued", "recent", "seen_at", "tokens", "weight",
     )  # fmt: skip
 
-    def __init__(self, agent: Agent, night: Night, spent: float | None) -> None:
+    def __init__(self, agent: Agent, night: Night, spent: tuple[float, float] | None) -> None:
         self.night = night
         self.recent = SlidingWindow()
         """Tokens charged against limits."""
-        self.spent = spent or 0.0
+        self.money, self.tokens = (Purse(one) for one in spent or (0.0, 0.0))
+        """`tokens` are input and output without what was read from a cache."""
         self.cost_known = spent is not None
-        self.bounds = 0.0
         self.doubts = 0.0
         """By how many tokens the requests in flight may pass in a minute what is expected of them."""
         self.in_flight = 0
@@ -92,13 +111,13 @@ class Budget:
         """The agent came again, perhaps with other caps."""
         self.agent = agent
         self.weight = max(agent.weight, LEAST_WEIGHT)
-        self.capped = agent.tpm_max is not None or agent.cost_max is not None or self.night.cap is not None
+        self.capped = agent.capped or agent.tpm_max is not None or self.night.cap is not None
         if agent.tpm_max is None:
             self.recent.forgive()
 
     def verdict(self, ticket: Ticket, now: float) -> Wait | Never | None:
         """Whether its caps let this request go now (None)."""
-        return self.by_cost(ticket, now) or self._by_tokens(ticket, now)
+        return self.by_totals(ticket, now) or self._by_tokens(ticket, now)
 
     def open(self, ticket: Ticket, now: float) -> None:
         """It is sent: count what is expected of it, and the most it can cost."""
@@ -106,8 +125,9 @@ class Budget:
         ticket.counted = ticket.input + ticket.guess.mean_output
         ticket.slot = self._count(ticket.counted, now)
         self.doubts += _doubt(ticket)
+        self.tokens.bounds += ticket.event.bound_tokens
         if ticket.bound is not None:
-            self.bounds += ticket.bound
+            self.money.bounds += ticket.bound
             self.night.bounds += ticket.bound
         self.night.in_flight += 1
 
@@ -120,37 +140,45 @@ class Budget:
         elif more:
             self.recent.change(ticket.slot, more)
 
-    def close(self, ticket: Ticket, cost_usd: float | None, now: float) -> None:
-        """It is over. Where its cost is not known, its bound is charged."""
-        self._release(ticket)
+    def close(self, ticket: Ticket, cost_usd: float | None, tokens: float | None, now: float) -> None:
+        """It is over. Where its cost or tokens are not known, their bound is charged."""
         cost = ticket.bound if cost_usd is None else max(0.0, cost_usd)
+        self._release(ticket, cost or 0.0, ticket.event.bound_tokens if tokens is None else tokens)
         if cost is not None:
             self.cost_known = True
             if cost:
-                self.spent += cost
                 self.night.spent.add(cost, now)
 
     def take_back(self, ticket: Ticket) -> None:
         """It was not served: nothing was spent."""
         self.recent.change(ticket.slot, -ticket.counted)
-        self._release(ticket)
+        self._release(ticket, 0.0, 0.0)
 
-    def recost(self, usd: float, now: float) -> None:
+    def recost(self, usd: float, tokens: float, now: float) -> None:
         """What it was charged before the start turned out to be so much more or less. That is in `spent` where a cap needs it."""
-        if self.agent.cost_max is not None:
-            self.spent = max(0.0, self.spent + usd)
+        if self.agent.capped:
+            self.money.spent = max(0.0, self.money.spent + usd)
+            self.tokens.spent = max(0.0, self.tokens.spent + tokens)
         self.night.spent.add(usd, now)
 
-    def _release(self, ticket: Ticket) -> None:
+    def _release(self, ticket: Ticket, usd: float, tokens: float) -> None:
         self.in_flight -= 1
         self.night.in_flight -= 1
         bound = ticket.bound or 0.0
-        self.bounds = self.bounds - bound if self.in_flight else 0.0  # float rounding does not pile up
+        self.money.close(bound, usd, last=not self.in_flight)
+        self.tokens.close(ticket.event.bound_tokens, tokens, last=not self.in_flight)
         self.doubts = self.doubts - _doubt(ticket) if self.in_flight else 0.0
         self.night.bounds = self.night.bounds - bound if self.night.in_flight else 0.0
 
-    def by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
-        """The verdict by cost alone. `Never` also while others are in flight, when it could not go even if those cost nothing."""
+    def by_totals(self, ticket: Ticket, now: float) -> Wait | Never | None:
+        """The verdict by what a task and the night may take in all. `Never` also while others are in flight, when it could not go even if
+        those took nothing."""
+        cap, bound = self.agent.tokens_max, ticket.event.bound_tokens
+        if cap is not None and not (room := self.tokens.room(cap, bound, others=self.in_flight > 0)):
+            return Wait(None) if room is None else Never(_too_many(self.agent.name, cap, self.tokens.spent, bound))
+        return self._by_cost(ticket, now)
+
+    def _by_cost(self, ticket: Ticket, now: float) -> Wait | Never | None:
         cap, night = self.agent.cost_max, self.night
         if cap is None and night.cap is None:
             return None
@@ -158,10 +186,8 @@ class Budget:
         if bound is None:
             key, model = "cost_per_night" if cap is None else "cost_max", ticket.event.model
             return Never(f'{model} has no known price, so {key} cannot be kept; give it one in the settings: [prices."{model}"]')
-        if cap is not None and self.spent + self.bounds + bound > cap + CENT:
-            if self.in_flight and self.spent + bound <= cap + CENT:
-                return Wait(None)
-            return Never(_too_dear(f"cost_max of the task {self.agent.name}", cap, self.spent, bound))
+        if cap is not None and not (room := self.money.room(cap, bound, others=self.in_flight > 0)):
+            return Wait(None) if room is None else Never(_too_dear(f"cost_max of the task {self.agent.name}", cap, self.money.spent, bound))
         if night.cap is None or (spent := night.spent.sum(now)) + night.bounds + bound <= night.cap + CENT:
             return None
         if night.in_flight and spent + bound <= night.cap + CENT:
@@ -193,7 +219,8 @@ class Budgets:
     def __init__(self, cost_per_night: float | None) -> None:
         self.budgets: dict[str, Budget] = {}
         self.night = Night(cost_per_night)
-        self._spent: dict[str, float] = {}
+        self._spent: dict[str, tuple[float, float]] = {}
+        """Dollars and tokens of agents that are not in `budgets`."""
         self._took: dict[str, SlidingWindow] = {}
         """Tokens of agents that did not come since the start."""
 
@@ -212,17 +239,17 @@ class Budgets:
         """How many requests wait of whoever has the most."""
         return max((budget.queued for budget in self.budgets.values()), default=0)
 
-    def spent(self, agent: str, usd: float) -> None:
-        """What its task has cost so far."""
-        if agent in self.budgets:
-            self.budgets[agent].spent = usd
+    def spent(self, agent: str, usd: float, tokens: float = 0.0) -> None:
+        """What its task has taken so far."""
+        if budget := self.budgets.get(agent):
+            budget.money.spent, budget.tokens.spent = usd, tokens
         else:
-            self._spent[agent] = usd
+            self._spent[agent] = usd, tokens
 
-    def recost(self, agent: str, usd: float, now: float) -> None:
+    def recost(self, agent: str, usd: float, tokens: float, now: float) -> None:
         """What its task was charged turned out to be so much more or less. For agents that came already."""
         if agent in self.budgets:
-            self.budgets[agent].recost(usd, now)
+            self.budgets[agent].recost(usd, tokens, now)
 
     def took(self, agent: str, tokens: float, at: float) -> None:
         """What it took before the start, at a moment that is not before the last one told. For agents that did not come yet."""
@@ -247,8 +274,8 @@ class Budgets:
         self._took.clear()
         for name, budget in list(self.budgets.items()):
             if not budget.in_flight and not budget.queued and now - budget.seen_at > IDLE_S:
-                if budget.cost_known:
-                    self._spent[name] = budget.spent
+                if budget.cost_known or budget.tokens.spent:
+                    self._spent[name] = budget.money.spent, budget.tokens.spent
                 del self.budgets[name]
 
 
@@ -260,3 +287,8 @@ def _doubt(ticket: Ticket) -> float:
 
 def _too_dear(what: str, cap: float, spent: float, bound: float) -> str:
     return f"{what} is ${cap:.2f}: ${spent:.2f} is spent, and this request can cost at most ${bound:.2f}; a smaller max_tokens lowers that"
+
+
+def _too_many(task: str, cap: float, spent: float, bound: float) -> str:
+    took = f"{spent:,.0f} are taken, and this request can take at most {bound:,.0f}; a smaller max_tokens lowers that"
+    return f"tokens_max of the task {task} is {cap:,.0f}: {took}"

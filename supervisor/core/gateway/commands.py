@@ -18,6 +18,8 @@ class Send:
     """1 for the first time, one more for each retry."""
     probe: bool = False
     """It is the one request by which a half-open breaker tries."""
+    fallback: bool = False
+    """As its `Arrived.fallback` says, and not as it came."""
     expected: Usage = field(default=Usage(), compare=False)
     """What requests like it took: with no margin, unlike what is reserved."""
 

@@ -13,6 +13,16 @@ from supervisor.core.gateway.types import NOTHING_OBSERVED, Agent, End, LaneKey,
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """Another model of the same API that may answer a batch request, and what `Arrived` says of one for it."""
+
+    lane: LaneKey
+    model: str
+    upstreams: tuple[str, ...]
+    bound_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Arrived:
     """A request was read and wants to be sent."""
 
@@ -32,6 +42,11 @@ class Arrived:
     """The client's own session id when it sends one: what was cached for it was cached under this."""
     bound_usd: float | None = None
     """The most that it can cost; None when its model has no known price."""
+    bound_tokens: int = 0
+    """The most that it can take, input and output."""
+    fallback: Fallback | None = None
+    fell_back: bool = False
+    """It is the fallback's already: `Traffic` alone says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,8 @@ class Ended:
     end: End
     usage: Usage | None
     cost_usd: float | None = None
+    tokens: int | None = None
+    """Input and output that its task is charged, without what was read from a cache; None: the most that it can take."""
     observed: Observed = NOTHING_OBSERVED
 
 

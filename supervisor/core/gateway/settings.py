@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from supervisor.core.gateway.types import Api
+from supervisor.core.task import TaskClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,12 @@ class Route:
     model: str
     upstream: str = ""
     as_model: str = ""
+    task_class: TaskClass | None = None
+    """Only for tasks of this class."""
+    size: str = ""
+    """Only for tasks that say this size."""
+    fallback: str = ""
+    """Model that answers in place of the one that is sent, for batch tasks; see `fallback`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ class Policy:
     """The breaker opens when the upstream's level would be gone within this time."""
     cost_per_night: float | None = None
     """US dollars that the whole crew may cost in any 12 hours."""
+    fallback_at: float = 0.8
+    """From this part of `cost_per_night` on, batch requests are answered by their routes' fallbacks."""
 
 
 @dataclass(frozen=True, slots=True)

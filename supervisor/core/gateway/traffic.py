@@ -15,7 +15,7 @@ arrival; when it is over the client gets 429 with Retry-After and its place is k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from supervisor.core.gateway import memory, views
@@ -24,13 +24,14 @@ from supervisor.core.gateway.budget import Budget, Budgets, Never, Wait
 from supervisor.core.gateway.commands import Command, Send, TurnAway
 from supervisor.core.gateway.estimate import Estimator
 from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
+from supervisor.core.gateway.fallback import Fallbacks
 from supervisor.core.gateway.kept_positions import KeptPositions
 from supervisor.core.gateway.model_queue import Door, ModelQueue, Route, RoutedTicket
 from supervisor.core.gateway.network import Network
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.ticket import GONE, LATER, QUEUED, SENT
 from supervisor.core.gateway.timers import EARLY_S, Timers
-from supervisor.core.gateway.types import NOTHING_OBSERVED, End, PoolKey, Refusal, TrafficView, Usage
+from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Refusal, TrafficView
 
 SWEEP_S = 600.0
 """How often unused lanes, agents and positions are dropped."""
@@ -50,6 +51,7 @@ class Traffic:
         self.estimator = Estimator()
         self._say: list[Command] = []
         self.network = Network(settings, self._say, self._hold, seed_jitter)
+        self._fallbacks = Fallbacks(self.network, self.crew.night, settings.policy.fallback_at)
         self._policy = settings.policy
         self._places = KeptPositions(settings.policy.place_kept_s)
         self._now = now
@@ -77,8 +79,12 @@ class Traffic:
         if now + EARLY_S >= self._alarm or now >= self._sweep_at:
             self._ring(now)
         self._acts[type(event)](event, now)
-        said = self._say.copy()
-        self._say.clear()
+        for ticket, moved in self._fallbacks.moved(self.tickets.values(), self._say, now):
+            self._leave(ticket, GONE)
+            ticket.rank.charge(ticket, -ticket.cost)
+            self._over(ticket)
+            self._enter(moved, now, ticket)
+        said, self._say[:] = self._say.copy(), ()
         return said
 
     def wakes_at(self, now: float) -> float | None:
@@ -90,18 +96,6 @@ class Traffic:
         return views.view(self.network, self.crew.budgets.values(), self.tickets.values(), max(now, self._now))
 
     # Before and after a restart -----------------------------------------------------------------------------------------------------
-
-    def restore(self, charges: Iterable[tuple[PoolKey, float, Usage, str]], now: float) -> None:
-        """Count what was charged before a restart: (pool, seconds ago, usage, agent). After `recall`: it needs the limits."""
-        memory.restore(self.network, self.crew, charges, max(now, self._now))
-
-    def spent(self, agent: str, usd: float) -> None:
-        """What this task has cost so far, over all its attempts."""
-        self.crew.spent(agent, usd)
-
-    def spent_tonight(self, usd: float) -> None:
-        """What the crew cost in the last 12 hours; it counts for 12 hours from now on."""
-        self.crew.night.spent.add(usd, self._now)
 
     def learned(self) -> dict[str, Any]:
         """JSON for `recall`: limits, margins, what requests are like."""
@@ -117,6 +111,7 @@ class Traffic:
         now = self._now = max(now, self._now)
         self._policy = settings.policy
         self.crew.cap_night(settings.policy.cost_per_night)
+        self._fallbacks.part = settings.policy.fallback_at
         self._places.kept_s = settings.policy.place_kept_s
         self.network.reload(settings, now)
         self._turn_away_hopeless(now)
@@ -125,8 +120,11 @@ class Traffic:
     # Events -------------------------------------------------------------------------------------------------------------------------
 
     def _arrived(self, event: Arrived, now: float) -> None:
-        if event.ticket in self.tickets:
-            return
+        if event.ticket not in self.tickets:
+            self._enter(self._fallbacks.of(event, now), now)
+
+    def _enter(self, event: Arrived, now: float, came_as: RoutedTicket | None = None) -> None:
+        """A new ticket, or one that came as another and goes on with its time and its count."""
         agent = event.agent
         route = self.network.route(event.lane, event.upstreams, now)
         lane = route.lane
@@ -135,6 +133,8 @@ class Traffic:
             guess.warm = guess.input
         ticket = RoutedTicket(event, route, lane.meet(agent.task_class, now), self.crew.meet(agent, now), guess, now)
         ticket.deadline = now + (self._policy.patient_hold_s if agent.patient else self._policy.hold_s)
+        if came_as is not None:
+            ticket.arrived_at, ticket.deadline, ticket.attempt = came_as.arrived_at, came_as.deadline, came_as.attempt
         ticket.cost = lane.price.of(guess.warm, guess.output)
         if self._let_in(ticket, now):
             self.tickets[event.ticket] = ticket
@@ -168,7 +168,7 @@ class Traffic:
             pool.responded(ticket, event.observed, now)
         self._settle(ticket, event, now)
         self._over(ticket)
-        ticket.budget.close(ticket, event.cost_usd, now)
+        ticket.budget.close(ticket, event.cost_usd, event.tokens, now)
         self._ask_again(self.crew.freed(ticket.budget), now)
         if ticket.lane.waiting:
             self._pump(ticket.lane, now)
@@ -199,7 +199,7 @@ class Traffic:
         """Give it its tags and let it queue. False: it was turned away."""
         if refused := self.network.hopeless(ticket, now):
             self._say.append(refused)
-        elif ticket.budget.capped and isinstance(never := ticket.budget.by_cost(ticket, now), Never):
+        elif ticket.budget.capped and isinstance(never := ticket.budget.by_totals(ticket, now), Never):
             self._say.append(TurnAway(ticket.id, 402, never.why))
         elif self._places.kept and self._places.take(ticket):
             return True
@@ -268,7 +268,7 @@ class Traffic:
         ticket.budget.open(ticket, now)
         ticket.lane.went(ticket, now)
         expected = self.estimator.expected(ticket.event, ticket.guess, pool.key.account)
-        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe, expected))
+        self._say.append(Send(ticket.id, door.upstream, ticket.attempt, ticket.probe, ticket.event.fell_back, expected))
 
     def _settle(self, ticket: RoutedTicket, event: Ended, now: float) -> None:
         usage, pool, before = event.usage, ticket.pool, ticket.input + ticket.output

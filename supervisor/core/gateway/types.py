@@ -32,6 +32,11 @@ class Usage:
         return self.input + self.cache_write
 
     @property
+    def uncached(self) -> int:
+        """What a task is charged against `tokens_max`."""
+        return self.limited_input + self.output
+
+    @property
     def total(self) -> int:
         """Every token, however it was counted."""
         return self.input + self.output + self.cache_read + self.cache_write
@@ -51,8 +56,17 @@ class Agent:
     """Tokens per minute that it takes at most over time, whatever is idle; see `budget`."""
     cost_max: float | None = None
     """US dollars that its task may cost over all its attempts."""
+    tokens_max: int | None = None
+    """Tokens that its task may take over all its attempts: input and output, without what is read from a cache."""
+    size: str = ""
+    """As its task says: `small`, `medium`, `large` or nothing."""
     patient: bool = False
     """Its client was told to wait longer than `Policy.hold_s` for a first byte."""
+
+    @property
+    def capped(self) -> bool:
+        """Whether its task may only take so much in all."""
+        return self.cost_max is not None or self.tokens_max is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
             used_tpm=budget.recent.sum(now),
             share_tpm=tokens * budget.agent.weight / weights if tokens and budget.agent.name in active else None,
             cap_tpm=budget.agent.tpm_max,
-            cost_usd=budget.spent if budget.cost_known else None,
+            cost_usd=budget.money.spent if budget.cost_known else None,
             in_flight=budget.in_flight,
             queued=budget.queued,
             place=places.get(budget.agent.name),

@@ -14,18 +14,14 @@ from supervisor.core.analysis import analyst_results, lead, speedup
 from supervisor.core.analysis.analysis_tasks import CORES, PHASE
 from supervisor.core.analysis.speedup import Phase
 from supervisor.core.analysis.types import Finding, Severity, order
-from supervisor.core.errors import HostError
 from supervisor.core.result import rfc3339
 from supervisor.core.states import TaskState
 from supervisor.faces import model_usage, status
-from supervisor.host import foreign
 from supervisor.ledger import queries
 from supervisor.ledger.queries import RunView, TaskView
 
 SCHEMA = 1
-PROSE = "prose.json"
 """In the run's directory: what a model wrote about it, `{"text", "model"}`."""
-PROSE_MAX = 100_000
 NOTES_MAX = 50
 """Of a task's notes."""
 
@@ -46,7 +42,7 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
         "run": _run(run, views, now),
         "repository": {"name": Path(run.root).name, "root": run.root, "base": run.base, "commit": run.base_oid},
         "summary": summary,
-        "prose": _prose(root / "runs" / run.id / PROSE),
+        "prose": _prose(outcomes),
         "findings": [_finding(one) for one in sorted((finding for facts in crew for finding in facts.findings), key=order)],
         "findings_total": sum(facts.severities.get(severity, 0) for facts in crew for severity in Severity),
         "exclude": _excluded(outcomes),
@@ -135,9 +131,11 @@ def _last_line(directory: Path) -> str:
     return status.last_line(directory / "stderr.log") or status.last_line(directory / "stdout.log")
 
 
-def _prose(file: Path) -> dict[str, str] | None:
-    try:
-        shape = json.loads(foreign.read_plain(file, PROSE_MAX) or b"")
-        return {"text": str(shape["text"]), "model": str(shape["model"])}
-    except (HostError, OSError, ValueError, KeyError, TypeError):
-        return None
+def _prose(outcomes: Iterable[Mapping[str, Any]]) -> dict[str, str] | None:
+    """What a model wrote for the lead; None where none did."""
+    for one in outcomes:
+        output = (one["result"] or {}).get("output") if one["kind"] == "lead" else None
+        written = output.get("prose") if isinstance(output, dict) else None
+        if isinstance(written, dict) and all(isinstance(written.get(key), str) for key in ("text", "model")):
+            return {"text": written["text"], "model": written["model"]}
+    return None

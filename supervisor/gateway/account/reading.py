@@ -6,6 +6,7 @@ Every function takes the connection that `schema.connect_readonly` gives. Durati
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,15 @@ class Percentiles:
     p50: float | None = None
     p95: float | None = None
     p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """How many requests for one model were answered by which. A route renames it, or its fallback answers in its place."""
+
+    asked: str
+    answered: str
+    requests: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,8 @@ class Figures:
     """Sendings that an upstream answered with 429."""
     our_429: int = 0
     """Requests that we answered with 429."""
+    models: tuple[Answered, ...] = ()
+    """Of `requests`, those that were sent."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -106,6 +118,8 @@ class Totals:
     """Requests whose tokens are an estimate, since the provider never said them."""
     wait_s: float = 0.0
     """The sum of all waits for tokens."""
+    models: tuple[Answered, ...] = ()
+    """Of `requests`, those that were sent."""
     under_way: int = 0
     """Requests that have not ended, and are in none of the other numbers. An attempt that has just died may have some for a moment."""
 
@@ -121,7 +135,7 @@ class Totals:
 def window(db: sqlite3.Connection, now: float, seconds: float) -> Window:
     """The figures of the last `seconds` before `now` (wall clock)."""
     rows = db.execute(
-        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",  # noqa: S608 - our own column names
+        f"SELECT {_COLUMNS}, {_asked(db)}, model FROM request WHERE at >= ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",  # noqa: S608 - our own
         (now - seconds, NEWEST),
     ).fetchall()
     if len(rows) == NEWEST:
@@ -148,6 +162,14 @@ _COLUMNS = (
     "agent, account, api, model_class, long_context, at, end, status, queued_ms, first_byte_ms, total_ms, "
     "input, output, cache_read, cache_write, estimated, cost_usd"
 )
+
+
+def _asked(db: sqlite3.Connection) -> str:
+    """The column of the model that was asked for: schemas before 3 have none."""
+    known = any(row["name"] == "asked" for row in db.execute("PRAGMA table_info(request)"))
+    return "CASE asked WHEN '' THEN model ELSE asked END AS asked" if known else "model AS asked"
+
+
 _AGENT, _POOL = slice(0, 1), slice(1, 5)
 """Columns that name an agent, and a pool."""
 _NOT_ONE_OF_ITS_OWN = frozenset({REFUSED, NEVER_SENT})
@@ -170,7 +192,8 @@ def _figures(rows: Rows, away: Rows, seconds: float) -> Figures:
     unpriced = estimated = upstream_429 = new = out = read = wrote = 0
     known_usd = 0.0
     waits, firsts, totals = [row["waited_ms"] for row in away], list[float | None](), list[float | None]()
-    for *_, end, status, queued, first, total, row_new, row_out, row_read, row_wrote, is_estimate, cost in rows:
+    models: Counter[tuple[str, str]] = Counter()
+    for *_, end, status, queued, first, total, row_new, row_out, row_read, row_wrote, is_estimate, cost, asked, model in rows:
         new, out, read, wrote = new + row_new, out + row_out, read + row_read, wrote + row_wrote
         known_usd += cost or 0.0
         unpriced += cost is None and row_new + row_out + row_read + row_wrote > 0
@@ -179,6 +202,7 @@ def _figures(rows: Rows, away: Rows, seconds: float) -> Figures:
         if end not in _NOT_ONE_OF_ITS_OWN:
             requests += 1
             failed += end in _FAILED
+            models[asked, model] += 1
             waits.append(queued)
             firsts.append(first)
             totals.append(total if end == End.SERVED else None)
@@ -197,6 +221,7 @@ def _figures(rows: Rows, away: Rows, seconds: float) -> Figures:
         total=_percentiles(totals),
         upstream_429=upstream_429,
         our_429=sum(row["status"] == 429 for row in away),
+        models=tuple(Answered(*names, number) for names, number in sorted(models.items())),
     )
 
 
@@ -254,6 +279,9 @@ _AWAY = "SELECT agent, count(*) AS requests, total(waited_ms) / 1000 AS wait_s F
 
 def _totals(db: sqlite3.Connection, which: str, values: tuple[object, ...]) -> dict[str, Totals]:
     found = {row["agent"]: _total(row) for row in db.execute(f"{_TOTALS} {which} GROUP BY agent", values)}
+    models = f"SELECT agent, {_asked(db)}, model, count(*) FROM request WHERE end NOT IN ({_NO_SUCH}) AND {which}"  # noqa: S608 - our own words
+    for agent, *answered in db.execute(f"{models} GROUP BY 1, 2, 3 ORDER BY 2, 3", values):
+        found[agent] = replace(found[agent], models=(*found[agent].models, Answered(*answered)))
     for row in db.execute(f"{_AWAY} {which} GROUP BY agent", values):
         sent = found.get(row["agent"], Totals())
         found[row["agent"]] = replace(sent, requests=sent.requests + row["requests"], wait_s=sent.wait_s + row["wait_s"])

@@ -41,6 +41,8 @@ class OpenRow(NamedTuple):
     session: str = ""
     body_key: str = ""
     """What tells one agent's bodies apart."""
+    asked: str = ""
+    """The model as the client asked for it."""
 
     @property
     def pool(self) -> PoolKey:

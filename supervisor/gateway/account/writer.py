@@ -70,8 +70,8 @@ class Account:
         """What is seen of an open row, and what was written of that."""
         self._lost: dict[tuple[str, str, str], list[Lost]] = {}
         """Rows whose gateway died, by agent, model and body: until the same body is answered."""
-        self.recosted: Callable[[str, float], None] | None = None
-        """Is told when what an agent was charged turns out to be so many dollars more or less."""
+        self.recosted: Callable[[str, float, int], None] | None = None
+        """Is told when what an agent was charged turns out to be so many dollars and tokens more or less."""
 
     def start(self, price: Price) -> list[OpenRow]:
         """Open the file, making it when there is none. Blocks.
@@ -149,7 +149,7 @@ class Account:
             cost = _cost(self._price, lost.row, usage)
             self._put(_RECOST, (*_tokens(usage), cost, lost.row_id))
             if self.recosted is not None:
-                self.recosted(opened.agent, (cost or 0.0) - (lost.cost_usd or 0.0))
+                self.recosted(opened.agent, (cost or 0.0) - (lost.cost_usd or 0.0), usage.uncached - lost.usage.uncached)
 
     def turned_away(self, row: TurnedAwayRow) -> None:
         """A request that we answered ourselves."""
@@ -199,10 +199,12 @@ class Account:
         with contextlib.closing(schema.connect_readonly(self._path)) as db:
             return reading.recent(db, self._wall(), seconds)
 
-    def spent(self, agent: str) -> float:
-        """US dollars that the task took so far, over all its attempts; requests without a known price are not in it."""
+    def spent(self, agent: str) -> tuple[float, int]:
+        """US dollars and tokens (`Usage.uncached`) that the task took so far, over all its attempts; requests without a known price are not
+        in the dollars."""
         with contextlib.closing(schema.connect_readonly(self._path)) as db:
-            return reading.of_task(db, agent).known_usd
+            took = reading.of_task(db, agent)
+            return took.known_usd, took.tokens.uncached
 
     def spent_since(self, seconds: float) -> float:
         """US dollars that all took in the last `seconds`; requests without a known price are not in it."""
@@ -239,10 +241,10 @@ class Account:
 _OPEN_COLUMNS = (
     "id, at, agent, epoch, class, model, api, model_class, long_context, account, upstream, attempt_no, session, body_key, queued_ms, "
     "bound_input, bound_output, bound_cache_read, bound_cache_write, bound_usd, "
-    "expected_input, expected_output, expected_cache_read, expected_cache_write"
+    "expected_input, expected_output, expected_cache_read, expected_cache_write, asked"
 )
 _SEEN_COLUMNS = "seen_input, seen_output, seen_cache_read, seen_cache_write"
-_OPEN = f"INSERT INTO request ({_OPEN_COLUMNS}) VALUES ({', '.join('?' * 24)})"  # noqa: S608 - our own column names
+_OPEN = f"INSERT INTO request ({_OPEN_COLUMNS}) VALUES ({', '.join('?' * 25)})"  # noqa: S608 - our own column names
 _SETTLE = """
     UPDATE request SET end = ?, status = ?, input = ?, output = ?, cache_read = ?, cache_write = ?, estimated = ?, cost_usd = ?,
         first_byte_ms = ?, total_ms = ?, retries = ?, breaker = ?, flags = ?
@@ -316,6 +318,7 @@ def _open_values(row_id: int, row: OpenRow) -> tuple[object, ...]:
         row_id, row.at, row.agent, row.epoch, str(row.task_class), _text(row.model), str(lane.api), _text(lane.model_class),
         int(lane.long_context), row.account, row.upstream, row.attempt_no, _text(row.session), row.body_key,
         _number(row.queued_ms) or 0.0, *_tokens(bound), _number(row.bound_usd), *_tokens(row.expected),
+        _text(row.asked),
     )  # fmt: skip
 
 
@@ -350,6 +353,7 @@ def _open_row(row: sqlite3.Row) -> OpenRow:
         bound_usd=row["bound_usd"],
         session=row["session"],
         body_key=row["body_key"],
+        asked=row["asked"],
     )
 
 

@@ -107,7 +107,13 @@ class Accounts:
         return Place(key, f"{name}/long" if long else name)
 
     def admit(self, place: Place, ask: Ask, usage: Usage) -> Served | Failure:
-        """Charge the input and serve it, or charge nothing and say why not."""
+        """Charge the input and serve it, or charge nothing, keep nothing in the cache, and say why not."""
+        served = self._admit(place, ask, usage)
+        if isinstance(served, Failure) and (cache := self._caches.get((place.key, ask.model))) is not None:
+            cache.undo()
+        return served
+
+    def _admit(self, place: Place, ask: Ask, usage: Usage) -> Served | Failure:
         now, meter, windows = self.now(), self._meter(place), self._windows_of(place.key)
         for window in windows:
             if window.utilization(now) >= 1:

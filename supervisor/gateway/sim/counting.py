@@ -39,11 +39,17 @@ class PrefixCache:
         self._ttl_s = ttl_s
         self._min_tokens = min_tokens
         self._until: dict[bytes, float] = {}
+        self._before: dict[bytes, float] = {}
+
+    def undo(self) -> None:
+        """The request that was counted last was refused: it wrote nothing."""
+        self._until = self._before
 
     def count(self, body: Mapping[str, Any], total: int, now: float) -> Usage:
         """Split `total` input tokens of a Messages body into what was read from the cache, written to it, and neither."""
         prefixes = _scaled(list(_prefixes(body)), total)
         breakpoints = [place for place, (_, _, marked) in enumerate(prefixes) if marked]
+        self._before = self._until
         self._until = {digest: until for digest, until in self._until.items() if until > now}
         read = self._longest_known(prefixes, breakpoints, now)
         written = 0

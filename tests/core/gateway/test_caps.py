@@ -40,7 +40,7 @@ def test_no_rounding_of_dollars_stays_when_everything_has_ended() -> None:
     play >> Ended(4, End.SERVED, SERVED)
     assert play.traffic.crew.night.bounds == 0.0, "by rounding: the budget of b holds 8e-17 now"
     play >> Ended(3, End.SERVED, SERVED)
-    assert [budget.bounds for budget in play.traffic.crew.budgets.values()] == [0.0, 0.0]
+    assert [budget.money.bounds for budget in play.traffic.crew.budgets.values()] == [0.0, 0.0]
 
 
 @given(
@@ -91,9 +91,9 @@ def test_a_waiting_request_is_turned_away_when_what_was_in_flight_took_all() -> 
 def test_what_the_task_cost_before_a_restart_counts_also_for_one_that_is_known() -> None:
     poor = Agent("poor", 1, cost_max=1.0)
     play = Playbook(FREE)
-    play.traffic.spent("poor", 0.9)
+    play.traffic.crew.spent("poor", 0.9)
     assert play >> ask(1, poor, bound_usd=0.2) << away(1, 402)
-    play.traffic.spent("poor", 0.5)
+    play.traffic.crew.spent("poor", 0.5)
     assert play >> ask(2, poor, bound_usd=0.2) << sent(2)
 
 
@@ -106,6 +106,41 @@ def test_without_a_price_a_cap_cannot_be_kept_and_the_request_says_so() -> None:
     assert play >> ask(2) << sent(2) >> Ended(2, End.SERVED, SERVED)
 
 
+def test_a_task_stops_before_it_would_take_more_tokens_than_it_may() -> None:
+    short = Agent("short", 1, tokens_max=10_000)
+    play = Playbook(FREE) >> [ask(1, short, bound_tokens=6000), ask(2, short, bound_tokens=6000), ask(3, "other", bound_tokens=10**6)]
+    play << sent(1) << sent(3) >> Ended(1, End.SERVED, SERVED, tokens=2200) << sent(2)
+    play >> Ended(2, End.SERVED, SERVED, tokens=2200) >> ask(4, short, bound_tokens=6000)
+    why = "tokens_max of the task short is 10,000: 4,400 are taken, and this request can take at most 6,000; "
+    assert play << away(4, 402, why=why + "a smaller max_tokens lowers that")
+    assert play >> ask(5, short, bound_tokens=5600) << sent(5) >> Ended(5, End.CUT, None) >> ask(6, short, bound_tokens=1) << away(6, 402)
+
+
+def test_tokens_of_before_a_restart_count_and_a_correction_of_them() -> None:
+    short, play = Agent("short", 1, tokens_max=1000), Playbook(FREE)
+    play.traffic.crew.spent("short", 0.0, 900)
+    assert play >> ask(1, short, bound_tokens=200) << away(1, 402)
+    play.traffic.crew.recost("short", 0.0, -300, play.now)
+    assert play >> ask(2, short, bound_tokens=200) << sent(2)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4000), st.floats(0, 1), st.booleans()), max_size=40), st.integers(1, 20_000))
+def test_no_order_of_requests_takes_more_than_tokens_max(asked: list[tuple[int, float, bool]], cap: int) -> None:
+    short, play, took, under_way = Agent("short", 1, tokens_max=cap), Playbook(FREE, hold_s=1e6), 0, dict[int, tuple[int, float]]()
+    for number, (bound, part, end_one) in enumerate(asked):
+        under_way |= {
+            one.ticket: asked[one.ticket][:2] for one in play.tell(ask(number, short, bound_tokens=bound)) if isinstance(one, Send)
+        }
+        while under_way and (end_one or number == len(asked) - 1):
+            ticket, (most, part) = under_way.popitem()
+            took += int(most * part)
+            said = play.tell(Ended(ticket, End.SERVED, SERVED, tokens=int(most * part)))
+            under_way |= {one.ticket: asked[one.ticket][:2] for one in said if isinstance(one, Send)}
+            end_one = False
+        assert took + sum(most for most, _ in under_way.values()) <= cap
+    assert play.traffic.crew.meet(short, play.now).tokens.spent == took if asked else True
+
+
 def test_a_refused_request_costs_nothing() -> None:
     poor = Agent("poor", 1, cost_max=1.0)
     play = Playbook(FREE) >> ask(1, poor, bound_usd=0.6) << sent(1) >> Refused(1, Refusal.OVERLOADED) >> ask(2, poor, bound_usd=0.6)
@@ -115,7 +150,7 @@ def test_a_refused_request_costs_nothing() -> None:
 
 def test_the_crew_stops_before_a_night_costs_more_than_it_may() -> None:
     play = Playbook(FREE, cost_per_night=10.0)
-    play.traffic.spent_tonight(4.0)
+    play.traffic.crew.night.spent.add(4.0, play.now)
     play >> [ask(1, "a", bound_usd=5.0), ask(2, "b", bound_usd=3.0), ask(3, "c", bound_usd=1.0)] << sent(1) << sent(3)
     assert play >> Ended(1, End.SERVED, SERVED, cost_usd=2.0) << sent(2)
     assert play >> Ended(2, End.SERVED, SERVED, cost_usd=2.5) >> ask(4, "d", bound_usd=1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from supervisor.core.gateway import memory
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.estimate import FIRST_OUTPUT
 from supervisor.core.gateway.events import Began, Ended
@@ -66,10 +67,12 @@ def test_what_the_account_has_cached_is_expected_from_its_cache() -> None:
 def test_a_charge_that_is_corrected_counts_against_the_caps(usd: float) -> None:
     poor = Agent("poor", 1, cost_max=2.0)
     play = Playbook(WIDE, cost_per_night=2.0)
-    play.traffic.crew.recost("poor", usd, play.now)
+    play.traffic.crew.recost("poor", usd, 0, play.now)
     play >> ask(1, poor, bound_usd=1.0) << sent(1) >> Ended(1, End.SERVED, Usage(10, 10), cost_usd=1.0)
-    play.traffic.crew.recost("poor", usd, play.now)
-    assert play.traffic.crew.budgets["poor"].spent == pytest.approx(1.0 + usd), "one that did not come is told with what its task cost"
+    play.traffic.crew.recost("poor", usd, 0, play.now)
+    assert play.traffic.crew.budgets["poor"].money.spent == pytest.approx(1.0 + usd), (
+        "one that did not come is told with what its task cost"
+    )
     assert play.traffic.crew.night.spent.sum(play.now) == pytest.approx(1.0 + usd)
     play >> ask(2, poor, bound_usd=0.9)
     assert play << (away(2, 402) if usd > 0 else sent(2))
@@ -77,12 +80,14 @@ def test_a_charge_that_is_corrected_counts_against_the_caps(usd: float) -> None:
 
 def test_a_task_without_a_cap_is_shown_what_it_cost_since_the_start() -> None:
     play = Playbook(WIDE) >> ask(1, "free") << sent(1) >> Ended(1, End.SERVED, Usage(10, 10), cost_usd=0.5)
-    play.traffic.crew.recost("free", -0.4, play.now)
+    play.traffic.crew.recost("free", -0.4, 0, play.now)
     assert play.traffic.view(play.now).agents[0].cost_usd == 0.5, "what was charged before is not in it"
 
 
 def test_what_a_restart_takes_for_used_by_caution_is_no_agents() -> None:
     play, pool = Playbook(Limits(tpm=60_000)), PoolKey("p", LANE)
-    play.traffic.restore([(pool, 0.0, Usage(output=30_000), ""), (pool, 0.0, Usage(output=300), "a")], play.now)
+    memory.restore(
+        play.traffic.network, play.traffic.crew, [(pool, 0.0, Usage(output=30_000), ""), (pool, 0.0, Usage(output=300), "a")], play.now
+    )
     assert level(play) < 60_000 - 30_000
     assert play >> ask(1, Agent("a", 1, tpm_max=5000)) << sent(1)

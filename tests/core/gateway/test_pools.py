@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from supervisor.core.gateway import breaker
+from supervisor.core.gateway import breaker, memory
 from supervisor.core.gateway.breaker import TRANSITIONS, Breaker, backoff_s
 from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.estimate import Estimator
@@ -277,7 +277,9 @@ def test_what_was_learned_and_spent_is_carried_over_a_restart() -> None:
     again.recall(learned, 5.0)
     key = PoolKey("p", LANE)
     gone = PoolKey("gone", LANE)
-    again.restore([(key, 1.0, Usage(20_000, 1000), "a"), (key, 300.0, Usage(50_000), "a"), (gone, 1.0, Usage(5), "a")], 5.0)
+    memory.restore(
+        again.network, again.crew, [(key, 1.0, Usage(20_000, 1000), "a"), (key, 300.0, Usage(50_000), "a"), (gone, 1.0, Usage(5), "a")], 5.0
+    )
     (shown,) = again.view(5.0).pools
     assert shown.dimensions[0].limit_per_minute == 60_000
     assert shown.dimensions[0].level == pytest.approx(59_000 - 21_000 + 1000)
@@ -285,7 +287,7 @@ def test_what_was_learned_and_spent_is_carried_over_a_restart() -> None:
     deaf.recall(learned, 5.0)
     assert [pool.dimensions for pool in deaf.view(5.0).pools] == [()]
     assert again.learned()["estimates"] == learned["estimates"]
-    again.restore([], 5.0)
+    memory.restore(again.network, again.crew, [], 5.0)
     assert again.handle(ask(1, tokens=1000), 5.0) != []
 
 
@@ -301,7 +303,7 @@ def test_an_agents_own_minute_is_carried_over_a_restart() -> None:
     key, capped, other = PoolKey("p", LANE), Agent("capped", 1, tpm_max=5000), Agent("other", 1, tpm_max=5000)
     play = Playbook(Limits(), hold_s=1e4)
     charges = [(key, 90.0, Usage(9000), "capped"), (key, 1.0, Usage(50, 450), "capped"), (key, 30.0, Usage(2000, 0, 9000, 1000), "capped")]
-    play.traffic.restore([*charges, (key, 1.0, Usage(5000), "another")], play.now)
+    memory.restore(play.traffic.network, play.traffic.crew, [*charges, (key, 1.0, Usage(5000), "another")], play.now)
     play >> ask(1, other) << sent(1) >> ask(2, capped)
     assert play.traffic.view(play.now).agents[-1].used_tpm == 3500
     assert play >> After(29)

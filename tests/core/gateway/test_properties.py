@@ -84,7 +84,10 @@ def test_levels_reservations_and_ends_add_up_at_every_step(asked: list[tuple[flo
         assert all(dimension.bucket.level == dimension.bucket.capacity for dimension in pool.dimensions)
     for lane in world.traffic.network.lanes.values():
         assert [(rank.count, rank.cost, rank.weight) for rank in lane.ranks] == [(0, 0.0, 0.0)] * 3
-    assert all(budget.in_flight == budget.queued == budget.bounds == 0 for budget in world.traffic.crew.budgets.values())
+    assert all(
+        budget.in_flight == budget.queued == budget.money.bounds == budget.tokens.bounds == 0
+        for budget in world.traffic.crew.budgets.values()
+    )
 
 
 @given(requests)

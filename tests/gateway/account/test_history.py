@@ -89,8 +89,8 @@ async def test_a_restart_knows_what_was_charged_lately(path: Path) -> None:
             (pool, 5.0, Usage(output=50), AGENT),
             (pool, 0.0, Usage(output=300), AGENT),
         ]
-        assert book.spent(AGENT) == pytest.approx(3 * 0.02 + usd(Usage(6000, 300, 4000)))
-        assert book.spent("1121-k3f9/nobody") == 0.0
+        assert book.spent(AGENT)[0] == pytest.approx(3 * 0.02 + usd(Usage(6000, 300, 4000)))
+        assert book.spent("1121-k3f9/nobody") == (0.0, 0)
         assert book.spent_since(60.0) == pytest.approx(0.02 + usd(Usage(6000, 300, 4000)))
         wall.now -= 3600
         assert {age for _, age, *_ in book.recent(60.0)} == {0.0}, "a clock that was set back makes nothing forgotten"

@@ -14,7 +14,7 @@ import pytest
 from supervisor.core.errors import LedgerError
 from supervisor.core.gateway.types import Api, LaneKey, Usage
 from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.reading import Figures, Percentiles, Totals
+from supervisor.gateway.account.reading import Answered, Figures, Percentiles, Totals
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, away, opened, served, unpriced
@@ -143,8 +143,9 @@ def test_what_an_attempt_a_task_and_a_run_took(path: Path) -> None:
     ]
     with contextlib.closing(written(path, rows, [away(epoch=2, waited_ms=1000.0), away(agent="1121-k3f9/third")])) as db:
         first, second = reading.of_attempt(db, AGENT, 1), reading.of_attempt(db, AGENT, 2)
-        assert first == Totals(requests=1, tokens=Usage(1000, 50, 4000, 300), known_usd=0.02, wait_s=1.5)
-        assert second == Totals(2, Usage(1000, 50, 4000, 300), 0.03, estimated=1, wait_s=1.5, under_way=1)
+        one = (Answered("claude-opus-4-8", "claude-opus-4-8", 1),)
+        assert first == Totals(1, Usage(1000, 50, 4000, 300), 0.02, wait_s=1.5, models=one)
+        assert second == Totals(2, Usage(1000, 50, 4000, 300), 0.03, estimated=1, wait_s=1.5, models=one, under_way=1)
         both = reading.of_task(db, AGENT)
         assert (both.requests, both.tokens.total, both.under_way) == (3, 2 * 5350, 1)
         assert both.cost_usd == pytest.approx(0.05)
@@ -152,6 +153,15 @@ def test_what_an_attempt_a_task_and_a_run_took(path: Path) -> None:
         assert other.cost_usd is None and other.unpriced == 1 and reading.of_task(db, "1121-k3f9/third").wait_s == 240.0
         assert reading.of_attempt(db, "1121-k3f9/nobody", 1) == Totals()
         assert reading.of_task(db, "nobody").cost_usd == 0.0
+
+
+def test_which_model_answered_for_which(path: Path) -> None:
+    fell_back = opened(model="claude-haiku-4-5", asked="claude-opus-4-8")
+    rows = [(opened(asked="claude-opus-4-8"), served()), (fell_back, served()), (fell_back, served()), (fell_back, served(end=REFUSED))]
+    with contextlib.closing(written(path, rows)) as db:
+        expected = (Answered("claude-opus-4-8", "claude-haiku-4-5", 2), Answered("claude-opus-4-8", "claude-opus-4-8", 1))
+        assert reading.of_task(db, AGENT).models == expected
+        assert reading.window(db, NOW, 60.0).agents[AGENT].models == expected
 
 
 def test_the_sums_are_what_the_provider_reported(path: Path) -> None:
@@ -177,7 +187,8 @@ def test_totals_and_windows_use_an_index(path: Path) -> None:
         reading.spent_since(db, NOW - 60)
         reading.recent(db, NOW, 60.0)
         db.set_trace_callback(None)
-        assert len(asked) == 6
+        asked = [sql for sql in asked if not sql.startswith("PRAGMA")]
+        assert len(asked) == 7
         for sql in asked:
             plan = " ".join(row["detail"] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}"))
             assert "USING INDEX" in plan and "SCAN" not in plan, sql

@@ -237,13 +237,13 @@ async def test_the_answer_to_the_same_body_says_what_the_lost_one_took(path: Pat
         book.watch(await book.open(opened(body_key="other")), lambda: (Usage(50, 1, 0, 9000), 800))
         book.note()
     async with account(path) as book:
-        book.recosted = lambda agent, usd: told.append((agent, usd))
+        book.recosted = lambda agent, usd, _: told.append((agent, usd))
         for facts in ({"agent": "1121-k3f9/other"}, {"model": "claude-haiku-4-5"}):
             book.settle(await book.open(opened(**facts)), served())
         book.settle(await book.open(opened()), served(end="cut", estimated=True))
         assert told == []
     async with account(path) as book:  # killed again before it was answered
-        book.recosted = lambda agent, usd: told.append((agent, usd))
+        book.recosted = lambda agent, usd, _: told.append((agent, usd))
         for key in ("21600:1", "21600:1", "other"):
             book.settle(await book.open(opened(body_key=key)), served(usage=Usage(50, 640, 8950, 0)))
     lost, seen, *_ = rows(path)

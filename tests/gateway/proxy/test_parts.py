@@ -10,6 +10,7 @@ import random
 import stat
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,7 +18,8 @@ import pytest
 
 from supervisor.core.errors import Refused
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Route, Upstream
-from supervisor.core.gateway.types import Api
+from supervisor.core.gateway.types import Agent, Api
+from supervisor.core.task import TaskClass
 from supervisor.gateway import keys, listen, process_lock
 from supervisor.gateway.log import Handler, Log
 from supervisor.gateway.process_hardening import clean_environment
@@ -176,12 +178,35 @@ LOCAL = Upstream("local", Api.OPENAI, "http://l", models=("llama*",))
 )
 def test_ways(routes: tuple[Route, ...], api: Api, model: str, expected: Way) -> None:
     settings = GatewaySettings((A, B, LOCAL), routes)
-    assert way(settings, api, model, {"a", "b", "local"}) == expected
+    assert way(settings, api, model, {"a", "b", "local"}, Agent("a", 1)) == expected
+
+
+CHEAP = Route("claude-*", fallback="claude-haiku-4-5")
+
+
+@pytest.mark.parametrize(
+    ("routes", "agent", "expected"),
+    [
+        ((CHEAP,), Agent("n", 1, TaskClass.BATCH), Way(("a", "b"), "", Way(("b",), "claude-haiku-4-5"))),
+        ((CHEAP,), Agent("n", 1), Way(("a", "b"))),
+        ((CHEAP,), Agent("n", 1, TaskClass.INTERACTIVE), Way(("a", "b"))),
+        ((Route("*", "a", fallback="x"),), Agent("n", 1, TaskClass.BATCH), Way(("a",), "", Way(("a",), "x"))),
+        ((Route("*", "b", task_class=TaskClass.BATCH), Route("*", "a")), Agent("n", 1), Way(("a",))),
+        ((Route("*", "b", task_class=TaskClass.BATCH), Route("*", "a")), Agent("n", 1, TaskClass.BATCH), Way(("b",))),
+        ((Route("*", "b", size="small"), Route("*", "a")), Agent("n", 1, size="small"), Way(("b",))),
+        ((Route("*", "b", size="small"), Route("*", "a")), Agent("n", 1, size="large"), Way(("a",))),
+        ((Route("*", "b", size="small"), Route("*", "a")), Agent("n", 1), Way(("a",))),
+    ],
+)
+def test_ways_of_an_agent(routes: tuple[Route, ...], agent: Agent, expected: Way) -> None:
+    a = replace(A, models=("claude-opus-*",))
+    found = way(GatewaySettings((a, B, LOCAL), routes), Api.ANTHROPIC, "claude-opus-4-8", {"a", "b", "local"}, agent)
+    assert found == expected
 
 
 def test_an_upstream_without_a_key_is_passed_over() -> None:
-    assert way(GatewaySettings((A, B)), Api.ANTHROPIC, "claude-opus-4-8", {"b"}) == Way(("b",))
-    assert way(GatewaySettings((A, B), (Route("*", "a"),)), Api.ANTHROPIC, "claude-opus-4-8", {"b"}) == Way(()), (
+    assert way(GatewaySettings((A, B)), Api.ANTHROPIC, "claude-opus-4-8", {"b"}, Agent("a", 1)) == Way(("b",))
+    assert way(GatewaySettings((A, B), (Route("*", "a"),)), Api.ANTHROPIC, "claude-opus-4-8", {"b"}, Agent("a", 1)) == Way(()), (
         "a route leads nowhere else"
     )
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,19 +171,22 @@ async def test_a_client_that_leaves_the_queue_costs_nothing(tmp_path: Path) -> N
         assert [row["agent"] for row in rows] == ["run/a", "run/c"]
 
 
-async def test_a_cost_cap_counts_what_was_spent_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cap", [{"cost_max": 1.6}, {"tokens_max": 1600}], ids=str)
+async def test_a_cap_counts_what_was_spent_before(tmp_path: Path, cap: dict[str, Any]) -> None:
     prices = '[prices."claude-opus-4-8"]\ninput = 1000.0\noutput = 1000.0\n'
     async with running(SimSettings()) as sim:
         settings = kit.upstream(home(tmp_path), sim.url) + prices
         async with kit.gateway(tmp_path, settings) as gate:
             sim.faults(Fault(output_tokens=900))
-            token = gate.crew.agent(cost_max=1.6)
+            token = gate.crew.agent(**cap)
             assert (await gate.post("/v1/messages", kit.messages(), token)).status == 200
             (row,) = await kit.settled(gate.home, 1)
             assert row["cost_usd"] > 0.9
         async with kit.gateway(tmp_path, settings) as gate:
-            answer = await gate.post("/v1/messages", kit.messages(), gate.crew.agent(cost_max=1.6, epoch=2))
-            assert answer.status == 402, "the gateway of now knows what the one of before paid"
+            answer = await gate.post("/v1/messages", kit.messages(), gate.crew.agent(epoch=2, **cap))
+            assert answer.status == 402 and next(iter(cap)) in answer.json["error"]["message"], (
+                "the gateway of now knows what the one of before paid"
+            )
             assert answer.headers["x-should-retry"] == "false"
             assert len(kit.rows(gate.home)) == 1
 

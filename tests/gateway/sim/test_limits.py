@@ -84,6 +84,18 @@ def test_cached_input_is_free_and_output_is_charged_as_it_is_produced() -> None:
     asyncio.run(main())
 
 
+def test_what_was_refused_is_not_in_the_cache() -> None:
+    async def main() -> None:
+        settings = SimSettings(limits=Limits(itpm=5000), output_mean=1, cache_min_tokens=100)
+        async with running(settings, clock=StandingClock()) as sim, aiohttp.ClientSession(sim.url) as session:
+            marked = [{"type": "text", "text": text * 10_000, "cache_control": {"type": "ephemeral"}} for text in "ab"]
+            bodies = [{**anthropic_body(), "system": [block]} for block in marked]
+            statuses = [(await post(session, MESSAGES, body))[0] for body in (bodies[0], bodies[1], bodies[1], bodies[0])]
+            assert statuses == [200, 429, 429, 200], "only the first one's text was written to it"
+
+    asyncio.run(main())
+
+
 def test_max_tokens_counts_up_front_where_the_provider_says_so() -> None:
     async def main() -> None:
         clock = StandingClock()
