@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from agents import hints
 from agents.status import AgentState, Evidence, Source, fuse
 from supervisor.core.errors import one_line
 
@@ -55,6 +56,10 @@ class Known:
     line_max: int = 0
     """Bytes of the longest line that its terminal hands on; 0 when it hands on every byte."""
     screen: str = ""
+    title: str = ""
+    """Of its pane."""
+    printed: float = 0.0
+    """When its pane printed anything last, wall-clock seconds; 0: not known."""
     person_s: float | None = None
     """Seconds since a person who is attached pressed a key; None when nobody is attached."""
 
@@ -69,12 +74,13 @@ class Dialog:
 
 
 def evidence(known: Known, now: float) -> list[Evidence]:
-    """What it says of itself, and a dialog on its screen, which keeps one from starting that has said nothing yet. `now`: wall-clock
-    seconds."""
+    """What it says of itself; a dialog on its screen, which keeps one from starting that has said nothing yet; and what its title and its
+    silence hint at. `now`: wall-clock seconds."""
     found = dialog(known.screen)
     state = AgentState.WAITING_INPUT if known.words else AgentState.BLOCKED_STARTUP
     shown = [Evidence(Source.SCREEN, state, now, f"it shows a dialog: {found.label} ({found.cli})")] if found is not None else []
-    return [*known.words, *shown]
+    found_hints = (hints.title(known.title, now), hints.silence(known.printed, now))
+    return [*known.words, *shown, *(piece for piece in found_hints if piece is not None)]
 
 
 def session_file(data: bytes | None, pid: int, ticks: int) -> Evidence | None:

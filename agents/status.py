@@ -66,6 +66,7 @@ NEEDS_PERSON = frozenset({AgentState.BLOCKED_STARTUP, AgentState.WAITING_PERMISS
 ENDED = frozenset({AgentState.DONE, AgentState.FAILED, AgentState.CRASHED, AgentState.STOPPED})
 _PROCESS_DECIDES = ENDED | {AgentState.QUEUED, AgentState.PAUSED}
 _OWN_WORDS = (Source.PROTOCOL, Source.HOOK, Source.SESSION_FILE)
+_REST = frozenset({AgentState.IDLE, AgentState.UNKNOWN})
 _QUIET = frozenset({AgentState.IDLE, AgentState.INTERRUPTED, AgentState.STARTING})
 
 
@@ -176,7 +177,8 @@ def _detail(decided: Evidence, newest: dict[Source, Evidence]) -> str:
 
 
 def _contradicts(hint: Evidence, state: AgentState) -> bool:
-    return hint.state is not state and (hint.state in NEEDS_PERSON or hint.source is Source.SILENCE)
+    """One that asks a person contradicts any other state; rest and silence contradict work alone."""
+    return hint.state is not state and (hint.state in NEEDS_PERSON or (state is AgentState.WORKING and hint.state in _REST))
 
 
 def _explained(

@@ -62,9 +62,9 @@ class Agent:
             self._conversation.add(message["role"], message["content"])
         self.interrupted()
 
-    def tell(self, *texts: str) -> None:
-        """What the person, or the task, says."""
-        self._add_user([{"type": "text", "text": text} for text in texts])
+    def tell(self, *texts: str, sent: int | None = None) -> None:
+        """What the person, or the task, says; `sent` is the number of a text that a person sent meanwhile."""
+        self._add_user([{"type": "text", "text": text} for text in texts], sent)
 
     async def work(self) -> Ending:
         """Go on until the model ends its turn, or cannot."""
@@ -198,9 +198,9 @@ class Agent:
         stopped = Result("interrupted; it did not finish", is_error=True)
         self._add_user([self._results.pop(call["id"]) if call["id"] in self._results else stopped.block(call) for call in calls])
 
-    def _add_user(self, content: list[dict[str, Any]]) -> None:
+    def _add_user(self, content: list[dict[str, Any]], sent: int | None = None) -> None:
         self._conversation.add("user", content)
-        self._doors.records.message("user", {"role": "user", "content": content})
+        self._doors.records.message("user", {"role": "user", "content": content}, sent)
 
     def _say_shortened(self, saved: int) -> None:
         if saved:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agents.inbox import NUMBER
 from supervisor.core.gateway.types import Usage
 from supervisor.core.result import rfc3339
 
@@ -42,6 +43,8 @@ class Account:
     """What a run took. `cost_usd` is None where nobody knows the price."""
 
     model: str = ""
+    counted: bool = True
+    """False: nobody knows its steps and its tokens."""
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
@@ -65,17 +68,21 @@ class Records:
             except OSError as error:
                 _warn("the transcript", error)
 
-    def init(self, model: str, tools: tuple[str, ...]) -> None:
+    def init(self, model: str, tools: tuple[str, ...], mode: str = "bypassPermissions") -> None:
         """The first line."""
-        self._line("system", subtype="init", cwd=str(Path.cwd()), model=model, tools=list(tools), permissionMode="bypassPermissions")
+        self._line("system", subtype="init", cwd=str(Path.cwd()), model=model, tools=list(tools), permissionMode=mode)
 
     def state(self, state: str) -> None:
         """`running`, or `idle` while a person is asked."""
         self._line("system", subtype="session_state_changed", state=state)
 
-    def message(self, kind: str, message: dict[str, Any]) -> None:
-        """An `assistant` or `user` message of the conversation."""
-        self._line(kind, message=message, parent_tool_use_id=None)
+    def message(self, kind: str, message: dict[str, Any], sent: int | None = None) -> None:
+        """An `assistant` or `user` message of the conversation; `sent` is the number of a text that was sent to it meanwhile."""
+        self._line(kind, message=message, parent_tool_use_id=None, **({NUMBER: sent} if sent is not None else {}))
+
+    def denied(self, call: str) -> None:
+        """The call of a tool with this id was not allowed."""
+        self._line("system", subtype="permission_denied", tool_use_id=call)
 
     def retry(self, why: str, wait_s: float) -> None:
         """A request is sent again after so many seconds."""
@@ -91,11 +98,11 @@ class Records:
             result=ending.message,
             errors=[ending.message] if ending.is_error else [],
             api_error_status=ending.api_status,
-            num_turns=account.steps,
+            num_turns=account.steps if account.counted else None,
             duration_ms=round((time.monotonic() - self._began) * 1000),
             duration_api_ms=round(account.api_s * 1000),
             total_cost_usd=account.cost_usd,
-            usage=usage_shape(account.usage),
+            usage=usage_shape(account.usage) if account.counted else None,
             modelUsage={account.model: _model_shape(account)} if account.steps else {},
             permission_denials=list(account.denials),
         )

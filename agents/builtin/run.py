@@ -21,6 +21,7 @@ from agents.builtin.settings import Settings
 from agents.builtin.terminal import Terminal
 from agents.builtin.tools import Tools
 from agents.builtin.tools.given import Place
+from agents.inbox import Inbox
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError
 from supervisor.host.clock import SystemClock
 
@@ -65,6 +66,7 @@ class Run:
         self._records = records
         self._told = told
         self._pane = Pane(sys.stderr)
+        self._inbox = Inbox(told.inbox)
         self._terminal = Terminal()
         self._model = find(told.model, datetime.now(UTC))
         if told.budget.cost_usd and not self._model.has_price:
@@ -122,6 +124,10 @@ class Run:
             ending = await self._cancellable(agent.work())
             if ending is None:
                 agent.interrupted()
+            if ending is not None and not self._stopped and (waiting := self._inbox.next()) is not None:
+                self._pane.line(f"< {waiting[1]}")
+                agent.tell(waiting[1], sent=waiting[0])
+                continue
             if self._stopped or (ending is not None and not self._terminal.attended):
                 return ending or _LEFT
             if ending is not None and ending.is_error:

@@ -23,6 +23,7 @@ _OPTIONS = {
     "--steps-max": "NIGHTCREW_STEPS_MAX",
     "--allow": "NIGHTCREW_ALLOW",
     "--session-id": "NIGHTCREW_SESSION",
+    "--inbox": "NIGHTCREW_INBOX",
     "--resume": "NIGHTCREW_RESUME",
 }
 _SESSION = re.compile(r"[0-9A-Za-z-]{0,64}")
@@ -45,6 +46,8 @@ class Settings:
     """The tools that may be called."""
     session: str = ""
     """The session's id; empty: a new one."""
+    inbox: str = ""
+    """Directory of texts that are sent to it while it works; empty: none are."""
     resume: str = ""
     """The transcript of the conversation that goes on; empty: it begins."""
 
@@ -70,6 +73,7 @@ def read(environ: Mapping[str, str], words: Sequence[str] = ()) -> Settings:
         ),
         allow=_allowed(environ.get("NIGHTCREW_ALLOW", "")),
         session=_session(environ.get("NIGHTCREW_SESSION", "")),
+        inbox=environ.get("NIGHTCREW_INBOX", ""),
         resume=environ.get("NIGHTCREW_RESUME", ""),
     )
 

@@ -8,6 +8,8 @@ preload      optional: modules that a warm process has imported for all tasks of
 output       optional: "one json line": stdout must be exactly that, or the attempt has failed; "json lines": stdout is for programs,
              and the pane shows stderr alone
 
+driver       not a key: what gives a headless agent its prompts when `prompt = "stream"`, see `agents.turns`
+
 All other keys are those of `supervisor.core.kind.Kind`. A kind with `headless` or `interactive` takes a prompt. One with a module alone
 brings its whole command; one with neither has a command in each task.
 """
@@ -18,6 +20,7 @@ import functools
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -54,7 +57,7 @@ class Kinds(Mapping[str, Kind]):
             return _ours()[name]
         from supervisor.config import kinds as own  # pydantic is slow to import, and most kinds are ours
 
-        return own.load(name, file)
+        return driven(own.load(name, file))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*_ours(), *_own()}))
@@ -105,7 +108,16 @@ def _kind(name: str, shape: Mapping[str, Any]) -> Kind:
     binary, module = shape.get("binary", ""), shape.get("module", "")
     program = (binary,) if binary else (sys.executable, "-I", "-m", module) if module else ()
     trust = {"trust": Trust(**{**shape["trust"], "key": tuple(shape["trust"]["key"])})} if "trust" in shape else {}
-    return Kind(name=name, program=program, **{**shape, **lists, **trust})
+    return driven(Kind(name=name, program=program, **{**shape, **lists, **trust}))
+
+
+def driven(kind: Kind) -> Kind:
+    """With what gives it its prompts, if it takes them by its protocol."""
+    if kind.prompt != "stream":
+        return kind
+    ours = ("--allow", "{allow}", "--model", "{model}") if kind.protocol == "acp" else ()
+    words = ("-m", "agents.turns", kind.protocol, "--prompt-file", "{prompt_file}", "--inbox", "{inbox}", *ours, "--")
+    return replace(kind, driver=(sys.executable, "-I", *words))
 
 
 def _own() -> dict[str, Path]:

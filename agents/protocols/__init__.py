@@ -2,10 +2,12 @@
 
     read(protocol, stdout)        how a turn ended, in the agent's own words
     transcript(protocol, pieces)  who said and did what, piece by piece
+    follow(protocol, before, more)  how the agent is while it runs
 
 Nothing here raises, whatever the bytes are: a line that cannot be read is left out. What comes back was written by an agent; it is bounded,
-and it is for `one_line` before a person sees it. Names of protocols: `claude` (Claude Code's stream-json and json), `builtin` and
-`qwen` (nearly the same), `codex` (`codex exec --json`), `gemini` (Gemini CLI's stream-json), `opencode` (`opencode run --format json`).
+and it is for `one_line` before a person sees it. Names of protocols: `claude` (Claude Code's stream-json and json), `builtin`,
+`acp` (as `agents.turns` prints it) and `qwen` (nearly the same), `codex` (`codex exec --json`), `gemini` (Gemini CLI's stream-json),
+`opencode` (`opencode run --format json`).
 """
 
 from __future__ import annotations
@@ -14,17 +16,27 @@ from collections.abc import Iterable, Iterator
 
 from agents.protocols import claude, codex, gemini, opencode, qwen
 from agents.protocols.lines import objects, text
+from agents.protocols.live import Live, after
 from agents.protocols.outcome import Entry, Outcome, Usage, What
 
-__all__ = ["PROTOCOLS", "Entry", "Outcome", "Usage", "What", "latest", "read", "recognised", "transcript"]
+__all__ = ["PROTOCOLS", "Entry", "Live", "Outcome", "Usage", "What", "follow", "latest", "read", "recognised", "transcript"]
 
-PROTOCOLS = {"claude": claude, "builtin": claude, "qwen": qwen, "codex": codex, "gemini": gemini, "opencode": opencode}
+PROTOCOLS = {"claude": claude, "builtin": claude, "acp": claude, "qwen": qwen, "codex": codex, "gemini": gemini, "opencode": opencode}
 
 
 def read(protocol: str, stdout: bytes) -> Outcome | None:
     """How the turn ended. None: this protocol is not known, or not one line of it was printed."""
     known = PROTOCOLS.get(protocol)
     return known.outcome(objects([stdout])) if known is not None else None
+
+
+def follow(protocol: str, before: Live, lines: bytes) -> Live:
+    """What is known once it has printed these whole lines as well."""
+    known = PROTOCOLS.get(protocol)
+    if known is not None:
+        for one in objects([lines]):
+            before = after(before, one, known.entries([one]))
+    return before
 
 
 def recognised(stdout: bytes) -> str:

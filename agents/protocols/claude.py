@@ -143,6 +143,8 @@ def entries(objects: Iterable[Object]) -> Iterator[Entry]:
         match text(one, "type"), text(one, "subtype"):
             case "system", "init":
                 yield Entry("start", "system", short(f"{text(one, 'model')} in {text(one, 'cwd')}"))
+            case "system", "api_retry":
+                yield Entry("retry", "system", short(f"{text(one, 'error')} {count(one, 'error_status') or ''}".strip()))
             case "system", "permission_denied":
                 denied.add(text(one, "tool_use_id"))
             case "assistant", _:

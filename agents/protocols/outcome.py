@@ -54,7 +54,7 @@ class Outcome:
     """What it had in the background and did not wait for."""
 
 
-What = Literal["start", "message", "tool", "outcome", "denied", "error", "end"]
+What = Literal["start", "message", "tool", "outcome", "denied", "retry", "error", "end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class Entry:
     """One thing that happened."""
 
     kind: What
-    """`message` somebody spoke · `tool` a call · `outcome` of a call · `denied` a call that was not allowed · `end` of a turn."""
+    """`message` somebody spoke · `tool` a call · `outcome` of a call · `denied` a call that was not allowed · `retry` of a request
+    that the provider refused · `end` of a turn."""
     who: str
     """`agent`, `user`, `system`; of an agent inside the agent, `agent/TOOL-ID`."""
     text: str = ""

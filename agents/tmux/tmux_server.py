@@ -79,6 +79,10 @@ class PaneInput:
     """Of the newest `send_text` that gave one."""
     key_at: int | None
     """When a person who is attached pressed a key last, whole seconds since 1970; None when nobody is attached."""
+    printed: int
+    """When its window printed anything last, whole seconds since 1970."""
+    title: str
+    """What its program calls it: a stranger's text, its beginning."""
 
 
 class Tmux:
@@ -230,10 +234,16 @@ class Tmux:
         """What there is to know before somebody types into a pane. Raises NotFound."""
         where = ("-t", _id(pane_id))
         clients = ("list-clients", *where, "-F", "#{?client_control_mode,,#{client_activity}}")
-        own = ("display-message", "-p", *where, "#{pane_dead} #{pane_pid} #{pane_tty} #{@nightcrew_sent}")
+        own = (
+            "display-message",
+            "-p",
+            *where,
+            "#{pane_dead} #{pane_pid} #{pane_tty} #{@nightcrew_sent} #{window_activity} #{=80:pane_title}",
+        )
         pane, attached = self._ask(own, clients, on=pane_id)
-        dead, pid, tty, mark = pane.text.split(" ", 3)
-        return PaneInput(dead == "1", int(pid), tty, mark, max((int(line) for line in attached.lines if line), default=None))
+        dead, pid, tty, mark, printed, title = pane.text.split(" ", 5)
+        key_at = max((int(line) for line in attached.lines if line), default=None)
+        return PaneInput(dead == "1", int(pid), tty, mark, key_at, int(printed), title)
 
     def attach_argv(self, session_id: str, environ: Mapping[str, str]) -> list[str]:
         """The command that shows the session in the caller's terminal, for `os.execvp`; `environ` is the caller's."""

@@ -59,7 +59,9 @@ def _of_command(kind: Kind, asked: Asked) -> Misfit | None:
 
 def _of_agent(kind: Kind, asked: Asked) -> Misfit | None:
     name, prompt, interactive = kind.name, asked.prompt, asked.interactive
-    if asked.command:
+    if kind.takes_command and not asked.command:
+        return Misfit("command", f"a task of kind {name} needs the command of its agent; write it into a plan", "missing key")
+    if asked.command and not kind.takes_command:
         return Misfit("command", f"a task of kind {name} takes a prompt and no command; for a command say kind = 'shell'")
     if not kind.template(interactive=interactive):
         why = "only works by itself" if interactive else "only works with a person at it: say interactive = true"

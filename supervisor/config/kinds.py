@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from supervisor.config.reading import Strict, parse, read_text
-from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, Kind, Trust
+from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, STREAMED, Kind, Trust
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _WORDS = ("headless", "interactive", "allow", "sandboxed", "unsandboxed", "gateway", "resume", "fork", "transcript", "login", "mcp")
@@ -47,8 +47,8 @@ class KindModel(Strict):
     binary: Annotated[str, Field(min_length=1, max_length=1000)]
     headless: Words = Field(default_factory=list)
     interactive: Words = Field(default_factory=list)
-    prompt: Literal["argument", "stdin", "file"] = "argument"
-    protocol: Literal["", "claude", "codex", "gemini", "qwen", "opencode", "builtin"] = ""
+    prompt: Literal["argument", "stdin", "file", "stream"] = "argument"
+    protocol: Literal["", "claude", "codex", "gemini", "qwen", "opencode", "builtin", "acp"] = ""
     version: Annotated[str, Field(max_length=40)] = ""
     allow: Words = Field(default_factory=list)
     sandboxed: Words = Field(default_factory=list)
@@ -109,7 +109,9 @@ class KindModel(Strict):
 
     @model_validator(mode="after")
     def _some_prompt(self) -> KindModel:
-        if not self.headless and not self.interactive:
+        if (self.protocol == "acp" and self.prompt != "stream") or (self.prompt == "stream" and self.protocol not in STREAMED):
+            raise ValueError(f'prompt = "stream" goes with protocol = {" or ".join(STREAMED)}, and acp with nothing else')
+        if not self.headless and not self.interactive and self.prompt != "stream":
             raise ValueError("give headless or interactive, the arguments of the program")
         needed = {"argument": "{prompt}", "file": "{prompt_file}"}.get(self.prompt, "")
         if self.headless and not any(needed in word for word in self.headless):
@@ -133,4 +135,5 @@ def load(name: str, file: Path) -> Kind:
     words: dict[str, Any] = {key: tuple(getattr(model, key)) for key in _WORDS}
     plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "settings", "settings_file", "env"})
     trust = Trust(**{**model.trust.model_dump(), "key": tuple(model.trust.key)}) if model.trust is not None else None
-    return Kind(name=name, program=(model.binary,), source=str(file), trust=trust, **plain, **words)
+    output = "json lines" if model.protocol == "acp" else ""  # a person reads what our client makes of it
+    return Kind(name=name, program=(model.binary,), source=str(file), output=output, trust=trust, **plain, **words)

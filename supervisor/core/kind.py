@@ -29,6 +29,7 @@ PLACEHOLDERS = (
     "session",
     "new_session",
     "out",
+    "inbox",
     "openai_url",
     "anthropic_url",
     "anthropic_token",
@@ -37,6 +38,10 @@ PLACEHOLDERS = (
     "mcp_server",
 )
 PERMISSIONS = "{permissions}"
+COMMAND = ("{command}",)
+"""The arguments of a kind whose tasks bring the agent's command."""
+STREAMED = ("claude", "acp")
+"""Protocols by which an agent takes its prompts while it runs, one after the other."""
 GATEWAY = "{gateway}"
 CONVERSATION = "{conversation}"
 MCP = "{mcp}"
@@ -103,7 +108,8 @@ class Kind:
     interactive: tuple[str, ...] = ()
     """The same when a person sits at it."""
     prompt: str = "argument"
-    """How the prompt of a headless task reaches it: `argument` (its template has {prompt}), `stdin`, or `file` ({prompt_file})."""
+    """How the prompt of a headless task reaches it: `argument` (its template has {prompt}), `stdin`, `file` ({prompt_file}), or `stream`:
+    by its protocol, one of STREAMED, and so the texts that people send it."""
     protocol: str = ""
     """Which parser of agents/protocols reads its stdout; empty: its exit status is all that is known."""
     version: str = ""
@@ -137,13 +143,25 @@ class Kind:
     """None: it asks no such question, or nobody knows where it keeps the answer."""
     program: tuple[str, ...] = ()
     """The words before its arguments: the binary, or Python with the module. Set by who reads the kind."""
+    driver: tuple[str, ...] = ()
+    """Template of what runs its headless command and gives it its prompts, before that command. Set by who reads the kind."""
     source: str = ""
     """The user's file that describes it; empty: it is one of ours."""
 
     @property
     def is_agent(self) -> bool:
         """Whether its tasks give a prompt; those of other kinds give a command or nothing."""
-        return bool(self.headless or self.interactive)
+        return bool(self.headless or self.interactive or self.driver)
+
+    @property
+    def takes_command(self) -> bool:
+        """Whether its tasks give a prompt and a command: that of the agent."""
+        return self.headless == COMMAND
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether texts can be sent to its headless tasks."""
+        return self.knows("inbox", interactive=False)
 
     def owns_terminal(self, *, interactive: bool) -> bool:
         """Whether a task of it, which asks to be interactive or not, has the pane's terminal: a person, or `send`, can type into it."""
@@ -155,8 +173,8 @@ class Kind:
         return any(HOOK_VARIABLE in word for word in (self.settings, *self.headless, *self.interactive))
 
     def template(self, *, interactive: bool) -> tuple[str, ...]:
-        """Its arguments with their placeholders; empty when it cannot be run this way."""
-        return self.interactive if interactive else self.headless
+        """Its words with their placeholders, those of its driver first; empty when it cannot be run this way."""
+        return self.interactive if interactive else (*self.driver, *self.headless)
 
     def knows(self, key: str, *, interactive: bool) -> bool:
         """Whether it makes something of a task's `key`."""
@@ -178,8 +196,8 @@ class Kind:
 
     def takes_prompt(self, *, interactive: bool) -> bool:
         """Whether a prompt can be given to it at its start."""
-        by_stdin = self.prompt == "stdin" and not interactive
-        return by_stdin or any(self.knows(key, interactive=interactive) for key in ("prompt", "prompt_file"))
+        by_itself = self.prompt in ("stdin", "stream") and not interactive
+        return by_itself or any(self.knows(key, interactive=interactive) for key in ("prompt", "prompt_file"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +206,8 @@ class Place:
 
     prompt_file: str
     """Where the prompt lies as a file that the agent can read."""
+    inbox: str
+    """Directory where texts lie that were sent to it."""
     out: str
     """Directory of the attempt that the agent may write in, outside the worktree."""
     session: str
@@ -219,14 +239,16 @@ class Command:
 def command(kind: Kind, task: TaskSpec, place: Place) -> Command:
     """What to run for `task`. A task that brings its own command is run as it says."""
     terminal = kind.owns_terminal(interactive=task.interactive)
-    if task.argv:
+    if task.argv and not kind.takes_command:
         return Command(task.argv, {}, terminal=terminal)
     by_stdin = kind.prompt == "stdin" and not terminal and task.prompt is not None
     values = _values(kind, task, place)
-    words = _expanded(kind, kind.template(interactive=terminal), place, values)
+    words = _expanded(kind, kind.interactive if terminal else kind.headless, place, values)
     env = {name: filled[0] for name, text in kind.env.items() if (filled := fill((text,), values))}
     settings = values["settings"] if kind.settings_file else ""
-    return Command((*kind.program, *fill(words, values)), env, place.prompt_file if by_stdin else "", terminal, settings)
+    argv = task.argv if kind.takes_command else (*kind.program, *fill(words, values))
+    driver = () if terminal else fill(kind.driver, values)
+    return Command((*driver, *argv), env, place.prompt_file if by_stdin else "", terminal, settings)
 
 
 def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
@@ -241,6 +263,7 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "allow": ",".join(allow),
         "session": place.session if place.origin is None else "",
         "out": place.out,
+        "inbox": place.inbox,
         "openai_url": place.variables.get("OPENAI_BASE_URL", ""),
         "anthropic_url": place.variables.get("ANTHROPIC_BASE_URL", ""),
         "anthropic_token": place.variables.get("ANTHROPIC_AUTH_TOKEN", ""),

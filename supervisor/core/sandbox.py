@@ -223,14 +223,8 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
     caches = [path for path in places.caches if not _touches(path, (places.state, places.run_dir, places.common_dir))]
     own_caches = tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches)
     own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
-    maybe = [
-        *places.steering,
-        *sockets,
-        f"{places.attempt}/prompt.md",
-        f"{places.attempt}/after.json",
-        f"{places.attempt}/mcp.json",
-        *RUN_SHOWN,
-    ]
+    told = [f"{places.attempt}/{name}" for name in ("prompt.md", "after.json", "mcp.json", "inbox")]
+    maybe = [*places.steering, *sockets, *told, *RUN_SHOWN]
     maybe += STEERS_KERNEL if places.root else ()
     return Policy(
         writable=(places.worktree, *own, *places.own_state, *(caches if places.shared_caches else ())),

@@ -57,6 +57,7 @@ class AgentEvidence:
         self._home = home
         self._clock = clock
         self._agents: OrderedDict[Key, _Agent] = OrderedDict()
+        self._printed: OrderedDict[Key, Evidence] = OrderedDict()
 
     def speaker(self, event: Mapping[str, Any] | None) -> str:
         """The task whose own session an event names, as far as it has spoken to this supervisor; empty: nobody's."""
@@ -80,10 +81,18 @@ class AgentEvidence:
         self._hear(agent, {**(event or {}), "hook_event_name": name}, self._clock.wall())
         self._keep(key, agent)
 
+    def printed(self, key: Key, piece: Evidence) -> None:
+        """What a headless agent says on its standard output by now."""
+        self._printed[key] = piece
+        self._printed.move_to_end(key)
+        while len(self._printed) > _ATTEMPTS_MAX:
+            self._printed.popitem(last=False)
+
     def of(self, key: Key) -> tuple[str, list[Evidence], dict[str, int]]:
-        """The attempt's own session, empty while it has not spoken; the evidence of its hooks; how many this supervisor refused, by why."""
+        """The attempt's own session, empty while it has not spoken; the evidence of its hooks and its output; how many hooks this
+        supervisor refused, by why."""
         agent = self._agent(key)
-        return agent.session, [agent.heard.evidence] if agent.heard.evidence is not None else [], agent.refused
+        return agent.session, [piece for piece in (agent.heard.evidence, self._printed.get(key)) if piece is not None], agent.refused
 
     def _hear(self, agent: _Agent, event: dict[str, Any], at: float) -> None:
         session = event.get("session_id")

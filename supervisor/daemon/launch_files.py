@@ -32,6 +32,8 @@ BEGIN = "begin"
 PROMPT = "prompt.md"
 MCP_CONFIG = "mcp.json"
 AFTER = "after.json"
+INBOX = "inbox"
+"""Directory of the texts that people send to a headless agent, see `agents.turns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
     `needs` is what the tasks before it came to.
     """
     directory = home.attempt(*key)
-    for folder in (directory, directory / "out", directory / "tmp"):
+    for folder in (directory, directory / "out", directory / "tmp", directory / INBOX):
         files.private_dir(folder)
     own = {
         "NIGHTCREW_TASK": key[0],
@@ -89,6 +91,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     agent = to_run(spec.kind)
     place = kind.Place(
         prompt_file=str(directory / PROMPT),
+        inbox=str(directory / INBOX),
         out=str(directory / "out"),
         session=continuing.session_of(home, *key),
         sandboxed=terms.confined.tier is not Tier.NONE,

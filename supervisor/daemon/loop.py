@@ -48,6 +48,7 @@ from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
 from supervisor.core.window import batch_time
 from supervisor.daemon.agent_evidence import AgentEvidence
+from supervisor.daemon.agent_streams import AgentStreams
 from supervisor.daemon.gateway_report import GatewayReport
 from supervisor.daemon.job_retries import Aside, Job, Key, leave, until_done
 from supervisor.daemon.jobs import Doors, Jobs
@@ -107,7 +108,8 @@ class Loop:
         self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]))
         self.publishing = Publishing(doors, self.jobs, clock)
         self.evidence = AgentEvidence(doors.home, clock)
-        self.sending = Sending(doors, self.jobs, clock, self.evidence)
+        self.streams = AgentStreams(doors, self.jobs, clock, self.evidence)
+        self.sending = Sending(doors, self.jobs, clock, self.evidence, self.streams)
 
     # The loop ------------------------------------------------------------------------------------------------------------------------
 
@@ -322,6 +324,7 @@ class Loop:
         self.jobs.doubtful = False
         live = [key for key, what in seen.items() if what is Seen.LIVE]
         self.watching.step(live)
+        self.streams.step(live)
         self.publishing.step(live)
         for key, what in seen.items():
             self._interpret(key, what)

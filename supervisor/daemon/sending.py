@@ -7,20 +7,22 @@ so a supervisor that was killed in between leaves the next one able to tell. `ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
 from agents import delivery
 from agents.delivery import Known
+from agents.kinds import of_task
 from agents.status import Evidence
 from agents.tmux import Tmux
 from supervisor.core.crew import Crew
 from supervisor.core.deliveries import Delivery, DeliveryState
 from supervisor.core.errors import NightcrewError, NotFound
-from supervisor.core.records import attempt_name
 from supervisor.core.states import FINAL, AttemptState
+from supervisor.daemon import inboxes
 from supervisor.daemon.agent_evidence import AgentEvidence
+from supervisor.daemon.agent_streams import AgentStreams
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.host import foreign, terminals
 from supervisor.host.clock import Clock
@@ -33,12 +35,17 @@ POLL_S = 0.05
 """Between two looks for a confirmation."""
 _RECORD_MAX = 64 * 1024
 _BEHIND = "a text that was sent before it waits"
+_NEXT_TURN = "it works; it gets the text when its turn ends"
+_CUT_OFF = "its agent was given the text, and ended before it said anything more"
 
 
 class Sending:
     """The typist of one supervisor. Belongs to the loop's thread."""
 
-    def __init__(self, doors: Doors, jobs: Jobs, clock: Clock, evidence: AgentEvidence) -> None:
+    def __init__(self, doors: Doors, jobs: Jobs, clock: Clock, evidence: AgentEvidence, streams: AgentStreams) -> None:
+        self._ledger = doors.ledger
+        self._home = doors.home
+        self._streams = streams
         self._rows = doors.ledger.deliveries
         self._observer = doors.observer
         self._tmux = doors.tmux
@@ -48,6 +55,8 @@ class Sending:
         self._waiting: dict[str, list[int]] | None = None
         """Texts that wait, by task, oldest first; None until the ledger was read."""
         self._rounds: dict[str, asyncio.Task[None]] = {}
+        self._inboxes: dict[str, bool] = {}
+        """Whether the agent of a task has an inbox, by task."""
         self._stepped = -EVERY_S
 
     async def send(self, crew: Crew, tasks: Collection[str], text: str, *, now: bool) -> list[Delivery]:
@@ -70,7 +79,7 @@ class Sending:
         self._stepped = now
         for task in [task for task, texts in self._known().items() if texts and not self._under_way(task)]:
             if task not in crew.tasks or crew.tasks[task].state in FINAL:
-                self._drop(task, "its task ended first")
+                self._start(task, self._close(task))
             elif (key := typable(crew, task)) is not None:
                 self._round(key)
 
@@ -81,11 +90,23 @@ class Sending:
                 self._waiting.setdefault(one.task, []).append(one.id)
         return self._waiting
 
-    def _drop(self, task: str, why: str) -> None:
-        for number in self._known().pop(task):
-            # One that was being typed as the supervisor and then its task ended may have been read.
-            typing = self._rows.one(number).state is DeliveryState.TYPING
-            self._rows.ended(number, DeliveryState.UNCONFIRMED if typing else DeliveryState.DROPPED, why)
+    def _has_inbox(self, task: str) -> bool:
+        if task not in self._inboxes:
+            self._inboxes[task] = inboxes.reads(self._ledger.launch_row(task).spec)
+        return self._inboxes[task]
+
+    async def _close(self, task: str) -> None:
+        """The task has ended: what became of the texts that waited for it."""
+        texts, why = self._known()[task], "its task ended first"
+        while texts:
+            one = self._rows.one(texts[0])
+            if not (self._has_inbox(task) and await self._given(one)):
+                # One that was being typed as the supervisor and then its task ended may have been read.
+                typing = one.state is DeliveryState.TYPING
+                self._rows.ended(one.id, DeliveryState.UNCONFIRMED if typing else DeliveryState.DROPPED, why)
+            texts.pop(0)
+        self._known().pop(task, None)
+        self._inboxes.pop(task, None)
 
     async def _give_up(self, kept: list[Delivery]) -> None:
         for sent in kept:
@@ -113,19 +134,71 @@ class Sending:
 
     def _round(self, key: Key) -> asyncio.Task[None]:
         """Type what waits for one attempt, as far as it goes; one round a time for one task."""
-        if not self._under_way(key[0]):
-            self._rounds[key[0]] = asyncio.get_running_loop().create_task(self._type_all(key))
-        return self._rounds[key[0]]
+        return self._start(key[0], self._hand_over(key) if self._has_inbox(key[0]) else self._type_all(key))
+
+    def _start(self, task: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        if self._under_way(task):
+            work.close()
+        else:
+            self._rounds[task] = asyncio.get_running_loop().create_task(self._said(task, work))
+        return self._rounds[task]
+
+    async def _said(self, task: str, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except NightcrewError as error:
+            self._jobs.say(f"{task}: a text could not be sent yet: {error.line()}")
 
     async def _type_all(self, key: Key) -> None:
         texts = self._known()[key[0]]
-        try:
-            while texts and not (why := await self._type(key, self._rows.one(texts[0]))):
-                texts.pop(0)
-            for place, number in enumerate(texts):
-                self._rows.waits(number, _BEHIND if place else why)
-        except NightcrewError as error:
-            self._jobs.say(f"{attempt_name(*key)}: a text could not be sent yet: {error.line()}")
+        while texts and not (why := await self._type(key, self._rows.one(texts[0]))):
+            texts.pop(0)
+        for place, number in enumerate(texts):
+            self._rows.waits(number, _BEHIND if place else why)
+
+    # Headless agents -----------------------------------------------------------------------------------------------------------------
+
+    async def _hand_over(self, key: Key) -> None:
+        """Put what waits for one attempt into its inbox, all of it: turns may be short. What it has taken is done with."""
+        texts = self._known()[key[0]]
+        await self._streams.fresh(key)
+        for number in list(texts):
+            one, heard = self._rows.one(number), self._streams.of(key)
+            if heard.taken >= number:
+                self._took(one, key[1], confirmed=True)
+                texts.remove(number)
+            elif heard.given >= number:
+                if one.state is not DeliveryState.TYPING:
+                    self._rows.typing(number, key[1])
+            elif await self._put(key, one):
+                self._rows.waits(number, _NEXT_TURN)
+            else:
+                texts.remove(number)
+
+    async def _put(self, key: Key, one: Delivery) -> bool:
+        """Whether it waits in the attempt's inbox; else an earlier attempt was given it, and that was said."""
+        if await self._jobs.within(self._jobs.stoppers, inboxes.there, self._home, key, one.id):
+            return True
+        if await self._given(one):
+            return False
+        await self._jobs.within(self._jobs.stoppers, inboxes.put, self._home, key, one.id, one.text)
+        failpoint("send.put")
+        return True
+
+    async def _given(self, one: Delivery) -> bool:
+        """Whether an attempt was given the text, by its files; then what became of it is committed."""
+        protocol = of_task(self._ledger.launch_row(one.task).spec.kind).protocol
+        found = await self._jobs.within(self._jobs.stoppers, inboxes.fate, self._home, one.task, protocol, one.id)
+        if found is not None:
+            self._took(one, found[0], confirmed=found[1].taken >= one.id)
+        return found is not None
+
+    def _took(self, one: Delivery, epoch: int, *, confirmed: bool) -> None:
+        if one.state is not DeliveryState.TYPING:
+            self._rows.typing(one.id, epoch)
+        self._rows.ended(one.id, *((DeliveryState.CONFIRMED, "") if confirmed else (DeliveryState.UNCONFIRMED, _CUT_OFF)))
+
+    # Typing --------------------------------------------------------------------------------------------------------------------------
 
     async def _type(self, key: Key, one: Delivery) -> str:
         """Why it must wait; empty when it came to its end."""
@@ -223,6 +296,8 @@ def look(tmux: Tmux, pane_id: str, wall: float) -> Known:
         age_s=terminals.age_s(terminal.foreground),
         line_max=terminals.LINE_MAX if terminal.by_lines else 0,
         screen=screen,
+        title=pane.title,
+        printed=float(pane.printed),
         person_s=wall - pane.key_at if pane.key_at is not None else None,
     )
 

@@ -33,6 +33,8 @@ def lines(entries: Iterable[Entry], *, color: bool) -> Iterator[str]:
                 yield from _message(entry, color)
             case "start":
                 yield _paint(f"-- {one_line(entry.text)}", _FAINT, color)
+            case "retry":
+                yield _paint(f"-- its request was refused and is sent again: {one_line(entry.text)}", _FAINT, color)
             case "error":
                 yield _paint(f"error: {one_line(entry.text)}", _RED, color)
             case "end":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.kinds import kinds
+from agents.kinds import driven, kinds
 from supervisor.config import kinds as own
 from supervisor.config import plan
 from supervisor.config.kinds import KindModel
@@ -44,8 +44,10 @@ def test_every_key_reaches_the_kind(tmp_path: Path) -> None:
         ("interactive = ['-x{permissions}']", "bad value k.toml:4 interactive: {permissions} is no placeholder"),
         ('interactive = ["\\u0000"]', "bad value k.toml:4 interactive: a word cannot hold a NUL"),
         ("prompt = 'file'", 'bad value k.toml:1: headless has no {prompt_file}; prompt = "file" needs it'),
-        ("prompt = 'pipe'", "bad value k.toml:4 prompt: Input should be 'argument', 'stdin' or 'file', not 'pipe'"),
-        ("protocol = 'acp'", "bad value k.toml:4 protocol:"),
+        ("prompt = 'pipe'", "bad value k.toml:4 prompt: Input should be 'argument', 'stdin', 'file' or 'stream', not 'pipe'"),
+        ("protocol = 'lsp'", "bad value k.toml:4 protocol:"),
+        ("protocol = 'acp'", 'bad value k.toml:1: prompt = "stream" goes with protocol = claude or acp'),
+        ("prompt = 'stream'", 'bad value k.toml:1: prompt = "stream" goes with protocol = claude or acp'),
         ("env = { NIGHTCREW_TOKEN = 'x' }", "bad value k.toml:4 env: 'NIGHTCREW_TOKEN' cannot be a variable of an agent"),
     ],
 )
@@ -62,6 +64,23 @@ def test_a_kind_needs_arguments(tmp_path: Path) -> None:
     file.write_text('description = "d"\nbinary = "b"\n')
     with pytest.raises(ConfigError, match="give headless or interactive"):
         own.load("k", file)
+
+
+def test_a_kind_of_an_acp_agent_needs_no_arguments_and_a_task_of_any_acp_agent_a_command(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text('description = "d"\nbinary = "b"\nprotocol = "acp"\nprompt = "stream"\n')
+    made = driven(own.load("k", file))
+    assert (made.is_agent, made.takes_input, made.output, made.takes_prompt(interactive=False)) == (True, True, "json lines", True)
+    assert [made.knows(key, interactive=False) for key in ("model", "allow", "steps_max")] == [True, True, False]
+    task = '[[tasks]]\nid = "a"\nkind = "acp"\nprompt = "do"\n'
+    assert loaded(tmp_path, f'{task}command = ["gemini", "--acp"]\n').tasks[0].argv == ("gemini", "--acp")
+    for line, answer in {
+        "": "missing key plan.toml:1 tasks.command: a task of kind acp needs the command of its agent",
+        'command = "x"\ninteractive = true\n': "bad value plan.toml:6 tasks.interactive: kind acp only works by itself",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            loaded(tmp_path, task + line)
+        assert caught.value.line().replace(f"{tmp_path}/", "").startswith(answer)
 
 
 def loaded(tmp_path: Path, text: str) -> RunSpec:

@@ -14,7 +14,7 @@ from supervisor.core.conversations import How, Origin
 from supervisor.core.kind import ARGUMENT_MAX, Kind, Place, version
 from supervisor.core.spec import TaskSpec
 
-PLACE = Place("/run/prompt.md", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})
+PLACE = Place("/run/prompt.md", "/run/inbox", "/run/out", "4be0643f-1d98-573b-97cd-ca98a65347dd", sandboxed=True, variables={})
 OURS = Kind(
     "ours", "", binary="ours", program=("ours",), headless=("run", "--model", "{model}", "-n={steps_max}", "--", "{prompt}"),
     interactive=("--tools", "{allow}", "{permissions}", "{gateway}", "--", "{prompt}"),
@@ -51,6 +51,17 @@ def test_what_it_may_do_depends_on_the_sandbox_and_on_what_the_task_allows() -> 
         "--",
         "do it",
     )
+
+
+def test_what_gives_it_its_prompts_runs_its_command_and_only_without_a_person() -> None:
+    driver = ("driver", "--prompt-file", "{prompt_file}", "--inbox", "{inbox}", "--model", "{model}", "--")
+    streamed = replace(OURS, prompt="stream", protocol="acp", headless=("--acp",), driver=driver)
+    given = ("driver", "--prompt-file", "/run/prompt.md", "--inbox", "/run/inbox")
+    assert argv(task(), ours=streamed) == (*given, "--", "ours", "--acp")
+    assert argv(task(interactive=True), ours=streamed) == argv(task(interactive=True))
+    anything = replace(streamed, headless=kind.COMMAND, program=(), binary="")
+    assert argv(task("{model}", argv=("{inbox}", "x"), model="m"), ours=anything) == (*given, "--model", "m", "--", "{inbox}", "x")
+    assert (anything.takes_command, streamed.takes_command, streamed.takes_input, OURS.takes_input) == (True, False, True, False)
 
 
 def test_what_a_task_may_cost_reaches_those_that_can_wrap_up_before() -> None:

@@ -86,6 +86,5 @@ def test_an_agent_commits_and_tags_in_its_sandbox(
     assert (child.state, child.parent, child.parent_epoch, child.tier) == ("done", view.id, 1, tier)
     assert git(house.repo, "tag", "--list") == "" and git(house.repo, "fsck") == ""
     assert house.ok("diff", "--stat", "agent").split()[0] == "work"
-    if kind == "claude":
-        told = json.loads((house.home.attempt(view.id, 1) / RECORD).read_text())
-        assert told["evidence"]["state"] == "idle" and told["count"] >= 5, "start, prompt, a tool before and after, and the end of its turn"
+    told = json.loads((house.home.attempt(view.id, 1) / RECORD).read_text())
+    assert told["evidence"]["state"] == "idle" and told["count"] >= 5, "start, prompt, a tool before and after, and the end of its turn"

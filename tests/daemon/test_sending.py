@@ -303,7 +303,9 @@ def test_to_all_and_to_a_run(agent: Agent) -> None:
     alone = Agent(house, "alone")
     answer = json.loads(house.ok("send", "--all", "to all", "--json"))
     assert {agent.view.id, other.view.id, alone.view.id} <= {one["task"] for one in answer["deliveries"]}
-    assert answer["left_out"] == {house.task("headless").id: "it is headless: a task of kind shell reads no terminal"}
+    assert answer["left_out"] == {
+        house.task("headless").id: "it is headless: a task of kind shell reads no terminal, and takes no text while it works"
+    }
     house.ok("send", "--run", alone.view.run, "to one")
     wait_until(lambda: alone.typed == paste("to all") + paste("to one"), "both texts")
     wait_until(lambda: agent.typed == paste("to all") and other.typed == paste("to all"), "one text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from agents import delivery
+from agents import delivery, hints
 from agents.kinds import of_task
 from supervisor.core.errors import UsageError
 from supervisor.daemon.loop import Loop
@@ -27,8 +27,11 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
 
 async def of(loop: Loop, key: tuple[str, int]) -> dict[str, Any]:
     """Of one attempt."""
+    await loop.streams.fresh(key)
     session, evidence, refused = loop.evidence.of(key)
     spec = loop.ledger.launch_row(key[0]).spec
     if of_task(spec.kind).owns_terminal(interactive=spec.interactive) and (known := await loop.sending.known(key)) is not None:
         evidence = delivery.evidence(known, loop.clock.wall())
+    elif (piece := hints.silence(loop.streams.printed(key), loop.clock.wall())) is not None:
+        evidence = [*evidence, piece]
     return {"session": session, "evidence": [asdict(piece) for piece in evidence], "refused": refused}

@@ -1,4 +1,4 @@
-"""Type a text into agents that own their panes, or keep it until they can take it."""
+"""Give a text to agents: typed into those that own their panes, by their protocol to those that take it so; or keep it until they can."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from agents.kinds import of_task
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.errors import NotFound, NotRunning, Refused
 from supervisor.core.states import FINAL
+from supervisor.daemon import inboxes
 from supervisor.daemon.loop import Loop
 
 
@@ -18,7 +19,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     if not loop.ready:
         raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
     names = list(dict.fromkeys(str(name) for name in args["tasks"]))
-    never = {name: why for name in names if (why := _why_never(loop, name))}
+    never = {name: why for name in names if (why := _why_never(loop, name, args))}
     wanted = [name for name in names if name not in never]
     if never and (not args["some"] or not wanted):
         name, why = next(iter(never.items()))
@@ -30,12 +31,17 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     return {"deliveries": [one.shape() for one in done], "left_out": never}
 
 
-def _why_never(loop: Loop, name: str) -> str:
+def _why_never(loop: Loop, name: str, args: dict[str, Any]) -> str:
     try:
         spec = loop.ledger.launch_row(name).spec
     except KeyError:
         raise NotFound("no task", on=name, hint="nightcrew status") from None
-    if not of_task(spec.kind).owns_terminal(interactive=spec.interactive):
-        return f"it is headless: a task of kind {spec.kind} reads no terminal"
+    if inboxes.reads(spec):
+        if args["now"]:
+            return "it works by itself: it gets a text when its turn ends, and not now"
+        if not args["text"]:
+            return "an empty text presses Enter, and it works by itself"
+    elif not of_task(spec.kind).owns_terminal(interactive=spec.interactive):
+        return f"it is headless: a task of kind {spec.kind} reads no terminal, and takes no text while it works"
     state = loop.crew.tasks[name].state if name in loop.crew.tasks else loop.ledger.task(name, 0.0).state
     return f"it has ended: {state}" if state in FINAL else ""

@@ -44,6 +44,22 @@ def read_plain(path: Path, limit: int, *, tail: bool = False) -> bytes | None:
         raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
 
 
+def read_on(path: Path, begin: int, limit: int) -> tuple[bytes, float] | None:
+    """At most `limit` bytes from `begin` on, and when the file was last written (wall-clock seconds); None when no regular file is there,
+    or it has no more than that. Raises ToolFailed."""
+    try:
+        with open_plain(path) as file:
+            found = os.fstat(file.fileno())
+            if found.st_size <= begin:
+                return None
+            file.seek(begin)
+            return file.read(limit), found.st_mtime
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+
+
 def last_line(log: Path, limit: int = 4096) -> str:
     """The last line within the last `limit` bytes that is not empty, without spaces around it; "" when there is none. Raises ToolFailed."""
     return errors.last_line((read_plain(log, limit, tail=True) or b"").decode("utf-8", "replace"))

@@ -248,3 +248,14 @@ def test_a_request_that_is_too_long_is_shortened_and_sent_again(bench: Bench) ->
     ran = bench.run()
     assert (ran.code, ran.result["result"]) == (0, "Still here.")
     assert "bytes of its older part were left out" in ran.pane
+
+
+def test_texts_that_were_sent_are_its_next_turns(bench: Bench, tmp_path: Path) -> None:
+    for number, text in ((3, "first of two"), (4, "the other")):
+        (tmp_path / f"{number}.txt").write_text(text)
+    for said in ("One.", "Two.", "Three."):
+        bench.says(said)
+    ran = bench.run(words=("--inbox", str(tmp_path)))
+    assert [line["nightcrew_input"] for line in ran.lines if "nightcrew_input" in line] == [3, 4]
+    assert (ran.code, ran.result["result"], ran.result["num_turns"]) == (0, "Three.", 3)
+    assert "One.\n< first of two\nTwo.\n< the other\nThree." in ran.pane

@@ -1,0 +1,128 @@
+"""`nightcrew send` to agents that work by themselves: by their protocol, at the end of a turn, once. What they print tells how they are."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.kinds import kinds
+from supervisor.daemon import agent_streams
+from supervisor.daemon.agent_streams import Stream
+from supervisor.host.sandbox import probing
+from tests.agents.protocols.scenarios import DATA
+from tests.agents.turns import acp_agent
+from tests.gateway.clients.kit import CLIENTS
+from tests.support import House, plan_of, shell_task, wait_until
+
+AGENT = [sys.executable, "-S", "-c", Path(acp_agent.__file__).read_text()]
+"""Given as text, since a sandbox does not show it the file."""
+CLAUDE = CLIENTS / "node_modules/.bin/claude"
+TIER = max(int(tier) for tier in probing.known().tiers)
+
+
+def task(name: str, prompt: str, **keys: object) -> str:
+    return shell_task(name, AGENT, kind="acp", prompt=prompt, sandbox=min(TIER, 1), **keys)
+
+
+def deliveries(house: House, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(house.ok("status", name, "--json"))["deliveries"]
+    return found
+
+
+def states(house: House, name: str) -> list[str]:
+    return [one["state"] for one in deliveries(house, name)]
+
+
+def printed(house: House, name: str) -> str:
+    """The state that the agent's own output speaks of; empty while it has said nothing."""
+    shape = json.loads(house.ok("status", name, "--explain", "--json"))
+    found = [piece["state"] for piece in shape["agents"][house.task(name).id]["evidence"] if piece["source"] == "protocol"]
+    return found[0] if found else ""
+
+
+def where(house: House, name: str) -> Path:
+    wait_until(lambda: house.task(name).attempt_state == "running" and house.task(name).worktree, f"{name} to run")
+    return Path(house.task(name).worktree or "")
+
+
+def turns(house: House, name: str, epoch: int = 1) -> list[int]:
+    """The numbers of the texts that an attempt was given."""
+    log = house.home.attempt(house.task(name).id, epoch) / "stdout.log"
+    return [line["nightcrew_input"] for line in map(json.loads, log.read_text().splitlines()) if "nightcrew_input" in line]
+
+
+def test_texts_are_kept_for_the_end_of_a_turn_and_are_given_once_through_crashes(house: House) -> None:
+    daemon = house.start_daemon()
+    tasks = [task("agent", "say one\nfile go\nsay it is done", retries=1), task("late", "file go")]
+    house.ok("run", "-d", house.plan(plan_of(tasks)))
+    place = where(house, "agent")
+    wait_until(lambda: printed(house, "agent") == "working", "its own word")
+    refused = house.run("send", "agent", "--now", "x")
+    assert (refused.returncode, "when its turn ends, and not now" in refused.stderr) == (6, True)
+    for text in ("say two\nfile later", "die 9", "say three"):
+        house.ok("send", "agent", text)
+    why = "it works; it gets the text when its turn ends"
+    assert [(one["state"], one["why"]) for one in deliveries(house, "agent")] == [("pending", why)] * 3
+    first, second, third = (one["id"] for one in deliveries(house, "agent"))
+    daemon.send_signal(signal.SIGKILL)
+    daemon.wait(30)
+    (place / "go").touch()  # the texts lie in its inbox, so its turn ends as well without a supervisor
+    wait_until(lambda: turns(house, "agent") == [first], "the first text")
+    house.start_daemon()
+    wait_until(lambda: states(house, "agent") == ["confirmed", "pending", "pending"], "the confirmation")
+    (place / "later").touch()
+    wait_until(lambda: house.task("agent").epoch == 2 and house.task("agent").attempt_state == "running", "the second attempt")
+    assert turns(house, "agent") == [first, second], "it died of the second"
+    inbox = house.home.attempt(house.task("agent").id, 2) / "inbox"
+    wait_until(lambda: list(inbox.iterdir()), "the text that is left")
+    (where(house, "agent") / "go").touch()
+    wait_until(lambda: house.state("agent") == "done", "its end")
+    wait_until(lambda: states(house, "agent") == ["confirmed"] * 3, "what became of all: it spoke before it died")
+    assert turns(house, "agent", 2) == [third]
+    assert (house.task("agent").result or {})["agent"]["message"] == "[small]three"
+    words = house.ok("logs", "--transcript", "agent")
+    assert words.index("user: say one") < words.index("user: say three") < words.index("[small]three")
+    house.ok("send", "late", "die 1")
+    house.ok("kill", "late")
+    wait_until(lambda: states(house, "late") == ["dropped"], "the end of what waited")
+
+
+def test_a_long_line_and_a_log_that_grows_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is cut where, the end is the same; a line that is longer than a look is passed by."""
+    monkeypatch.setattr(agent_streams, "CHUNK", 20_000)
+    whole = (DATA / "claude-2.1.329/tool.jsonl").read_bytes()
+    whole = whole.replace(b"\n", b'\n{"type":"assistant","message":"%s"}\n' % (b"x" * 50_000), 1)
+    log = tmp_path / "stdout.log"
+    for step in (7_001, 100, len(whole)):
+        stream = Stream(log, "claude")
+        assert not stream.read()
+        assert stream.evidence(1e12) is None
+        for end in range(step, len(whole) + step, step):
+            log.write_bytes(whole[:end])
+            while stream.read():
+                pass
+        piece = stream.evidence(log.stat().st_mtime + 1)
+        assert piece is not None
+        assert (piece.state, piece.at, stream.live.session[:8]) == (
+            "idle",
+            log.stat().st_mtime,
+            json.loads(whole.split(b"\n")[0])["session_id"][:8],
+        )
+        log.unlink()
+
+
+@pytest.mark.parametrize("file", sorted(DATA.glob("*/*.jsonl")), ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_every_recorded_stream_is_followed_from_work_to_its_end(file: Path) -> None:
+    if file.stem == "json":
+        pytest.skip("one line at the end")
+    stream = Stream(file, file.parent.name.partition("-")[0])
+    while stream.read():
+        pass
+    ends = not file.parent.name.startswith("opencode") or file.stem == "tool"
+    assert stream.live.state == ("idle" if ends else "working"), "the others say no more and end"
+    assert kinds()[stream.protocol].protocol == stream.protocol
