@@ -29,7 +29,8 @@ NAME_MAX = 200
 OPTIONS = {
     "id": "name", "title": "title", "kind": "kind", "model": "model", "steps_max": "steps_max", "allow": "allow",
     "priority": "priority", "class": "task_class", "timeout": "timeout_s", "retries": "retries", "weight": "weight", "tpm_max": "tpm_max",
-    "cost_max": "cost_max", "tokens_max": "tokens_max", "sandbox": "sandbox", "network": "network", "gpus": "gpus", "memory_max": "memory_max",
+    "cost_max": "cost_max", "tokens_max": "tokens_max",
+    "sandbox": "sandbox", "network": "network", "gpus": "gpus", "memory_max": "memory_max",
     "disk_max": "disk_max",
     "processes_max": "processes_max", "cpu_max": "cpu_max", "children_max": "children_max", "depth_max": "depth_max",
 }  # fmt: skip
