@@ -76,13 +76,18 @@ def agents(context: CheckContext) -> Finding:
     if silent:
         why = "an agent that does not start ends its tasks"
         return unknown(f"{', '.join(silent)}: on PATH, but --version fails", why, f"{silent[0]} --version")
-    shown = [f"{name} {answer.text.splitlines()[0] if answer.text else ''}".strip() for name, answer in said.items()]
+    shown = [f"{name} {_version_line(answer.text)}".strip() for name, answer in said.items()]
     if old := [f"{name} {ours[name].version}" for name, answer in said.items() if _is_older(answer.text, ours[name].version)]:
         why = "its arguments were tried with that one: it may not know them"
         return warn(
             f"{'; '.join(shown)}; older than {', '.join(old)}", why, f"update it, then nightcrew kinds test {ours[old[0].split()[0]].name}"
         )
     return ok("; ".join([*shown, f"not on PATH: {missing}" if missing else ""]).rstrip("; "))
+
+
+def _version_line(said: str) -> str:
+    """The line that names the version: some programs warn before it."""
+    return next((line for line in said.splitlines() if version(line)), said.partition("\n")[0])[:80]
 
 
 def logins(context: CheckContext) -> Finding:

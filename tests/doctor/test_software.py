@@ -93,3 +93,8 @@ def test_who_trusts_the_repository(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / ".claude.json").write_text(json.dumps({"projects": {str(repo): {"hasTrustDialogAccepted": True}}}))
     assert software.trusted(place).seen == "by claude"
     assert software.trusted(replace(place, cwd=Path("/"))).seen == "not in a repository"
+
+
+def test_what_a_program_says_before_its_version_is_left_out(machine: Machine) -> None:
+    machine.program("codex", "echo WARNING: going on; echo codex-cli 0.169.0")
+    assert "codex codex-cli 0.169.0;" in software.agents(machine.place()).seen
