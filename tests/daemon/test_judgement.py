@@ -11,7 +11,8 @@ from tests.agents.protocols.scenarios import DATA
 from tests.support import House
 
 STANDS_IN = f"""#!/bin/sh
-read -r name
+read -r prompt
+name=$(printf %s "$prompt" | grep -oE '"(tool|denied|max-turns|schema)' | tr -d '"')
 cat {DATA}/claude-2.1.329/$name.jsonl
 echo "told to $name" >&2
 [ "$name" != max-turns ]

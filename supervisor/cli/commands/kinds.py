@@ -82,7 +82,7 @@ def test(name: str, model: str, as_json: bool) -> int:
     \b
     nightcrew kinds test claude
     nightcrew kinds test our-agent --model our-model
-    nightcrew kinds test codex --json | jq '.lines[] | select(.holds == "fail")'
+    nightcrew kinds test codex --json | jq .holds
     """
     from supervisor.bench import kind_contract
 

@@ -207,7 +207,7 @@ def any_events(draw: st.DrawFn) -> list[tuple[Event, float]]:
         st.builds(ask, ticket, agents, tokens=st.integers(0, 10**6), body_key=keys, bound_usd=st.none() | st.just(1.0)),
         st.builds(Responded, ticket, observed),
         st.builds(Began, ticket, nonsense),
-        st.builds(Ended, ticket, st.sampled_from(End), st.none() | nonsense, st.none() | st.floats(-1, 5), observed),
+        st.builds(Ended, ticket, st.sampled_from(End), st.none() | nonsense, st.none() | st.floats(-1, 5), st.none() | ticket, observed),
         st.builds(Refused, ticket, st.sampled_from(Refusal), observed),
         st.builds(Withdrawn, ticket),
         st.just(Tick()),
