@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from posixpath import dirname
 
 from supervisor.core.errors import Refused
 
@@ -186,6 +187,7 @@ class Places:
     run_dir: str
     """The directory of the sockets, in the state directory or elsewhere."""
     agents_socket: str
+    """In a directory of its own, which is shown: whoever listens there later is reached too."""
     gateway_socket: str
     common_dir: str
     """The repository's common directory, where the agent finds `private_dir`."""
@@ -219,7 +221,7 @@ class Places:
 def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gateway_port: int, exists: Callable[[str], bool]) -> Policy:
     """The policy of one attempt of `tier` FILES or OFFLINE. `exists` says which of the paths that may be missing are there."""
     access, hosts = network_of(tier, network)
-    sockets = [places.agents_socket] + ([places.gateway_socket] if access is not Network.NONE else [])
+    sockets = [dirname(places.agents_socket)] + ([places.gateway_socket] if access is not Network.NONE else [])
     caches = [path for path in places.caches if not _touches(path, (places.state, places.run_dir, places.common_dir))]
     own_caches = tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches)
     own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
@@ -240,7 +242,7 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
             *repository_shown(places.common_dir, places.private_dir, places.admin, places.worktree, exists),
             *(((f"{places.same_path}/.git", f"{places.worktree}/.git"),) if places.same_path else ()),
         ),
-        masked=places.foreign_sockets,
+        masked=tuple(path for path in places.foreign_sockets if path != places.agents_socket),
         devices=places.devices,
         overlay=(places.worktree, places.overlay_options) if places.overlay_options else None,
         network=access,

@@ -85,7 +85,7 @@ class SocketServer(ABC):
         return self
 
     async def _bind(self) -> None:
-        """Sandboxes of agents that live show the socket that was there when they began: it goes on being answered."""
+        """The one before goes on being answered: somebody may have it open still."""
         self._path.unlink(missing_ok=True)
         self._servers.append(await asyncio.start_unix_server(self._answer, self._path, limit=self._terms.request_max, backlog=BACKLOG))
         self._path.chmod(0o600)

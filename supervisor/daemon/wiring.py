@@ -52,6 +52,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     os.umask(0o077)
     files.private_dir(home.root)
     files.private_dir(home.run_dir)
+    files.private_dir(home.agents_socket.parent)
     settings = user.load(settings_file, len(cores.usable()))
     models = Models(home, settings_file)
     lock = DaemonLock(home.lock)

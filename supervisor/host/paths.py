@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_SOCKET_PATH = 100
-"""A UNIX socket's path holds 107 bytes on Linux and 103 on macOS; tmux adds nothing, our longest name is `daemon.sock`."""
+"""A UNIX socket's path holds 107 bytes on Linux and 103 on macOS; tmux adds nothing, our longest name is `agents/agents.sock`."""
+AGENTS = "agents"
 FAR_PREFIX = f"nightcrew-{os.getuid()}-"
 """Of the names of the directories in the system's temporary directory in which sockets lie for which the state's path is too long."""
 
@@ -44,7 +45,7 @@ class Home:
     def run_dir(self) -> Path:
         """Sockets and the daemon's lock; under the system's temporary directory when the state's path is too long for a socket."""
         near = self.root / "run"
-        if len(os.fsencode(near / "daemon.sock")) <= MAX_SOCKET_PATH:
+        if len(os.fsencode(near / AGENTS / "agents.sock")) <= MAX_SOCKET_PATH:
             return near
         name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"{FAR_PREFIX}{name}"
@@ -66,8 +67,9 @@ class Home:
 
     @property
     def agents_socket(self) -> Path:
-        """Where the daemon answers agents, each by its token."""
-        return self.run_dir / "agents.sock"
+        """Where the daemon answers agents, each by its token. It has a directory of its own: a sandbox shows that one, and with it the
+        socket that a later supervisor makes there."""
+        return self.run_dir / AGENTS / "agents.sock"
 
     @property
     def gateway_socket(self) -> Path:

@@ -18,7 +18,7 @@ PLACES = Places(
     attempt="/home/u/state/runs/run/a/1",
     state="/home/u/state",
     run_dir="/tmp/nc",
-    agents_socket="/tmp/nc/agents.sock",
+    agents_socket="/tmp/nc/agents/agents.sock",
     gateway_socket="/tmp/nc/gateway.sock",
     common_dir="/home/u/repo/.git",
     private_dir="/home/u/state/worktrees/p/run/.a.1/git",
@@ -98,7 +98,7 @@ def test_doors_of_the_policy() -> None:
     closed = built(Tier.OFFLINE, False)
     assert (closed.gateway_socket, closed.gateway_port) == ("", 0)
     assert PLACES.gateway_socket not in closed.readable
-    assert PLACES.agents_socket in closed.readable
+    assert "/tmp/nc/agents" in closed.readable, "with whatever listens there later"
 
 
 def test_the_proxy_is_told_and_never_meets_the_gateway() -> None:
@@ -141,7 +141,7 @@ def fate(policy: Policy, path: str) -> Act:
         ("/home/u/state/runs/run/a/1/out/x", Act.WRITE),
         ("/home/u/state/runs/run/a/1/prompt.md", Act.READ),
         ("/tmp/nc/daemon.sock", Act.HIDE),
-        ("/tmp/nc/agents.sock", Act.READ),
+        ("/tmp/nc/agents", Act.READ),
         ("/tmp/checkout/x.py", Act.READ),
         ("/home/u/editor.sock", Act.MASK),
         ("/home/u/.claude/s", Act.MASK),

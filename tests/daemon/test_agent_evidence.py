@@ -98,6 +98,18 @@ def test_hooks_say_how_it_is_from_every_tier(house: House, tier: int) -> None:
     assert agent.state() == "stopped"
 
 
+def test_an_agent_in_a_sandbox_reaches_the_next_supervisor_too(house: House) -> None:
+    if Tier.FILES not in probing.known().tiers:
+        pytest.skip("this host cannot")
+    agent = Agent(house, 1)
+    agent.hook("SessionStart")
+    agent.crash()
+    agent.again()
+    assert agent.state() == "idle", "it has read by now what was said while nobody listened"
+    agent.hook("UserPromptSubmit")
+    assert next((one["source"], one["state"]) for one in agent.explained()["evidence"]) == ("hook", "working")
+
+
 def test_a_crash_of_the_supervisor_loses_nothing_that_was_said(agent: Agent) -> None:
     agent.hook("UserPromptSubmit")
     agent.hook("PermissionRequest", tool_name="Bash", tool_input={})

@@ -38,7 +38,7 @@ def test_what_somebody_removed_is_bound_again(house: House, whole: bool) -> None
     house.ok("add", "--id", "agent", AT_WORK)
     wait_until(lambda: house.task("agent").attempt_state == "running", "the agent to run")
     server = house.tmux_pid()
-    names = ["daemon.sock", "agents.sock", "hints.sock", "tmux.sock"]
+    names = ["daemon.sock", "agents/agents.sock", "hints.sock", "tmux.sock"]
     if whole:
         shutil.rmtree(house.home.run_dir)
     for name in names:

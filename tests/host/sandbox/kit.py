@@ -114,8 +114,10 @@ class House:
 
     def _doors(self) -> None:
         self.home.run_dir.mkdir(parents=True, exist_ok=True)
-        for name in ("daemon", "tmux", "agents", "gateway"):
+        for name in ("daemon", "tmux", "gateway"):
             self.listen(socket.AF_UNIX, str(self.home.run_dir / f"{name}.sock"), f"I am {name}".encode())
+        self.home.agents_socket.parent.mkdir()
+        self.listen(socket.AF_UNIX, str(self.home.agents_socket), b"I am agents")
         for door in (self.elsewhere / "s", self.user / ".docker" / "run" / "s"):
             self.listen(socket.AF_UNIX, str(door), b"I am a door out")
         self.abstract = f"nightcrew-test-{self.canary}"

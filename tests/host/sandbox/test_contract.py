@@ -84,8 +84,8 @@ def test_the_places_of_its_own(box: Box) -> None:
 
 
 def test_its_two_doors(box: Box) -> None:
-    for name in ("agents", "gateway"):
-        assert box.python(ASK, str(box.house.home.run_dir / f"{name}.sock")).stdout == f"I am {name}\n"
+    for name, path in (("agents", box.house.home.agents_socket), ("gateway", box.house.home.gateway_socket)):
+        assert box.python(ASK, str(path)).stdout == f"I am {name}\n"
 
 
 def test_its_own_loopback(box: Box) -> None:
