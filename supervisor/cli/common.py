@@ -142,11 +142,16 @@ class SupervisorWatch:
 
 def who_needs(where: Home) -> list[dict[str, Any]]:
     """The agents that wait for a person, longest first (`task`, `state`, `detail`, `since`); none when no supervisor answers."""
+    return needs_and_states(where)[0]
+
+
+def needs_and_states(where: Home) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The same, and by task how each agent is that has said so itself."""
     try:
-        found: list[dict[str, Any]] = protocol.call(where.daemon_socket, "needs", {}, timeout_s=NEEDS_S)["agents"]
+        found = protocol.call(where.daemon_socket, "needs", {}, timeout_s=NEEDS_S)
     except NightcrewError:
-        return []
-    return found
+        return [], {}
+    return found["agents"], found.get("states", {})
 
 
 def settings_file() -> Path:

@@ -32,6 +32,7 @@ class LiveView:
         self._pending: list[Delivery] = []
         self._drawn_at = 0.0
         self._asked: list[dict[str, Any]] = []
+        self._states: dict[str, str] = {}
         """Who waited for a person when that was last looked at."""
         self._look: asyncio.Task[dict[str, Any]] | None = None
 
@@ -43,7 +44,7 @@ class LiveView:
         first, self._drawn_at = not self._drawn_at, now
         try:
             views = self._foremost()
-            waits = status.waiting(self._who_needs(loop), self._pending)
+            waits = status.waiting(self._who_needs(loop), self._pending, self._states)
             text = frame(self._home, views, +loop.crew.counts, loop.alerts, now, waits=waits)
         except (LedgerError, sqlite3.Error) as error:
             text = one_line(str(error))
@@ -63,9 +64,9 @@ class LiveView:
         return self._views
 
     def _who_needs(self, loop: Loop) -> list[dict[str, Any]]:
-        """As of the newest look that has ended: it may ask tmux, and drawing waits for nothing."""
+        """As of the newest look that has ended, which says how the others are as well: it may ask tmux, and drawing waits for nothing."""
         if self._look is not None and self._look.done() and self._look.exception() is None:
-            self._asked = self._look.result()["agents"]
+            self._asked, self._states = self._look.result()["agents"], self._look.result()["states"]
         if self._look is None or self._look.done():
             self._look = asyncio.get_running_loop().create_task(needs.handle(loop, {}))
         return self._asked

@@ -34,6 +34,11 @@ SIGNS = {
     TaskState.QUARANTINED: ("!", "31"),
 }
 """A shape and a colour for each state: the shape alone is enough where there is no colour."""
+RESTS = "◦"
+"""In the place of a running task's sign: its agent has nothing to do."""
+_RESTING = ("idle", "interrupted")
+_AGENT_WORDS = {"rate_limited": "limited"}
+"""Of an agent's state, where the column is too narrow for it."""
 ASKS = ("?", "35")
 """Of an agent that waits for a person."""
 
@@ -61,6 +66,8 @@ class Waiting:
     """Of each task whose agent waits for a person, longest first: `state`, `detail` and `since` (wall-clock seconds)."""
     unsent: Mapping[str, str] = field(default_factory=dict)
     """Of each task that texts wait for, how many, and why."""
+    states: Mapping[str, str] = field(default_factory=dict)
+    """Of each task that runs how its agent is, where more than its process says so."""
 
     def first(self, views: Iterable[TaskView]) -> list[TaskView]:
         """Who waits for a person first, longest first; then by urgency."""
@@ -75,9 +82,9 @@ class Waiting:
 NOTHING_WAITS = Waiting()
 
 
-def waiting(asked: Iterable[Mapping[str, Any]], pending: Iterable[Delivery]) -> Waiting:
-    """From the supervisor's answer to who needs a person, and the ledger's texts that wait."""
-    return Waiting({one["task"]: one for one in asked}, unsent(pending))
+def waiting(asked: Iterable[Mapping[str, Any]], pending: Iterable[Delivery], states: Mapping[str, str] | None = None) -> Waiting:
+    """From the supervisor's answer to who needs a person, the ledger's texts that wait, and how agents are."""
+    return Waiting({one["task"]: one for one in asked}, unsent(pending), states or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,9 @@ def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits:
     sign, code = SIGNS[TaskState.PAUSED if view.suspended else view.state]
     state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
     state, since = "suspended" if view.suspended else state, seconds(view, now)
+    if state is TaskState.RUNNING and view.id in waits.states:
+        state = _AGENT_WORDS.get(waits.states[view.id], waits.states[view.id])
+        sign = RESTS if waits.states[view.id] in _RESTING else sign
     if (asked := waits.asked.get(view.id)) is not None:
         (sign, code), state, since = ASKS, "needs you", now - asked["since"]
     head = f"{sign} {state:<11} {view.id:<{layout.ids}} {age(since):>7}  "

@@ -85,8 +85,11 @@ def test_hooks_say_how_it_is_from_every_tier(house: House, tier: int) -> None:
         pytest.skip("this host cannot")
     agent = Agent(house, tier)
     assert agent.state() == "working", "nothing but its process is known"
+    assert house.ok("status").startswith("● running ")
     agent.hook("SessionStart")
     assert agent.state() == "idle"
+    assert house.ok("status").startswith("◦ idle ")
+    assert json.loads(house.ok("status", "--json"))["agent_states"] == {house.task("agent").id: "idle"}
     agent.hook("PermissionRequest", tool_name="Bash", tool_input={"command": "rm -rf build"})
     shape = agent.explained()
     assert (shape["state"], shape["needs_person"], shape["detail"]) == ("waiting_permission", True, "Bash: rm -rf build")

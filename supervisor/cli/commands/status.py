@@ -102,7 +102,9 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape["tasks"] = [tasks_json.task(view) for view in views]
     shape["gateway"], _ = looking.gateway(where)
     shape["deliveries"] = [one.shape() for one in _sent(db, views)] if db is not None else []
-    shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in common.who_needs(where)] if pid is not None else []
+    asked, states = common.needs_and_states(where) if pid is not None else ([], {})
+    shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
+    shape["agent_states"] = {**states, **_limited(shape["gateway"])}
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = queries.journal(db, views[0].id)
     common.print_json(**shape)
@@ -122,7 +124,8 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         return
     views, counts = _chosen(db, name, everything)
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
-    now, waits, layout = time.time(), _waiting(where, db, views), text.Layout(common.width(), common.use_color())
+    shape, said = looking.gateway(where) if name is None else (None, "")
+    now, waits, layout = time.time(), _waiting(where, db, views, shape), text.Layout(common.width(), common.use_color())
     for view in waits.first(views):
         detail = "; ".join(filter(None, (text.detail(view, where.root), _held(view, heard))))
         common.show(text.line(view, now, layout, detail=detail, waits=waits))
@@ -136,13 +139,20 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
             click.echo(f"run {run.id}  {one_line(run.title)}  {tally}")
     elif not views:
         common.say("nothing to do; next: nightcrew run PLAN")
-    if name is None and (said := _gateway_line(where, views)):
+    if _is_worth_a_line(shape, views):
         common.show(text.cut(said, common.width()))
 
 
-def _waiting(where: Home, db: sqlite3.Connection, views: list[queries.TaskView]) -> text.Waiting:
-    asked = common.who_needs(where) if any(view.state is TaskState.RUNNING for view in views) else []
-    return text.waiting(asked, deliveries.pending(db))
+def _waiting(where: Home, db: sqlite3.Connection, views: list[queries.TaskView], shape: dict[str, Any] | None) -> text.Waiting:
+    """`shape`: the gateway, None when it was not asked."""
+    asked, states = common.needs_and_states(where) if any(view.state is TaskState.RUNNING for view in views) else ([], {})
+    return text.waiting(asked, deliveries.pending(db), {**states, **_limited(shape)})
+
+
+def _limited(gateway: dict[str, Any] | None) -> dict[str, str]:
+    """The agents of which all requests wait for tokens, as the gateway says."""
+    agents = (gateway or {}).get("agents", ())
+    return {one["name"]: "rate_limited" for one in agents if one.get("queued") and not one.get("in_flight")}
 
 
 def _chosen(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.TaskView], Counter[TaskState]]:
@@ -153,10 +163,9 @@ def _chosen(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple
     return views, text.counted(views)
 
 
-def _gateway_line(where: Home, views: list[queries.TaskView]) -> str:
-    """Of a gateway that runs, and of one that should since somebody works; else empty."""
-    shape, said = looking.gateway(where)
-    return said if shape is not None and (shape["running"] or any(not view.final for view in views)) else ""
+def _is_worth_a_line(shape: dict[str, Any] | None, views: list[queries.TaskView]) -> bool:
+    """A gateway that runs is, and one that should since somebody works."""
+    return shape is not None and (shape["running"] or any(not view.final for view in views))
 
 
 def _held(view: queries.TaskView, heard: gateway_report.Heard) -> str:
@@ -203,9 +212,9 @@ def _frame(where: Home, name: str | None) -> str:
     from supervisor.cli import live_pane
 
     views, counts, waits = list[queries.TaskView](), Counter[TaskState](), text.NOTHING_WAITS
+    shape, said = looking.gateway(where) if name is None else (None, "")
     if where.ledger.exists() or name is not None:
         with contextlib.closing(common.ledger(where)) as db:
             views, counts = _chosen(db, name, everything=False)
-            waits = _waiting(where, db, views)
-    said = _gateway_line(where, views) if name is None else ""
-    return live_pane.frame(where, views, counts, [], time.time(), gateway=said, waits=waits)
+            waits = _waiting(where, db, views, shape)
+    return live_pane.frame(where, views, counts, [], time.time(), gateway=said if _is_worth_a_line(shape, views) else "", waits=waits)
