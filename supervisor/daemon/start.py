@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.tmux import PaneView, SessionExists, Tmux
+from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
 from supervisor.config import user
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, one_line
 from supervisor.core.gateway.client_env import PROVIDER_KEYS
@@ -181,9 +181,10 @@ def stop_servers_when_empty(home: Home) -> None:
     files.private_dir(home.run_dir)
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
         while tmux.reach() is not None:
-            if any(pane.tags.get("attempt") for pane in tmux.panes()):
-                return
-            tmux.kill_server()
+            with contextlib.suppress(ServerGone):  # it may end by itself between two questions
+                if any(pane.tags.get("attempt") for pane in tmux.panes()):
+                    return
+                tmux.kill_server()
     gateway_process.stop(home)
     zygotes.stop_all(home)
     unix_sockets.remove_unused(home.run_dir)
