@@ -78,7 +78,8 @@ def evidence(known: Known, now: float) -> list[Evidence]:
     silence hint at. `now`: wall-clock seconds."""
     found = dialog(known.screen)
     state = AgentState.WAITING_INPUT if known.words else AgentState.BLOCKED_STARTUP
-    shown = [Evidence(Source.SCREEN, state, now, f"it shows a dialog: {found.label} ({found.cli})")] if found is not None else []
+    said = f"it shows a dialog: {found.label} ({found.cli})" if found is not None else ""
+    shown = [Evidence(Source.SCREEN, state, known.printed or now, said)] if said else []
     found_hints = (hints.title(known.title, now), hints.silence(known.printed, now))
     return [*known.words, *shown, *(piece for piece in found_hints if piece is not None)]
 
@@ -151,9 +152,10 @@ def settled(before: Known, after: Known) -> bool:
 
 
 def may_press_again(before: Known, after: Known) -> bool:
-    """Whether Enter may be pressed once more: its own words say that it still waits for a prompt, and no dialog is open."""
+    """Whether Enter may be pressed once more: all that was typed is read, its own words say that it still waits for a prompt, and no dialog
+    is open."""
     ready = fuse(after.words, after.session).state in _READY
-    return ready and not confirmed(before, after) and dialog(after.screen) is None
+    return ready and not after.unread and not confirmed(before, after) and dialog(after.screen) is None
 
 
 def why_unconfirmed(after: Known) -> str:

@@ -74,6 +74,8 @@ def _state(now: Heard, event: Mapping[str, Any], name: str) -> Said | None:
         return AgentState.WAITING_PERMISSION, now.pending[0][1]
     if _is_subagents(event) or _is_compaction(event, name) or name not in _SAYS:
         return None
+    if name == "Notification" and now.pending:
+        return None  # it repeats, seconds later and in general words, what was asked for
     return _SAYS[name](event)
 
 

@@ -70,14 +70,17 @@ def preview(repo: Repository, branch: str) -> Preview:
     return Preview(head, tip.text, tree, conflicts, fast_forward=base == head, up_to_date=base == tip.text)
 
 
-def take(repo: Repository, branch: str, message: str = "") -> Merged | ByHand:
-    """Merge `branch` into the branch the person has checked out.
+def take(repo: Repository, branch: str, message: str = "", *, only: str = "") -> Merged | ByHand:
+    """Merge `branch` into the branch the person has checked out; with `only`, as long as it is that commit.
 
     Raises Refused, with the checkout untouched, when it is dirty, detached, in the middle of something, or would conflict;
     NotFound when there is no such branch; ToolFailed when git could not write.
     """
     with repo.git.lock(repo.common_dir):
         plan = preview(repo, branch)
+        if only and plan.tip != only:
+            why = f"{branch} is {plan.tip[:12]} by now, and {only[:12]} was agreed to"
+            raise _refused(repo, why, f"git -C {_quoted(repo)} log {shlex.quote(branch)}")
         if plan.up_to_date:
             return Merged(plan.head, fast_forward=True)
         current = _ready_checkout(repo, branch)

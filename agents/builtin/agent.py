@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any
 
 from agents.builtin import prompt
 from agents.builtin.api import Api, Failure, Reply
-from agents.builtin.budget import Spent, reached
+from agents.builtin.budget import LEAST_TOKENS, WRAP_UP_TOKENS, Spent, output_room, reached
 from agents.builtin.conversation import CACHED, Conversation
 from agents.builtin.models import Model
 from agents.builtin.pane import Pane
@@ -22,6 +23,8 @@ OUTPUT_TOKENS = 16_000
 """`max_tokens` of a request, but at most a quarter of the model's context."""
 MARGIN_TOKENS = 8_000
 """Of the context, for the system prompt and the tools, but at most an eighth."""
+WRAP_UP_BYTES = 1_000
+"""For the message that asks for the last words, and for how the client library writes the same request."""
 CUT_MAX = 3
 """Answers in a row that `max_tokens` may cut off."""
 _BUDGETS = {
@@ -71,8 +74,14 @@ class Agent:
         cut = 0
         while True:
             self._say_shortened(self._conversation.fit())
+            room = self._room()
+            while room < LEAST_TOKENS and (saved := self._conversation.shrink()):
+                self._say_shortened(saved)
+                room = self._room()
             last = reached(self._told.budget, self._spent, self._newest)
-            answer = await self._ask(last)
+            if not last and room < min(WRAP_UP_TOKENS, self._max_tokens):
+                last = "tokens" if self._told.budget.tokens else "cost"
+            answer = await self._ask(last, max(LEAST_TOKENS, min(self._max_tokens, room)))
             if isinstance(answer, Failure):
                 if answer.too_long and (saved := self._conversation.shrink()):
                     self._say_shortened(saved)
@@ -119,23 +128,34 @@ class Agent:
 
     # Requests ---------------------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, last: str) -> Reply | Failure:
+    def _room(self) -> int:
+        """How long the next answer may be. No text has more tokens than bytes, and a cache that is written for an hour costs 1.6 times one
+        that is written for minutes."""
+        budget = self._told.budget
+        if not (budget.tokens or budget.cost_usd):
+            return self._max_tokens
+        size = len(json.dumps(self._body(self._max_tokens, without_tools=False))) + WRAP_UP_BYTES
+        dearest, output = self._model.cost(Usage(cache_write=size)) or 0.0, self._model.cost(Usage(output=1000)) or 0.0
+        room = output_room(budget, self._spent, size, 1.6 * dearest, output / 1000)
+        return self._max_tokens if room is None else room
+
+    async def _ask(self, last: str, most: int) -> Reply | Failure:
         if last:
             self.tell(prompt.WRAP_UP.format(what={"steps": "step", "tokens": "token", "cost": "cost"}[last]))
             self._doors.pane.line(f"the budget of {last} is spent: one last message")
         self._asking = time.monotonic()
         self._asked = True
-        answer = await self._doors.api.ask(self._body(without_tools=bool(last)), self._doors.pane.text, self._retry)
+        answer = await self._doors.api.ask(self._body(most, without_tools=bool(last)), self._doors.pane.text, self._retry)
         self._count(answer.usage)
         if isinstance(answer, Reply):
             self._keep(answer)
         return answer
 
-    def _body(self, *, without_tools: bool) -> dict[str, Any]:
+    def _body(self, most: int, *, without_tools: bool) -> dict[str, Any]:
         """One request. System prompt and tools are the same bytes always; the breakpoint behind them serves every run."""
         shape = {
             "model": self._model.name,
-            "max_tokens": self._max_tokens,
+            "max_tokens": most,
             "system": [{"type": "text", "text": prompt.SYSTEM, "cache_control": CACHED}],
             "tools": prompt.TOOLS,
             "messages": self._conversation.for_request(),

@@ -27,6 +27,25 @@ class Spent:
         return Spent(self.steps + other.steps, self.tokens + other.tokens, self.cost_usd + other.cost_usd)
 
 
+WRAP_UP_TOKENS = 4_000
+"""A request whose answer may have no more than this is the last one: it says what was done."""
+LEAST_TOKENS = 256
+
+
+def output_room(budget: Budget, spent: Spent, input_tokens: int, input_usd: float, output_usd: float) -> int | None:
+    """The most tokens that the answer to the next request may have below the budget, whatever its input turns out to be; None: any number.
+    Whoever holds the budget for us refuses a request that could pass it.
+
+    `input_tokens` and `input_usd` are the most that its input can be and cost, `output_usd` what a token of output costs.
+    """
+    rooms = []
+    if budget.tokens:
+        rooms.append(budget.tokens - spent.tokens - input_tokens)
+    if budget.cost_usd and output_usd:
+        rooms.append(int((budget.cost_usd - spent.cost_usd - input_usd) / output_usd))
+    return min(rooms, default=None)
+
+
 def reached(budget: Budget, spent: Spent, newest: Spent) -> str:
     """`steps`, `tokens` or `cost` when the next request is to be the last, else nothing.
 

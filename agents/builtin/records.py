@@ -78,6 +78,8 @@ class Records:
 
     def message(self, kind: str, message: dict[str, Any], sent: int | None = None) -> None:
         """An `assistant` or `user` message of the conversation; `sent` is the number of a text that was sent to it meanwhile."""
+        if sent is not None:  # first a line that is short whatever the text: a reader may leave out long ones
+            self._line("system", subtype="input", **{NUMBER: sent})
         self._line(kind, message=message, parent_tool_use_id=None, **({NUMBER: sent} if sent is not None else {}))
 
     def denied(self, call: str) -> None:

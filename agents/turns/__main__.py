@@ -3,6 +3,9 @@ it; 2 for options that are off, 126 and 127 when the agent cannot be started."""
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +13,9 @@ from agents.analysts import output
 from agents.inbox import Inbox
 from agents.turns import streaming
 from agents.turns.agent import Agent
+
+CRASHES = (4, 6, 7, 8, 9, 11)
+"""ILL, ABRT, BUS, FPE, KILL, SEGV, as `supervisor.core.recovery` has them; that is not imported here, beside each agent."""
 
 OPTIONS = ("--prompt-file", "--inbox", "--allow", "--model", "--resume")
 
@@ -34,8 +40,6 @@ def main(words: list[str], line_out: int) -> int:
 
 
 def _acp(agent: Agent, prompt: str, inbox: Inbox, options: dict[str, str], line_out: int) -> int:
-    import os
-
     from agents.builtin.pane import Pane
     from agents.builtin.records import Records
     from agents.turns import acp
@@ -69,6 +73,17 @@ def _say(what: str, status: int) -> int:
     return status
 
 
+def _die_of(number: int) -> None:
+    """End as the agent ended, by a signal that nobody at its terminal sends: who looks at us must see that it crashed."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the agent's own core says more
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 if __name__ == "__main__":
     handle = output.claim()  # whatever prints from here on prints on stderr
-    sys.exit(main(sys.argv[1:], handle))
+    status = main(sys.argv[1:], handle)
+    if status - 128 in CRASHES:
+        _die_of(status - 128)
+    sys.exit(status)

@@ -35,6 +35,8 @@ def _next_turn(agent: Agent, inbox: Inbox, handle: int) -> bool:
     if text is None:
         agent.no_more()
         return False
+    # First a line that is short whatever the text: a reader may leave out long ones.
+    whole(handle, json.dumps({"type": "system", "subtype": "input", NUMBER: text[0]}).encode("ascii") + b"\n")
     line = {**_message(text[1]), NUMBER: text[0], "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     whole(handle, json.dumps(line).encode("ascii") + b"\n")
     agent.tell(_message(text[1]))

@@ -134,7 +134,12 @@ def _task_class(parent: Parent, asked: TaskSpec, given: Collection[str]) -> Task
 
 
 def _sandbox(parent: Parent, asked: TaskSpec, *, limited: bool) -> int | None:
-    """None only below a parent without a sandbox: then it is what the settings say."""
+    """None only below a parent without a sandbox: then it is what the settings say. Below one whose command line keeps it from tools there
+    is none: in a sandbox its kind could use them all."""
+    if parent.limited and not parent.tier:
+        if asked.sandbox or limited:
+            raise _no(asked, "its parent may not use every tool and is in tier 0; in a sandbox this one could use more")
+        return 0
     if asked.sandbox is not None and asked.sandbox < parent.tier:
         raise _no(asked, f"sandbox = {asked.sandbox} is less than the tier {parent.tier} of its parent")
     least = max(parent.tier, asked.sandbox or 0, 2 if limited else 0)

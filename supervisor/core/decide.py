@@ -289,7 +289,7 @@ class _Board:
     def look_at_the_clock(self) -> None:
         """End what has not started in time, and let what must soon be done go before others."""
         for task in self.draft.due(self.wall):
-            if task.start_by and task.start_by <= self.wall:
+            if task.start_by and task.start_by <= self.wall and not task.epoch:
                 self._set_state(task, "expire", "did not start in time (not_after)")
                 self._final(task.id)
             else:

@@ -65,7 +65,7 @@ class Task:
     since: float = 0.0
     """Monotonic seconds since when it waits for a start."""
     start_by: float = 0.0
-    """Wall-clock seconds after which it does not start any more; 0: no such time."""
+    """Wall-clock seconds after which it does not start any more, unless it has before; 0: no such time."""
     urgent_from: float = 0.0
     """Wall-clock seconds from which its deadline is near; 0: it has none."""
     deadline: float = 0.0
@@ -121,4 +121,6 @@ def alarms(task: Task) -> tuple[float, ...]:
     """The wall-clock times at which a task that waits for its start has to be looked at."""
     if task.state not in (TaskState.WAITING, TaskState.READY):
         return ()
-    return tuple(at for at in (task.start_by, 0.0 if task.urgent else task.urgent_from) if at)
+    start_by = 0.0 if task.epoch else task.start_by
+    urgent_from = 0.0 if task.urgent or task.task_class is TaskClass.INTERACTIVE else task.urgent_from
+    return tuple(at for at in (start_by, urgent_from) if at)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -59,9 +58,12 @@ class AgentEvidence:
         self._agents: OrderedDict[Key, _Agent] = OrderedDict()
         self._printed: OrderedDict[Key, Evidence] = OrderedDict()
 
-    def speaker(self, event: Mapping[str, Any] | None) -> str:
-        """The task whose own session an event names, as far as it has spoken to this supervisor; empty: nobody's."""
-        session = (event or {}).get("session_id")
+    def has_spoken(self, key: Key) -> bool:
+        """Whether the attempt has a session of its own."""
+        return bool(self._agent(key).session)
+
+    def speaker(self, session: str) -> str:
+        """The task whose own session it is, as far as it has spoken to this supervisor; empty: nobody's."""
         return next((key[0] for key, agent in self._agents.items() if session and agent.session == session), "")
 
     def forged(self, key: Key) -> Refused:

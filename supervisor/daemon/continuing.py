@@ -85,13 +85,14 @@ def _has(home: Home, launch: LaunchRow, kind: Kind, held: Held) -> bool:
     if not kind.transcript:
         return True
     paths = _paths(kind, {**launch.env, **launch.spec.params}, home.attempt(held.task, held.epoch) / "out", held.session)
-    return any(_is_file(path) for path in paths)
+    most = TRANSCRIPT_MAX if any(pattern.startswith(OUT) for pattern in kind.transcript) else float("inf")
+    return any(_is_file(path, most) for path in paths)
 
 
 def _paths(kind: Kind, env: Mapping[str, str], out: Path, session: str) -> Iterator[str]:
     for pattern in kind.transcript:
         if pattern.startswith(OUT):
-            yield str(out / pattern.removeprefix(OUT))
+            yield str(out / _named(pattern, session))
             return
         variable, _, rest = pattern.partition("/")
         root = env.get("HOME", "/") if variable == "~" else env.get(variable.removeprefix("$"), "")
@@ -100,23 +101,30 @@ def _paths(kind: Kind, env: Mapping[str, str], out: Path, session: str) -> Itera
             return
 
 
-def _is_file(path: str) -> bool:
+def _named(pattern: str, session: str) -> str:
+    """Below `out`."""
+    return pattern.removeprefix(OUT).replace("{session}", session)
+
+
+def _is_file(path: str, most: float) -> bool:
     """A plain file with something in it; it is not opened."""
     try:
         found = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_size > 0
+    return stat.S_ISREG(found.st_mode) and 0 < found.st_size <= most
 
 
 def hand_on(home: Home, key: tuple[str, int], kind: Kind, origin: Origin) -> None:
     """Copy the transcript of a kind that keeps it among the attempt's records; may be repeated. A last line that was cut off is left out.
     Raises HostError when it is gone or too large."""
-    name = next((pattern.removeprefix(OUT) for pattern in kind.transcript if pattern.startswith(OUT)), "")
+    name = next((_named(pattern, origin.session) for pattern in kind.transcript if pattern.startswith(OUT)), "")
     if not name:
         return
     source = home.attempt(origin.task, origin.epoch) / "out" / name
     data = foreign.read_plain(source, TRANSCRIPT_MAX + 1)
     if not data or len(data) > TRANSCRIPT_MAX:
         raise HostError("cannot hand on a conversation", on=str(source), why="it is too large" if data else "it is gone")
-    files.atomic_write(home.attempt(*key) / "out" / name, data[: data.rfind(b"\n") + 1], durable=False)
+    place = home.attempt(*key) / "out" / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    files.atomic_write(place, data[: data.rfind(b"\n") + 1], durable=False)

@@ -44,8 +44,8 @@ def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
     return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
 
 
-def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool) -> Taken:
-    """Merge the task's branch into the branch checked out at `where`.
+def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool, only: str = "") -> Taken:
+    """Merge the task's branch into the branch checked out at `where`; with `only`, no commit of it but that one.
 
     Raises Refused, with nothing changed, when the task has not ended well (its command can still be printed), `where` is another
     repository, the branch was cleaned away, the checkout is dirty, or the merge would conflict.
@@ -72,7 +72,8 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
     if only_print:
         command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(branch)}"
         return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged; this is what would do it")
-    done = merge.take(repository, branch, f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}")
+    message = f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}"
+    done = merge.take(repository, branch, message, only=only)
     if isinstance(done, merge.ByHand):
         return Taken(
             view.id, merged=False, commit=None, commands=done.commands, sentence=f"nothing was merged: {done.why}; run the line above"

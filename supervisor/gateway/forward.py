@@ -52,7 +52,10 @@ class _Response(web.StreamResponse):
 async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamResponse:
     """Serve a request that waits its turn. What it returns is prepared already, unless it is an answer of our own."""
     if call.capped and call.asked.stored_input:
-        why = "a cap on cost or tokens cannot be kept for a request that refers to input which the provider stores; send the whole input"
+        why = (
+            "a cap on cost or tokens cannot be kept for a request that refers to input by name (a stored item, a file, an address, a PDF, "
+            "a tool of the provider's); send its text"
+        )
         return _turned_away(context, call, TurnAway(call.ticket, 402, why))
     bound_usd, other = _bound_usd(context, call), call.by_fallback()
     other_usd = None if other is None else _bound_usd(context, other)
@@ -295,8 +298,8 @@ class Sending:
             end, usage = End.CLIENT_GONE, Usage()
         elif end is End.REJECTED:
             usage = Usage()
-        elif usage is not None and usage.output < unseen:
-            usage = replace(usage, output=unseen)
+        elif usage is not None and self.answer is not None and not self.answer.final:
+            usage = replace(usage, output=min(max(usage.output, unseen), self.call.bound.output))
         said = str(end) if self.sent_at is not None else NEVER_SENT
         charged, cost = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
         self.context.admission.tell(Ended(self.call.ticket, end, usage, cost, charged.uncached, self.observed))
@@ -326,7 +329,7 @@ class Sending:
             self.tape.end(end)
         call, now, answer = self.call, self.context.clock.monotonic(), self.answer
         seen = answer.output_so_far_bytes if answer is not None else 0
-        usage = told or replace(self.send.expected, output=max(seen // BYTES_PER_TOKEN, least_output))
+        usage = told or replace(self.send.expected, output=min(max(seen // BYTES_PER_TOKEN, least_output), call.bound.output))
         cost = self.context.prices.cost(call.model, usage) if usage.total else 0.0
         row = SettledRow(
             end=end,

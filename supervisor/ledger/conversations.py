@@ -83,6 +83,10 @@ class Conversations:
     def _cause(self, task: str, epoch: int, change: str, value: str) -> None:
         self._desk.db.execute(f"UPDATE attempt SET cause = {change} WHERE task = ? AND epoch = ?", (value, task, epoch))  # noqa: S608 - ours
 
+    def living(self, session: str) -> set[str]:
+        """The tasks with an attempt that has this conversation and has not ended."""
+        return {held.task for held in of_session(self._desk.db, session) if held.end is None} if session else set()
+
     def of(self, task: str, epoch: int) -> Held | None:
         """As `one`."""
         return one(self._desk.db, task, epoch)

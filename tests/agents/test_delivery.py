@@ -103,6 +103,7 @@ def test_only_its_own_newer_words_confirm_and_only_a_ready_agent_is_pressed_agai
     assert [delivery.may_press_again(before, after) for after in (same, busy, back, Known())] == [True, False, False, False]
     trust = (SCREENS / "claude-2.1.329/trust.txt").read_text(encoding="utf-8")
     assert not delivery.may_press_again(before, Known(words=IDLE, screen=trust))
+    assert not delivery.may_press_again(before, Known(words=IDLE, unread=1)), "it may be about to open a dialog"
     assert not delivery.may_press_again(Known(), Known()), "a program that says nothing gets one Enter"
 
 

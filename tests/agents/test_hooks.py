@@ -86,6 +86,10 @@ def test_what_is_asked_is_told_on_one_line_and_the_oldest_first() -> None:
     assert now.evidence is not None
     assert now.evidence.detail.startswith("Bash: echo \\x1b[2J\\n") and len(now.evidence.detail) == DETAIL_MAX
     assert now.evidence.session == "own" and now.evidence.sequence == 1
+    later = event("Notification", notification_type="permission_prompt", message="It needs you")
+    assert isinstance(later, dict)
+    again = hear(now, {"session_id": "own", **later}, 99.0, 9)
+    assert again.evidence == now.evidence, "what is asked for, and since when"
 
 
 JSON = st.recursive(

@@ -87,6 +87,7 @@ async def test_reads_are_data_and_errors_say_what_to_do(here: House) -> None:
         assert "no task or run is called nobody; next: nightcrew status --all" in await refused(client, "read_result", name="nobody")
         assert "is no stream of JSON" in await refused(client, "read_transcript", name="made")
         assert "a task of kind shell reads no terminal" in await refused(client, "send", name="goes-on", text="x")
+        assert "Extra inputs are not permitted" in await refused(client, "add_task", text="x", network=False), "it may be a restriction"
         assert "is not a kind of agent" in await refused(client, "add_task", text="x", kind="nobody")
         assert (await call(client, "kill", names=["goes-on"]))["asked"] == [here.task("goes-on").id]
 
@@ -108,7 +109,11 @@ async def test_take_changes_nothing_until_it_is_confirmed_and_agreed(here: House
     async with session(agree=False) as client:
         assert "the person did not agree" in await refused(client, "take", name="made", confirm=planned["confirm"])
         assert git(here.repo, "rev-parse", "HEAD") == before
+    tip = git(here.repo, "rev-parse", here.task("made").branch or "")
+    git(here.repo, "update-ref", f"refs/heads/{here.task('made').branch}", "HEAD")
     async with session(agree=True) as client:
+        assert "was agreed to" in await refused(client, "take", name="made", confirm=planned["confirm"]), "the branch was moved meanwhile"
+        git(here.repo, "update-ref", f"refs/heads/{here.task('made').branch}", tip)
         assert (await call(client, "take", name="made", confirm=planned["confirm"]))["merged"]
     assert (here.repo / "made").read_text() == "made\n"
 

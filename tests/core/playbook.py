@@ -144,7 +144,7 @@ class Books:
             case SetState(_, state, reason):
                 assert held.attempt is None, f"{command} while an attempt lives"
                 self._check_move(held, state)
-                assert state is not TaskState.EXPIRED or 0 < held.start_by <= self.wall, f"{held.id} expires too early"
+                assert state is not TaskState.EXPIRED or (0 < held.start_by <= self.wall and not held.epoch), f"{held.id} expires too early"
                 return replace(held, state=state, cause=reason or held.cause)
             case Revive(_, cause):
                 assert held.state in FINAL, f"{command} of a task that is {held.state}"
@@ -156,7 +156,7 @@ class Books:
         assert epoch == held.epoch + 1, f"{held.id}: epoch {epoch} after {held.epoch}"
         assert cause or epoch == 1, f"{held.id}:{epoch} is a re-run without a cause"
         assert held.not_before <= now, f"{held.id} starts inside its backoff"
-        assert not held.start_by or held.start_by > self.wall, f"{held.id} starts too late"
+        assert held.epoch or not held.start_by or held.start_by > self.wall, f"{held.id} starts too late"
         alive = sum(other.attempt is not None for other in self.tasks.values())
         assert self.slots is None or alive < self.slots, f"{held.id} starts beyond {self.slots} slots"
         return replace(

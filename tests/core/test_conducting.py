@@ -55,6 +55,10 @@ WIDER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "levels of one that has one": ({"depth_max": 1}, {"children_max": 1}),
     "a command below an agent that may not use every tool": ({"takes_prompt": True, "kind": "claude", "allow": ("Read",)}, {}),
     "a command below an agent that asks in tier 0": ({"takes_prompt": True, "kind": "claude", "tier": 0}, {}),
+    "a sandbox, where its kind asks nobody, below an agent that asks in tier 0": (
+        {"takes_prompt": True, "kind": "claude", "tier": 0},
+        {"kind": "claude", "sandbox": 1},
+    ),
     "more tools": ({"takes_prompt": True, "kind": "claude", "allow": ("Read",)}, {"kind": "claude", "allow": ("Read", "Bash")}),
     "a child where none is allowed": ({"children_max": 0}, {}),
     "an eleventh child": ({"added": 10}, {}),
@@ -156,3 +160,8 @@ def test_a_cancelled_task_takes_its_children_along() -> None:
 def test_children_go_on_when_their_parent_ends_by_itself() -> None:
     book = ended(conducted(), "a", End.FAILED)
     assert living(book) == ["b"] and living(ended(book, "b")) == ["c"]
+
+
+def test_below_an_agent_that_asks_in_tier_0_there_is_no_sandbox_in_which_nobody_is_asked() -> None:
+    assert child(parent(0, takes_prompt=True, kind="claude"), kind="claude").sandbox == 0
+    assert child(parent(0, kind="shell")).sandbox is None, "a command has no permissions of its own to pass on"

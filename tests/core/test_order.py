@@ -191,6 +191,24 @@ def test_what_runs_does_not_expire_and_a_retry_by_a_person_may_start_whenever() 
     assert night.turn() == ["late"]
 
 
+def test_what_began_in_time_is_run_again_however_late_it_is_then() -> None:
+    night = Night()
+    night.submit(task("a", 0, start_by=night.wall + 60))
+    night.wall += 61
+    night.say(TreeGone("a", 1, End.LOST, ""))
+    night.say(Secured("a", 1, End.LOST, ""))
+    night.now += 10.0
+    assert night.say() == ["a"]
+
+
+def test_a_near_deadline_does_not_put_a_persons_task_behind_others() -> None:
+    night = Night()
+    at = night.wall + 60
+    first = task("p0", 0, task_class=INTERACTIVE, submitter="p", deadline=at, urgent_from=urgent_from(at, 0.0))
+    night.submit(first, *of("p", 2, 10, task_class=INTERACTIVE))
+    assert [*night.started, *night.turns(2)] == ["p0", "p10", "p11"]
+
+
 def test_one_of_several_is_enough() -> None:
     night = Night(slots=2)
     night.submit(task("a"), task("b", 1), task("both", 2, after=["a", "b"]), task("either", 3, after=["a", "b"], after_any=frozenset("ab")))

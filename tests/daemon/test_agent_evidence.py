@@ -168,6 +168,7 @@ def test_one_that_speaks_for_another_is_refused_and_shown(agent: Agent) -> None:
     house.ok("add", "--id", "forger", "sleep 600")
     wait_until(lambda: house.task("forger").attempt_state == "running", "the forger to run")
     agent.hook("UserPromptSubmit")
+    agent.ask("UserPromptSubmit", {"session_id": "of its own"}, name_of="forger")
     with pytest.raises(Refused, match="another agent speaks in it"):
         agent.ask("Stop", {"session_id": "own"}, name_of="forger")
     assert agent.state() == "working"
@@ -175,6 +176,14 @@ def test_one_that_speaks_for_another_is_refused_and_shown(agent: Agent) -> None:
     assert (forger["state"], forger["look"]) == ("working", "hooks left out because they name another agent's session: 1")
     agent.ask("Stop", {"session_id": "of its own"}, name_of="forger")
     assert (agent.state(), agent.explained("forger")["state"]) == ("working", "idle")
+
+
+def test_who_names_a_session_first_silences_nobody(agent: Agent) -> None:
+    agent.house.ok("add", "--id", "forger", "sleep 600")
+    wait_until(lambda: agent.house.task("forger").attempt_state == "running", "the forger to run")
+    agent.ask("UserPromptSubmit", {"session_id": "own"}, name_of="forger")
+    agent.hook("PermissionRequest", tool_name="Bash", tool_input={})
+    assert agent.state() == "waiting_permission"
 
 
 @pytest.mark.parametrize(("name", "event"), [(5, {}), (None, None), ("Stop", []), ("Stop", "text")])

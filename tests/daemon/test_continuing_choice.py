@@ -76,3 +76,19 @@ def test_its_own_place_for_transcripts_goes_before_the_home(tmp_path: Path) -> N
     file.write_text("{}\n")
     row = replace(launch(), env={"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path / "config")})
     assert continuing.origin(Home(tmp_path), row, How.FORK, [LOST]).session == "s"
+
+
+@pytest.mark.parametrize("pattern", ["{out}/{session}.jsonl", "{out}/talks/of/{session}.jsonl", "{out}/talk.jsonl"])
+def test_a_transcript_among_the_records_is_copied_for_the_next_attempt(tmp_path: Path, pattern: str) -> None:
+    kind = replace(kinds()["claude"], transcript=(pattern,))
+    home, name = Home(tmp_path), pattern.removeprefix("{out}/").replace("{session}", "s")
+    file = home.attempt("run/a", 1) / "out" / name
+    assert not continuing._has(home, launch(), kind, LOST)
+    file.parent.mkdir(parents=True)
+    file.write_text("one\ncut")
+    assert continuing._has(home, launch(), kind, LOST)
+    continuing.hand_on(home, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"))
+    assert (home.attempt("run/a", 2) / "out" / name).read_text() == "one\n"
+    with file.open("r+") as large:
+        large.truncate(continuing.TRANSCRIPT_MAX + 1)
+    assert not continuing._has(home, launch(), kind, LOST), "too large to be handed on: it begins anew"

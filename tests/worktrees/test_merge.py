@@ -40,6 +40,15 @@ def test_fast_forward(world: World, repo: Repository, env: Environment) -> None:
     assert take(repo, env.branch) == Merged(tip, fast_forward=True)
 
 
+def test_only_the_commit_that_was_agreed_to_is_merged(world: World, repo: Repository, env: Environment) -> None:
+    shown = world.commit(env.path, "a.txt")
+    world.commit(env.path, "b.txt")
+    before = world.sh(repo.root, "rev-parse", "HEAD")
+    with pytest.raises(Refused, match="was agreed to"):
+        take(repo, env.branch, only=shown)
+    assert world.sh(repo.root, "rev-parse", "HEAD") == before
+
+
 def test_a_true_merge_by_the_person(world: World, repo: Repository, env: Environment) -> None:
     tip = world.commit(env.path, "a.txt")
     head = world.commit(repo.root, "b.txt")

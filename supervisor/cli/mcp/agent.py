@@ -94,7 +94,7 @@ def kill(tasks: Ids) -> dict[str, Any]:
 def server() -> MCPServer[Any]:
     """Of the tools above."""
     reads, adds, changes = serving.READS, serving.ADDS, serving.CHANGES
-    tools: dict[serving.Tool, Any] = {budget: reads, list_tasks: reads, wait: reads, read_result: reads}
+    tools: dict[serving.Function, Any] = {budget: reads, list_tasks: reads, wait: reads, read_result: reads}
     return serving.server(INSTRUCTIONS, {**tools, add_task: adds, send: adds, kill: changes})
 
 

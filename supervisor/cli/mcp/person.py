@@ -198,7 +198,7 @@ def take(
             raise Refused("cannot take", on=view.id, why="confirm is not its last commit", hint="call take without confirm")
         if not isinstance(agreed, AcceptedElicitation) or not agreed.data.merge:
             raise Refused("not taken", on=view.id, why="the person did not agree", kept="the checkout", hint="ask what is wrong with it")
-        taken = results.take(db, view, Path(repo), only_print=False)
+        taken = results.take(db, view, Path(repo), only_print=False, only=confirm)
     return {"merged": taken.merged, "commit": taken.commit, "commands": list(taken.commands), "said": taken.sentence}
 
 
@@ -211,7 +211,7 @@ def limits() -> dict[str, Any]:
 def server() -> MCPServer[Any]:
     """Of the tools above."""
     reads, adds, changes = serving.READS, serving.ADDS, serving.CHANGES
-    tools: dict[serving.Tool, Any] = dict.fromkeys((list_agents, explain, wait, read_result, diff, read_transcript, limits), reads)
+    tools: dict[serving.Function, Any] = dict.fromkeys((list_agents, explain, wait, read_result, diff, read_transcript, limits), reads)
     return serving.server(INSTRUCTIONS, {**tools, add_task: adds, send: adds, kill: changes, take: changes})
 
 

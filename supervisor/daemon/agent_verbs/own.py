@@ -36,7 +36,17 @@ async def hook(asked: Asked) -> dict[str, Any]:
     name, event = asked.args.get("name"), asked.args.get("event")
     if not isinstance(name, str) or not (event is None or isinstance(event, dict)):
         raise UsageError("not an event", why="name is text, event is an object or null")
-    if (other := asked.loop.evidence.speaker(event)) not in ("", asked.task) and other in asked.loop.crew.living:
+    if _is_anothers(asked, str((event or {}).get("session_id") or "")):
         raise asked.loop.evidence.forged((asked.task, asked.epoch))
     asked.loop.evidence.hook((asked.task, asked.epoch), name, event)
     return {}
+
+
+def _is_anothers(asked: Asked, session: str) -> bool:
+    """Whether a session is that of another agent that lives: by the ledger, which has those that we choose; else by who spoke in it first,
+    but for an agent that has said nothing yet. Else whoever guesses an id could silence the one whose it is."""
+    loop = asked.loop
+    if owners := loop.ledger.conversations.living(session):
+        return asked.task not in owners
+    other = loop.evidence.speaker(session)
+    return other not in ("", asked.task) and other in loop.crew.living and loop.evidence.has_spoken((asked.task, asked.epoch))

@@ -106,7 +106,7 @@ def _error(ran: Ran) -> tuple[int, str, str]:
     return ran.code, ran.result["subtype"], ran.result["terminal_reason"]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("STEPS", "3"), ("TOKENS", "6000"), ("COST", "0.05")])
+@pytest.mark.parametrize(("limit", "value"), [("STEPS", "3"), ("TOKENS", "40000"), ("COST", "0.4")])
 def test_a_budget_ends_with_a_last_message(bench: Bench, limit: str, value: str) -> None:
     bench.env[f"NIGHTCREW_{limit}_MAX"] = value
     bench.sim.faults(contains="[nightcrew] The", text="Half of it is done.", output_tokens=1000)
@@ -115,9 +115,9 @@ def test_a_budget_ends_with_a_last_message(bench: Bench, limit: str, value: str)
     subtype = {"STEPS": "error_max_turns", "TOKENS": "error_max_tokens", "COST": "error_max_budget_usd"}[limit]
     assert _error(ran)[:2] == (1, subtype)
     assert ran.result["result"].endswith("Half of it is done.")
-    assert 2 <= ran.result["num_turns"] <= 5 and bench.sim.stats()["faults_done"] == [1, ran.result["num_turns"] - 1]
+    assert 2 <= ran.result["num_turns"] <= 40 and bench.sim.stats()["faults_done"] == [1, ran.result["num_turns"] - 1]
     assert limit != "STEPS" or ran.result["num_turns"] == 3
-    assert limit != "COST" or ran.result["total_cost_usd"] <= 0.05
+    assert limit != "COST" or ran.result["total_cost_usd"] <= 0.4
 
 
 def test_a_cost_that_nobody_can_count_is_refused(bench: Bench) -> None:
@@ -256,6 +256,7 @@ def test_texts_that_were_sent_are_its_next_turns(bench: Bench, tmp_path: Path) -
     for said in ("One.", "Two.", "Three."):
         bench.says(said)
     ran = bench.run(words=("--inbox", str(tmp_path)))
-    assert [line["nightcrew_input"] for line in ran.lines if "nightcrew_input" in line] == [3, 4]
+    given = [(line["type"], line["nightcrew_input"]) for line in ran.lines if "nightcrew_input" in line]
+    assert given == [("system", 3), ("user", 3), ("system", 4), ("user", 4)], "a short line first"
     assert (ran.code, ran.result["result"], ran.result["num_turns"]) == (0, "Three.", 3)
     assert "One.\n< first of two\nTwo.\n< the other\nThree." in ran.pane

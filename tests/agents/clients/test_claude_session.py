@@ -81,7 +81,15 @@ class Session:
         """Choose one of a dialog's answers by its number."""
         wait_until(lambda: label in self.screen(), label)
         line = next(line for line in self.screen().splitlines() if label in line)
-        self.keys(next(word for word in line.replace(".", " ").split() if word.isdigit()))
+        key = next(word for word in line.replace(".", " ").split() if word.isdigit())
+
+        def is_taken() -> bool:
+            """A dialog that was drawn this moment does not take keys yet."""
+            if line in self.screen():
+                self.keys(key)
+            return line not in self.screen()
+
+        wait_until(is_taken, f"{label} to be taken", every_s=0.5)
 
     def send(self, text: str) -> dict[str, Any]:
         """By nightcrew."""
@@ -189,6 +197,7 @@ def test_a_dialog_at_its_start_is_reported_and_nothing_is_typed_into_it(house: H
         told = it.becomes("blocked_startup")
         assert "trust" in told["detail"] and told["needs_person"]
         assert [one["state"] for one in json.loads(house.ok("status", "--json"))["needs_person"]] == ["blocked_startup"]
+        wait_until(lambda: house.task("agent").attempt_state == "running", "the supervisor to have seen its runner")
         kept = it.send("two")
         assert kept["state"] == "pending" and "dialog" in kept["why"]
         assert house.run("send", "--now", "agent", "three").returncode != 0

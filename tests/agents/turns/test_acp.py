@@ -135,7 +135,7 @@ def test_texts_that_were_sent_are_the_next_turns_and_the_last_turn_ends_it(tmp_p
     (tmp_path / "go").touch()
     ran = driver.ended()
     lines = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert [line["nightcrew_input"] for line in lines if "nightcrew_input" in line] == [7, 12]
+    assert [line["nightcrew_input"] for line in lines if "nightcrew_input" in line and line["type"] == "user"] == [7, 12]
     assert [line["message"]["content"][0]["text"] for line in lines if line["type"] == "assistant"] == [
         "[small]one", "[small]two", "[small]three",
     ]  # fmt: skip

@@ -98,6 +98,6 @@ def test_claude_code_takes_a_second_prompt_and_waits_for_its_background(tmp_path
         late = {"command": f"sleep 1; touch {note}", "description": "Do it", "run_in_background": True}
         sim.faults(Fault(tool="Bash", tool_input=late, times=1), Fault(text="Done."))
         env = {"ANTHROPIC_BASE_URL": sim.url, "ANTHROPIC_AUTH_TOKEN": "key", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-        words = kinds()["claude"].headless[:6]
+        words = [word for word in kinds()["claude"].headless[: kinds()["claude"].headless.index("--session-id")] if "{" not in word]
         said = drive(tmp_path, "claude", [], ["claude", *words, "--model", "claude-opus-5-5", "--allowedTools", "Bash"], env)
     assert (said.denials, said.unfinished, note.exists()) == ((), (), True)

@@ -64,7 +64,7 @@ async def test_input_that_the_provider_stores_needs_a_task_without_a_cap(tmp_pat
     async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url, more)) as gate:
         answer = await gate.post(RESPONSES, body, gate.crew.agent(cost_max=0.0 if night else 1000.0))
         assert answer.status == 402
-        assert "which the provider stores" in answer.json["error"]["message"]
+        assert "refers to input by name" in answer.json["error"]["message"]
         assert sim.provider.stats.number() == 1
         assert gate.gateway.context.admission.traffic.tickets == {}
         if not night:
