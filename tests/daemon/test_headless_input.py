@@ -53,7 +53,8 @@ def where(house: House, name: str) -> Path:
 def turns(house: House, name: str, epoch: int = 1) -> list[int]:
     """The numbers of the texts that an attempt was given."""
     log = house.home.attempt(house.task(name).id, epoch) / "stdout.log"
-    return [line["nightcrew_input"] for line in map(json.loads, log.read_text().splitlines()) if "nightcrew_input" in line]
+    lines = map(json.loads, log.read_text().splitlines())
+    return [line["nightcrew_input"] for line in lines if line["type"] == "user" and "nightcrew_input" in line]
 
 
 def test_texts_are_kept_for_the_end_of_a_turn_and_are_given_once_through_crashes(house: House) -> None:
