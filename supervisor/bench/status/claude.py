@@ -52,7 +52,9 @@ class Talking:
         """`own`: its `variables`."""
         self._run = run
         task = TaskSpec("talking", "", "claude", (), own, prompt="Begin.", model=MODEL, interactive=True)
-        self._task = run.submit(run.repository(repo), [task]) + "/talking"
+        made = run.submit(run.repository(repo), [task])
+        self._task = f"{made}/talking"
+        until(lambda: all(view.attempt_state == "running" for view in run.views(made)), "the supervisor to have seen its runner")
         until(self._is_idle, "Claude Code to end its first turn")
 
     def delivery_s(self, samples: int) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.core.errors import UsageError
+from supervisor.core.states import AttemptState
 from supervisor.daemon.agent_verbs.asked import Asked
 
 
@@ -39,6 +40,9 @@ async def hook(asked: Asked) -> dict[str, Any]:
     if _is_anothers(asked, str((event or {}).get("session_id") or "")):
         raise asked.loop.evidence.forged((asked.task, asked.epoch))
     asked.loop.evidence.hook((asked.task, asked.epoch), name, event)
+    held = asked.loop.crew.tasks.get(asked.task)
+    if held is not None and held.attempt is not None and held.attempt.state is AttemptState.LAUNCHING:
+        asked.loop.hint()  # it is there: who sends it something at once is not told that it does not run
     return {}
 
 
