@@ -39,11 +39,12 @@ def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
 
 
 def dollars(home: Home, task: str) -> float:
-    """What a task has cost by now, over all its attempts, of the requests that have ended. Raises what reading the account raises."""
+    """The most that a task can have cost by now, over all its attempts, with the requests under way. Raises what reading the account
+    raises."""
     if not home.gateway_account.exists():
         return 0.0
     with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
-        return reading.of_task(db, task).known_usd
+        return reading.of_task(db, task).known_usd + reading.under_way_usd(db, task)
 
 
 def _spent(totals: Totals, first: Usage | None) -> Spent:

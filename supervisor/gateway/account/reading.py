@@ -260,6 +260,12 @@ def of_task(db: sqlite3.Connection, agent: str) -> Totals:
     return _totals(db, "agent = ?", (agent,)).get(agent, Totals())
 
 
+def under_way_usd(db: sqlite3.Connection, agent: str) -> float:
+    """The most that the requests of a task can cost that have not ended. Each is written down before it is sent."""
+    sql = "SELECT total(bound_usd) FROM request WHERE end IS NULL AND agent = ?"
+    return float(db.execute(sql, (agent,)).fetchone()[0])
+
+
 def spent_since(db: sqlite3.Connection, at: float) -> float:
     """US dollars that all took since `at`, of the requests that have ended and whose price is known."""
     return float(db.execute("SELECT total(cost_usd) FROM request WHERE at >= ?", (at,)).fetchone()[0])

@@ -149,6 +149,8 @@ def test_what_an_attempt_a_task_and_a_run_took(path: Path) -> None:
         both = reading.of_task(db, AGENT)
         assert (both.requests, both.tokens.total, both.under_way) == (3, 2 * 5350, 1)
         assert both.cost_usd == pytest.approx(0.05)
+        assert reading.under_way_usd(db, AGENT) == pytest.approx(1.7), "the most that the open one can cost"
+        assert reading.under_way_usd(db, OTHER) == 0.0
         other = reading.of_task(db, OTHER)
         assert other.cost_usd is None and other.unpriced == 1 and reading.of_task(db, "1121-k3f9/third").wait_s == 240.0
         assert reading.of_attempt(db, "1121-k3f9/nobody", 1) == Totals()
