@@ -12,6 +12,7 @@ from enum import StrEnum
 
 COULD_NOT = "could not go on with its conversation"
 """How the cause of an attempt's end begins that is then run again from the beginning."""
+_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LIMITED = re.compile(r"\b429\b|rate[ _-]?limit|usage[ _-]?limit|limit (?:was |is )?(?:reached|exceeded)|quota|overloaded", re.IGNORECASE)
 
 
@@ -56,6 +57,12 @@ class Where:
     branch: str
     moved: bool
     """Before it was at another path."""
+
+
+def is_session(text: str) -> bool:
+    """Whether an agent may call its conversation so. The id becomes an argument of its command line and a part of a path: it names no
+    option and leads nowhere."""
+    return _SESSION.fullmatch(text) is not None and ".." not in text
 
 
 def is_limited(reason: str) -> bool:

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.core.conversations import How, Origin
+from supervisor.core.conversations import How, Origin, is_session
 from supervisor.core.errors import Refused
 from supervisor.core.records import attempt_name
 from supervisor.ledger.rows import LaunchRow
@@ -100,7 +100,9 @@ class Conversations:
         return Before(mine if own is not None and own.session else [], of_session(db, parent.session) if parent is not None else [])
 
     def learned(self, task: str, epoch: int, session: str) -> None:
-        """The agent told which id its conversation has; nothing when that is known."""
+        """The agent told which id its conversation has; nothing when that is known, or when it cannot be one."""
+        if not is_session(session):
+            return
         with self._desk.writing():
             self._desk.db.execute(
                 "UPDATE conversation SET session = ? WHERE task = ? AND epoch = ? AND session = ''", (session, task, epoch)
