@@ -15,7 +15,6 @@ import os
 import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from agents.kinds import to_run
 from supervisor.core import records
@@ -24,7 +23,7 @@ from supervisor.core.errors import HostError, Refused
 from supervisor.core.kind import Kind
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import End
-from supervisor.host import files, foreign
+from supervisor.host import foreign
 from supervisor.host.paths import Home
 from supervisor.ledger.conversations import Before, Held
 from supervisor.ledger.rows import LaunchRow
@@ -84,16 +83,13 @@ def _has(home: Home, launch: LaunchRow, kind: Kind, held: Held) -> bool:
     """Whether a transcript of the conversation is there, as that attempt had it; also where the kind does not say where it is."""
     if not kind.transcript:
         return True
-    paths = _paths(kind, {**launch.env, **launch.spec.params}, home.attempt(held.task, held.epoch) / "out", held.session)
-    most = TRANSCRIPT_MAX if any(pattern.startswith(OUT) for pattern in kind.transcript) else float("inf")
-    return any(_is_file(path, most) for path in paths)
+    if name := _below_out(kind, held.session):
+        return _size(home, (held.task, held.epoch), name) in range(1, TRANSCRIPT_MAX + 1)
+    return any(map(_is_file, _paths(kind, {**launch.env, **launch.spec.params}, held.session)))
 
 
-def _paths(kind: Kind, env: Mapping[str, str], out: Path, session: str) -> Iterator[str]:
+def _paths(kind: Kind, env: Mapping[str, str], session: str) -> Iterator[str]:
     for pattern in kind.transcript:
-        if pattern.startswith(OUT):
-            yield str(out / _named(pattern, session))
-            return
         variable, _, rest = pattern.partition("/")
         root = env.get("HOME", "/") if variable == "~" else env.get(variable.removeprefix("$"), "")
         if root:
@@ -101,30 +97,45 @@ def _paths(kind: Kind, env: Mapping[str, str], out: Path, session: str) -> Itera
             return
 
 
-def _named(pattern: str, session: str) -> str:
-    """Below `out`."""
-    return pattern.removeprefix(OUT).replace("{session}", session)
-
-
-def _is_file(path: str, most: float) -> bool:
+def _is_file(path: str) -> bool:
     """A plain file with something in it; it is not opened."""
     try:
         found = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and 0 < found.st_size <= most
+    return stat.S_ISREG(found.st_mode) and found.st_size > 0
+
+
+def _below_out(kind: Kind, session: str) -> str:
+    """The path of the transcript within the attempt's records, of a kind that keeps it there; else empty."""
+    pattern = next((pattern for pattern in kind.transcript if pattern.startswith(OUT)), "")
+    return f"out/{pattern.removeprefix(OUT).replace('{session}', session)}" if pattern else ""
+
+
+def _size(home: Home, key: tuple[str, int], name: str) -> int:
+    """Bytes of a file that an agent keeps among its records; 0 when there is none, or something else."""
+    below, _, last = name.rpartition("/")
+    try:
+        with foreign.folder(home.attempt(*key), below) as place:
+            found = place.look(last)
+    except OSError:
+        return 0
+    return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else 0
 
 
 def hand_on(home: Home, key: tuple[str, int], kind: Kind, origin: Origin) -> None:
     """Copy the transcript of a kind that keeps it among the attempt's records; may be repeated. A last line that was cut off is left out.
     Raises HostError when it is gone or too large."""
-    name = next((_named(pattern, origin.session) for pattern in kind.transcript if pattern.startswith(OUT)), "")
+    name = _below_out(kind, origin.session)
     if not name:
         return
-    source = home.attempt(origin.task, origin.epoch) / "out" / name
-    data = foreign.read_plain(source, TRANSCRIPT_MAX + 1)
-    if not data or len(data) > TRANSCRIPT_MAX:
-        raise HostError("cannot hand on a conversation", on=str(source), why="it is too large" if data else "it is gone")
-    place = home.attempt(*key) / "out" / name
-    place.parent.mkdir(parents=True, exist_ok=True)
-    files.atomic_write(place, data[: data.rfind(b"\n") + 1], durable=False)
+    below, _, last = name.rpartition("/")
+    try:
+        with foreign.folder(home.attempt(origin.task, origin.epoch), below) as place:
+            data = place.read(last, TRANSCRIPT_MAX + 1)
+        if not data or len(data) > TRANSCRIPT_MAX:
+            raise HostError("cannot hand on a conversation", on=name, why="it is too large" if data else "it is gone")
+        with foreign.folder(home.attempt(*key), below, make=True) as place:
+            place.replace(last, data[: data.rfind(b"\n") + 1])
+    except OSError as error:
+        raise HostError("cannot hand on a conversation", on=name, why=error.strerror or str(error)) from error

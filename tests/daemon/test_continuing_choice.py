@@ -9,7 +9,7 @@ import pytest
 
 from agents.kinds import kinds
 from supervisor.core.conversations import COULD_NOT, How, Origin
-from supervisor.core.errors import Refused
+from supervisor.core.errors import HostError, Refused
 from supervisor.core.spec import TaskSpec
 from supervisor.daemon import continuing
 from supervisor.host.paths import Home
@@ -87,8 +87,26 @@ def test_a_transcript_among_the_records_is_copied_for_the_next_attempt(tmp_path:
     file.parent.mkdir(parents=True)
     file.write_text("one\ncut")
     assert continuing._has(home, launch(), kind, LOST)
+    home.attempt("run/a", 2).mkdir(parents=True)
     continuing.hand_on(home, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"))
     assert (home.attempt("run/a", 2) / "out" / name).read_text() == "one\n"
     with file.open("r+") as large:
         large.truncate(continuing.TRANSCRIPT_MAX + 1)
     assert not continuing._has(home, launch(), kind, LOST), "too large to be handed on: it begins anew"
+
+
+@pytest.mark.parametrize("link", ["talks", "talks/talk.jsonl"])
+def test_a_transcript_among_the_records_is_read_through_no_link(tmp_path: Path, link: str) -> None:
+    """An agent puts one to another agent's conversation there, to be given that one in its next attempt."""
+    home, kind = Home(tmp_path), replace(kinds()["claude"], transcript=("{out}/talks/talk.jsonl",))
+    others = home.attempt("run/b", 1) / "out" / "talks" / "talk.jsonl"
+    others.parent.mkdir(parents=True)
+    others.write_text("secret\n")
+    own = home.attempt("run/a", 1) / "out" / link
+    own.parent.mkdir(parents=True)
+    own.symlink_to(others if link.endswith(".jsonl") else others.parent)
+    assert not continuing._has(home, launch(), kind, LOST)
+    home.attempt("run/a", 2).mkdir(parents=True)
+    with pytest.raises(HostError, match="cannot hand on"):
+        continuing.hand_on(home, ("run/a", 2), kind, Origin(How.RESUME, "s", "run/a", 1, "c0ffee"))
+    assert not (home.attempt("run/a", 2) / "out" / "talks" / "talk.jsonl").exists()
