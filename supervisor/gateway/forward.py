@@ -26,6 +26,7 @@ from supervisor.gateway.credentials import outgoing
 from supervisor.gateway.proxied_request import BYTES_PER_TOKEN, ProxiedRequest, passed_back
 from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.upstreams import Cut, Reply, Unreachable
+from supervisor.gateway.wire.unbounded import names_input
 
 _ERROR_MAX = 64 * 2**10
 """Bytes of an error's body that are looked at."""
@@ -51,7 +52,7 @@ class _Response(web.StreamResponse):
 
 async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamResponse:
     """Serve a request that waits its turn. What it returns is prepared already, unless it is an answer of our own."""
-    if call.capped and call.asked.stored_input:
+    if call.capped and (call.asked.stored_input or names_input(call.body)):
         why = (
             "a cap on cost or tokens cannot be kept for a request that refers to input by name (a stored item, a file, an address, a PDF, "
             "a tool of the provider's); send its text"

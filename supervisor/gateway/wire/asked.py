@@ -76,7 +76,7 @@ class Asked(NamedTuple):
     choices: int = 1
     """Answers that were asked for at once."""
     stored_input: bool = False
-    """It refers to input that the provider keeps or fetches, so its body does not bound its input."""
+    """It refers to input that the provider keeps, so its body does not bound its input."""
 
     @property
     def free(self) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn
 from supervisor.core.gateway.models import LONG_CONTEXT_BYTES
 from supervisor.core.gateway.types import Api
 from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint, Recognised, Span
-from supervisor.gateway.wire.unbounded import names_input
 
 MODEL_CHARS = 200
 MAX_TOKENS = 1_000_000_000
@@ -103,7 +102,7 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
         None if recognised.model else _in_bytes(text, body, (members["model"].start, members["model"].end)),
         None if edit is None else (_in_bytes(text, body, edit[0]), edit[1]),
         choices,
-        any(values.get(name) is not None for name in _STORED.get(recognised.endpoint, ())) or names_input(body, values),
+        any(values.get(name) is not None for name in _STORED.get(recognised.endpoint, ())),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 _HINTS = re.compile(
@@ -18,14 +19,16 @@ _OTHERS = {"tool_use": "input", "server_tool_use": "input", "mcp_tool_use": "inp
 """Parts that hold what a model wrote for a tool: any JSON."""
 
 
-def names_input(body: bytes, values: Mapping[str, Any]) -> bool:
-    """Whether a request refers to a file, an address, a PDF or a tool whose text the provider adds. `values`: the members of `body`.
+def names_input(body: bytes) -> bool:
+    """Whether a request, a JSON object, refers to a file, an address, a PDF or a tool whose text the provider adds. Costs a search through
+    the body, and of a request with such a word in it that it is parsed: for requests that a cap holds for.
 
     A PDF counts although it is sent whole: a page of it is thousands of tokens in a few bytes. Searches in the web are not among it:
     agents offer them in every request, and docs/gateway.md says what that means.
     """
     if _HINTS.search(body) is None:
         return False
+    values = json.loads(body)
     if values.get("mcp_servers"):
         return True
     tools = values.get("tools")

@@ -73,6 +73,14 @@ async def test_input_that_the_provider_stores_needs_a_task_without_a_cap(tmp_pat
             assert row["bound_usd"] is None
 
 
+async def test_input_that_a_body_only_names_needs_a_task_without_a_cap(tmp_path: Path) -> None:
+    file = {"role": "user", "content": [{"type": "input_file", "file_url": "https://example.org/a.pdf"}]}
+    body = json.dumps({"model": "gpt-5", "input": [file], "max_output_tokens": 16}).encode()
+    async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url)) as gate:
+        assert (await gate.post(RESPONSES, body, gate.crew.agent(tokens_max=10**6))).status == 402
+        assert (await gate.post(RESPONSES, body, gate.crew.agent("run/free"))).status == 200
+
+
 async def test_a_request_in_the_background_is_refused(tmp_path: Path) -> None:
     body = json.dumps({"model": "gpt-5", "input": "hi", "background": True}).encode()
     async with running(SimSettings()) as sim, kit.gateway(tmp_path, settings(tmp_path, sim.url)) as gate:

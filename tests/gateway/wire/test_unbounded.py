@@ -11,7 +11,7 @@ from supervisor.gateway.wire.unbounded import names_input
 
 
 def names(**members: Any) -> bool:
-    return names_input(json.dumps(members).encode(), members)
+    return names_input(json.dumps(members).encode())
 
 
 def said(*parts: dict[str, Any]) -> dict[str, Any]:
