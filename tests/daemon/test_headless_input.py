@@ -65,8 +65,11 @@ def test_texts_are_kept_for_the_end_of_a_turn_and_are_given_once_through_crashes
     wait_until(lambda: printed(house, "agent") == "working", "its own word")
     refused = house.run("send", "agent", "--now", "x")
     assert (refused.returncode, "when its turn ends, and not now" in refused.stderr) == (6, True)
-    for text in ("say two\nfile later", "die 9", "say three"):
-        house.ok("send", "agent", text)
+    large = house.home.root.parent / "large"
+    large.write_text("die 9\n" + "x" * 1_500_000)  # its line in the log is longer than those that are read
+    house.ok("send", "agent", "say two\nfile later")
+    house.ok("send", "agent", "--file", str(large))
+    house.ok("send", "agent", "say three")
     why = "it works; it gets the text when its turn ends"
     assert [(one["state"], one["why"]) for one in deliveries(house, "agent")] == [("pending", why)] * 3
     first, second, third = (one["id"] for one in deliveries(house, "agent"))
