@@ -55,6 +55,18 @@ def hear(before: Heard, event: Mapping[str, Any], at: float, sequence: int) -> H
     return replace(after, evidence=Evidence(Source.HOOK, state, at, one_line(detail)[:DETAIL_MAX], session, sequence))
 
 
+def permissions(before: Heard, after: Heard, name: str) -> list[tuple[str, str]]:
+    """What the event `name`, which led from `before` to `after`, says of permissions: each as the history has it, and what was asked."""
+    became = "granted" if name in ("PostToolUse", "PostToolUseFailure") else "denied" if name == "PermissionDenied" else "not granted"
+    gone = [(f"permission {became}", shown) for tool, shown in before.pending if all(tool != other for other, _ in after.pending)]
+    return gone + [("permission asked", shown) for tool, shown in after.pending if all(tool != other for other, _ in before.pending)]
+
+
+def tool(name: str, event: Mapping[str, Any]) -> str:
+    """The tool whose call this event begins; empty when it begins none."""
+    return (_text(event, "tool_name") or "a tool")[:DETAIL_MAX] if name == "PreToolUse" else ""
+
+
 def _settled(before: Heard, event: Mapping[str, Any], name: str) -> Heard:
     """With the permissions that are open after the event."""
     tool = _tool(event)

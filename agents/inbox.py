@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 NUMBER = "nightcrew_input"
@@ -23,8 +24,8 @@ class Inbox:
         except OSError:  # it is made with the first text
             return None
         numbers = [int(name[:-4]) for name in names if name.endswith(".txt") and name[:-4].isdecimal()]
-        waiting = [number for number in numbers if number > self._last]
-        if not waiting:
-            return None
-        self._last = min(waiting)
-        return self._last, Path(self._directory, f"{self._last}.txt").read_text(encoding="utf-8")
+        for number in sorted(number for number in numbers if number > self._last):
+            self._last = number
+            with contextlib.suppress(FileNotFoundError):  # taken back: its agent read it in another way
+                return number, Path(self._directory, f"{number}.txt").read_text(encoding="utf-8")
+        return None

@@ -1,7 +1,7 @@
 """How a test run is set up, whoever starts it: signals, property tests, and what root runs after an ordinary user.
 
-Root runs the suite as an ordinary user, whom most of what protects files binds, beside it itself what is different for root, and then
-itself what that user had to skip (`make test`).
+Root runs the suite as an ordinary user, whom most of what protects files binds, beside it itself what is different for root or needs
+root, and then itself what else that user had to skip (`make test`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,33 @@ DIFFERS_FOR_ROOT = (
 """Where sandboxes, limits, mounts or modes are at work: each has a branch for root, or holds for root by other means. Each is the beginning
 of a test's id. Not listed is what needs root, since the ordinary user skips it, and what is alike for everybody in a sandbox that is proven
 for both."""
+NEEDS_ROOT = (
+    "tests/agents/clients/test_claude_session.py::*",
+    "tests/agents/runner/test_output.py::*disk*",
+    "tests/agents/zygote/test_server.py::test_another_user_is_turned_away",
+    "tests/agents/zygote/test_venv.py::*overlay*",
+    "tests/daemon/mapping/test_book.py::*disk*",
+    "tests/daemon/test_full_disk.py::*",
+    "tests/daemon/test_pause.py::*[[]group]",
+    "tests/daemon/test_real_cron.py::*",
+    "tests/daemon/test_storage.py::TestFullDisk::*",
+    "tests/daemon/test_storage.py::test_a_directory_of_another_user_is_refused",
+    "tests/doctor/test_crew.py::test_a_mount_*",
+    "tests/gateway/account/test_disk.py::*",
+    "tests/gateway/test_recording.py::*disk*",
+    "tests/ledger/test_store.py::*disk*",
+    "tests/worktrees/test_backends.py::*disk*",
+    "tests/worktrees/test_backends.py::*[[]overlay*",
+    "tests/worktrees/test_backends.py::*[[]reflink*",
+    "tests/worktrees/test_environments.py::*disk*",
+    "tests/worktrees/test_failures.py::test_a_place_that_cannot_be_written_at_all_is_not_full",
+    "tests/worktrees/test_failures.py::test_a_disk_without_a_file_left_is_full",
+    "tests/worktrees/test_full_disk.py::test_however_little_room_there_is*",
+    "tests/worktrees/test_intake_hostile.py::*disk*",
+    "tests/worktrees/test_repository.py::test_somebody_elses_*",
+)
+"""Where most of what an ordinary user has to skip is, as patterns of ids: it need not wait until he has skipped it. What is missing here
+is run when he has."""
 _INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
@@ -75,6 +104,19 @@ def no_garbage() -> Iterator[None]:
         gc.enable()
 
 
+def thin(items: Iterable[pytest.Item]) -> None:
+    """Of the variants of a test that is marked `one_in(COUNT)`, let all but the first of each COUNT be for `make soak` only. A count that
+    divides the length of none of its parameters' lists leaves each of their values in."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("one_in")
+        if mark is not None:
+            name = item.nodeid.partition("[")[0]
+            if seen[name] % mark.args[0]:
+                item.add_marker("soak")
+            seen[name] += 1
+
+
 class Skipped:
     """Writes the ids of the tests that were skipped, one a line, into a file that is there."""
 
@@ -92,11 +134,11 @@ class Skipped:
 
 
 class Chosen:
-    """Only the tests with these ids, and those whose id has one of these beginnings."""
+    """Only the tests with these ids, those whose id has one of these beginnings, and those whose id is like one of these patterns."""
 
-    def __init__(self, ids: frozenset[str], beginnings: tuple[str, ...]) -> None:
-        self._ids, self._beginnings = ids, beginnings
-        self._files = frozenset(each.partition("::")[0] for each in (*ids, *beginnings))
+    def __init__(self, ids: frozenset[str], beginnings: tuple[str, ...] = (), patterns: tuple[str, ...] = ()) -> None:
+        self._ids, self._beginnings, self._patterns = ids, beginnings, patterns
+        self._files = frozenset(each.partition("::")[0] for each in (*ids, *beginnings, *patterns))
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
         """A file of tests that has none of them is not even imported."""
@@ -107,16 +149,21 @@ class Chosen:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        kept = [item.nodeid in self._ids or item.nodeid.startswith(self._beginnings) for item in items]
+        kept = [self.wants(item.nodeid) for item in items]
         config.hook.pytest_deselected(items=[item for item, keep in zip(items, kept, strict=True) if not keep])
         items[:] = [item for item, keep in zip(items, kept, strict=True) if keep]
 
+    def wants(self, name: str) -> bool:
+        """Whether the test of this id is one of them."""
+        return name in self._ids or name.startswith(self._beginnings) or any(fnmatchcase(name, each) for each in self._patterns)
+
 
 def what_differs() -> Chosen:
-    """What is different for root."""
-    return Chosen(frozenset(), DIFFERS_FOR_ROOT)
+    """What is different for root, and what is known to need root."""
+    return Chosen(frozenset(), DIFFERS_FOR_ROOT, NEEDS_ROOT)
 
 
 def what_was_skipped(file: Path) -> Chosen:
     """What an ordinary user had to skip, by the file that `Skipped` wrote, and `what_differs` has not."""
-    return Chosen(frozenset(each for each in file.read_text().splitlines() if not each.startswith(DIFFERS_FOR_ROOT)), ())
+    differs = what_differs()
+    return Chosen(frozenset(each for each in file.read_text().splitlines() if not differs.wants(each)))

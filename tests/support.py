@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,11 +35,25 @@ GIT_IDENTITY = {
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0, every_s: float = 0.02) -> None:
-    """Poll until `condition` is true; fail naming `what`. The time limit only ends a test that is broken."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s in vain for: {what}"
-        time.sleep(every_s)
+    """Poll until `condition` is true; fail naming `what`. The time limit only ends a test that is broken.
+
+    What takes long is looked at less often: after a quarter of the time so far, but at least `every_s` and at most three times that.
+
+    A condition that cannot be looked at yet (a file that is not there or is half written, a key or a row that is missing) is not true yet;
+    its last error is shown when the time is over.
+    """
+    began = time.monotonic()
+    deadline = began + timeout_s
+    while True:
+        trouble = ""
+        try:
+            if condition():
+                return
+        except (OSError, LookupError, json.JSONDecodeError) as error:
+            trouble = f" (its last error: {error!r})"
+        now = time.monotonic()
+        assert now < deadline, f"waited {timeout_s:.0f} s in vain for: {what}{trouble}"
+        time.sleep(min(max(every_s, (now - began) / 4), 3 * every_s))
 
 
 def git(where: Path, *args: str) -> str:
@@ -47,15 +63,38 @@ def git(where: Path, *args: str) -> str:
 
 
 def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
-    """A repository with one commit."""
-    path.mkdir(parents=True)
-    git(path, "init", "-q", "-b", "main")
-    for name, text in (files or {"README": "hello\n"}).items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(text)
-    git(path, "add", "-A")
-    git(path, "commit", "-q", "-m", "first")
+    """A repository with one commit, which is the same each time for the same files."""
+
+    def make(place: Path) -> None:
+        place.mkdir()
+        git(place, "init", "-q", "-b", "main")
+        for name, text in (files or {"README": "hello\n"}).items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(text)
+        git(place, "add", "-A")
+        git(place, "commit", "-q", "-m", "first")
+
+    return copied(repr(files), make, path)
+
+
+_patterns: dict[str, Path] = {}
+
+
+def copied(name: str, make: Callable[[Path], None], path: Path) -> Path:
+    """A copy at `path` of the repository that `make` made in this process for this name: a third of what git takes to make it."""
+    if name not in _patterns:
+        place = Path(tempfile.mkdtemp(prefix="nightcrew-pattern-"))
+        atexit.register(_remove, place, os.getpid())
+        make(place / "repository")
+        _patterns[name] = place / "repository"
+    shutil.copytree(_patterns[name], path, symlinks=True)
+    git(path, "update-index", "-q", "--refresh")  # it knows files by their inode: what only compares that would call all of them changed
     return path
+
+
+def _remove(place: Path, owner: int) -> None:
+    if os.getpid() == owner:  # and no fork of it
+        shutil.rmtree(place, ignore_errors=True)
 
 
 class House:
@@ -206,9 +245,9 @@ def mounted_below(root: Path) -> list[str]:
 
 def tagged_processes(home: Home) -> list[int]:
     """Pids whose environment carries a tag of this home."""
-    from supervisor.core import records
+    from supervisor.core import identity, records
 
-    prefix = f"{records.TAG_VARIABLE}={records.tag(str(home.root), '', 0).partition(':')[0]}:".encode()
+    prefix = f"{identity.TAG_VARIABLE}={records.tag(str(home.root), '', 0).partition(':')[0]}:".encode()
     return [pid for pid in _pids() if prefix in _environ(pid)]
 
 

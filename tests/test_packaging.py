@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 import supervisor
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("supervisor", "agents", "worktrees")
+PACKAGES = ("supervisor", "agents", "memory", "worktrees")
 LOCKS = (ROOT / "requirements" / "runtime.txt", ROOT / "requirements" / "dev.txt")
 TAKEN = {"supervisor", "openai-agents"}
 """Distributions that install our import names: never beside us."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.rounds import DIFFERS_FOR_ROOT
+from tests.rounds import DIFFERS_FOR_ROOT, NEEDS_ROOT
 
 ROOT = Path(__file__).parent.parent
 IGNORING = """
@@ -29,6 +30,22 @@ def test_that_is_skipped(): pass
 """
 
 
+NEEDING = """
+import pytest
+
+@pytest.mark.parametrize("keys", ["signals", pytest.param("group", marks=pytest.mark.skip)])
+def test_it(keys): pass
+"""
+VARIANTS = """
+import pytest
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("one", range(5))
+@pytest.mark.parametrize("other", range(2))
+def test_it(one, other): pass
+"""
+
+
 def test_what_a_test_starts_ignores_no_signal() -> None:
     done = subprocess.run([sys.executable, "-c", IGNORING], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["-1", "-2", "-3"]
@@ -46,17 +63,39 @@ def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> N
     (tmp_path / "test_it.py").write_text(SUITE)
     (tmp_path / "tests" / "host").mkdir(parents=True)
     (tmp_path / "tests" / "host" / "test_other.py").write_text("import pytest\n@pytest.mark.skip\ndef test_that_differs(): pass\n")
+    (tmp_path / "tests" / "daemon").mkdir()
+    (tmp_path / "tests" / "daemon" / "test_pause.py").write_text(NEEDING)
     skipped = tmp_path / "skipped"
     skipped.touch()
-    assert "1 passed, 2 skipped" in pytest_in(tmp_path, "--skipped-to", str(skipped))
-    assert skipped.read_text() == "test_it.py::test_that_is_skipped\ntests/host/test_other.py::test_that_differs\n"
+    assert "2 passed, 3 skipped" in pytest_in(tmp_path, "--skipped-to", str(skipped))
+    assert skipped.read_text().split() == [
+        "test_it.py::test_that_is_skipped",
+        "tests/daemon/test_pause.py::test_it[group]",
+        "tests/host/test_other.py::test_that_differs",
+    ]
     (tmp_path / "test_same.py").write_text("raise AssertionError('nothing here is to be run, so it need not be imported')")
     assert "1 skipped, 1 deselected" in pytest_in(tmp_path, "--skipped-from", str(skipped))
-    assert "1 skipped in" in pytest_in(tmp_path, "--differs-for-root")
+    assert "2 skipped, 1 deselected in" in pytest_in(tmp_path, "--differs-for-root")
+
+
+def test_of_many_variants_one_in_so_many_is_run_and_the_others_in_the_long_run(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(VARIANTS)
+    assert "4 passed, 6 deselected" in pytest_in(tmp_path, "-m", "not soak")
+    assert "6 passed, 4 deselected" in pytest_in(tmp_path, "-m", "soak")
 
 
 def test_everything_that_differs_for_root_is_there() -> None:
     assert [name for name in DIFFERS_FOR_ROOT if not is_there(name)] == []
+
+
+def test_everything_that_needs_root_is_there() -> None:
+    assert [name for name in NEEDS_ROOT if not matches(name)] == []
+
+
+def matches(pattern: str) -> bool:
+    path, _, test = pattern.partition("::")
+    name = re.escape(test.rpartition("::")[2].partition("[")[0].rstrip("*")).replace(r"\*", r"\w*")
+    return bool(re.search(rf"\n *def (test_\w*)?{name}" if test.startswith("*") else rf"\n *def {name}", (ROOT / path).read_text()))
 
 
 def is_there(name: str) -> bool:

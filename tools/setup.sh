@@ -79,7 +79,7 @@ provide_tools() {
 
 # Debian's names of what some tests need and is not there, one a line.
 missing_for_tests() {
-    for need in bwrap:bubblewrap mkfs.xfs:xfsprogs fish:fish zsh:zsh strace:strace ip:iproute2; do
+    for need in bwrap:bubblewrap mkfs.xfs:xfsprogs fish:fish zsh:zsh cron:cron strace:strace ip:iproute2; do
         PATH="$PATH:/usr/sbin:/sbin" command -v "${need%%:*}" >/dev/null || echo "${need#*:}"
     done
 }

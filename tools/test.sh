@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests. Root runs everything as an ordinary user, beside it as itself what is different for root (tests/rounds.py), and then as
-# itself what that user had to skip; or everything as itself, where root can become nobody.
+# Runs the tests. Root runs everything as an ordinary user, beside it as itself what is different for root or needs root (tests/rounds.py),
+# and then as itself what else that user had to skip; or everything as itself, where root can become nobody.
 #
 #   tools/test.sh [PYTEST ARGUMENT…]
 set -eu
@@ -8,7 +8,7 @@ CDPATH='' cd -- "$(dirname -- "$0")/.."
 set -- --dist worksteal -m "not soak" "$@"
 
 # Hundreds of tests start Python processes of ours, and an ordinary user of root's checkout cannot keep what each would compile.
-.venv/bin/python -m compileall -q -j 2 supervisor agents worktrees tests || true
+.venv/bin/python -m compileall -q -j 2 supervisor agents memory worktrees tests || true
 # pytest compiles its own form of the tests: once here, or each worker for itself (6 s of its 13 for collecting them).
 env -u PYTHONDONTWRITEBYTECODE .venv/bin/pytest --collect-only -q >/dev/null || true
 

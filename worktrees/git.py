@@ -136,8 +136,7 @@ class Git:
         self._starter: Starter = Starter()
         self._leash: tuple[str, ...] = ()
         self._prepare({})
-        self.version = self._read_version()
-        self._leash = self._find_leash()
+        self.version = self._read_version_on_leash() or self._read_version()
         self.personal = self._read_personal()
         self._personal = self._write_personal()
 
@@ -293,16 +292,20 @@ class Git:
             raise ToolMissing("git is too old", on=answer.text, why=f"nightcrew needs {needs} or newer", hint=hint)
         return version
 
-    def _find_leash(self) -> tuple[str, ...]:
-        """What to put before git so that the kernel asks it to end when this process has ended; nothing where no program here can."""
+    def _read_version_on_leash(self) -> tuple[int, ...]:
+        """Put before git what has the kernel ask it to end when this process has ended; nothing, and no version, where none here can."""
         self._leash = (shutil.which("setpriv") or "setpriv", "--pdeathsig", "TERM", "--")
         try:
-            works = self._start(self._state, ("version",), {}, b"", QUICK_S).code == 0
+            answer = self._start(self._state, ("version",), {}, b"", QUICK_S)
         except Exception as error:
             if type(error).__name__ not in {"GitCommandNotFound", "PermissionError"}:  # as in `_read_version`
                 raise
-            works = False
-        return self._leash if works else ()
+            version: tuple[int, ...] = ()
+        else:
+            version = parse_version(answer.text) if answer.code == 0 else ()
+        if version < MINIMUM:
+            self._leash, version = (), ()
+        return version
 
     def _read_personal(self) -> str:
         """The filtered personal configuration, as the text of a file."""

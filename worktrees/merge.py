@@ -14,6 +14,7 @@ from pathlib import Path
 
 from supervisor.core.errors import NotFound, Refused, ToolFailed
 from supervisor.host.scratch import locked_directory
+from worktrees import stale_lock
 from worktrees.changes import observe
 from worktrees.git import BULK_S
 from worktrees.repository import Repository, operation
@@ -22,6 +23,9 @@ _MERGE_HOOKS = ("pre-merge-commit", "prepare-commit-msg", "commit-msg")
 """What git runs when it makes a merge commit, besides the following."""
 _MOVE_HOOKS = ("post-merge", "post-index-change", "reference-transaction")
 """What git runs whenever a merge moves the branch, a fast-forward included."""
+
+CHANGED_MAX, CHANGED_BYTES = 20_000, 4 * 2**20
+"""Of the names of changed files: a larger change is not looked through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Merged:
 
     commit: str
     fast_forward: bool
+    unlocked: bool = False
+    """The index was locked by a git that was killed, and is not any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ def take(repo: Repository, branch: str, message: str = "", *, only: str = "") ->
         if plan.conflicts:
             raise _conflicts(repo, branch, plan)
         commit = plan.tip if plan.fast_forward else _merge_commit(repo, plan, message or f"Merge branch '{branch}' into {current}")
-        return Merged(_advance(repo, commit), plan.fast_forward)
+        return Merged(commit, plan.fast_forward, unlocked=_advance(repo, commit))
 
 
 def diff(repo: Repository, base: str, tip: str, *, stat: bool = False) -> str:
@@ -114,6 +120,17 @@ def patch(repo: Repository, base: str, tip: str, limit: int) -> bytes | None:
         flags = ("--no-ext-diff", "--no-textconv", "--no-color", f"--output={file}")
         repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S)
         return file.read_bytes() if file.stat().st_size <= limit else None
+
+
+def changed(repo: Repository, base: str, tip: str) -> list[str]:
+    """Paths from the root of the files that differ, at most CHANGED_MAX of them; a renamed one has both names."""
+    with locked_directory(repo.git.scratch(), "nightcrew.") as scratch:
+        file = scratch / "names"
+        flags = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", f"--output={file}")
+        repo.git.run(repo.store, "diff", *flags, "--end-of-options", base, tip, "--", deadline_s=BULK_S)
+        with file.open("rb") as names:
+            found = names.read(CHANGED_BYTES).split(b"\0")[:-1]
+    return [name.decode("utf-8", "surrogateescape") for name in found[:CHANGED_MAX]]
 
 
 def _ready_checkout(repo: Repository, branch: str) -> str:
@@ -188,12 +205,23 @@ def _merge_commit(repo: Repository, plan: Preview, message: str) -> str:
     return repo.git.run(repo.store, *argv, stdin=message.encode("utf-8", "replace") + b"\n", env=identity).text
 
 
-def _advance(repo: Repository, commit: str) -> str:
+def _advance(repo: Repository, commit: str) -> bool:
+    """Move the checkout; whether a lock that a killed git had left was removed for that."""
+    try:
+        _fast_forward(repo, commit)
+    except Refused as error:
+        if "index.lock" not in error.why or not stale_lock.remove(repo.git_dir, repo.root):
+            raise
+        _fast_forward(repo, commit)
+        return True
+    return False
+
+
+def _fast_forward(repo: Repository, commit: str) -> None:
     try:
         repo.git.run(repo.checkout, "merge", "--ff-only", "--no-stat", "--quiet", commit, deadline_s=BULK_S)
     except ToolFailed as error:
         raise _refused(repo, error.why, f"git -C {_quoted(repo)} status") from error
-    return commit
 
 
 def _conflicts(repo: Repository, branch: str, plan: Preview) -> Refused:

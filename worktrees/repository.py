@@ -57,15 +57,7 @@ def discover(git: Git, path: Path) -> Repository:
     here = path.absolute()
     if not here.is_dir():
         raise NotFound("no such directory", on=str(here), hint="name a directory inside a git repository")
-    answer = git.ask(here, "rev-parse", "--is-bare-repository", "--is-inside-work-tree", "--is-shallow-repository")
-    if answer.code != 0:
-        raise _not_usable(here, answer.err)
-    bare, inside, shallow = (word == "true" for word in answer.text.split())
-    git_dir = Path(os.path.realpath(_ask(git, here, "--absolute-git-dir")))
-    if bare or not inside:
-        raise _no_checkout(here, git_dir, bare)
-    common = Path(os.path.realpath(here / _ask(git, here, "--git-common-dir")))
-    root = Path(os.path.realpath(_ask(git, here, "--show-toplevel")))
+    shallow, git_dir, common, root = _places_at_once(git, here) or _places(git, here)
     place = Place(git_dir, common, root)
     return Repository(
         git=git,
@@ -77,6 +69,32 @@ def discover(git: Git, path: Path) -> Repository:
         branch=current_branch(git, place),
         notes=_notes(git, place, shallow),
     )
+
+
+_STATES = ("--is-bare-repository", "--is-inside-work-tree", "--is-shallow-repository")
+
+
+def _places_at_once(git: Git, here: Path) -> tuple[bool, Path, Path, Path] | None:
+    """Whether it is shallow, its git directory, the common one and the checkout, by one git; None where that answers less or more."""
+    answer = git.ask(here, "rev-parse", *_STATES, "--absolute-git-dir", "--git-common-dir", "--show-toplevel")
+    lines = answer.text.split("\n")
+    if answer.code != 0 or len(lines) != 6 or lines[:2] != ["false", "true"]:  # a path may have lines of its own
+        return None
+    git_dir, common, root = (Path(os.path.realpath(here / line)) for line in lines[3:])
+    return lines[2] == "true", git_dir, common, root
+
+
+def _places(git: Git, here: Path) -> tuple[bool, Path, Path, Path]:
+    """The same by one git each. Raises what is wrong."""
+    answer = git.ask(here, "rev-parse", *_STATES)
+    if answer.code != 0:
+        raise _not_usable(here, answer.err)
+    bare, inside, shallow = (word == "true" for word in answer.text.split())
+    git_dir = Path(os.path.realpath(_ask(git, here, "--absolute-git-dir")))
+    if bare or not inside:
+        raise _no_checkout(here, git_dir, bare)
+    common = Path(os.path.realpath(here / _ask(git, here, "--git-common-dir")))
+    return shallow, git_dir, common, Path(os.path.realpath(_ask(git, here, "--show-toplevel")))
 
 
 def resolve(repo: Repository, rev: str) -> str:

@@ -1,4 +1,4 @@
-"""`$NIGHTCREW_AGENT`: the command by which an agent that may add tasks adds them, waits for them and reads what they came to."""
+"""`$NIGHTCREW_AGENT`: the command by which an agent reaches the memory, mail and leases, and tasks of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def program(directory: Path) -> Path:
     script = f'#!/bin/sh\n[ "$1" = mcp ] && {start} -m supervisor.cli.mcp\n{start} -S {client} "$@"\n'
     target = directory / "agent"
     if not target.exists() or target.read_text() != script:
-        draft = target.with_suffix(f".{os.getpid()}")
+        draft = target.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")  # several attempts may begin at once
         draft.write_text(script)
         draft.chmod(0o700)
         draft.replace(target)

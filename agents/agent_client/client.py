@@ -1,5 +1,27 @@
-"""What an agent asks of nightcrew for tasks of its own. Run as `python -I -S client.py VERB ...`, in any sandbox; standard library only.
+"""What an agent asks of nightcrew. Run as `python -I -S client.py VERB ...`, in any sandbox; standard library only.
 
+What the agents of the project know together (the files are in $NIGHTCREW_MEMORY, to read; PATH is below it):
+    mem ls [PREFIX]         path, version and title, a line each
+    mem show [--raw] [--version V] PATH         a file; what another wrote is marked as data, raw it is not
+    mem search [--path FILE]... [--limit N] WORDS...    notes that have these words, the best first
+    mem put [--if-version V] PATH TEXT... | - | --file FILE     write a note; prints its version. V empty: only a new one
+    mem append TEXT... | -  add a line to today's episodes
+    mem rm PATH             to the archive; mem restore [--version V] PATH brings it back
+    mem log [--limit N] [PATH]                  who changed what; mem graph: who waits for whom
+    mem wait [--timeout SECONDS] [--since NUMBER] GLOB      until such a file changes; with the number of an answer (--json): after that
+Mail, to an agent's task, to `person`, and from them:
+    mail send [--subject S] [--type info|request|handoff] [--priority P] [--needs-reply-s SECONDS] [--key K] TO TEXT... | -
+    mail send --type handoff [--question Q]... [--tried T]... TO TEXT... | -     with the commit where its branch stands
+    mail send --type handoff --start KIND [--prompt P] [--id NAME] TEXT... | -   to a new task, which begins at that commit
+    mail ls [--all] [--sent] [--thread ID] [--pairs]    what waits; pairs: who wrote how much to whom
+    mail read [ID]          the next message, or that one
+    mail reply [--subject S] [--priority P] [--needs-reply-s SECONDS] [--key K] ID TEXT... | -
+    mail wait [--timeout SECONDS] [--from TASK] [--thread ID] [ID]      for the next message, or the reply to that one
+Leases on files of the repository, so that nobody else works on them:
+    lease take [--shared] [--wait-s SECONDS] [--ttl SECONDS] GLOB...
+    lease release [GLOB...]; lease ls
+    lease check PATH        whether a write there is welcome
+Tasks of its own, where its task may add some:
     add [--id NAME] [--kind KIND] [--model M] [--after ID]... [--base ID] [--key KEY] [--KEY VALUE]... COMMAND-OR-PROMPT | -
                      add a task; prints its id. The same words twice are one task: what begins again finds what it added before
     list             all tasks below this one: id, state and title, a line each
@@ -8,8 +30,9 @@
     send ID TEXT     type a text into its terminal
     kill ID...       end it, and what it added
 
-Exit status: 0; 1 when a task that was waited for did not end well; 2 wrong words; 4 none of its tasks; 5 no supervisor answers, so try
-again later; 6 refused; 7 no budget left; 124 time ran out, wait again.
+Options of mem, mail and lease may stand anywhere; words behind `--` are none. With --json their whole answer is printed.
+Exit status: 0; 1 when a task that was waited for did not end well; 2 wrong words; 4 there is no such thing; 5 no supervisor answers, so
+try again later; 6 refused, or kept aside as a conflict; 7 no budget left; 124 time ran out, wait again.
 """
 
 from __future__ import annotations
@@ -27,24 +50,36 @@ if TYPE_CHECKING:  # `typing` takes as long to import as all the rest
 REQUEST_MAX = 250 * 1024
 WAIT_S = 600.0
 """Of one request; a longer wait asks again."""
+LONGEST_S = 1e9
+"""Of a wait: thirty years."""
 PATIENCE_S = 30.0
 RETRY_S = 60.0
 """How long a wait goes on without a supervisor: one that was restarted is back by then."""
 USAGE, NOT_RUNNING, TIMED_OUT = 2, 5, 124
-CODES = {"UsageError": 2, "ConfigError": 3, "NotFound": 4, "NotRunning": 5, "Refused": 6, "Tampered": 6, "StaleEpoch": 6, "BudgetSpent": 7}
+CODES = {"UsageError": 2, "ConfigError": 3, "NotFound": 4, "NotRunning": 5, "BudgetSpent": 7, "TimedOut": TIMED_OUT}
+CODES |= dict.fromkeys(("Refused", "Tampered", "Deadlock", "Chosen", "StaleEpoch"), 6)
+OPTIONS = {
+    "mem": {
+        "ls": "", "show": "raw version=", "search": "path= limit=", "put": "if-version= file=", "append": "", "rm": "",
+        "restore": "version=", "log": "limit=", "wait": "timeout= since=", "graph": "",
+    },
+    "mail": {
+        "send": "subject= type= priority= needs-reply-s= key= question= tried= start= prompt= id=", "ls": "all sent thread= pairs",
+        "read": "", "reply": "subject= priority= needs-reply-s= key=", "wait": "timeout= from= thread=",
+    },
+    "lease": {"take": "shared wait-s= ttl=", "release": "", "ls": "", "check": ""},
+}  # fmt: skip
+"""Of each operation, beside --json; with `=` those that have a value."""
+LISTS = ("entries", "hits", "changes", "mails", "pairs", "leases", "released", "waits")
+COLUMNS = (
+    "path", "version", "action", "author", "title", "excerpt", "id", "from", "to", "type", "subject", "fence", "glob", "mode", "task",
+    "expires", "kind", "what", "holders", "mails", "tokens",
+)  # fmt: skip
+"""Of an answer: which lists are printed a line each, and what of each."""
 NUMBERS = (
-    "steps_max",
-    "priority",
-    "retries",
-    "weight",
-    "tpm_max",
-    "cost_max",
-    "tokens_max",
-    "sandbox",
-    "processes_max",
-    "children_max",
+    "steps_max", "priority", "retries", "weight", "tpm_max", "cost_max", "tokens_max", "sandbox", "processes_max", "children_max",
     "depth_max",
-)
+)  # fmt: skip
 
 
 class Failed(Exception):
@@ -57,6 +92,7 @@ class Failed(Exception):
 
 def main(words: list[str]) -> int:
     verbs = {"add": add, "list": listed, "wait": wait, "result": result, "send": send, "kill": kill}
+    verbs |= {"mem": mem, "mail": mail, "lease": lease}
     if not words or words[0] not in verbs:
         print(__doc__.partition("\n\n")[2], end="", file=sys.stdout if words[:1] in (["--help"], ["-h"]) else sys.stderr)
         return 0 if words[:1] in (["--help"], ["-h"]) else USAGE
@@ -71,8 +107,7 @@ def add(words: list[str]) -> int:
     given, rest = options(words)
     args: dict[str, Any] = {name: given.pop(name)[-1] for name in ("base", "key", "on") if name in given}
     args["after"] = given.pop("after", [])
-    text = sys.stdin.buffer.read(REQUEST_MAX + 1).decode("utf-8", "replace") if rest == ["-"] else " ".join(rest)
-    args["text"] = text
+    args["text"] = sys.stdin.buffer.read(REQUEST_MAX + 1).decode("utf-8", "replace") if rest == ["-"] else " ".join(rest)
     args["options"] = {name: values if name == "allow" else value(name, values[-1]) for name, values in given.items()}
     print(ask("add", args)["task"])
     return 0
@@ -86,7 +121,7 @@ def listed(_: list[str]) -> int:
 
 def wait(words: list[str]) -> int:
     given, names = options(words, flags=("any",))
-    deadline = time.monotonic() + float(given["timeout"][-1]) if "timeout" in given else None
+    deadline = time.monotonic() + seconds(given["timeout"][-1]) if "timeout" in given else None
     while True:
         left = WAIT_S if deadline is None else max(0.0, min(WAIT_S, deadline - time.monotonic()))
         args = {"tasks": names, "timeout_s": left, "any": "any" in given}
@@ -118,24 +153,179 @@ def kill(words: list[str]) -> int:
     return 0
 
 
-def options(words: list[str], flags: tuple[str, ...] = ()) -> tuple[dict[str, list[str]], list[str]]:
-    """The options as lists of texts, by name, and the other words. The first word that is no option ends them."""
-    given: dict[str, list[str]] = {}
-    at = 0
-    while at < len(words) and words[at].startswith("--"):
-        name, has_value, text = words[at][2:].partition("=")
-        at += 1
-        if not name:
-            break
-        if name in flags:
-            given[name] = [""]
+def mem(words: list[str]) -> int:
+    op, given, rest = operation("mem", words)
+    args: dict[str, Any] = {name: values[-1] for name, values in given.items() if name in ("if_version", "version")}
+    if "limit" in given:
+        args["limit"] = number("limit", given["limit"][-1])
+    if op in ("show", "put", "rm", "restore"):
+        args["path"] = needed(rest, "a path").pop(0)
+    if op == "put":
+        args["text"] = note(given, rest)
+    elif op == "append":
+        args["text"] = spoken(rest)
+    elif op == "search":
+        args |= {"query": " ".join(needed(rest, "words")), **({"paths": given["path"]} if "path" in given else {})}
+    elif op == "wait":
+        args |= {"glob": needed(rest, "a pattern")[0], **({"since": number("since", given["since"][-1])} if "since" in given else {})}
+        return print_answer(given, patient("mem", op, args, given))
+    elif op in ("ls", "log") and rest:
+        args["prefix" if op == "ls" else "path"] = rest[0]
+    found = ask("mem", {"op": op, **args})
+    print_answer(given, found)
+    return 6 if found.get("conflict") else 0
+
+
+def mail(words: list[str]) -> int:
+    op, given, rest = operation("mail", words)
+    args: dict[str, Any] = {name: given[name][-1] for name in ("subject", "type", "priority", "key", "from", "thread") if name in given}
+    if "needs_reply_s" in given:
+        args["needs_reply_s"] = number("needs_reply_s", given["needs_reply_s"][-1])
+    args |= {name: True for name in ("all", "sent", "pairs") if name in given}
+    args |= {key: given[name] for key, name in (("questions", "question"), ("tried", "tried")) if name in given}
+    if "start" in given:
+        args["start"] = started(given)
+    elif op in ("send", "reply"):
+        args["to" if op == "send" else "id"] = needed(rest, "who it is for" if op == "send" else "an id").pop(0)
+    if op in ("send", "reply"):
+        args["text"] = spoken(rest)
+    elif rest:
+        args["id"] = rest[0]
+    found = patient("mail", op, args, given) if op == "wait" else ask("mail", {"op": op, **args})
+    return print_answer(given, found)
+
+
+def started(given: dict[str, list[str]]) -> dict[str, Any]:
+    """The task that a handoff begins."""
+    name = {"id": given["id"][-1]} if "id" in given else {}
+    return {"prompt": given.get("prompt", [""])[-1], "options": {"kind": given["start"][-1], **name}}
+
+
+def lease(words: list[str]) -> int:
+    op, given, rest = operation("lease", words)
+    args: dict[str, Any] = {name: number(name, given[name][-1]) for name in ("wait_s", "ttl") if name in given}
+    if op == "take":
+        args |= {"globs": needed(rest, "a pattern"), "mode": "shared" if "shared" in given else "exclusive"}
+    elif op == "release" and rest:
+        args["globs"] = rest
+    elif op == "check":
+        args |= {"path": needed(rest, "a path")[0], "cwd": os.getcwd()}  # noqa: PTH109 - pathlib takes as long to import as all the rest
+    return print_answer(given, ask("lease", {"op": op, **args}, patience_s=PATIENCE_S + float(args.get("wait_s", 0))))
+
+
+def operation(verb: str, words: list[str]) -> tuple[str, dict[str, list[str]], list[str]]:
+    """The operation, its options by name, and the other words. Raises Failed for an operation or option that there is not."""
+    known = OPTIONS[verb]
+    if not words or words[0] not in known:
+        raise Failed(USAGE, f'{verb}: it is one of {", ".join(known)}; next: "$NIGHTCREW_AGENT" --help')
+    here = ["json", *known[words[0]].split()]
+    return words[0], *options(words[1:], flags=tuple(one for one in here if one[-1] != "="), known=here)
+
+
+def unknown(name: str, known: list[str]) -> Failed:
+    """What to say of an option that there is not, with those that may be meant."""
+    from difflib import get_close_matches  # takes long to import
+
+    names = [one.rstrip("=") for one in known]
+    near = get_close_matches(name, names) or [one for one in names if name[:2] == one[:2]] or names
+    return Failed(USAGE, f"there is no option --{shown(name)}; next: {' or '.join(f'--{one}' for one in near)}, or -- before a text")
+
+
+def needed(rest: list[str], what: str) -> list[str]:
+    """The same. Raises Failed when there is none."""
+    if not rest:
+        raise Failed(USAGE, f"{what} is missing")
+    return rest
+
+
+def content(file: str) -> str:
+    """Of a file, or of stdin. Raises Failed."""
+    try:
+        with open(0 if file == "-" else file, "rb", closefd=file != "-") as opened:
+            return opened.read(REQUEST_MAX + 1).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failed(USAGE, f"cannot read {file}: {error}") from None
+
+
+def note(given: dict[str, list[str]], rest: list[str]) -> str:
+    """What is to be written: of --file, the words, or of stdin. Raises Failed for none, two, or what looks like the name of a file."""
+    if "file" in given and rest:
+        raise Failed(USAGE, "mem put: a text or --file FILE, not both")
+    if "file" in given:
+        return content(given["file"][-1])
+    if not rest and os.isatty(0):
+        raise Failed(USAGE, "a text is missing; next: mem put PATH TEXT, or --file FILE")
+    if len(rest) == 1 and rest != ["-"] and os.path.isfile(rest[0]):  # noqa: PTH113 - pathlib takes as long to import as all the rest
+        raise Failed(USAGE, f"mem put: {rest[0]} is a file; next: --file {rest[0]}")
+    return spoken(rest or ["-"])
+
+
+def spoken(rest: list[str]) -> str:
+    """The words, or stdin for a single `-`."""
+    return content("-") if needed(rest, "a text") == ["-"] else " ".join(rest)
+
+
+def patient(verb: str, op: str, args: dict[str, Any], given: dict[str, list[str]]) -> dict[str, Any]:
+    """The answer to a wait, which is asked for again until it has one. Raises Failed when the time is over."""
+    deadline = time.monotonic() + (seconds(given["timeout"][-1]) if "timeout" in given else LONGEST_S)
+    while True:
+        left = max(0.0, min(WAIT_S, deadline - time.monotonic()))
+        try:
+            found = ask(verb, {"op": op, **args, "timeout_s": left}, patience_s=left + PATIENCE_S, retry_s=RETRY_S)
+        except Failed as error:
+            if error.code != TIMED_OUT or time.monotonic() >= deadline:
+                raise
             continue
-        if not has_value:
-            if at == len(words):
-                raise Failed(USAGE, f"--{name} needs a value")
-            text, at = words[at], at + 1
-        given.setdefault(name.replace("-", "_"), []).append(text)
-    return given, words[at:]
+        if not found.get("timed_out"):
+            return found
+        if time.monotonic() >= deadline:
+            raise Failed(TIMED_OUT, f"{verb} {op}: nothing came in time; next: wait again")
+        args = {**args, "since": found["number"]}
+
+
+def print_answer(given: dict[str, list[str]], found: dict[str, Any]) -> int:
+    """For who reads it: a text as it is, lists a line each."""
+    if "json" in given:
+        print(json.dumps(found))
+        return 0
+    letter = found.get("mail")
+    if isinstance(letter, dict):
+        head = [f"{name}: {shown(str(letter[name]))}" for name in ("id", "from", "to", "type", "subject") if letter.get(name)]
+        print(*head, *([""] if "text" in letter else []), sep="\n")
+    text = found["quoted"] if "quoted" in found and "raw" not in given else found.get("text", (letter or {}).get("text"))
+    if isinstance(text, str):
+        print(text, end="" if text.endswith("\n") else "\n")
+    elif rows := next((found[name] for name in LISTS if isinstance(found.get(name), list)), None):
+        columns = [name for name in COLUMNS if name not in ("to", "tokens") or given.keys() & {"sent", "thread", "pairs"}]
+        print("\n".join("\t".join(shown(row[name]) for name in columns if row.get(name) not in (None, "")) for row in rows))
+    elif letter is None:
+        print(*(f"{name}: {shown(str(value))}" for name, value in found.items() if value not in (None, "", False, [])), sep="\n")
+    return 0
+
+
+def options(words: list[str], flags: tuple[str, ...] = (), known: list[str] | None = None) -> tuple[dict[str, list[str]], list[str]]:
+    """The options as lists of texts, by name, and the other words. `--` ends them, and so does the first word that is none; with `known`
+    (those with a value end in `=`) they may stand anywhere, no other is taken, and what has a space in its name is a text."""
+    given: dict[str, list[str]] = {}
+    rest: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, has_value, text = word[2:].partition("=")
+        if word == "--":
+            break
+        if not word.startswith("--") or (known is not None and any(map(str.isspace, name))):
+            rest.append(word)
+            if known is None:
+                break
+        elif name in flags:
+            given[name] = [""]
+        elif known is not None and f"{name}=" not in known:
+            raise unknown(name, known)
+        elif not has_value and (text := next(left, "\0")) == "\0":
+            raise Failed(USAGE, f"--{name} needs a value")
+        else:
+            given.setdefault(name.replace("-", "_"), []).append(text)
+    return given, [*rest, *left]
 
 
 def value(name: str, text: str) -> object:
@@ -143,13 +333,24 @@ def value(name: str, text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     if name in ("network", "gpus"):
-        return [int(word) if name == "gpus" else word for word in text.split(",")]
-    if name in NUMBERS:
-        try:
-            return int(text) if text.lstrip("-").isdigit() else float(text)
-        except ValueError:
-            raise Failed(USAGE, f"--{name.replace('_', '-')}: {text!r} is no number") from None
-    return text
+        return [number(name, word) if name == "gpus" else word for word in text.split(",")]
+    return number(name, text) if name in NUMBERS else text
+
+
+def number(name: str, text: str) -> int | float:
+    """Raises Failed for what is none."""
+    try:
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError:
+        raise Failed(USAGE, f"--{name.replace('_', '-')}: {text!r} is no number") from None
+
+
+def seconds(text: str) -> float:
+    """A time to wait. Raises Failed for what is none."""
+    found = number("timeout", text)
+    if not 0 <= found < LONGEST_S:
+        raise Failed(USAGE, f"--timeout: {text} is no number of seconds from 0 to {LONGEST_S:.0f}")
+    return found
 
 
 def ask(verb: str, args: dict[str, Any], patience_s: float = PATIENCE_S, retry_s: float = 0.0) -> dict[str, Any]:
@@ -189,9 +390,9 @@ def answer(line: bytes, patience_s: float) -> dict[str, Any]:
     raise Failed(CODES.get(error["error"], 1), shown(text))
 
 
-def shown(text: str) -> str:
-    """On one line, without what would drive a terminal."""
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+def shown(what: object) -> str:
+    """On one line, without what would drive a terminal; a list by its members."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in (", ".join(what) if isinstance(what, list) else str(what)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from agents.analysts import output
 if __name__ == "__main__":
     line_out = output.claim()  # before anything else is imported: whatever prints from here on prints on stderr
 
-    from agents.analysts import survey
+    from agents.analysts import commands, survey
     from agents.analysts.parameters import read
     from agents.analysts.progress import Progress
     from supervisor.core.analysis import analyst_json
@@ -23,7 +23,7 @@ if __name__ == "__main__":
     from supervisor.host.clock import SystemClock
 
     for number in (signal.SIGINT, signal.SIGTERM):  # an exit like any other, so that a child does not outlive it
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+        signal.signal(number, lambda number, _: commands.stop(number))
     try:
         parameters = read(os.environ)
         facts = survey.survey(parameters, Path.cwd(), Progress(parameters.perspective, SystemClock(), sys.stderr))

@@ -16,10 +16,13 @@ if __name__ == "__main__":
 
     from agents.builtin.records import Account, Ending, Records
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # until `run` listens, which is seconds away where it starts cold
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)  # until there is somebody to take it
+    for number in ending:  # until `run` listens, which is seconds away where it starts cold
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     records = Records(line_out, os.environ.get("NIGHTCREW_OUT"))
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
         from agents.builtin import run
 
         code = run.main(records, os.environ)

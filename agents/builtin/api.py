@@ -25,7 +25,7 @@ PATIENCE_S = 30 * 60.0
 FIRST_WAIT_S, WAIT_MAX_S = 0.5, 60.0
 _SILENCE_S = 30 * 60.0
 """Longest time without a byte: the gateway holds a request for up to 25 minutes."""
-_PASSING = frozenset({"rate_limit_error", "overloaded_error", "api_error", "timeout_error"})
+PASSING = frozenset({"rate_limit_error", "overloaded_error", "api_error", "timeout_error"})
 """Types of errors that time mends. Inside a stream the status says nothing."""
 _SPENT = "enforced_spend_limit_reached"
 _TOO_LONG = ("prompt is too long", "context length", "context size", "context window", "maximum context", "too many tokens")
@@ -123,24 +123,29 @@ class Draft:
         return Reply(self.id, self.model, content, self.stop_reason, self.usage)
 
 
+def client(settings: Settings, transport: httpx2.AsyncBaseTransport | None = None) -> anthropic.AsyncAnthropic:
+    """The SDK's client, which tries nothing again by itself. To be closed."""
+    timeout = httpx2.Timeout(_SILENCE_S, connect=10.0)
+    # Reading the certificates that no plain connection needs takes 200 ms. Proxies are for hosts outside, which the gateway is not.
+    plain = settings.base_url.startswith("http://")
+    options: dict[str, Any] = {"verify": False, "trust_env": False} if plain else {}
+    return anthropic.AsyncAnthropic(
+        base_url=settings.base_url,
+        auth_token=settings.token or None,
+        api_key=settings.key or None,
+        max_retries=0,
+        timeout=timeout,
+        http_client=anthropic.DefaultAsyncHttpxClient(timeout=timeout, transport=transport, **options),
+        open_telemetry=False,
+    )
+
+
 class Api:
     """The model's provider, usually through the gateway."""
 
     def __init__(self, settings: Settings, clock: Clock, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._clock = clock
-        timeout = httpx2.Timeout(_SILENCE_S, connect=10.0)
-        # Reading the certificates that no plain connection needs takes 200 ms. Proxies are for hosts outside, which the gateway is not.
-        plain = settings.base_url.startswith("http://")
-        options: dict[str, Any] = {"verify": False, "trust_env": False} if plain else {}
-        self._client = anthropic.AsyncAnthropic(
-            base_url=settings.base_url,
-            auth_token=settings.token or None,
-            api_key=settings.key or None,
-            max_retries=0,
-            timeout=timeout,
-            http_client=anthropic.DefaultAsyncHttpxClient(timeout=timeout, transport=transport, **options),
-            open_telemetry=False,
-        )
+        self._client = client(settings, transport)
         self.draft = Draft()
         """The newest answer as far as it came, whoever cut it off."""
 
@@ -170,7 +175,7 @@ class Api:
                 async for event in events:
                     draft.take(event.to_dict(), say)
         except anthropic.APIStatusError as error:
-            return _status_failure(error, draft.usage)
+            return status_failure(error, draft.usage)
         except (anthropic.APIConnectionError, httpx2.TransportError) as error:
             return Failure(f"the connection broke: {error.__cause__ or error}", passing=True, usage=draft.usage)
         except (anthropic.APIError, ValueError, KeyError, IndexError, TypeError) as error:
@@ -188,7 +193,7 @@ class Api:
             await stream.close()
 
 
-def _status_failure(error: anthropic.APIStatusError, usage: Usage) -> Failure:
+def status_failure(error: anthropic.APIStatusError, usage: Usage) -> Failure:
     """What a refusal says, with a status or inside a stream that began well."""
     said = error.body.get("error", {}) if isinstance(error.body, dict) else {}
     said = said if isinstance(said, dict) else {"message": said}
@@ -197,7 +202,7 @@ def _status_failure(error: anthropic.APIStatusError, usage: Usage) -> Failure:
     status = error.status_code if error.status_code >= 400 else None
     headers = error.response.headers if status else {}
     spent = isinstance(details, dict) and details.get("error_code") == _SPENT
-    passing = kind in _PASSING if status is None else status in (408, 409, 429) or status >= 500
+    passing = kind in PASSING if status is None else status in (408, 409, 429) or status >= 500
     return Failure(
         message=f"{status or 'in the stream'}: {kind + ': ' if kind else ''}{words}",
         status=status,

@@ -16,7 +16,7 @@ from typing import Any
 
 from agents.inbox import NUMBER
 from supervisor.core.gateway.types import Usage
-from supervisor.core.result import rfc3339
+from supervisor.core.units import rfc3339
 
 TRANSCRIPT = "transcript.jsonl"
 """Its name in NIGHTCREW_OUT."""

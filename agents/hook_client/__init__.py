@@ -23,7 +23,7 @@ def program(directory: Path) -> Path:
         return built
     script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(here / "client.py"))} "$@"\n'
     target = directory / "hook-client"
-    draft = target.with_suffix(f".{os.getpid()}")
+    draft = target.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")  # several attempts may begin at once
     draft.write_text(script)
     draft.chmod(0o700)
     draft.replace(target)

@@ -1,8 +1,8 @@
 /* A hook of an agent's command line: client EVENT, with the hook's input on stdin.
  *
- * It hands the event to the supervisor at NIGHTCREW_AGENTS_SOCKET, and appends it to hooks.jsonl in NIGHTCREW_OUT when nobody takes it. It
- * prints nothing and its exit status is 0, whatever happens: a command line would block a tool, or feed the words to the model. client.py
- * is the same without a compiler.
+ * It hands the event to the supervisor at NIGHTCREW_AGENTS_SOCKET, and appends it to hooks.jsonl in NIGHTCREW_OUT when nobody takes it. Its
+ * exit status is 0, whatever happens, and it prints nothing, since a command line would block a tool or feed the words to the model: but
+ * before a tool is used it prints what the supervisor says of that, where it says something. client.py is the same without a compiler.
  *
  * Exit status without an EVENT: 64.
  */
@@ -17,10 +17,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { INPUT_MAX = 192 * 1024, LINE_MAX_ = INPUT_MAX + 2048, KEPT_MAX = 4 * 1024 * 1024, USAGE = 64 };
+enum { INPUT_MAX = 192 * 1024, LINE_MAX_ = INPUT_MAX + 2048, KEPT_MAX = 4 * 1024 * 1024, ANSWER_MAX = 32 * 1024, USAGE = 64 };
 enum { PATIENCE_S = 1 }; /* for the supervisor's answer: a hook holds the agent up */
 
-static char input[INPUT_MAX + 1], line[LINE_MAX_];
+static char input[INPUT_MAX + 1], line[LINE_MAX_], answer[ANSWER_MAX + 1];
 
 /* The hook's input as one line; "null" when it is too long or there is none: the name of the event says enough. */
 static const char *event(void) {
@@ -56,7 +56,6 @@ static int plain(const char *text) {
 static int tell(const char *path, const char *token, const char *name, const char *shape) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct timeval patience = {.tv_sec = PATIENCE_S};
-    char answer[256];
     if (strlen(path) >= sizeof address.sun_path)
         return 0;
     strcpy(address.sun_path, path);
@@ -71,7 +70,20 @@ static int tell(const char *path, const char *token, const char *name, const cha
     for (ssize_t sent, all = 0; all < length; all += sent)
         if ((sent = send(door, line + all, (size_t)(length - all), MSG_NOSIGNAL)) <= 0)
             return 0;
-    return recv(door, answer, sizeof answer, 0) > 0; /* refused is answered too: it would be refused again */
+    size_t size = 0;
+    for (ssize_t got; size < ANSWER_MAX && !memchr(answer, '\n', size); size += (size_t)got)
+        if ((got = recv(door, answer + size, ANSWER_MAX - size, 0)) <= 0)
+            break;
+    answer[size] = '\0';
+    return size > 0; /* refused is answered too: it would be refused again */
+}
+
+/* What the supervisor wants printed: the one value of its answer, as it stands there. Anything else, and a part of it, is nothing. */
+static void say(void) {
+    static const char before[] = "{\"ok\": true, \"value\": {\"print\": ", after[] = "}}\n";
+    size_t size = strlen(answer), head = sizeof before - 1, tail = sizeof after - 1;
+    if (size > head + tail && memcmp(answer, before, head) == 0 && strcmp(answer + size - tail, after) == 0)
+        (void)!write(1, answer + head, size - head - tail);
 }
 
 static void keep(const char *folder, const char *name, const char *shape) {
@@ -95,5 +107,7 @@ int main(int argc, char **argv) {
     if (!path || !token || !plain(token) || !tell(path, token, argv[1], shape))
         if (folder)
             keep(folder, argv[1], shape);
+    if (strcmp(argv[1], "PreToolUse") == 0)
+        say();
     return 0;
 }

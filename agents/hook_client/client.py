@@ -8,7 +8,7 @@ import posix
 import sys
 import time
 
-_INPUT_MAX, _KEPT_MAX = 192 * 1024, 4 * 2**20
+_INPUT_MAX, _KEPT_MAX, _ANSWER_MAX = 192 * 1024, 4 * 2**20, 32 * 1024
 _PATIENCE_S = 1.0
 _USAGE = 64
 
@@ -21,11 +21,15 @@ def main() -> int:
     shape = _event()
     env = {key: posix.environ.get(key, b"") for key in (b"NIGHTCREW_AGENTS_SOCKET", b"NIGHTCREW_TOKEN", b"NIGHTCREW_OUT")}
     path, token, folder = env.values()
+    answer = b""
     try:
-        told = bool(path and token) and _is_plain(token.decode("latin-1")) and _tell(path, token, name.encode(), shape)
+        if path and token and _is_plain(token.decode("latin-1")):
+            answer = _tell(path, token, name.encode(), shape)
     except OSError:
-        told = False
-    if not told and folder:
+        answer = b""
+    if name == "PreToolUse":
+        _say(answer)
+    if not answer and folder:
         try:
             _keep(folder, name.encode(), shape)
         except OSError:  # there is nobody to tell: an agent's hook says nothing
@@ -49,12 +53,29 @@ def _is_plain(text: str) -> bool:
     return len(text) < 512 and all(" " <= char <= "~" and char not in '"\\' for char in text)
 
 
-def _tell(path: bytes, token: bytes, name: bytes, shape: bytes) -> bool:
+def _tell(path: bytes, token: bytes, name: bytes, shape: bytes) -> bytes:
+    """The supervisor's answer; empty: it did not answer. Refused is answered too: it would be refused again."""
     door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     door.settimeout(_PATIENCE_S)
     door.connect(path)
     door.sendall(b'{"version":"","verb":"hook","token":"%b","args":{"name":"%b","event":%b}}\n' % (token, name, shape))
-    return bool(door.recv(256))
+    answer = b""
+    while len(answer) < _ANSWER_MAX and b"\n" not in answer:
+        try:
+            more = door.recv(_ANSWER_MAX - len(answer))
+        except OSError:
+            break
+        if not more:
+            break
+        answer += more
+    return answer
+
+
+def _say(answer: bytes) -> None:
+    """Print the one value of an answer, as it stands there. Anything else, and a part of it, is nothing."""
+    before, after = b'{"ok": true, "value": {"print": ', b"}}\n"
+    if answer.startswith(before) and answer.endswith(after):
+        posix.write(1, answer[len(before) : -len(after)])
 
 
 def _keep(folder: bytes, name: bytes, shape: bytes) -> None:

@@ -8,6 +8,8 @@ preload      optional: modules that a warm process has imported for all tasks of
 output       optional: "one json line": stdout must be exactly that, or the attempt has failed; "json lines": stdout is for programs,
              and the pane shows stderr alone
 
+timeout      seconds, here; a person's own files may say "4h"
+
 driver       not a key: what gives a headless agent its prompts when `prompt = "stream"`, see `agents.turns`
 
 All other keys are those of `supervisor.core.kind.Kind`. A kind with `headless` or `interactive` takes a prompt. One with a module alone
@@ -108,7 +110,8 @@ def _kind(name: str, shape: Mapping[str, Any]) -> Kind:
     binary, module = shape.get("binary", ""), shape.get("module", "")
     program = (binary,) if binary else (sys.executable, "-I", "-m", module) if module else ()
     trust = {"trust": Trust(**{**shape["trust"], "key": tuple(shape["trust"]["key"])})} if "trust" in shape else {}
-    return driven(Kind(name=name, program=program, **{**shape, **lists, **trust}))
+    plain = {("timeout_s" if key == "timeout" else key): value for key, value in shape.items()}
+    return driven(Kind(name=name, program=program, **{**plain, **lists, **trust}))
 
 
 def driven(kind: Kind) -> Kind:

@@ -15,8 +15,10 @@ from typing import Any
 
 from agents.protocols.lines import Object, amount, count, inner, name_of, several, short, text, wanted
 from agents.protocols.outcome import DENIALS_MAX, MESSAGE_MAX, SMALL_MAX, TEXT_MAX, Entry, Outcome, Usage
+from agents.protocols.spent import is_spent
+from supervisor.core.leases import SAID
 
-_TYPES = ("system", "assistant", "user", "result")
+_TYPES = ("system", "assistant", "user", "result", "rate_limit_event")
 _COMPLETED = ("", "completed")
 
 
@@ -28,9 +30,13 @@ class _Said:
     message: str = ""
     background: tuple[str, ...] = ()
     denials: dict[str, str] = field(default_factory=dict)
+    leased: set[str] = field(default_factory=set)
+    """Calls that our hook denied, since the file is another's: the agent was told why, and it is nothing that a person could allow."""
     steps: int | None = None
     usage: Usage | None = None
     result: Object | None = None
+    limit: Object = field(default_factory=dict)
+    """The newest that it said of its account's limits."""
 
 
 def outcome(objects: Iterable[Object]) -> Outcome | None:
@@ -60,15 +66,28 @@ def _hear(said: _Said, one: Object) -> None:
             said.background = tuple(short(text(task, "description")) for task in several(one, "tasks")[:SMALL_MAX])
         case "assistant", _ if not one.get("parent_tool_use_id"):
             said.message = _spoken(one) or said.message
+        case "user", _:
+            _hear_results(said, one)
+        case "rate_limit_event", _:
+            said.limit = inner(one, "rate_limit_info")
         case "result", _:
             _hear_result(said, one)
+
+
+def _hear_results(said: _Said, one: Object) -> None:
+    by_hook = {
+        name_of(meta, "id") for meta in several(one, "tool_result_meta") if text(inner(meta, "permission_decision"), "source") == "hook"
+    }
+    for block in several(inner(one, "message"), "content") if by_hook else ():
+        if name_of(block, "tool_use_id") in by_hook and SAID in text(block, "content") and len(said.leased) < DENIALS_MAX:
+            said.leased.add(name_of(block, "tool_use_id"))
 
 
 def _hear_result(said: _Said, one: Object) -> None:
     said.result = one
     said.message = text(one, "result") or said.message
     for denied in several(one, "permission_denials"):
-        if len(said.denials) < DENIALS_MAX:
+        if len(said.denials) < DENIALS_MAX and text(denied, "tool_use_id") not in said.leased:
             said.denials[text(denied, "tool_use_id") or str(len(said.denials))] = _denial(denied)
     if type(one.get("num_turns")) is int:
         said.steps = (said.steps or 0) + count(one, "num_turns")
@@ -79,9 +98,11 @@ def _hear_result(said: _Said, one: Object) -> None:
 def _outcome(said: _Said, session: str) -> Outcome:
     result = said.result or {}
     per_model = inner(result, "modelUsage")
+    reason = _reason(result) if said.result is not None else ""
+    spent = reason if reason and (text(result, "api_error") == "usage_limit_reached" or is_spent(reason)) else ""
     return Outcome(
         ended=said.result is not None,
-        is_error=bool(reason := _reason(result) if said.result is not None else ""),
+        is_error=bool(reason),
         reason=reason,
         denials=tuple(said.denials.values()),
         message=said.message[:MESSAGE_MAX],
@@ -93,6 +114,8 @@ def _outcome(said: _Said, session: str) -> Outcome:
         began=bool(said.init),
         models=tuple(short(name) for name in [*per_model][:SMALL_MAX]) or tuple(filter(None, [name_of(said.init, "model")])),
         transcript=_transcript(said.init, session),
+        spent=spent,
+        resets_at=float(count(said.limit, "resetsAt")) if spent and text(said.limit, "status") == "rejected" else 0.0,
         unfinished=said.background,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from agents.protocols.lines import Object, count, inner, name_of, short, text, wanted
 from agents.protocols.outcome import MESSAGE_MAX, TEXT_MAX, Entry, Outcome, Usage, What
+from agents.protocols.spent import is_spent
 from supervisor.core.result import json_value
 
 _ITEM = ("item.started", "item.updated", "item.completed")
@@ -35,8 +36,16 @@ def outcome(objects: Iterable[Object]) -> Outcome | None:
         return None
     failed = end == "turn.failed"
     reason = short(error or "its turn failed") if failed else ""
-    words = message[:MESSAGE_MAX]
-    return Outcome(ended=bool(end), is_error=failed, reason=reason, message=words, usage=usage, session=thread, began=bool(thread))
+    return Outcome(
+        ended=bool(end),
+        is_error=failed,
+        reason=reason,
+        message=message[:MESSAGE_MAX],
+        usage=usage,
+        session=thread,
+        began=bool(thread),
+        spent=error if failed and is_spent(error) else "",
+    )
 
 
 def _own(objects: Iterable[Object]) -> Iterator[Object]:

@@ -50,6 +50,10 @@ class Outcome:
     models: tuple[str, ...] = ()
     transcript: str = ""
     """Where it says that it keeps its conversation. A path in an agent's words: for people, never opened by us."""
+    spent: str = ""
+    """That it gave up because a limit of its account is spent, in its own words; empty: it did not."""
+    resets_at: float = 0.0
+    """When that limit opens again, in seconds since 1970; 0: its protocol does not say it but in words."""
     unfinished: tuple[str, ...] = ()
     """What it had in the background and did not wait for."""
 

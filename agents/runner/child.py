@@ -11,6 +11,7 @@ import _ctypes
 import os
 import resource
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ else:
 _RLIMIT_LOCKS = 10  # Linux keeps and inherits it but enforces nothing by it, so it can carry the attempt's mark
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_SESSION_TRIES = 10
+_SESSION_PAUSE_S = 0.11
 _BEGUN = b"0"  # told when exec is not there to close the pipe
 
 
@@ -80,6 +83,7 @@ def _become_agent(spec: "Spec", streams: dict[int, int], parent: int, told: int)
         _connect(spec, streams, told)
         step = "control group"
         _join(spec.join)
+        _take_share(spec, parent)
         step = f"working directory {os.fsdecode(spec.cwd)}"
         os.chdir(spec.cwd)
         step = "sandbox"
@@ -146,6 +150,26 @@ def _join(files: list[bytes]) -> None:
         os.close(handle)
 
 
+def _take_share(spec: "Spec", runner: int) -> None:
+    """Take our class's share of the processor, also beside other sessions. What the host does not let us do is left: it is no limit."""
+    try:
+        _join(spec.share)
+    except OSError:
+        pass  # somebody took the group away
+    if not spec.nice or os.getsid(0) != runner:  # another session than the runner's own is not ours to slow down
+        return
+    for _ in range(_SESSION_TRIES):
+        try:
+            with open("/proc/self/autogroup", "wb") as file:
+                file.write(b"%d" % spec.nice)
+        except BlockingIOError:  # the kernel lets an ordinary user do it ten times a second
+            time.sleep(_SESSION_PAUSE_S)
+        except OSError:  # it shares no time between sessions
+            return
+        else:
+            return
+
+
 def _environment(spec: "Spec") -> dict[bytes, bytes]:
     """Exactly the spec's, plus the name of the terminal that the pane is."""
     environment = dict(spec.env)
@@ -163,6 +187,8 @@ def _limit(spec: "Spec") -> None:
             pass  # inside an attempt with a lower mark: the environment tag and the outer mark still find the tree
     if spec.nice:
         os.nice(spec.nice)
+    if spec.idle and sys.platform == "linux":
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if spec.cores and sys.platform == "linux":
         os.sched_setaffinity(0, spec.cores)
     for name, value in [*spec.rlimits, ("CORE", 0)]:

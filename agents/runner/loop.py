@@ -10,6 +10,7 @@ import select
 import time
 
 from agents.runner.child import StartError, adopt_orphans, start
+from agents.runner.emergency import LOOK_S, EmergencyStop
 from agents.runner.output import Log, Pane
 from supervisor.host.procfs import below, descendants, halt, look, table, tagged
 
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-_TAG = b"NIGHTCREW_TAG="  # supervisor.core.records.TAG_VARIABLE; a test holds the two together
+_TAG = b"NIGHTCREW_TAG="  # supervisor.core.identity.TAG_VARIABLE; a test holds the two together
 _LEFTOVER_GRACE_S = 0.5  # between TERM and KILL for what an agent left running when it ended by itself
+_RSS_UNIT = 1024  # Linux counts ru_maxrss in KiB
 _CHUNK = 65536  # a pipe's capacity
 _DRAIN_READS = 64  # 4 MiB: more than any pipe holds (1 MiB), so only a survivor that cannot be killed reaches it
 _HOLD_TICK_S = 0.01  # between two looks for the file that lets a held command begin
-_STILL_TICK_S = 0.05  # between two looks at whether a suspended agent whose time is nearly over goes on
+_STILL_TICK_S = 0.05  # between two looks at whether a paused agent whose time is nearly over goes on
 _YEAR_S = 365 * 86400.0
 _PANE_TICK_S = 0.02
 _PANE_LAST_TRIES = 40
@@ -52,11 +54,18 @@ class Attempt:
         self._pane = Pane(1 if spec.headless else -1, self._began)
         self._born = me.ticks if (me := look(os.getpid())) else 0
         self._agent = -1
+        """Its process, or the gate's."""
         self._status: int | None = None
+        self._until = 0.0
+        """When its time is over, by the monotonic clock; 0: never."""
+        self._still_before = 0.0
+        """For how long it had stood still when its time began."""
         self._asked = ""
         self._cpu_s = 0.0
+        self._max_rss = 0
         self._reaped = 0
         self._survivors: list[int] = []
+        self._emergency = EmergencyStop(spec.sentinel, lambda: descendants(os.getpid()), lambda: self._strays(set()))
 
     def run(self) -> tuple[int, dict[str, object]]:
         """Run the agent to its end and stop all it left behind; the status to exit with, and the shape of `exit.json`."""
@@ -65,61 +74,94 @@ class Attempt:
             self._close_logs()
             return 128 + signal.SIGTERM, self._record(self._asked, "before its command began")
         try:
-            self._start()
+            self._start(self._spec, {1: "stdout", 2: "stderr"} if self._spec.headless else {})
         except StartError as error:
             self._close_logs()
             return error.status, self._record("exec", error.detail)
-        why = self._wait()
-        self._stop_tree(_LEFTOVER_GRACE_S if why == "exit" else self._spec.grace_s)
-        self._drain()
+        why = self._end(self._spec)
+        agent = self._status
+        gate = self._gate(self._spec.of_gate()) if self._spec.gate and why == "exit" and agent == 0 else None
+        self._status = agent
         self._close_logs()
-        code = 128 + signal.SIGKILL if self._status is None else os.waitstatus_to_exitcode(self._status)
-        return code if code >= 0 else 128 - code, self._record(why, "")
+        code = 128 + signal.SIGKILL if agent is None else os.waitstatus_to_exitcode(agent)
+        return code if code >= 0 else 128 - code, self._record(self._asked or why, "", gate)
 
     def _hold(self) -> bool:
         """Wait until the command may begin; true when the attempt was asked to end first. Its time counts from here."""
-        if not self._spec.hold:
-            return False
-        os.write(1, b"nightcrew: ready; waiting until all that begin together are up\n")
-        while not self._asked and not os.path.exists(self._spec.hold):
+        if self._spec.hold:
+            os.write(1, b"nightcrew: ready; waiting until all that begin together are up\n")
+        while self._spec.hold and not self._asked and not os.path.exists(self._spec.hold):
             self._turn(_HOLD_TICK_S)
+        if self._emergency.ordered():
+            os.write(1, b"nightcrew: everything is stopped; waiting for nightcrew thaw\n")
+        while not self._asked and self._emergency.ordered():
+            self._turn(LOOK_S)
         self._wall = time.time()
         self._began = time.monotonic()
         return bool(self._asked)
 
-    def _start(self) -> None:
-        spec = self._spec
-        streams: dict[int, int] = {}
-        if spec.headless:
-            for handle, name in ((1, "stdout"), (2, "stderr")):
-                source, streams[handle] = os.pipe()
-                os.set_blocking(source, False)
-                self._logs[name] = self._sources[source] = Log(f"{name}.log", spec.log_max)
-                self._poll.register(source, select.POLLIN)
-                if spec.quiet and handle == 1:
-                    self._quiet = source
+    def _start(self, spec: "Spec", names: dict[int, str]) -> None:
+        """Start it with the logs of these names behind its handles."""
+        pipes: dict[str, int] = {}
+        for name in dict.fromkeys(names.values()):
+            source, pipes[name] = os.pipe()
+            os.set_blocking(source, False)
+            self._logs[name] = self._sources[source] = Log(f"{name}.log", spec.log_max)
+            self._poll.register(source, select.POLLIN)
+            if spec.quiet and name == "stdout":
+                self._quiet = source
+        self._until = time.monotonic() + spec.timeout_s if spec.timeout_s > 0 else 0.0
+        self._status = None
         try:
-            self._agent = start(spec, streams)
+            self._agent = start(spec, {handle: pipes[name] for handle, name in names.items()})
         finally:
-            for theirs in streams.values():
+            for theirs in pipes.values():
                 os.close(theirs)
+
+    def _end(self, spec: "Spec") -> str:
+        """Until it has ended, and nothing that it started is left: why it did."""
+        why = self._wait()
+        self._stop_tree(_LEFTOVER_GRACE_S if why == "exit" else spec.grace_s)
+        self._drain()
+        return why
+
+    def _gate(self, spec: "Spec") -> dict[str, object]:
+        """Run the gate as the agent was run, on what that has left; how it ended."""
+        began = time.monotonic()
+        self._still_before = self._stood_still()
+        if not self._spec.headless:
+            self._pane = Pane(1, began)
+        self._pane.show(b"nightcrew: the gate: %s\n" % b" ".join(spec.gate).translate(None, bytes(range(32))))
+        why, detail = "exec", ""
+        try:
+            self._start(spec, {1: "gate", 2: "gate"})
+            why = self._end(spec)
+        except StartError as error:
+            detail = error.detail
+        code, number = self._code(self._status)
+        return {"code": code, "signal": number, "why": why, "detail": detail, "duration_s": time.monotonic() - began}
 
     def _wait(self) -> str:
         """Until the agent ends, or somebody or the deadline asks for its end: which of them. A stopped agent (Ctrl-Z) has not ended."""
         while self._status is None and not self._asked:
-            left = self._began + self._spec.timeout_s - time.monotonic() if self._spec.timeout_s > 0 else None
+            left = self._until - time.monotonic() if self._until else None
             if left is not None and left <= 0:
-                left += self._stood_still()
+                left += self._stood_still() - self._still_before
                 if left <= 0:
                     return "timeout"
                 left = max(left, _STILL_TICK_S)
-            self._turn(left)
+            self._turn(left if self._spec.sentinel == b"" else LOOK_S if left is None else min(left, LOOK_S))
+            self._emergency.step()
         return self._asked or "exit"
 
     def _stood_still(self) -> float:
-        """Seconds for which the supervisor had the agent suspended: they are no part of its time."""
+        """Seconds for which the agent stood still: they are no part of its time."""
+        return self._was_paused() + self._emergency.stood_still()
+
+    def _was_paused(self) -> float:
+        """Seconds for which the supervisor had the agent paused: they are no part of its time."""
         try:
-            with open("suspended", "rb") as file:
+            with open("paused", "rb") as file:
                 seconds, since = map(float, file.read(100).split())
         except (OSError, ValueError):  # it never was, or this is no record of ours
             return 0.0
@@ -129,9 +171,12 @@ class Attempt:
     def _stop_tree(self, grace_s: float) -> None:
         """Nobody of the tree outlives its agent: first what is below us (no orphan can leave, we are its subreaper), then whatever
         else carries the tag: a build server or `at` can start processes with an environment that it was handed."""
+        left_s = _LEFTOVER_GRACE_S
+        if self._emergency.ordered():  # whoever hears TERM moves
+            grace_s = left_s = 0.0
         ours = halt(self._living, self._pause, time.monotonic, grace_s)
         given_up = {seen.key for seen in ours.survivors}
-        strays = halt(lambda: self._strays(given_up), self._pause, time.monotonic, _LEFTOVER_GRACE_S)
+        strays = halt(lambda: self._strays(given_up), self._pause, time.monotonic, left_s)
         self._reap()  # who died during the last look, for the sum of cpu_s
         self._survivors = sorted({seen.pid for seen in [*ours.survivors, *strays.survivors]})
 
@@ -182,6 +227,7 @@ class Attempt:
                 return True
             self._reaped += 1
             self._cpu_s += usage.ru_utime + usage.ru_stime
+            self._max_rss = max(self._max_rss, usage.ru_maxrss)
             if pid == self._agent:
                 self._status = status
 
@@ -216,24 +262,33 @@ class Attempt:
         for log in self._logs.values():
             log.close()
 
-    def _record(self, why: str, detail: str) -> dict[str, object]:
-        code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
-        if code is not None and self._spec.confined and code - 128 in signal.valid_signals():
+    def _code(self, status: int | None) -> tuple[int | None, int | None]:
+        """Exit status and signal of what `wait` said; at most one of them is something."""
+        if status is None:
+            return None, None
+        code = os.waitstatus_to_exitcode(status)
+        if self._spec.confined and code - 128 in signal.valid_signals():
             code = 128 - code
+        return (code, None) if code >= 0 else (None, -code)
+
+    def _record(self, why: str, detail: str, gate: dict[str, object] | None = None) -> dict[str, object]:
+        code, number = self._code(self._status)
         return {
             "schema": 1,
             "task": self._spec.task,
             "epoch": self._spec.epoch,
-            "code": code if code is not None and code >= 0 else None,
-            "signal": -code if code is not None and code < 0 else None,
+            "code": code,
+            "signal": number,
             "why": why,
             "detail": detail,
             "started": self._wall,
             "ended": time.time(),
             "duration_s": time.monotonic() - self._began,
             "cpu_s": self._cpu_s,
+            "max_rss": self._max_rss * _RSS_UNIT,
             "truncated": {name: log.lost for name, log in self._logs.items() if log.lost},
             "survivors": self._survivors[:100],
+            "gate": gate,
         }
 
 

@@ -19,8 +19,8 @@ class Spec:
     """`launch.spec`, with paths and everything that is handed to `execve` still in bytes."""
 
     __slots__ = (
-        "argv", "cores", "cwd", "env", "epoch", "grace_s", "hint_socket", "hold", "join", "log_max", "mark", "mode", "nice", "policy",
-        "quiet", "rlimits", "stdin", "tag", "task", "timeout_s", "warm", "wrap",
+        "argv", "cores", "cwd", "env", "epoch", "gate", "gate_timeout_s", "grace_s", "hint_socket", "hold", "idle", "join", "log_max",
+        "mark", "mode", "nice", "policy", "quiet", "rlimits", "sentinel", "share", "stdin", "tag", "task", "timeout_s", "warm", "wrap",
     )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
@@ -46,11 +46,16 @@ class Spec:
             self.mark = int(one[b"mark"])
             self.hint_socket = one[b"hint_socket"]
             self.hold = one[b"hold"]
-            self.warm = one.get(b"warm") == b"True"  # these five are missing in what an older supervisor wrote
+            self.warm = one.get(b"warm") == b"True"  # these ten are missing in what an older supervisor wrote
+            self.idle = one.get(b"idle") == b"True"
             self.quiet = one.get(b"quiet") == b"True"
+            self.sentinel = one.get(b"sentinel", b"")
             self.policy = one.get(b"policy", b"")
             self.wrap = many.get(b"wrap", [])
             self.join = many.get(b"join", [])
+            self.gate = many.get(b"gate", [])
+            self.gate_timeout_s = float(one.get(b"gate_timeout_s", b"0"))
+            self.share = many.get(b"share", [])
             self.env = dict(_pair(text) for text in many.get(b"env", []))
             self.cores = [int(text) for text in many.get(b"core", [])]
             self.rlimits = [(name.decode("ascii"), int(number)) for name, number in map(_pair, many.get(b"rlimit", []))]
@@ -58,6 +63,14 @@ class Spec:
             raise SpecError(f"it has no entry {missing}") from None
         except ValueError as wrong:
             raise SpecError(str(wrong)) from None
+
+    def of_gate(self) -> "Spec":
+        """The same for the gate's command."""
+        made = Spec.__new__(Spec)
+        for name in Spec.__slots__:
+            setattr(made, name, getattr(self, name))
+        made.argv, made.timeout_s, made.mode, made.stdin, made.warm = self.gate, self.gate_timeout_s, b"headless", b"", False
+        return made
 
     @property
     def headless(self) -> bool:

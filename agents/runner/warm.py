@@ -35,7 +35,7 @@ __all__ = ["OURS", "TITLE", "prepare", "recognise", "run"]
 TITLE = Title()
 OURS = ("agents", "supervisor", "worktrees")
 """Packages of nightcrew."""
-_TAG = b"NIGHTCREW_TAG"  # supervisor.core.records.TAG_VARIABLE
+_TAG = b"NIGHTCREW_TAG"  # supervisor.core.identity.TAG_VARIABLE
 _ours: list[str] = []
 _kept: list[types.ModuleType] = []
 _ballast: list[object] = []

@@ -20,7 +20,7 @@ from agents.zygote import preload, zygote_protocol
 from agents.zygote.record import Place, Record, program
 from agents.zygote.server import Server
 from supervisor.core.errors import NightcrewError, Refused
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.host import files, procfs
 
 _ROOM = 8192

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor import __version__
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.host import files, foreign
 
 _MAX = 64 * 1024

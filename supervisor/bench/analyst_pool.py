@@ -29,7 +29,7 @@ from supervisor.host.clock import SystemClock
 
 def seconds(checkout: Path, jobs: Sequence[Mapping[str, str]], workers: int) -> float:
     """What a pool takes for `jobs` in this order, on the cores of a crew and as nice. Raises ToolFailed when one of them failed."""
-    order = {"jobs": jobs, "workers": workers, "nice": Settings().nice, "cores": cores.choose(0, None, cores.usable())}
+    order = {"jobs": jobs, "workers": workers, "nice": Settings().nice, "cores": cores.choose(0, None, cores.topology())}
     argv = [sys.executable, "-I", "-m", "supervisor.bench.analyst_pool", os.fspath(checkout)]
     done = subprocess.run(argv, input=json.dumps(order), capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.bench import analyst_pool, corpus, workspace
-from supervisor.core.errors import ToolFailed, last_line
+from supervisor.core.errors import NotRunning, ToolFailed, last_line
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 
@@ -37,7 +37,7 @@ def measure(source: Path, rounds: int, under: Path | None, say: Say) -> dict[str
                 say(f"round {number + 1} of {rounds}: one by one, at once, and by a plain pool")
                 found.append(_round(repo, home, environ))
         finally:
-            _nightcrew(["down", "--now"], root, environ)
+            _nightcrew(["down", "--now"], root, environ, fine=(0, NotRunning.exit_code))
             workspace.end_server(home)
     found.sort(key=lambda one: float(one["work_s"]))
     chosen = found[(len(found) - 1) // 2]
@@ -88,10 +88,11 @@ def orders(report: Mapping[str, Any], outcomes: Iterable[Mapping[str, Any]]) -> 
     return [one["params"] for one in sorted(crew, key=lambda one: alone_s[one["name"]], reverse=True)]
 
 
-def _nightcrew(args: Sequence[str], where: Path, environ: Mapping[str, str]) -> str:
+def _nightcrew(args: Sequence[str], where: Path, environ: Mapping[str, str], *, fine: tuple[int, ...] = (0,)) -> str:
+    """What it printed, also when it says by its exit code that an analyst failed. Raises ToolFailed."""
     done = subprocess.run(
         workspace.nightcrew(*args), cwd=where, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    if done.returncode not in (0, 1, 5):
+    if done.returncode not in fine and not done.stdout:
         raise ToolFailed(f"nightcrew {args[0]} failed", why=last_line(done.stderr))
     return done.stdout

@@ -101,7 +101,10 @@ def fill(home: Home, repository: Repository, made: list[Environment]) -> None:
     project, root, common, oid = repository.project, str(repository.root), str(repository.common_dir), repository.head
     with contextlib.closing(store.connect(home.ledger)) as db, store.transaction(db, home.ledger):
         db.execute("INSERT INTO project VALUES (?, ?, ?, 0)", (project, root, common))
-        db.execute("INSERT INTO run VALUES (?, ?, ?, 'bench', 'HEAD', ?, '{}', 0)", (RUN, RUN, project, oid))
+        db.execute(
+            "INSERT INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, ?, 'bench', 'HEAD', ?, '{}', 0)",
+            (RUN, RUN, project, oid),
+        )
         for env in made:
             name, known = env.task.partition("/")[2], facts(env)
             db.execute(

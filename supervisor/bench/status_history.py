@@ -55,7 +55,10 @@ def _fill(path: Path, rows: int) -> None:
 def _run(db: sqlite3.Connection, numbers: range, state: str, attempt: tuple[str, str | None, str | None]) -> None:
     run = f"0101-{numbers[0]}"
     spec = TaskSpec("task", "a task", "shell", ("sh", "-c", "true")).to_json()
-    db.execute("INSERT INTO run VALUES (?, ?, 'p', 'bench', 'HEAD', 'oid', '{}', 0)", (run, run))
+    db.execute(
+        "INSERT INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, 'p', 'bench', 'HEAD', 'oid', '{}', 0)",
+        (run, run),
+    )
     db.executemany(
         "INSERT INTO task (id, run, project, name, title, spec, state, epoch, changed) VALUES (?, ?, 'p', ?, 'a task', ?, ?, 1, 0)",
         ((f"{run}/{number}", run, str(number), spec, state) for number in numbers),

@@ -21,7 +21,7 @@ import psutil
 from agents import zygote
 from agents.tmux import Tmux
 from supervisor.core.errors import HostError, ToolFailed, last_line
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.host import cores, placement, processes
 from supervisor.host.paths import Home
 from worktrees import trees

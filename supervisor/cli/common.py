@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import click
 from supervisor.core.errors import NightcrewError, NotFound, UsageError, one_line
 from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.host.paths import Home
-from supervisor.ledger import queries, store
+from supervisor.ledger import archive, queries, store, task_names
 
 
 def say(text: str) -> None:
@@ -58,24 +59,61 @@ def width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
 
 
-def ledger(where: Home) -> sqlite3.Connection:
-    """The ledger for looking. Raises NotFound when nothing was ever run here."""
+def ledger(where: Home, of: str = "") -> sqlite3.Connection:
+    """The ledger for looking; the archive when that has what the full id `of` of a task or run names. Raises NotFound when nothing was
+    ever run here."""
     if not where.ledger.exists():
         raise NotFound("no tasks", on=str(where.root), why="nothing was ever run here", hint="nightcrew run PLAN")
-    return store.connect_readonly(where.ledger)
+    return archive.reader(where.ledger, where.archive, of.partition("/")[0]) if of else store.connect_readonly(where.ledger)
+
+
+def holding(where: Home, name: str) -> sqlite3.Connection:
+    """The ledger, or the archive when what a person means by `name` is there alone. Raises NotFound when neither has it."""
+    return ledger(where, _matched(where, name)[0])
+
+
+def _matched(where: Home, name: str) -> list[str]:
+    """Full ids of tasks, looked for in the archive when the ledger has none."""
+    try:
+        with contextlib.closing(ledger(where)) as db:
+            return _match(db, name)
+    except NotFound:
+        with contextlib.suppress(NotFound), contextlib.closing(archive.connect(where.archive)) as kept:
+            return _match(kept, name)
+        raise
+
+
+def _match(db: sqlite3.Connection, name: str) -> list[str]:
+    return task_names.match_tasks(db, typed(name), queries.project_at(db, str(Path.cwd())))
 
 
 def tasks_named(where: Home, names: tuple[str, ...]) -> list[str]:
-    """Full task ids, in order and once each."""
-    db = ledger(where)
-    here = queries.project_at(db, str(Path.cwd()))
-    return list(dict.fromkeys(task for name in names for task in queries.match_tasks(db, typed(name), here)))
+    """Full task ids, in order and once each, for what changes something. Raises Refused for what is archived."""
+    found = list(dict.fromkeys(task for name in names for task in _matched(where, name)))
+    _refuse_archived(where, found)
+    return found
 
 
-def task_named(where: Home, name: str) -> queries.TaskView:
-    """The one task that a name means."""
-    db = ledger(where)
-    return queries.one(db, queries.match_task(db, typed(name), queries.project_at(db, str(Path.cwd()))))
+def _refuse_archived(where: Home, tasks: Iterable[str]) -> None:
+    for run, task in {task.partition("/")[0]: task for task in tasks}.items():
+        if archive.has(where.archive, run):
+            raise archive.archived(task)
+
+
+def names_or_all(where: Home, names: tuple[str, ...], every: Callable[[sqlite3.Connection], list[str]], *, everything: bool) -> list[str]:
+    """Full task ids: those that were named, or `every` one. Raises UsageError for both and for neither."""
+    if everything == bool(names):
+        raise UsageError("which tasks?", why="give names of tasks or runs, or --all")
+    return every(ledger(where)) if everything else tasks_named(where, names)
+
+
+def task_named(where: Home, name: str, *, archived: bool = True) -> queries.TaskView:
+    """The one task that a name means; not `archived`, one that something can still be done with: else Refused is raised."""
+    with contextlib.closing(holding(where, name)) as db:
+        found = task_names.match_task(db, typed(name), queries.project_at(db, str(Path.cwd())))
+        if not archived:
+            _refuse_archived(where, [found])
+        return queries.one(db, found)
 
 
 def typed(name: str) -> str:
@@ -124,6 +162,8 @@ class SupervisorWatch:
 
     def look(self) -> gateway_report.Heard:
         """Look whether a supervisor runs, and what it says; cheap enough for every turn of a loop."""
+        if self._where.sentinel.exists():
+            self._say("everything is stopped (nightcrew stop-all); next: nightcrew thaw")
         if lock.holder(self._where.lock) is None:
             self._heard = gateway_report.Heard()
             self._say("no supervisor is running: agents that live go on, nothing new starts; next: nightcrew up -d")
@@ -156,9 +196,9 @@ def needs_and_states(where: Home) -> tuple[list[dict[str, Any]], dict[str, str]]
 
 def settings_file() -> Path:
     """The user's configuration file, whether or not it exists."""
-    from supervisor.daemon.submit import settings_path
+    from supervisor.config import places
 
-    return settings_path()
+    return places.path()
 
 
 TEXT_MAX = 8 * 2**20

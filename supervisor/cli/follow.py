@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
 import time
@@ -11,13 +12,14 @@ from dataclasses import dataclass, replace
 
 import click
 
-from supervisor.cli import common, snapshot_progress
+from supervisor.cli import common
 from supervisor.core.analysis.types import many
+from supervisor.core.gates import GATE
 from supervisor.core.spec import Submission
 from supervisor.core.states import TaskState
 from supervisor.faces import status, tasks_json
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.ledger import nights, queries
 from supervisor.ledger.queries import TaskView
 
 LOOK_S = 0.2
@@ -54,6 +56,7 @@ class Accepted:
 
 def hand_over(home: Home, submission: Submission, notes: Iterable[str]) -> Accepted:
     """Give the run to the supervisor, which is started when none runs; first have the snapshots made that its tasks start from."""
+    from supervisor.cli import snapshot_progress  # who only waits needs neither
     from supervisor.daemon.handlers import submit
 
     for note in notes:
@@ -85,8 +88,14 @@ def to_the_end(home: Home, run: str, *, quiet: bool) -> list[TaskView]:
         raise
     if not quiet:
         common.say(f"run {run}: {status.tally(status.counted(views))}")
-        _say_next(run, views)
+        _say_next(views)
+        common.say(f"all of it on one page: nightcrew {'night ' if _is_night(home, run) else ''}report {run}")
     return views
+
+
+def _is_night(home: Home, run: str) -> bool:
+    with contextlib.closing(common.ledger(home, run)) as db:
+        return nights.of_run(db, run) is not None
 
 
 class Followed:
@@ -129,7 +138,7 @@ def _keep(names: set[str], name: str, belongs: bool) -> None:
 
 def looks(home: Home, run: str) -> Iterator[Followed]:
     """The tasks of a run as they are, again and again until all have ended; the supervisor may come and go meanwhile."""
-    db = common.ledger(home)
+    db = common.ledger(home, run)  # the archive's, when the same key had made it long ago
     supervisor = common.SupervisorWatch(home)
     supervisor.look()
     followed = Followed(db, lambda: queries.of_run(db, run))
@@ -174,7 +183,7 @@ def _print(home: Home, view: TaskView, *, err: bool) -> None:
         common.show(status.line(plain, time.time(), status.Layout(common.width(), common.use_color()), detail=detail))
 
 
-def _say_next(run: str, views: list[TaskView]) -> None:
+def _say_next(views: list[TaskView]) -> None:
     done = [view for view in views if view.state is TaskState.DONE and (view.result or {}).get("commits")]
     bad = next((view for view in views if view.state in (TaskState.FAILED, TaskState.QUARANTINED)), None)
     if done:
@@ -182,5 +191,5 @@ def _say_next(run: str, views: list[TaskView]) -> None:
     if len(done) > 1:
         common.say(f"the same for: {', '.join(view.name for view in done[1:6])}{f' and {len(done) - 6} more' if len(done) > 6 else ''}")
     if bad is not None:
-        common.say(f"to see what went wrong: nightcrew logs {bad.id}")
-    common.say(f"all of it on one page: nightcrew report {run}")
+        stream = "--stream gate " if status.why(bad).startswith(GATE) else ""
+        common.say(f"to see what went wrong: nightcrew logs {stream}{bad.id}")

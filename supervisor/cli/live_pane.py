@@ -15,11 +15,13 @@ from supervisor.cli import common
 from supervisor.core.errors import UsageError, one_line
 from supervisor.core.states import TaskState
 from supervisor.daemon import lock
-from supervisor.faces import status
+from supervisor.faces import mail, map_workers, status
 from supervisor.host.paths import Home
 from supervisor.ledger import queries
 
 PATH_COLUMNS = 40
+MAIL_MAX = 3
+"""Requests by mail that are shown; the heading counts all."""
 
 
 def watch(instead: str, frame: Callable[[], str], *, as_json: bool) -> NoReturn:
@@ -75,11 +77,14 @@ def frame(
     nobody = "" if lock.holder(home.lock) is not None else "  NO SUPERVISOR: nightcrew up -d"
     tally = ", ".join(filter(None, (waits.tally(), status.tally(counts)))) or "nothing to do"
     heading = f"nightcrew {_short(os.fspath(home.root), min(PATH_COLUMNS, columns // 3))}  {status.clock(now)}  {tally}{nobody}"
-    room = max(1, rows - 3 - bool(gateway) - len(alerts[-3:]))
-    ids = min(status.IDS, max((len(view.id) for view in views[:room]), default=0))  # what is asked needs the room on a narrow screen
+    asked = [status.cut(line, columns - 1) for line in mail.all_asked(waits.mail, now)[:MAIL_MAX]]
+    room = max(1, rows - 3 - bool(gateway) - len(alerts[-3:]) - len(asked))
+    shown = map_workers.as_one(views)[:room]
+    ids = min(status.IDS, max((len(view.id) for view, _ in shown), default=0))  # what is asked needs the room on a narrow screen
     layout = status.Layout(columns - 1, common.use_color(), ids)
-    lines = [status.line(view, now, layout, detail=status.detail(view, home.root), waits=waits) for view in views[:room]]
-    if left := status.more(views[:room], counts):
+    lines = asked + [status.line(view, now, layout, detail=said or status.detail(view, home.root), waits=waits) for view, said in shown]
+    names = {view.id for view, _ in shown}
+    if left := status.more([view for view in views if view.id in names or view.run in names], counts):
         lines.append(status.cut(f"  … and {left}: nightcrew status", columns - 1))
     lines += [status.cut(gateway, columns - 1)] if gateway else []
     lines += [status.cut(f"! {one_line(alert)}", columns - 1) for alert in alerts[-3:]]

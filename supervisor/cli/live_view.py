@@ -12,13 +12,15 @@ from typing import Any
 
 from supervisor.cli import common
 from supervisor.cli.live_pane import draw, frame
+from supervisor.core.admission import Verdict
 from supervisor.core.deliveries import Delivery
 from supervisor.core.errors import LedgerError, one_line
-from supervisor.daemon.handlers import needs
+from supervisor.core.mail import Mail
+from supervisor.daemon.handlers import needs, ping
 from supervisor.daemon.loop import Loop
-from supervisor.faces import status
+from supervisor.faces import status, waits
 from supervisor.host.paths import Home
-from supervisor.ledger import deliveries, queries, store
+from supervisor.ledger import deliveries, mail, queries, store
 
 
 class LiveView:
@@ -30,6 +32,7 @@ class LiveView:
         self._read_at: int | None = None
         self._views: list[queries.TaskView] = []
         self._pending: list[Delivery] = []
+        self._mail: list[Mail] = []
         self._drawn_at = 0.0
         self._asked: list[dict[str, Any]] = []
         self._states: dict[str, str] = {}
@@ -44,8 +47,9 @@ class LiveView:
         first, self._drawn_at = not self._drawn_at, now
         try:
             views = self._foremost()
-            waits = status.waiting(self._who_needs(loop), self._pending, self._states)
-            text = frame(self._home, views, +loop.crew.counts, loop.alerts, now, waits=waits)
+            reasons = self._why_they_wait(loop, views, now)
+            waiting = status.waiting(self._who_needs(loop), self._pending, self._states, reasons, self._mail)
+            text = frame(self._home, views, +loop.crew.counts, loop.alerts, now, waits=waiting)
         except (LedgerError, sqlite3.Error) as error:
             text = one_line(str(error))
         with contextlib.suppress(OSError):  # the terminal went away: the signal that says so decides what happens, not a failed line
@@ -60,8 +64,13 @@ class LiveView:
         version = int(self._db.execute("PRAGMA data_version").fetchone()[0])
         if version != self._read_at:
             self._views, self._read_at = queries.foremost(self._db, shutil.get_terminal_size().lines), version
-            self._pending = deliveries.pending(self._db)
+            self._pending, self._mail = deliveries.pending(self._db), mail.asked_of_person(self._db)
         return self._views
+
+    def _why_they_wait(self, loop: Loop, views: list[queries.TaskView], now: float) -> dict[str, Verdict]:
+        if self._db is None:
+            return {}
+        return waits.reasons(self._db, views, ping.conditions(loop), runs=True, wall=now)
 
     def _who_needs(self, loop: Loop) -> list[dict[str, Any]]:
         """As of the newest look that has ended, which says how the others are as well: it may ask tmux, and drawing waits for nothing."""

@@ -14,7 +14,7 @@ from supervisor.core.errors import NightcrewError
 from supervisor.core.states import TaskState
 from supervisor.daemon import protocol
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.ledger import queries, task_names
 
 if TYPE_CHECKING:
     from agents.status import Status
@@ -25,7 +25,7 @@ GATEWAY_S = 2.0
 
 
 def named(db: sqlite3.Connection, name: str) -> list[queries.TaskView]:
-    return queries.several(db, queries.match_tasks(db, common.typed(name), queries.project_at(db, str(Path.cwd()))))
+    return queries.several(db, task_names.match_tasks(db, common.typed(name), queries.project_at(db, str(Path.cwd()))))
 
 
 def foremost(db: sqlite3.Connection, at_most: int) -> tuple[list[queries.TaskView], Counter[TaskState]]:

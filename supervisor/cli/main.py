@@ -5,8 +5,6 @@ Verbs are loaded when they are used, so that `status` and completion do not pay 
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import io
 import os
 import sys
@@ -15,14 +13,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from supervisor import __version__
+from supervisor.cli.lazy_group import LazyGroup
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError, one_line
 from supervisor.host.import_guard import check_packages
 
 VERBS = {
     "run": "Run a plan of tasks and follow it to its end.",
+    "night": "Run a plan through the night, within a deadline and a cost cap.",
     "analyze": "Look at a repository from five perspectives, and write a report.",
     "add": "Run one command, or an agent, as a task.",
     "start": "Start an agent with a prompt, and go into its pane.",
@@ -30,12 +29,16 @@ VERBS = {
     "attach": "Look into an agent's pane, live.",
     "shell": "Open a shell where an agent works.",
     "send": "Type a text into an agent's terminal.",
+    "mail": "Write to agents, and read what they write.",
     "ask": "Ask an agent whose work has ended.",
     "logs": "Show what an agent printed.",
     "wait": "Wait until tasks have ended.",
     "kill": "End tasks and everything that they started.",
-    "suspend": "Have agents stand still, with all their memory.",
-    "resume": "Let suspended agents go on.",
+    "pause": "Hold tasks back; agents stand still with all their memory.",
+    "resume": "Let paused tasks go on.",
+    "stop-all": "Stop everything at once: no agent moves, no model is asked.",
+    "thaw": "Let everything go on that stop-all stopped.",
+    "map": "Do the same with each of many items, by many workers.",
     "retry": "Run finished tasks again.",
     "report": "Write the report of a run, as it stands.",
     "diff": "Show what a task changed.",
@@ -45,35 +48,26 @@ VERBS = {
     "trust": "Tell agents that you trust a repository, once.",
     "snapshot": "Prepare environments once, and start tasks from them.",
     "fork": "Open environments of a snapshot, to work in by hand.",
+    "capacity": "Show how many agents the machine and the models carry.",
     "gateway": "Show how the models' limits are shared, and what it costs.",
     "mcp": "Serve the crew as tools to a coding agent of yours.",
+    "mem": "Show and change what agents know together.",
     "quota": "Take a ticket of a named quota, or wait for one.",
+    "notify": "Show how you are told of what matters, and try it.",
     "init": "Write a commented nightcrew.toml into a repository.",
     "doctor": "Check this machine and what nightcrew keeps on it.",
     "up": "Start the supervisor.",
+    "service": "Have the supervisor start at login, and again after a crash.",
     "down": "Stop the supervisor; agents go on.",
-    "audit": "Check the record of who was refused, and of keys.",
+    "audit": "Show what was done and why, and check the record of it.",
     "completion": "Print what makes a shell complete verbs and names.",
     "bench": "Measure nightcrew on this machine.",
 }
 """Every verb in the order in which `--help` shows them, with its line there."""
 
 
-class _Verbs(click.Group):
-    """A group that imports `supervisor.cli.commands.<verb>` when the verb is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"supervisor.cli.commands.{cmd_name}").command
-        return command
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        verbs = [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
-        return [*verbs, *super(click.Group, self).shell_complete(ctx, incomplete)]  # click.Group's own would import every verb
+class _Verbs(LazyGroup):
+    """All of them; what they print may go to somebody who leaves."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -85,20 +79,13 @@ class _Verbs(click.Group):
             return 0
         return code
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            close = difflib.get_close_matches(args[0], VERBS, n=1)
-            known = f"; did you mean {close[0]}?" if close else ""
-            raise click.UsageError(f"no verb is called {args[0]!r}{known}", ctx) from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
-
-
-@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(
+    cls=_Verbs,
+    package="supervisor.cli.commands",
+    verbs=VERBS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, message="nightcrew %(version)s")
 @click.option("--debug", is_flag=True, envvar="NIGHTCREW_DEBUG", help="Show the traceback of an error.")
 @click.pass_context

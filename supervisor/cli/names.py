@@ -16,6 +16,7 @@ from supervisor.core.errors import NightcrewError
 from supervisor.core.states import FINAL, TaskState
 from supervisor.host.paths import home
 from supervisor.ledger import store
+from supervisor.ledger.queries import PAUSED
 
 NEWEST = 500
 """Tasks that are looked at, newest first."""
@@ -70,6 +71,21 @@ environment_name = _listed(f"SELECT {_ENVIRONMENT} FROM task WHERE {_ENVIRONMENT
 """Every environment that has a name."""
 
 
+_mail_id = _listed(
+    "SELECT substr(id, -6) FROM mail WHERE recipient = 'person' OR sender = 'person' ORDER BY state NOT IN ('new', 'given'), id DESC"
+)
+
+
+def mail_id(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """A person's messages by the end of their ids, those that wait first."""
+    return _mail_id(ctx, param, incomplete.upper())
+
+
+def mail_recipient(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Whom a person can write to: only the first word is a name."""
+    return [] if ctx.params.get(param.name or "") else unfinished_name(ctx, param, incomplete)
+
+
 def kind_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
     """Kinds of agent that take a command or a prompt."""
     from agents.kinds import kinds
@@ -89,11 +105,11 @@ unfinished_name = _completes(*_UNFINISHED)
 running_name = _completes(TaskState.RUNNING, also=("supervisor",))
 """What has a pane."""
 agent_name = _completes(TaskState.RUNNING)
-"""What can stand still."""
-suspended_name = _completes(
-    TaskState.RUNNING, only="EXISTS (SELECT 1 FROM attempt a WHERE a.task = task.id AND a.epoch = task.epoch AND a.suspended IS NOT NULL)"
-)
-"""What stands still."""
+"""What has an agent."""
+unpaused_name = _completes(TaskState.RUNNING, TaskState.READY, TaskState.WAITING)
+"""What can be paused."""
+paused_name = _completes(TaskState.RUNNING, TaskState.PAUSED, only=PAUSED)
+"""What a person has paused."""
 done_name = _completes(
     TaskState.DONE,
     only="EXISTS (SELECT 1 FROM attempt a WHERE a.task = task.id AND a.epoch = task.epoch AND a.branch IS NOT NULL AND a.removed IS NULL)",

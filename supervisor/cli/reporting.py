@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import sys
 import textwrap
 import time
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from supervisor.cli import common
-from supervisor.core.errors import UsageError
+from supervisor.core.errors import NotFound, UsageError
 from supervisor.faces.report import model, words, write
 from supervisor.host import files
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.ledger import archive, queries, task_names
+
+if TYPE_CHECKING:
+    from worktrees.repository import Repository
 
 SHOWN_ISSUES = 5
 
@@ -31,6 +36,43 @@ class Published:
 
     report: dict[str, Any]
     page: Path
+
+
+def run_named(where: Home, name: str | None, preferred: Callable[[sqlite3.Connection, str | None], str | None] = lambda _, __: None) -> str:
+    """The full id of the run that a name means. Without one: what `preferred` says of the repository around the current directory (its
+    project, None outside of any), else its newest run. Raises NotFound."""
+    db = common.ledger(where) if name is None else common.holding(where, name)
+    if name is not None:
+        here = queries.project_at(db, str(Path.cwd()))
+        return queries.one(db, task_names.match_tasks(db, common.typed(name), here)[0]).run
+    repository = _repository(where)
+    project = repository.project if repository is not None else None
+    if (found := preferred(db, project)) is not None:
+        return found
+    newest = queries.runs(db, 1, project) or _archived(where, project)
+    if not newest:
+        on = f" of {repository.root}" if repository else ""
+        raise NotFound(f"no run{on} yet", hint="nightcrew analyze" if repository else "nightcrew run PLAN, or nightcrew analyze PATH")
+    if repository is None:
+        common.say(f"this is no repository: the newest run of all, {newest[0].id} of {newest[0].root}")
+    return newest[0].id
+
+
+def _archived(where: Home, project: str | None) -> list[queries.RunView]:
+    with contextlib.suppress(NotFound), contextlib.closing(archive.connect(where.archive)) as kept:
+        return queries.runs(kept, 1, project)
+    return []
+
+
+def _repository(where: Home) -> Repository | None:
+    """The one around the current directory, if any."""
+    from worktrees.git import Git
+    from worktrees.repository import discover
+
+    try:
+        return discover(Git(where.root / "git"), Path.cwd())
+    except NotFound:
+        return None
 
 
 def place_for(output: Path | None) -> Path | None:
@@ -48,7 +90,7 @@ def place_for(output: Path | None) -> Path | None:
 
 def build(home: Home, run: str) -> dict[str, Any]:
     """The report of a run as it stands: the shape of report.json."""
-    db = common.ledger(home)
+    db = common.ledger(home, run)
     return model.build(db, queries.run(db, run), home.root, time.time())
 
 

@@ -16,7 +16,7 @@ class Tail:
 
     def __init__(self, path: Path) -> None:
         self.stream = path.stem
-        """`stdout` or `stderr`, as the logs of an attempt are called."""
+        """`stdout`, `stderr` or `gate`, as the logs of an attempt are called."""
         self._path = path
         self._at = 0
 
@@ -33,9 +33,9 @@ class Tail:
         return data
 
     def show(self) -> int:
-        """Print what is new, byte for byte, a log called `stdout` on stdout and any other on stderr; how many bytes that were."""
+        """Print what is new, byte for byte, a log called `stdout` or `gate` on stdout and any other on stderr; how many bytes that were."""
         shown = 0
-        out = sys.stdout.buffer if self.stream == "stdout" else sys.stderr.buffer
+        out = sys.stdout.buffer if self.stream in ("stdout", "gate") else sys.stderr.buffer
         while data := self.read(CHUNK):
             shown += len(data)
             out.write(data)

@@ -20,7 +20,7 @@ from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Policy, Quota, Route, Upstream
 from supervisor.core.gateway.types import Api
 from supervisor.core.names import nearest
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 HOMES = {
     Api.ANTHROPIC: "https://api.anthropic.com",
@@ -166,6 +166,7 @@ class PriceModel(Strict):
     output: Annotated[float, Field(ge=0, le=1e6)]
     cache_read: Annotated[float, Field(ge=0, le=1e6)] | None = None
     cache_write: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    cache_write_1h: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
 
 class GatewayModel(Strict):

@@ -36,16 +36,22 @@ def misfit(kind: Kind, asked: Asked) -> Misfit | None:
     return _of_agent(kind, asked) if kind.is_agent else _of_command(kind, asked)
 
 
-def values(kind: Kind, model: str | None, steps_max: int | None, allow: list[str] | None, interactive: bool) -> Mapping[str, Any]:
+def values(kind: Kind, model: str | None, allow: list[str] | None, interactive: bool) -> Mapping[str, Any]:
     """Those fields of a `TaskSpec` that only agents have: what others inherit means nothing to them."""
     if not kind.is_agent:
         return {}
-    return {
-        "model": model or "",
-        "steps_max": steps_max or 0,
-        "allow": tuple(allow) if allow is not None else None,
-        "interactive": interactive,
-    }
+    return {"model": model or "", "allow": tuple(allow) if allow is not None else None, "interactive": interactive}
+
+
+def bounds(kind: Kind, said: Mapping[str, float | None], *, bounded: bool) -> Mapping[str, Any]:
+    """`timeout_s`, `steps_max` and `cost_max` of a task, and which of them its kind says. `said`: what its plan does. `bounded`: it works
+    by itself and may add no others, so that the kind's count."""
+    if not kind.is_agent:
+        said = {**said, "steps_max": None}
+    given = {name: value for name, value in said.items() if value}
+    usual = {name: getattr(kind, name) for name in said if bounded and name not in given and getattr(kind, name)}
+    none = {"timeout_s": 0.0, "steps_max": 0, "cost_max": 0.0}
+    return {**none, **usual, **given, "assumed": tuple(sorted(usual))}
 
 
 def _of_command(kind: Kind, asked: Asked) -> Misfit | None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from supervisor.config.reading import Strict, parse, read_text
+from supervisor.config.reading import Duration, Strict, parse, read_text
 from supervisor.core.kind import BLOCKS, CONVERSATION, PLACEHOLDERS, STREAMED, Kind, Trust
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -61,6 +61,9 @@ class KindModel(Strict):
     settings: Annotated[str, Field(max_length=2**16)] = ""
     settings_file: Annotated[str, Field(max_length=200)] = ""
     env: Annotated[dict[str, Word], Field(max_length=100)] = Field(default_factory=dict)
+    timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
+    steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
     login: Words = Field(default_factory=list)
     trust: TrustModel | None = None
 
@@ -136,4 +139,9 @@ def load(name: str, file: Path) -> Kind:
     plain = model.model_dump(include={"description", "binary", "prompt", "protocol", "version", "settings", "settings_file", "env"})
     trust = Trust(**{**model.trust.model_dump(), "key": tuple(model.trust.key)}) if model.trust is not None else None
     output = "json lines" if model.protocol == "acp" else ""  # a person reads what our client makes of it
-    return Kind(name=name, program=(model.binary,), source=str(file), output=output, trust=trust, **plain, **words)
+    most: dict[str, Any] = {
+        "timeout_s": model.timeout or 0.0,
+        "steps_max": model.steps_max or 0,
+        "cost_max": model.cost_max or 0.0,
+    }
+    return Kind(name=name, program=(model.binary,), source=str(file), output=output, trust=trust, **most, **plain, **words)

@@ -21,13 +21,22 @@ def moment(value: Any, now: datetime | None = None) -> Any:
     if isinstance(value, datetime):
         return _absolute(value)
     if isinstance(value, str) and (found := _TIME.fullmatch(value.strip())):
-        now = now or datetime.now().astimezone()
-        at = now.replace(tzinfo=None, hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
-        return _absolute(at if at.timestamp() > now.timestamp() else at + timedelta(days=1))
+        return _absolute(_next(int(found[1]), int(found[2]), (now or datetime.now().astimezone()).timestamp()))
     try:
         return duration(value)
     except ValueError:
         raise ValueError('give a duration such as "2h", a time of day such as "06:30", or a date with a time') from None
+
+
+def _next(hour: int, minute: int, now: float) -> datetime:
+    """The next local time of day after `now`, seconds since 1970. A day on which the clocks are set back may have it twice, and on one on
+    which they are set forward it is past once the clock shows more."""
+    shown = datetime.fromtimestamp(now)
+    today = shown.replace(hour=hour, minute=minute, second=0, microsecond=0, fold=0)
+    again = today.replace(fold=1)
+    if today.timestamp() > now and today > shown.replace(fold=0):
+        return today
+    return again if again.timestamp() > now and again.timestamp() > today.timestamp() else today + timedelta(days=1)
 
 
 def _absolute(at: datetime) -> float:

@@ -18,25 +18,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from supervisor.config import kind_keys, plan_checks
+from supervisor.config import choosing, kind_keys, plan_checks
+from supervisor.config.after import AfterModel
+from supervisor.config.choosing import Choices, Chooser
 from supervisor.config.locate import line_of
 from supervisor.config.moments import Moment
 from supervisor.config.network import Network, written
-from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, parse, read_text
+from supervisor.config.reading import (
+    MAX_INT,
+    Class,
+    Command,
+    Duration,
+    Glob,
+    Once,
+    OptionValue,
+    Shown,
+    Size,
+    Strict,
+    TaskSize,
+    parse,
+    read_text,
+    variable,
+)
 from supervisor.config.snapshots import MIN_MEMORY, check_name
-from supervisor.core import assign
-from supervisor.core.assign import Rule
 from supervisor.core.errors import ConfigError, UsageError
+from supervisor.core.gates import TIMEOUT_S
 from supervisor.core.kind import Kind
+from supervisor.core.leases import GLOBS_MAX
 from supervisor.core.names import nearest
 from supervisor.core.spec import RunSpec, TaskSpec
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 MAX_TASKS = 20_000
 TITLE_MAX = 100
@@ -44,23 +61,8 @@ TITLE_MAX = 100
 MIN_DISK = 2**20
 """Less than this and git could not even fill the worktree of a small repository."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
-def _value(text: str) -> str:
-    """Of an option of an agent's."""
-    if not text.isprintable() or text[:1] in ("", "-", " "):
-        raise ValueError("give one line that does not begin with '-' or a blank: it is the value of an option")
-    return text
-
-
-def _shown(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("give one line of printable text")
-    return text
-
-
-OptionValue = Annotated[str, Field(max_length=1000), AfterValidator(_value)]
 Scalar = str | int | float | bool
 
 
@@ -92,10 +94,12 @@ class Shared(Strict):
     interactive: bool = False
     on_loss: Literal["resume", "restart"] | None = None
     same_path: bool | None = None
-    size: TaskSize | None = None
+    size: TaskSize | Literal["auto"] | None = None
     tags: Annotated[list[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]], Field(max_length=32)] = Field(default_factory=list)
     children_max: Annotated[int, Field(ge=1, le=1000)] | None = None
     depth_max: Annotated[int, Field(ge=1, le=5)] | None = None
+    gate: Command | None = None
+    gate_timeout: Annotated[Duration, Field(gt=0, le=86400)] | None = None
 
     @field_validator("snapshot")
     @classmethod
@@ -106,10 +110,7 @@ class Shared(Strict):
     @classmethod
     def _params(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
         for name, text in value.items():
-            if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{name!r} cannot be the name of an environment variable")
-            if name.startswith("NIGHTCREW_"):
-                raise ValueError(f"{name}: names that begin with NIGHTCREW_ are nightcrew's own")
+            variable(name)
             if isinstance(text, int) and abs(text) > MAX_INT:
                 raise ValueError(f"{name}: the number is too large; write it as text")
             if "\0" in str(text):
@@ -124,20 +125,13 @@ def check_id(name: str) -> str:
     return name
 
 
-class AfterModel(Strict):
-    """`after` as a table: which tasks, and how they must have ended."""
-
-    all: list[str] = Field(default_factory=list)
-    any: list[str] = Field(default_factory=list)
-    on: Literal["done", "finished"] = "done"
-
-
 class PlanShared(Shared):
     """Keys that a plan's `[defaults]` may give for every task, and a project's may not: they are about one submission."""
 
-    submitter: Annotated[str, Field(max_length=200), AfterValidator(_shown)] = ""
+    submitter: Annotated[Shown, Field(max_length=200)] = ""
     not_after: Moment | None = None
     deadline: Moment | None = None
+    preempt: bool = False
 
 
 class TaskModel(PlanShared):
@@ -145,38 +139,18 @@ class TaskModel(PlanShared):
 
     id: str | None = None
     title: str | None = None
-    command: str | list[str] | None = None
+    command: Command | None = None
     prompt: str | None = None
     prompt_file: str | None = None
     after: AfterModel = Field(default_factory=lambda: AfterModel(all=[]))
     continue_from: str | None = None
     together: Annotated[str, Field(max_length=64)] = ""
-
-    @field_validator("after", mode="before")
-    @classmethod
-    def _after(cls, value: Any) -> Any:
-        """A list is short for `{ all = [...] }`."""
-        if isinstance(value, list):
-            return {"all": value}
-        if not isinstance(value, dict):
-            raise ValueError(  # noqa: TRY004 - pydantic reports ValueError, and lets TypeError through
-                'give a list of ids, or { all = ["a", "b"], any = ["c", "d"], on = "finished" }'
-            )
-        return value
+    paths: Annotated[list[Glob], Field(max_length=GLOBS_MAX)] = Field(default_factory=list)
 
     @field_validator("id")
     @classmethod
     def _id(cls, value: str | None) -> str | None:
         return value if value is None else check_id(value)
-
-    @field_validator("command")
-    @classmethod
-    def _command(cls, value: str | list[str] | None) -> str | list[str] | None:
-        if value is not None and (not value or not "".join(value).strip()):
-            raise ValueError("a command must not be empty")
-        if value is not None and any("\0" in part for part in value):
-            raise ValueError("a command cannot hold a NUL character")
-        return value
 
     @model_validator(mode="after")
     def _fits(self) -> TaskModel:
@@ -184,6 +158,8 @@ class TaskModel(PlanShared):
             raise ValueError("give prompt or prompt_file, not both")
         if self.depth_max is not None and self.children_max is None:
             raise ValueError("depth_max is for a task that may add others: give children_max too")
+        if self.gate_timeout is not None and self.gate is None:
+            raise ValueError("gate_timeout is for a task that has a gate: give gate too")
         return self
 
 
@@ -215,28 +191,33 @@ def load(
     defaults: Shared | None = None,
     base: str | None = None,
     snapshots: Collection[str] | None = None,
-    rules: Sequence[Rule] = (),
+    choices: Choices = choosing.NONE,
+    files: Once | None = None,
 ) -> RunSpec:
-    """Read and check a plan file. `kinds` are the kinds of agent that exist.
+    """Read and check a plan file, which is as `files` has it, and so is each `prompt_file`. `kinds` are the kinds of agent that exist.
     `defaults` and `base` are the project's own, for what the plan does not say; of `defaults` only the keys that were set count.
-    `snapshots` are the names that there are; None: any may be one. `rules` are the user's `[[assign]]`.
+    `snapshots` are the names that there are; None: any may be one. `choices` are the user's.
 
     Raises ConfigError with `file:line`, the key, and what is allowed or nearest.
     """
-    text = read_text(path)
+    files = files or Once()
+    text = read_text(path, files=files)
     model = parse(text, PlanModel, str(path))
     first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
-    given = [_given(task, model.defaults) for task in model.tasks]
-    assigned = [_assigned(_inherit(task, defaults), rules) for task in model.tasks]
+    given = [choosing.given(task, model.defaults) for task in model.tasks]
+    start = next((given for given in (model.base, base) if given is not None), "HEAD")
+    chooser = Chooser(choices, start, path.parent, files)
+    assigned = [chooser.choose(choosing.inherit(task, defaults)) for task in model.tasks]
     model = model.model_copy(update={"tasks": [task for task, _ in assigned]})
-    made = [replace(_task(model, index, first_use, path, text, kinds, given[index]), assigned=by) for index, (_, by) in enumerate(assigned)]
+    at = _Place(path, text, files)
+    made = [replace(_task(model, index, first_use, at, kinds, given[index]), assigned=by) for index, (_, by) in enumerate(assigned)]
     own_path = {_name(task, index) for index, task in enumerate(model.tasks) if task.same_path is not None}
     tasks = kind_keys.at_one_path(made, own_path)
     plan_checks.no_cycle(tasks, text, path)
     if snapshots is not None:
         plan_checks.known_snapshots(tasks, snapshots, text, path)
     title = model.title if model.title is not None else path.stem
-    return RunSpec(title=title, tasks=tasks, base=next((given for given in (model.base, base) if given is not None), "HEAD"))
+    return RunSpec(title=title, tasks=tasks, base=start)
 
 
 def single(
@@ -245,10 +226,10 @@ def single(
     options: Mapping[str, Any],
     defaults: Shared | None = None,
     base: str | None = None,
-    rules: Sequence[Rule] = (),
+    choices: Choices = choosing.NONE,
 ) -> RunSpec:
     """The run of one task, as `nightcrew add` makes it. `options` are the command's, named as there; None means not given.
-    `defaults`, `base` and `rules` as for `load`.
+    `defaults`, `base` and `choices` as for `load`.
 
     Raises UsageError for whatever a plan would refuse too.
     """
@@ -259,17 +240,19 @@ def single(
     kind = kinds[name]
     if kind.program and not kind.is_agent:
         raise UsageError("bad value", on="--kind", why=f"a task of kind {name} brings its own command; write it into a plan")
-    task, by = _assigned(_inherit(_typed({**given, **_what(kind, words), "id": options["name"]}), defaults), rules)
+    start = base if base is not None else "HEAD"
+    asked = choosing.inherit(_typed({**given, **_what(kind, words), "id": options["name"]}), defaults)
+    task, by = Chooser(choices, start, Path()).choose(asked)
     if contradiction(task):
         raise UsageError("bad value", on="--sandbox", why=contradiction(task))
-    prompt = _prompt(task, Path(), lambda key, why: UsageError("bad value", on=key, why=why))
+    prompt = _prompt(task, Path(), Once(), lambda key, why: UsageError("bad value", on=key, why=why))
     if misfit := kind_keys.misfit(kind, kind_keys.Asked(given, task.command is not None, prompt, task.interactive)):
         raise UsageError(misfit.what, on=misfit.key, why=misfit.why)
     said = prompt or "" if kind.is_agent else " ".join(words)
     title = task.title if task.title is not None else _first_line(said) if kind.is_agent else said
     title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
     spec = replace(_spec(task, str(task.id), title, prompt, kind), assigned=by)
-    return RunSpec(title=title, tasks=(spec,), base=base if base is not None else "HEAD")
+    return RunSpec(title=title, tasks=(spec,), base=start)
 
 
 def _what(kind: Kind, words: tuple[str, ...]) -> dict[str, Any]:
@@ -292,30 +275,6 @@ def _first_line(prompt: str) -> str:
     return next((line.strip()[:TITLE_MAX] for line in prompt.splitlines() if line.strip()), "")
 
 
-def _given(task: TaskModel, defaults: Shared) -> set[str]:
-    """The keys that the task itself has, and does not share with `[defaults]`."""
-    shared = {key for key in defaults.model_fields_set if getattr(defaults, key) == getattr(task, key)}
-    return task.model_fields_set - shared
-
-
-def _inherit(task: TaskModel, defaults: Shared | None) -> TaskModel:
-    """The task with those keys of `defaults` that neither it nor its plan's `[defaults]` sets."""
-    if defaults is None:
-        return task
-    missing = defaults.model_fields_set - task.model_fields_set
-    return task.model_copy(update={name: getattr(defaults, name) for name in missing})
-
-
-def _assigned(task: TaskModel, rules: Sequence[Rule]) -> tuple[TaskModel, str]:
-    """The task with what the rules give it, and which rule did. One that runs a command of its own takes neither kind nor model."""
-    if task.command is not None or (task.prompt is None and task.prompt_file is None and not task.interactive):
-        return task, ""
-    kind, model = (getattr(task, key) if key in task.model_fields_set else "" for key in ("kind", "model"))
-    given = assign.assign(rules, assign.Task(TaskClass(task.task_class), task.size or "", task.tags, kind, model or ""))
-    new = {key: value for key, value in (("kind", given.kind), ("model", given.model)) if value}
-    return task.model_copy(update=new), given.by
-
-
 def contradiction(task: TaskModel | TaskSpec) -> str:
     """Why two keys of a task exclude each other, wherever each was given; empty when they do not."""
     if task.same_path and task.sandbox == 0:
@@ -330,20 +289,27 @@ def _name(task: TaskModel, index: int) -> str:
     return task.id if task.id is not None else f"task-{index + 1}"
 
 
-def _task(
-    model: PlanModel, index: int, first_use: Mapping[str, int], path: Path, text: str, kinds: Mapping[str, Kind], given: set[str]
-) -> TaskSpec:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A plan that is read: where it lies, its text, and the files that it names."""
+
+    path: Path
+    text: str
+    files: Once
+
+
+def _task(model: PlanModel, index: int, first_use: Mapping[str, int], at: _Place, kinds: Mapping[str, Kind], given: set[str]) -> TaskSpec:
     task = model.tasks[index]
     name = _name(task, index)
 
     def wrong(key: str, why: str, what: str = "bad value") -> ConfigError:
-        return ConfigError(what, on=f"{path}:{line_of(text, ['tasks', index, key])} tasks.{key}", why=why)
+        return ConfigError(what, on=f"{at.path}:{line_of(at.text, ['tasks', index, key])} tasks.{key}", why=why)
 
     if first_use[name] != index:
         raise wrong("id", f"{name!r} is already the id of another task")
     if task.kind not in kinds:
         raise wrong("kind", f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
-    kind, prompt = kinds[task.kind], _prompt(task, path, wrong)
+    kind, prompt = kinds[task.kind], _prompt(task, at.path, at.files, wrong)
     if misfit := kind_keys.misfit(kind, kind_keys.Asked(given, task.command is not None, prompt, task.interactive)):
         raise wrong(misfit.key, misfit.why, misfit.what)
     if contradiction(task):
@@ -361,40 +327,53 @@ def _task(
 
 
 _OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path", "tags", "depth_max"}
-_DIFFERENT = {"id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", *_OF_AGENTS}
+_GATE = {"gate", "gate_timeout"}
+_DIFFERENT = {
+    "id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", "cost_max", "paths",
+    *_GATE, *_OF_AGENTS,
+}  # fmt: skip
 """Keys whose value in a plan is not the value in a `TaskSpec`; a key that was not given is its default there."""
 
 
 def _spec(task: TaskModel, name: str, title: str, prompt: str | None, kind: Kind) -> TaskSpec:
     command = task.command or (() if kind.is_agent else kind.program)
+    said = {"timeout_s": task.timeout, "steps_max": task.steps_max, "cost_max": task.cost_max}
     return TaskSpec(
         **task.model_dump(exclude=_DIFFERENT, exclude_none=True),
-        **kind_keys.values(kind, task.model, task.steps_max, task.allow, task.interactive),
+        **kind_keys.values(kind, task.model, task.allow, task.interactive),
+        **kind_keys.bounds(kind, said, bounded=not (task.interactive or task.children_max)),
         name=name,
         title=title,
-        argv=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
+        argv=_argv(command),
+        gate=_argv(task.gate or ()),
+        gate_timeout_s=(task.gate_timeout or TIMEOUT_S) if task.gate else 0.0,
         params={key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in task.params.items()},
         prompt=prompt,
         after=tuple(dict.fromkeys((*task.after.all, *task.after.any, *filter(None, [task.continue_from])))),
+        after_memory=tuple(dict.fromkeys(task.after.memory)),
         after_any=tuple(dict.fromkeys(need for need in task.after.any if need != task.continue_from)),
         continue_from=task.continue_from or "",
         on_loss=(task.on_loss or "") if kind.resume else "",
         same_path=bool(task.same_path) and kind.is_agent,
         after_on=task.after.on,
         task_class=TaskClass(task.task_class),
-        timeout_s=task.timeout or 0.0,
         tags=tuple(dict.fromkeys(task.tags)),
+        paths=tuple(sorted(set(task.paths))),
         cores=tuple(task.cores) if isinstance(task.cores, list) else task.cores or 0,
         gpus=tuple(sorted(set(task.gpus))) if isinstance(task.gpus, list) else task.gpus,
         depth_max=task.depth_max or (1 if task.children_max else 0),
     )
 
 
-def _prompt(task: TaskModel, path: Path, wrong: Any) -> str | None:
+def _argv(command: str | Sequence[str]) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+
+
+def _prompt(task: TaskModel, path: Path, files: Once, wrong: Any) -> str | None:
     if task.prompt_file is None:
         return task.prompt
     file = path.parent / task.prompt_file
     try:
-        return read_text(file)
+        return read_text(file, files=files)
     except ConfigError as error:
         raise wrong("prompt_file", f"{file}: {error.why}") from None

@@ -9,6 +9,7 @@ list can know.
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from supervisor.config.locate import line_of
 from supervisor.config.plan import Shared
-from supervisor.config.reading import Duration, Strict, parse, read_text
+from supervisor.config.reading import Duration, Once, Strict, parse, read_text
 from supervisor.config.snapshots import SnapshotModel, check_name, to_spec
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
@@ -34,6 +35,8 @@ _REFUSED = {
     "interactive": "a file that comes with a clone decides no night of yours; say interactive where the task is",
     "children_max": "a file that comes with a clone lets no agent add tasks; say children_max where the task is",
     "depth_max": "a file that comes with a clone lets no agent add tasks; say depth_max where the task is",
+    "gate": "a file that comes with a clone runs no command for every task; say gate where the task is",
+    "gate_timeout": "a file that comes with a clone runs no command for every task; say gate_timeout where the task is",
     "snapshot": "a file that comes with a clone runs no set-up of its own for every task; name the snapshot in the plan",
 }
 _NOT_LOOSER = "a file that comes with a clone may tighten isolation and never loosen it"
@@ -127,15 +130,17 @@ class Project:
     """By name. None of them is made, nor any of their commands run, before a person asks for it by that name."""
 
 
-def load(root: Path, kinds: Mapping[str, Kind] | None = None) -> Project:
+def load(root: Path, kinds: Mapping[str, Kind] | None = None, files: Once | None = None) -> Project:
     """The project file of the repository whose main worktree is at `root`. `kinds` as for `plan.load`; None: any name may be a kind.
+    The file is as `files` has it.
 
     Raises ConfigError with `file:line`, the key, and what is allowed or nearest; also for anything but a plain file of that name.
     """
     file = root / NAME
-    if not _there(file):
+    files = files or Once()
+    if not _there(file, files):
         return Project()
-    text = read_text(file, empty=True)
+    text = read_text(file, empty=True, files=files)
     model = parse(text, ProjectModel, str(file))
     if kinds is not None:
         _check_kind(model.defaults.kind, kinds, f"{file}:{line_of(text, ['defaults', 'kind'])} defaults.kind")
@@ -156,16 +161,17 @@ def _check_kind(kind: str, kinds: Mapping[str, Kind], on: str) -> None:
         raise ConfigError("bad value", on=on, why=f"a task of kind {kind} brings its own command, so not every task can be one")
 
 
-def _there(file: Path) -> bool:
-    """Whether there is a file. A link could lead to any file of this machine, and to a pipe that is never written."""
+def _there(file: Path, files: Once) -> bool:
+    """Whether `files` has it. A link could lead to any file of this machine, and to a pipe that is never written."""
     try:
-        mode = file.lstat().st_mode
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISREG(file.lstat().st_mode):
+                raise ConfigError("cannot read", on=str(file), why="it is not a plain file", hint="put a file there, or remove it")
+        files.raw(file)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
         raise ConfigError("cannot read", on=str(file), why=error.strerror or str(error)) from None
-    if not stat.S_ISREG(mode):
-        raise ConfigError("cannot read", on=str(file), why="it is not a plain file", hint="put a file there, or remove it")
     return True
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from supervisor.config.locate import line_of, longest_key
 from supervisor.core.errors import ConfigError
 from supervisor.core.names import nearest
+from supervisor.core.path_globs import normalised
 
 MAX_BYTES = 1_000_000
 """A plan of 10,000 tasks with prompts in files fits; a 50 MB file is a mistake and is refused before it is parsed."""
@@ -30,11 +33,41 @@ class Strict(BaseModel):
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_text(path: Path, *, empty: bool = False) -> str:
-    """The file as text. Raises ConfigError: it cannot be read, is too large, is not UTF-8, or has no content and may not be `empty`."""
+class Once:
+    """Files that are read once at most: whoever asks again gets the same bytes, or the same error, whatever lies there by now. So what was
+    hashed is what is parsed."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, bytes | OSError | ValueError] = {}
+
+    def raw(self, path: Path) -> bytes:
+        """The file, cut after MAX_BYTES + 1. Raises OSError, and ValueError for a NUL in the path."""
+        name = os.fspath(path)
+        if name not in self._found:
+            self._found[name] = _raw(path)
+        found = self._found[name]
+        if not isinstance(found, bytes):
+            raise found
+        return found
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every file that was asked for, by its path; empty for one that could not be read."""
+        return {name: hashlib.sha256(raw).hexdigest() if isinstance(raw, bytes) else "" for name, raw in self._found.items()}
+
+
+def _raw(path: Path) -> bytes | OSError | ValueError:
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        return error
+
+
+def read_text(path: Path, *, empty: bool = False, files: Once | None = None) -> str:
+    """The file as text, as `files` has it. Raises ConfigError: it cannot be read, is too large, is not UTF-8, or has no content and may not
+    be `empty`."""
+    try:
+        raw = (files or Once()).raw(path)
     except FileNotFoundError:
         raise ConfigError("cannot read", on=str(path), why="there is no such file", hint="check the path") from None
     except OSError as error:
@@ -111,8 +144,50 @@ def _in_range(number: int) -> int:
     return number
 
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 Class = Literal["interactive", "normal", "batch"]
 TaskSize = Literal["small", "medium", "large"]
+
+
+def _value(text: str) -> str:
+    if not text.isprintable() or text[:1] in ("", "-", " "):
+        raise ValueError("give one line that does not begin with '-' or a blank: it is the value of an option")
+    return text
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("give one line of printable text")
+    return text
+
+
+def variable(name: str) -> str:
+    """`name`, when an agent's environment may have a variable of that name. Raises ValueError."""
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(f"{name!r} cannot be the name of an environment variable")
+    if name.startswith("NIGHTCREW_"):
+        raise ValueError(f"{name}: names that begin with NIGHTCREW_ are nightcrew's own")
+    return name
+
+
+def _command(value: str | list[str]) -> str | list[str]:
+    if not value or not "".join(value).strip():
+        raise ValueError("a command must not be empty")
+    if any("\0" in part for part in value):
+        raise ValueError("a command cannot hold a NUL character")
+    return value
+
+
+OptionValue = Annotated[str, Field(max_length=1000), AfterValidator(_value)]
+"""Of an option of an agent's."""
+Variable = Annotated[str, AfterValidator(variable)]
+
+Glob = Annotated[str, AfterValidator(normalised)]
+"""A pattern of paths below the repository's root, in its normal form."""
+"""Name of a variable that an agent's environment may have."""
+Shown = Annotated[str, AfterValidator(_printable)]
+Command = Annotated[str | list[str], AfterValidator(_command)]
+"""Text for a shell, or the words of a command."""
 Duration = Annotated[float, BeforeValidator(duration)]
 Size = Annotated[int, BeforeValidator(size), Field(le=MAX_INT)]
 
@@ -138,7 +213,8 @@ def _explain(error: ValidationError, text: str, shape: dict[str, Any], model: ty
     if first["type"] == "missing":
         return ConfigError("missing key", on=f"{on} {keys[-1]}", why="it must be given" + more)
     message = first["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(first["input"], dict) or keys[-1:] == ["key"] else f", not {_shown(first['input'])}"  # a key is never repeated
+    secret = keys[-1:] in (["key"], ["urls"])  # is never repeated
+    given = "" if isinstance(first["input"], dict) or secret else f", not {_shown(first['input'])}"
     return ConfigError("bad value", on=f"{on} {'.'.join(keys)}".rstrip(), why=message + given + more)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from supervisor.config.reading import Size, Strict
+from supervisor.core.path_globs import normalised
 from supervisor.core.snapshots import LOCK_FILES, SnapshotKind, SnapshotSpec
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
@@ -59,6 +60,7 @@ class SnapshotModel(Strict):
     def _inside(cls, value: list[str]) -> list[str]:
         for pattern in value:
             check_inside(pattern)
+            normalised(pattern)
         return list(dict.fromkeys(value))
 
     @model_validator(mode="after")

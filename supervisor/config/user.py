@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from supervisor.config import gateway
+from supervisor.config.choosing import Choices
 from supervisor.config.gateway import GatewayKeys
 from supervisor.config.locate import line_of
-from supervisor.config.moments import WindowOfDay
+from supervisor.config.moments import WindowOfDay, moment
+from supervisor.config.notify import NotifyModel
 from supervisor.config.places import path as path
-from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, parse, read_text
+from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, Variable, duration, parse, read_text
+from supervisor.config.snapshots import MIN_MEMORY
+from supervisor.core import capacity
+from supervisor.core.admission import Limits
 from supervisor.core.assign import Rule
+from supervisor.core.capacity import Growth
 from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.settings import GatewaySettings
+from supervisor.core.keep import Keep, Limit
 from supervisor.core.kind import Kind
 from supervisor.core.names import nearest
+from supervisor.core.night import NightDefaults, OnCap
+from supervisor.core.note_paths import Kind as NoteKind
+from supervisor.core.notes import LeaseRule, MemoryTerms, Trust
+from supervisor.core.notify import Terms
+from supervisor.core.size import Size as TaskGets
 from supervisor.core.spec import Settings
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 _FIELD = Settings()
 
@@ -32,6 +44,8 @@ class LimitsModel(Strict):
     memory_max: Annotated[Size, Field(ge=0)] = _FIELD.memory_max
     file_max: Annotated[Size, Field(ge=0)] = _FIELD.file_max
     open_files: Annotated[int, Field(ge=0, le=MAX_INT)] = _FIELD.open_files
+    memory_warn: Annotated[float, Field(ge=0, le=1)] = _FIELD.memory_warn
+    memory_restart: Annotated[float, Field(ge=0, le=1)] = _FIELD.memory_restart
     disk_free_min: Annotated[Size, Field(ge=0)] = _FIELD.disk_free_min
 
 
@@ -39,13 +53,45 @@ class CoresModel(Strict):
     """`[cores]`: how agents share the processors."""
 
     reserve: Annotated[int, Field(ge=0, le=4096)] | None = None
+    lanes: Annotated[int, Field(ge=0, le=4096)] = _FIELD.lanes
+    per_lane: Annotated[int, Field(ge=0, le=1000)] = _FIELD.per_lane
+
+
+def _depth_or_wait(value: Any) -> Any:
+    """A number of tasks, or a duration as text; with whether it is the second."""
+    number = duration(value)
+    if isinstance(number, bool) or not isinstance(number, float) or not 0 <= number <= 365 * 86400:
+        raise ValueError('give a number of waiting tasks, or how long they wait: "5m"')
+    return number, isinstance(value, str)
+
+
+DepthOrWait = Annotated[tuple[float, bool], BeforeValidator(_depth_or_wait)]
 
 
 class QueueModel(Strict):
-    """`[queue]`: in which order tasks start."""
+    """`[queue]`: in which order tasks start, how many at once, and when none do."""
 
     ageing: Annotated[Duration, Field(ge=1, le=365 * 86400)] = _FIELD.ageing_s
     weights: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict)
+    grow_above: DepthOrWait = (0.0, False)
+    shrink_below: DepthOrWait = (0.0, False)
+    preempt_within: Annotated[Duration, Field(ge=0, le=600)] = _FIELD.preempt_within_s
+    park_after: Annotated[Duration, Field(ge=0, le=365 * 86400)] = _FIELD.park_after_s
+    load_max: Annotated[float, Field(ge=0, le=100_000)] = _FIELD.admission.load_max
+    waiting_max: Annotated[int, Field(ge=1, le=10_000_000)] = _FIELD.admission.waiting_max
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> QueueModel:
+        (above, wait), (below, also_wait) = self.grow_above, self.shrink_below
+        if above and below and wait is not also_wait:
+            raise ValueError("grow_above and shrink_below are both numbers of tasks, or both durations")
+        if below > above:
+            raise ValueError("shrink_below is above grow_above: the crew would grow and shrink at once")
+        return self
+
+    def growth(self) -> Growth:
+        """As the core knows it."""
+        return Growth(self.grow_above[0], self.shrink_below[0], seconds=self.grow_above[1])
 
 
 class BatchModel(Strict):
@@ -53,6 +99,40 @@ class BatchModel(Strict):
 
     window: WindowOfDay | None = None
     when_idle: bool = _FIELD.batch_when_idle
+
+
+_NIGHT = NightDefaults()
+
+
+def _until(value: str) -> str:
+    moment(value)
+    return value
+
+
+class NightModel(Strict):
+    """`[night]`: the terms of a night that does not say them itself, and what holds in every night."""
+
+    until: Annotated[str, AfterValidator(_until)] | None = None
+    grace: Annotated[Duration, Field(ge=0, le=86400)] = _NIGHT.grace_s
+    cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
+    on_cap: Literal["drain", "stop"] = "drain"
+    inhibit_sleep: bool = _NIGHT.inhibit_sleep
+    ask_max: Annotated[int, Field(ge=1, le=1000)] = _NIGHT.ask_max
+    quiet_hours: WindowOfDay | None = None
+
+    def defaults(self) -> NightDefaults:
+        """As the core knows it."""
+        return NightDefaults(
+            self.until or "",
+            self.grace,
+            self.cost_max or 0.0,
+            self.parallel or 0,
+            OnCap(self.on_cap),
+            self.inhibit_sleep,
+            self.ask_max,
+            self.quiet_hours,
+        )
 
 
 class LeadModel(Strict):
@@ -65,6 +145,18 @@ class AgentsModel(Strict):
     """`[agents]`: what `nightcrew start` starts."""
 
     kind: Annotated[str, Field(min_length=1, max_length=64)] = _FIELD.agent_kind
+
+
+class SizeModel(Strict):
+    """One `[size.NAME]`: what a task of that size gets that does not say so itself."""
+
+    cores: Annotated[int, Field(ge=1, le=4096)] | None = None
+    memory_max: Annotated[Size, Field(ge=MIN_MEMORY)] | None = None
+    model: dict[str, Annotated[str, Field(min_length=1, max_length=1000)]] = Field(default_factory=dict)
+
+    def size(self) -> TaskGets:
+        """As the core knows it."""
+        return TaskGets(self.cores or 0, self.memory_max or 0, self.model)
 
 
 class AssignModel(Strict):
@@ -88,6 +180,54 @@ class AssignModel(Strict):
         return Rule(where, task_class, self.size, tuple(self.tags), self.kind, self.model)
 
 
+class LimitModel(Strict):
+    """One sort of thing in `[keep]`: by age, by size, or both."""
+
+    age: Annotated[Duration, Field(ge=3600, le=3650 * 86400)] | None = None
+    size: Annotated[Size, Field(ge=2**20)] | None = None
+
+    def limit(self) -> Limit:
+        """As the core knows it."""
+        return Limit(self.age or 0.0, self.size or 0)
+
+
+class KeepModel(Strict):
+    """`[keep]`: what of the past goes, and when."""
+
+    results: LimitModel | None = None
+    logs: LimitModel | None = None
+    recordings: LimitModel | None = None
+    history: LimitModel | None = None
+
+    def keep(self, account_s: float) -> Keep:
+        """As the core knows it; recordings stay as long as the account's rows, `account_s`, where nothing else is said."""
+        given = {name: found.limit() for name in type(self).model_fields if (found := getattr(self, name)) is not None}
+        return Keep(**{"recordings": Limit(account_s), **given})
+
+
+_MEMORY = MemoryTerms()
+
+
+class MemoryModel(Strict):
+    """`[memory]`: what agents know together, and how they keep out of each other's way."""
+
+    brief: Annotated[Size, Field(ge=0, le=2**20)] = _MEMORY.brief
+    trust: Literal["agents", "none"] = _MEMORY.trust.value
+    approval: list[Literal["core", "semantic", "procedural", "episodic", "notes"]] = sorted(kind.value for kind in _MEMORY.approval)
+    leases: Literal["warn", "strict", "off"] = _MEMORY.leases.value
+    tools: bool = _MEMORY.tools
+    meaning: bool = _MEMORY.meaning
+    semantic_max: Annotated[Size, Field(ge=4096)] = _MEMORY.semantic_max
+    episodic: Annotated[Duration, Field(ge=86400, le=3650 * 86400)] = _MEMORY.episodic_s
+    unread: Annotated[Duration, Field(ge=86400, le=3650 * 86400)] = _MEMORY.unread_s
+
+    def terms(self) -> MemoryTerms:
+        """As the core knows it."""
+        waits = frozenset(map(NoteKind, self.approval))
+        kept = (self.semantic_max, self.episodic, self.unread)
+        return MemoryTerms(self.brief, Trust(self.trust), waits, LeaseRule(self.leases), self.tools, self.meaning, *kept)
+
+
 class UserModel(GatewayKeys):
     """The whole file."""
 
@@ -96,13 +236,18 @@ class UserModel(GatewayKeys):
     nice: Annotated[int, Field(ge=0, le=19)] = _FIELD.nice
     sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
     shared_caches: bool = _FIELD.shared_caches
-    pass_env: list[str] = Field(default_factory=list)
+    pass_env: list[Variable] = Field(default_factory=list)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     cores: CoresModel = Field(default_factory=CoresModel)
     queue: QueueModel = Field(default_factory=QueueModel)
     batch: BatchModel = Field(default_factory=BatchModel)
+    night: NightModel = Field(default_factory=NightModel)
     lead: LeadModel = Field(default_factory=LeadModel)
     agents: AgentsModel = Field(default_factory=AgentsModel)
+    keep: KeepModel = Field(default_factory=KeepModel)
+    memory: MemoryModel = Field(default_factory=MemoryModel)
+    notify: NotifyModel = Field(default_factory=NotifyModel)
+    size: dict[TaskSize, SizeModel] = Field(default_factory=dict)
     assign: Annotated[list[AssignModel], Field(max_length=1000)] = Field(default_factory=list)
 
 
@@ -118,37 +263,61 @@ def _there(file: Path) -> bool:
 
 
 def load(file: Path, usable_cores: int) -> Settings:
-    """The settings; a missing file means the defaults. By default there are two slots a core, at least eight.
+    """The settings; a missing file means the defaults. By default the crew begins with two slots a core, at least eight.
 
     Raises ConfigError as every file does.
     """
     model = _read(file)
     return Settings(
-        slots=model.slots if model.slots is not None else max(8, 2 * usable_cores),
+        slots=model.slots if model.slots is not None else capacity.start(usable_cores),
+        grows=model.slots is None,
+        growth=model.queue.growth(),
+        admission=Limits(model.queue.load_max, model.queue.waiting_max),
         grace_s=model.grace,
         cores_reserve=model.cores.reserve,
+        lanes=model.cores.lanes,
+        per_lane=model.cores.per_lane,
         lead_model=model.lead.model,
         agent_kind=model.agents.kind,
         pass_env=tuple(model.pass_env),
+        keep=model.keep.keep(model.gateway.keep),
+        memory=model.memory.terms(),
         ageing_s=model.queue.ageing,
+        preempt_within_s=model.queue.preempt_within,
+        park_after_s=model.queue.park_after,
         weights=model.queue.weights,
         batch_window=model.batch.window,
         batch_when_idle=model.batch.when_idle,
+        night=model.night.defaults(),
         **model.limits.model_dump(),
         **model.model_dump(include={"nice", "sandbox", "shared_caches"}),
     )
 
 
-def assignments(file: Path, kinds: Mapping[str, Kind]) -> tuple[Rule, ...]:
-    """The `[[assign]]` rules of the same file, in its order. Raises ConfigError as every file does, and for a kind that is none of `kinds`
-    or takes no prompt."""
+def choices(file: Path, kinds: Mapping[str, Kind]) -> Choices:
+    """The `[[assign]]` rules of the same file, in its order, and its `[size]` tables. Raises ConfigError as every file does, and for a kind
+    that is none of `kinds` or takes no prompt."""
+    model = _read(file)
+    for name, sized in model.size.items():
+        for kind in sized.model:
+            _agent(kind, kinds, file, ["size", name, "model"])
+    return Choices(_rules(model, file, kinds), {name: sized.size() for name, sized in model.size.items()})
+
+
+def _agent(kind: str, kinds: Mapping[str, Kind], file: Path, where: list[str | int]) -> None:
+    if not (kind in kinds and kinds[kind].is_agent):
+        agents = [name for name, known in kinds.items() if known.is_agent]
+        key = ".".join(word for word in where if isinstance(word, str))
+        on = f"{file}:{line_of(read_text(file), where)} {key}"
+        raise ConfigError("bad value", on=on, why=f"{kind!r} is not a kind of agent; {nearest(kind, agents)}")
+
+
+def _rules(found: UserModel, file: Path, kinds: Mapping[str, Kind]) -> tuple[Rule, ...]:
     rules = []
-    for index, model in enumerate(_read(file).assign):
+    for index, model in enumerate(found.assign):
         text = read_text(file)
-        if model.kind and not (model.kind in kinds and kinds[model.kind].is_agent):
-            agents = [name for name, kind in kinds.items() if kind.is_agent]
-            on = f"{file}:{line_of(text, ['assign', index, 'kind'])} assign.kind"
-            raise ConfigError("bad value", on=on, why=f"{model.kind!r} is not a kind of agent; {nearest(model.kind, agents)}")
+        if model.kind:
+            _agent(model.kind, kinds, file, ["assign", index, "kind"])
         rules.append(model.rule(f"{file.name}:{line_of(text, ['assign', index])}"))
     return tuple(rules)
 
@@ -157,6 +326,12 @@ def load_gateway(file: Path, stored: Path | None = None) -> GatewaySettings:
     """The gateway's settings of the same file. `stored` is the directory of keys (`Home.keys`): without `[upstream]` tables every
     provider whose key is there is used. Raises ConfigError as every file does."""
     return gateway.settings(_read(file), stored)
+
+
+def load_notify(file: Path) -> Terms:
+    """Its `[notify]`; without quiet hours of their own, messages keep those of `[night]`. Raises ConfigError as every file does."""
+    model = _read(file)
+    return model.notify.terms(model.night.quiet_hours)
 
 
 def _read(file: Path) -> UserModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
-"""The audit log: who was refused, which keys came and went, who stopped what. Each record is chained to the one before, so that a record
-that was changed, left out, added or cut off is found. Pure; `supervisor.host.audit` reads and writes.
+"""The audit log: who was refused, which keys came and went, and digests that prove the ledger's journal and the account (`core.anchors`).
+Each record is chained to the one before, so that a record that was changed, left out, added or cut off is found. Pure;
+`supervisor.host.audit` reads and writes.
 
     {"seq": 7, "at": "2026-11-21T10:00:00.000Z", "who": "gateway", "event": "token refused", "data": {...}, "prev": "<hex>", "mac": "<hex>"}
 
-`mac` is HMAC-SHA256, by a key that is derived from nightcrew's own secret, over all the rest; `prev` is the `mac` of the record before.
+`mac` is HMAC-SHA256, by a key that is derived from nightcrew's own secret, over the line's bytes before it and a closing brace;
+`prev` is the `mac` of the record before.
 Whoever has the secret can forge the whole; an agent in a sandbox has no way to it. The head (a file of its own) says how far the log goes,
-so that a tail that was cut off is missed. Who puts back an older log *and* its older head is not found out.
+so that a tail that was cut off is missed. Who puts back an older log *and* its older head
+is found out only by the rows that it does not prove any more (`supervisor.faces.audit_check`).
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 FIRST = "0" * 64
 """`prev` of the first record."""
+_LINE = re.compile(rb'(\{.*), "mac": "([0-9a-f]{64})"\}\n?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,43 +36,66 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a look at a log found. `line` (1 is the first) and `why` name the first thing that is wrong; `why` empty: nothing is."""
+    """What a look at a log, and at the rows that it proves, found. `line` (1 is the first) and `why` name the first thing that is wrong;
+    `why` empty: nothing is."""
 
     records: int
     line: int = 0
     why: str = ""
+    table: str = ""
+    """Where the log itself is whole: the table with a row that is not as it was when `line` anchored it."""
+    row: int = 0
+    proven: Mapping[str, int] = field(default_factory=dict)
+    """How many rows of each table are as they were when they were anchored."""
+    newer: Mapping[str, int] = field(default_factory=dict)
+    """How many of each came after its last anchor: nothing proves them yet."""
+    warnings: tuple[str, ...] = ()
+    """What a supervisor found wrong before and made good for the future only."""
 
 
 def record(secret: bytes, head: Head, at: str, who: str, event: str, data: Mapping[str, Any]) -> tuple[bytes, Head]:
     """The next line of a log that ends at `head`, and the head after it."""
     shape = {"seq": head.seq + 1, "at": at, "who": who, "event": event, "data": dict(data), "prev": head.mac}
-    mac = _mac(secret, shape)
-    return json.dumps({**shape, "mac": mac}, ensure_ascii=True).encode() + b"\n", Head(head.seq + 1, mac)
+    text = json.dumps(shape, ensure_ascii=True).encode()
+    mac = _sign(secret, text)
+    return text[:-1] + f', "mac": "{mac}"}}\n'.encode(), Head(head.seq + 1, mac)
 
 
 def head_of(secret: bytes, line: bytes) -> Head | None:
     """The head after this line alone is trusted; None when the line is no whole record of ours."""
-    shape = _shape(line)
-    if shape is None or not hmac.compare_digest(str(shape.get("mac")), _mac(secret, {k: v for k, v in shape.items() if k != "mac"})):
-        return None
-    return Head(int(shape["seq"]), str(shape["mac"]))
+    shape = trusted(secret, line)
+    return Head(int(shape["seq"]), str(shape["mac"])) if shape is not None else None
 
 
 def write_head(secret: bytes, head: Head) -> bytes:
     """The bytes of the head's file."""
-    return f"{head.seq} {head.mac} {_sign(secret, f'head {head.seq} {head.mac}')}\n".encode()
+    return f"{head.seq} {head.mac} {_sign(secret, f'head {head.seq} {head.mac}'.encode())}\n".encode()
 
 
 def read_head(secret: bytes, text: str) -> Head | None:
     """What `write_head` wrote; None for anything else."""
     match text.split():
-        case [seq, mac, signature] if seq.isdigit() and hmac.compare_digest(signature, _sign(secret, f"head {int(seq)} {mac}")):
-            return Head(int(seq), mac)
+        case [seq, mac, _] if seq.isascii() and seq.isdigit():
+            head = Head(int(seq), mac)
+            return head if hmac.compare_digest(write_head(secret, head), text.encode()) else None
     return None
 
 
-def verify(secret: bytes, lines: Iterable[bytes], head: Head | None) -> Verdict:
-    """Whether the log is whole. `head` None: there is no head, which is right for an empty log only.
+def trusted(secret: bytes, line: bytes) -> Mapping[str, Any] | None:
+    """A record by its line; None when it is not byte for byte one that we wrote, of which the last newline alone may be missing. Its place
+    in the chain is not looked at."""
+    found = _LINE.fullmatch(line)
+    if found is None or not hmac.compare_digest(found[2], _sign(secret, found[1] + b"}").encode()):
+        return None
+    shape: Mapping[str, Any] = json.loads(line)
+    return shape
+
+
+def verify(
+    secret: bytes, lines: Iterable[bytes], head: Head | None, seen: Callable[[int, Mapping[str, Any]], None] = lambda _, __: None
+) -> Verdict:
+    """Whether the log is whole. `head` None: there is no head, which is right for an empty log only. `seen` gets each record with the
+    number of its line, in order, up to the first that is wrong.
 
     Records after the head are right too: a crash can come between the record and the head. A last line without its end was never
     acknowledged, and is passed over when the head is reached before it.
@@ -75,14 +103,15 @@ def verify(secret: bytes, lines: Iterable[bytes], head: Head | None) -> Verdict:
     last, count = Head(), 0
     passed = head is not None and head == last
     for count, line in enumerate(lines, 1):
-        found = head_of(secret, line)
-        if found is None:
+        shape = trusted(secret, line)
+        if shape is None:
             if passed and not line.endswith(b"\n"):
                 return Verdict(count - 1)
             return Verdict(count - 1, count, "it is no record of ours, or was changed")
-        if found.seq != last.seq + 1 or (_shape(line) or {}).get("prev") != last.mac:
-            return Verdict(count - 1, count, f"it does not follow the record before: {found.seq} after {last.seq}")
-        last = found
+        if shape["seq"] != last.seq + 1 or shape["prev"] != last.mac:
+            return Verdict(count - 1, count, f"it does not follow the record before: {shape['seq']} after {last.seq}")
+        last = Head(shape["seq"], shape["mac"])
+        seen(count, shape)
         passed = passed or last == head
     if head is None:
         return Verdict(count) if count == 0 else Verdict(count, count, "there is no valid head, so what came after it cannot be known")
@@ -91,18 +120,6 @@ def verify(secret: bytes, lines: Iterable[bytes], head: Head | None) -> Verdict:
     return Verdict(count)
 
 
-def _shape(line: bytes) -> dict[str, Any] | None:
-    try:
-        shape = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return shape if isinstance(shape, dict) and isinstance(shape.get("seq"), int) else None
-
-
-def _mac(secret: bytes, shape: Mapping[str, Any]) -> str:
-    return _sign(secret, json.dumps(shape, sort_keys=True, ensure_ascii=True))
-
-
-def _sign(secret: bytes, text: str) -> str:
+def _sign(secret: bytes, data: bytes) -> str:
     key = hmac.new(secret, b"audit", hashlib.sha256).digest()
-    return hmac.new(key, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
+    return hmac.new(key, data, hashlib.sha256).hexdigest()

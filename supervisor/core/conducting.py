@@ -14,7 +14,7 @@ from typing import Any
 
 from supervisor.core.errors import BudgetSpent, Refused
 from supervisor.core.spec import TaskSpec
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 RETRIES_MAX = 10
 _CAPS = ("timeout_s", "memory_max", "disk_max", "processes_max", "cpu_max")
@@ -66,7 +66,7 @@ def child(parent: Parent, asked: TaskSpec, given: Collection[str]) -> TaskSpec:
     network = _network(parent, asked, given)
     changes: dict[str, Any] = {name: getattr(parent.spec, name) for name in _OURS}
     changes |= {name: _capped(asked, name, getattr(parent.spec, name)) for name in _CAPS}
-    return replace(
+    made = replace(
         asked,
         **changes,
         network=network,
@@ -85,6 +85,7 @@ def child(parent: Parent, asked: TaskSpec, given: Collection[str]) -> TaskSpec:
         parent=parent.task,
         parent_epoch=parent.epoch,
     )
+    return replace(made, assumed=tuple(name for name in asked.assumed if not getattr(parent.spec, name)))
 
 
 def _no(asked: TaskSpec, why: str) -> Refused:
@@ -113,6 +114,8 @@ def _capped(asked: TaskSpec, name: str, most: Any) -> Any:
     """A limit of which 0 is none."""
     wanted = getattr(asked, name)
     if most and wanted > most:
+        if name in asked.assumed:
+            return most
         raise _no(asked, f"its {name.removesuffix('_s')} is {wanted:g}, and {most:g} is the most that it can be given")
     return wanted or most
 
@@ -189,10 +192,11 @@ def _cost(parent: Parent, asked: TaskSpec) -> float:
     cap = parent.spec.cost_max
     if not cap:
         return asked.cost_max
+    wanted_usd = 0.0 if "cost_max" in asked.assumed else asked.cost_max
     left = cap - parent.spent_usd - parent.given_usd
-    if left <= 0 or asked.cost_max > left:
-        wanted = f", and it asks for ${asked.cost_max:.2f}" if asked.cost_max else ""
+    if left <= 0 or wanted_usd > left:
+        wanted = f", and it asks for ${wanted_usd:.2f}" if wanted_usd else ""
         why = f"${max(0.0, left):.2f} is left of the cost_max of {parent.task}, ${cap:.2f}{wanted}"
         raise BudgetSpent("not added", on=asked.name, why=why, kept="what was added before")
     places = max(1, parent.spec.children_max - parent.added)
-    return asked.cost_max or left * (1 + asked.children_max) / places
+    return wanted_usd or left * (1 + asked.children_max) / places

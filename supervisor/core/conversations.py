@@ -70,14 +70,17 @@ def is_limited(reason: str) -> bool:
     return bool(_LIMITED.search(reason))
 
 
-def told(origin: Origin, where: Where, prompt: str | None, *, own: bool) -> str:
-    """The first message of an agent that continues a conversation. `own`: it is the same task's, which was interrupted."""
+def told(origin: Origin, where: Where, prompt: str | None, *, own: bool, missed: str = "", stopped: str = "") -> str:
+    """The first message of an agent that continues a conversation. `own`: it is the same task's, which was interrupted, or which `missed`
+    its gate, as that text says, or was `stopped` by us, as that one says."""
     said = [
         f"You are now in {where.directory}, on the branch {where.branch}.",
         "Every file is as it was left, but those that git ignores are gone, and so is every process that was started.",
         *(["Paths of the worktree that you saw before are not yours any more: change nothing there."] if where.moved else []),
     ]
+    if own and missed:
+        return "\n\n".join([missed, " ".join(said)])
     if own:
-        return " ".join(["[nightcrew] You were interrupted.", *said, "Go on with your task where you stopped."])
+        return " ".join([f"[nightcrew] {stopped or 'You were interrupted.'}", *said, "Go on with your task where you stopped."])
     begun = "goes on from" if origin.how is How.RESUME else "is a copy of that of"
     return " ".join([f"[nightcrew] This conversation {begun} the task {origin.task}.", *said]) + f"\n\n{prompt or ''}"

@@ -1,7 +1,4 @@
-"""The types of `decide`: the crew that it reads, the events that happen to it, and the commands that it gives.
-
-Events come from observation and from people; commands go to the adapters. Neither does anything by itself.
-"""
+"""The crew: what `decide` looks at, kept up to date by what it changed."""
 
 from __future__ import annotations
 
@@ -11,9 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from supervisor.core.admission import Held, Limits, Pressure, Traffic
 from supervisor.core.fair_share import FairShare
-from supervisor.core.states import FINAL, End, TaskState
-from supervisor.core.task import BatchTime, Queue, Rank, Task, TaskClass, alarms, is_startable, queue, rank
+from supervisor.core.health import WELL, Health
+from supervisor.core.night import Night
+from supervisor.core.path_lines import Lines
+from supervisor.core.states import FINAL, BatchTime, TaskClass, TaskState
+from supervisor.core.task import Area, Queue, Rank, Task, alarms, awaited_notes, importance, is_startable, queue, rank
+
+FORGOTTEN_FROM = 64
+"""Submitters without a task that are kept in any case, so that they need not be looked through after each start."""
+
+Turn = tuple[float, Queue]
+"""Where the last start of a queue ends: of one class, the least of them has its turn."""
+
+
+ByNight = dict[str, list[Rank]]
+"""Sorted, by `Task.night`; no list is empty. A night that lets nothing start is passed over, however many of its tasks wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +35,19 @@ class Change:
     """As they are from now on, new ones among them."""
     forgotten: frozenset[str]
     admitting: bool
-    held_back: frozenset[TaskClass]
+    slots: int
+    traffic: Traffic
+    pressure: Pressure
+    held_back: Held
     batch_time: BatchTime
     share: FairShare
     passed_over: int
+    health: Health
+    stopped: bool
+    nights: Mapping[str, Night]
+    start_usd: Mapping[str, float]
+    behind: Mapping[Area, str]
+    """Areas that wait for another task than before; see `path_lines.Lines`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +58,9 @@ class Order:
     """A submitter's share beside the others' of its class; 1 for one that is not listed."""
     ageing_s: float = 3600.0
     """A task that has waited for a start this long gets one of `AGED_EVERY` starts, whatever its class and priority."""
+    limits: Limits = field(default_factory=Limits)
+    jitter: float = 0.0
+    """The share by which a backoff may be shorter, so that a crew which died together does not come back together."""
 
 
 class Crew:
@@ -51,57 +74,101 @@ class Crew:
         self.tasks: dict[str, Task] = {}
         """Every task that has not reached a final state, and every final one that an unfinished task comes after. Read only."""
         self.slots = slots
-        """Attempts that may be alive at once. Adoption never needs a slot; only starting does."""
+        """Attempts that may be alive at once, at this moment. Adoption never needs a slot; only starting does."""
         self.order = order or Order()
         self.admitting = True
         """False while draining, or while the disk is too full to start anything."""
-        self.held_back: frozenset[TaskClass] = frozenset()
-        """Classes whose tasks do not start beside others, because the models are busy: see `scheduler.held_back`."""
+        self.stopped = False
+        """Everything stands still: nothing starts or goes on, and no deadline passes."""
+        self.traffic, self.pressure = Traffic(), Pressure()
+        self.held_back: Held = {}
+        """Classes whose tasks do not start beside others, because the models or the machine are busy: see `admission.held`."""
         self.batch_time = BatchTime.ALWAYS
-        self.share = FairShare()
+        self._ends: dict[Queue, float] = {}
+        self.share = FairShare(ends=self._ends)
         self.passed_over = 0
         """Starts since one was given to a task for its age."""
+        self.health = WELL
         self.living: dict[str, Task] = {}
         """Those with an attempt."""
         self.ready: dict[Queue, list[Rank]] = {}
         """Those that could start and whose deadline is not near, sorted, by class and submitter; no list is empty."""
-        self.urgent: list[Rank] = []
-        """Those that could start and whose deadline is near: deadline, order and id; sorted."""
-        self.oldest: dict[TaskClass, list[Rank]] = {name: [] for name in TaskClass}
-        """Those that could start: since when, order and id; sorted."""
+        self.turns: dict[str, list[Turn]] = {name: [] for name in TaskClass}
+        """The queues of `ready` of each class, and where the last start of each ends; sorted."""
+        self.urgent: ByNight = {}
+        """Those that could start and whose deadline is near: deadline, order and id."""
+        self.oldest: dict[TaskClass, ByNight] = {name: {} for name in TaskClass}
+        """Those that could start: since when, order and id."""
+        self.preempting: ByNight = {}
+        """Those that could start and may take the slot of a less important one: importance, order and id."""
+        self.night_kinds: dict[str, Counter[str]] = {}
+        """How many tasks of each kind could start, by night."""
         self.resting: list[tuple[float, str]] = []
         """Ready ones in a backoff: when it ends, and the task; sorted."""
         self.alarms: list[tuple[float, str]] = []
         """Waiting and ready ones to which something happens by the wall clock: when, and the task; sorted."""
         self.dependents: dict[str, dict[str, None]] = {}
         """Unfinished tasks by each task that they come after."""
+        self.readers: dict[str, dict[str, None]] = {}
+        """Waiting tasks by each note that they wait for."""
+        self.nights: Mapping[str, Night] = {}
+        """Those that have not ended, by run."""
+        self.start_usd: Mapping[str, float] = {}
+        """By kind: what an attempt is expected to cost, US dollars; 0 for one that is not listed."""
+        self.by_night: dict[str, dict[str, None]] = {}
+        """Unfinished tasks by `night`."""
         self.groups: dict[str, dict[str, None]] = {}
         """Unfinished tasks by `together`."""
         self.children: dict[str, dict[str, None]] = {}
         """Unfinished tasks by `parent`."""
+        self.lines = Lines()
         self.counts: Counter[TaskState] = Counter()
         """How many unfinished tasks are in each state."""
+        self.waiting: Counter[str] = Counter()
+        """How many tasks of each kind could start."""
         for task in tasks:
             self._enter(task)
 
     def apply(self, change: Change) -> None:
         """Apply a change that `decide` returned. Costs as much as changed, not as much as waits."""
-        self.admitting, self.held_back, self.batch_time = change.admitting, change.held_back, change.batch_time
-        self.share, self.passed_over = change.share, change.passed_over
+        self.admitting, self.slots, self.batch_time = change.admitting, change.slots, change.batch_time
+        self.traffic, self.pressure, self.held_back = change.traffic, change.pressure, change.held_back
+        self.passed_over, self.health, self.stopped = change.passed_over, change.health, change.stopped
+        self.nights, self.start_usd = change.nights, change.start_usd
+        self._count(change.share)
+        self.lines.apply(change.behind)
         for task in change.tasks:
             self._leave(task.id)
             self._enter(task)
         for name in change.forgotten:
             self._leave(name)
 
+    def _count(self, share: FairShare) -> None:
+        """Take over the starts of a change."""
+        for key, end in share.moved.items():
+            if key in self.ready:
+                turns = self.turns[key[0]]
+                del turns[bisect_left(turns, (self.share.end(key), key))]
+                insort(turns, (end, key))
+            self._ends[key] = end
+        self.share = FairShare(share.clocks, self._ends)
+        if len(self._ends) > 2 * len(self.ready) + FORGOTTEN_FROM:
+            for key in [key for key in self._ends if key not in self.ready and self.share.is_over(key)]:
+                del self._ends[key]
+
     def _enter(self, task: Task) -> None:
         self.tasks[task.id] = task
         if task.attempt is not None:
             self.living[task.id] = task
+        self._count_startable(task, 1)
         if is_startable(task) and not task.urgent:
-            insort(self.ready.setdefault(queue(task), []), rank(task))
-        for index, entry in self._entries(task):
-            insort(index, entry)
+            self._queue(queue(task), rank(task))
+        for by_night, entry in self._entries(task):
+            insort(by_night.setdefault(task.night, []), entry)
+        for index, timed in self._timed(task):
+            insort(index, timed)
+        if task.held_up:
+            self.lines.enter(task)
         if task.state not in FINAL:
             self.counts[task.state] += 1
             for keyed, key in self._keys(task):
@@ -112,13 +179,18 @@ class Crew:
         if task is None:
             return
         self.living.pop(name, None)
+        self._count_startable(task, -1)
         if is_startable(task) and not task.urgent:
-            waiting = self.ready[queue(task)]
-            del waiting[bisect_left(waiting, rank(task))]
-            if not waiting:
-                del self.ready[queue(task)]
-        for index, entry in self._entries(task):
-            del index[bisect_left(index, entry)]
+            self._unqueue(queue(task), rank(task))
+        for by_night, entry in self._entries(task):
+            found = by_night[task.night]
+            del found[bisect_left(found, entry)]
+            if not found:
+                del by_night[task.night]
+        for index, timed in self._timed(task):
+            del index[bisect_left(index, timed)]
+        if task.held_up:
+            self.lines.leave(task)
         if task.state not in FINAL:
             self.counts[task.state] -= 1
             for keyed, key in self._keys(task):
@@ -126,233 +198,51 @@ class Crew:
                 if not keyed[key]:
                     del keyed[key]
 
-    def _entries(self, task: Task) -> Iterator[tuple[list[Any], Any]]:
-        """Where the task stands in what is kept sorted, beside the queue of its class and submitter."""
+    def _count_startable(self, task: Task, more: int) -> None:
+        if not is_startable(task):
+            return
+        self.waiting[task.kind] += more
+        if task.night:
+            kinds = self.night_kinds.setdefault(task.night, Counter())
+            kinds[task.kind] += more
+            self.night_kinds[task.night] = +kinds
+            if not +kinds:
+                del self.night_kinds[task.night]
+
+    def _queue(self, key: Queue, found: Rank) -> None:
+        if key not in self.ready:
+            self.ready[key] = []
+            insort(self.turns[key[0]], (self.share.end(key), key))
+        insort(self.ready[key], found)
+
+    def _unqueue(self, key: Queue, found: Rank) -> None:
+        waiting, turns = self.ready[key], self.turns[key[0]]
+        del waiting[bisect_left(waiting, found)]
+        if not waiting:
+            del self.ready[key], turns[bisect_left(turns, (self.share.end(key), key))]
+
+    def _entries(self, task: Task) -> Iterator[tuple[ByNight, Rank]]:
+        """Where a task that could start stands, beside the queue of its class and submitter."""
         if is_startable(task):
             yield self.oldest[task.task_class], (task.since, task.order, task.id)
+            if task.preempt:
+                yield self.preempting, (importance(task), task.order, task.id)
             if task.urgent:
                 yield self.urgent, (task.deadline, task.order, task.id)
-        elif task.state is TaskState.READY:
+
+    def _timed(self, task: Task) -> Iterator[tuple[list[Any], Any]]:
+        """Where it stands by what happens to it at some time."""
+        if task.state is TaskState.READY and task.not_before:
             yield self.resting, (task.not_before, task.id)
         yield from ((self.alarms, (at, task.id)) for at in alarms(task))
 
     def _keys(self, task: Task) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
-        """Where an unfinished task is found by what it comes after, by its group, and by who added it."""
+        """Where an unfinished task is found by what it comes after, by notes, group, who added it, and night."""
         yield from ((self.dependents, need) for need in task.after)
+        yield from ((self.readers, awaited) for awaited in awaited_notes(task))
         if task.together:
             yield self.groups, task.together
         if task.parent:
             yield self.children, task.parent
-
-
-# Events -------------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """Tasks were committed to the ledger, or read from it at start."""
-
-    tasks: tuple[Task, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The runner of this epoch has written started.json."""
-
-    task: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class TreeGone:
-    """No process of the attempt is left; `end` and `cause` are judged from the exit record or from its absence."""
-
-    task: str
-    epoch: int
-    end: End
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class Secured:
-    """The attempt's work is on refs and its records are written."""
-
-    task: str
-    epoch: int
-    end: End
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAsked:
-    """A person wants the task ended."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
-class LimitPassed:
-    """The attempt has used more than it may of something that nobody but us looks at."""
-
-    task: str
-    epoch: int
-    why: str
-    """Which limit, in plain words."""
-
-
-@dataclass(frozen=True, slots=True)
-class SuspendAsked:
-    """A person wants the task's agent to stand still."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeAsked:
-    """A person wants a suspended agent to go on."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
-class RetryAsked:
-    """A person wants a finished task run again."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionChanged:
-    """Starting became allowed or forbidden (drain, disk)."""
-
-    admitting: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TrafficChanged:
-    """How busy the models are, as the gateway says."""
-
-    delay_s: float
-    """How long a request that came now would wait for its turn."""
-    parked: bool = False
-    """Nothing is served before a limit's reset."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTimeChanged:
-    """The window of batch tasks opened or closed."""
-
-    batch_time: BatchTime
-
-
-Event = (
-    Submitted
-    | BatchTimeChanged
-    | Started
-    | TreeGone
-    | Secured
-    | LimitPassed
-    | CancelAsked
-    | SuspendAsked
-    | ResumeAsked
-    | RetryAsked
-    | AdmissionChanged
-    | TrafficChanged
-)
-
-
-# Commands -----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Commit the attempt row, then launch it."""
-
-    task: str
-    epoch: int
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class MarkRunning:
-    """Commit that the runner was seen."""
-
-    task: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Commit it to the history, then let the command of a held attempt begin."""
-
-    task: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Commit the reason, then stop the whole tree. Of an attempt that is ending already only the reason is new: the attempt keeps
-    its state and its end, and its task does not run again."""
-
-    task: str
-    epoch: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Suspend:
-    """Commit that a person wants it to stand still, then stop it there."""
-
-    task: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Commit that it shall go on, then let it. Until that is done the ledger keeps what the suspend found."""
-
-    task: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """Commit that the tree is gone, then secure its work."""
-
-    task: str
-    epoch: int
-    end: End
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """Commit the attempt's end and the task's next state together, then release the session."""
-
-    task: str
-    epoch: int
-    end: End
-    cause: str
-    state: TaskState
-    delay_s: float
-    """Backoff before the task may start again; 0 unless `state` is READY."""
-
-
-@dataclass(frozen=True, slots=True)
-class SetState:
-    """Commit a change of a task's state that no attempt caused."""
-
-    task: str
-    state: TaskState
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Revive:
-    """Commit that a finished task waits again, with its failures and losses forgotten."""
-
-    task: str
-    cause: str
-
-
-Command = Start | MarkRunning | Begin | Stop | Suspend | Resume | Collect | Finish | SetState | Revive
+        if task.night:
+            yield self.by_night, task.night

@@ -1,53 +1,53 @@
-"""decide(crew, events, now) -> (crew, commands): everything that changes a task's fate is in this file.
+"""decide(crew, events, now) -> (crew, commands): what happens to the crew and what time does to it. What people ask is in `requests`.
 
 Events of an epoch that is not the task's live attempt are stale and change nothing: they come from a crash, a race or a late
-writer. A task's dependents are looked at when it reaches a final state, never by polling.
+writer.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.core.backoff import backoff_s
-from supervisor.core.crew import (
+from supervisor.core import admission, asking, night_rules, outage, path_rules, requests, retry
+from supervisor.core.asking import Question
+from supervisor.core.board import Board
+from supervisor.core.commands import Begin, Collect, Command, Finish, MarkRunning, Start
+from supervisor.core.crew import Change, Crew
+from supervisor.core.events import (
     AdmissionChanged,
     BatchTimeChanged,
-    Begin,
     CancelAsked,
-    Change,
-    Collect,
-    Command,
-    Crew,
+    CrewEvent,
+    EmergencyChanged,
     Event,
-    Finish,
+    LeasesChanged,
     LimitPassed,
-    MarkRunning,
-    Resume,
+    NightBegan,
+    NightsSpent,
+    NoteAppeared,
+    ParkAsked,
+    PauseAsked,
+    PersonNeeded,
+    PressureChanged,
+    ProviderChanged,
     ResumeAsked,
     RetryAsked,
-    Revive,
     Secured,
-    SetState,
-    Start,
+    SlotsChanged,
+    StartCostLearned,
     Started,
-    Stop,
+    StoodStill,
     Submitted,
-    Suspend,
-    SuspendAsked,
     TrafficChanged,
     TreeGone,
 )
-from supervisor.core.draft import Draft
-from supervisor.core.recovery import LIMIT
-from supervisor.core.scheduler import held_back, pick
-from supervisor.core.states import FINAL, AttemptState, End, TaskState, after_end, attempt_after, task_after
+from supervisor.core.recovery import AGAIN, LIMIT, PARKED
+from supervisor.core.retry import Ended, Next
+from supervisor.core.scheduler import Picked, pick
+from supervisor.core.states import FINAL, NEEDS_YOU, AttemptState, End, TaskState, Until, task_after
 from supervisor.core.task import Attempt, Task
-
-CANCELLED = "cancelled"
-"""`Stop.why` when a person asked."""
 
 TIMEOUT_BACKSTOP_S = 30.0
 """The runner keeps the deadline itself, since the daemon may be dead. This long after it, a live attempt's runner is taken to be
@@ -62,11 +62,13 @@ def decide(crew: Crew, events: Iterable[Event], now: float, wall: float = 0.0) -
     crew itself is left alone. Raises nothing: what cannot be is ignored as stale, and what a person asks in vain is refused before it
     becomes an event.
     """
-    board = _Board(crew, now, wall)
+    board = _Decision(crew, now, wall)
     for event in events:
         board.apply(event)
+    board.look_at_health()
     board.enforce_deadlines()
     board.look_at_the_clock()
+    night_rules.look(board)
     board.end_backoffs()
     board.start_ready()
     board.begin_together()
@@ -78,102 +80,74 @@ TOGETHER_MAX_S = 60.0
 submitted; this is for one whose slots others took meanwhile."""
 
 
-class _Board:
-    """The state of one call of `decide`: the crew as it becomes, and the commands so far."""
-
-    def __init__(self, crew: Crew, now: float, wall: float) -> None:
-        self.draft = Draft(crew)
-        self.now = now
-        self.wall = wall
-        self.commands: list[Command] = []
+class _Decision(Board):
+    """One call of `decide`."""
 
     def apply(self, event: Event) -> None:
         match event:
             case Submitted(tasks):
-                self._submitted(tasks)
+                self.submitted(tasks)
             case Started(task, epoch):
                 self._with_attempt(task, epoch, self._started)
             case TreeGone(task, epoch, end, cause):
                 self._with_attempt(task, epoch, lambda found, attempt: self._tree_gone(found, attempt, end, cause))
-            case Secured(task, epoch, end, cause):
-                self._with_attempt(task, epoch, lambda found, attempt: self._secured(found, attempt, end, cause))
-            case LimitPassed(task, epoch, why):
-                self._with_attempt(task, epoch, lambda found, attempt: self._limit_passed(found, attempt, why))
+            case Secured(task, epoch, end, cause, question):
+                self._with_attempt(task, epoch, lambda found, attempt: self._secured(found, attempt, end, cause, question))
+            case PersonNeeded(task, epoch, needed):
+                self._with_attempt(task, epoch, lambda found, attempt: asking.set_aside(self, found, attempt, needed))
+            case LimitPassed(task, epoch, why, again):
+                said = f"{AGAIN if again else LIMIT}{why}"
+                self._with_attempt(task, epoch, lambda found, attempt: self._limit_passed(found, attempt, said))
             case CancelAsked(task):
-                self._cancel_with_children(task)
-            case SuspendAsked(task):
-                self._suspend(task)
+                requests.cancel(self, task)
+            case PauseAsked(task):
+                requests.pause(self, task)
             case ResumeAsked(task):
-                self._resume(task)
+                requests.resume(self, task)
             case RetryAsked(task):
-                self._retry(task)
+                requests.retry(self, task)
+            case LeasesChanged(task, epoch, globs):
+                self._with_attempt(task, epoch, lambda found, at: self.draft.put(replace(found, attempt=replace(at, leases=globs))))
+            case StoodStill(task, epoch):
+                self._with_attempt(task, epoch, self._stood_still)
+            case NoteAppeared(note):
+                self.note_appeared(note)
+            case ParkAsked(task, epoch):
+                self._with_attempt(task, epoch, self._park)
+            case _:
+                self._apply_to_all(event)
+
+    def _apply_to_all(self, event: CrewEvent) -> None:
+        match event:
             case AdmissionChanged(admitting):
                 self.draft.admitting = admitting
+            case EmergencyChanged(stopped):
+                self._stopped(stopped)
             case BatchTimeChanged(batch_time):
                 self.draft.batch_time = batch_time
-            case TrafficChanged(delay_s, parked):
-                self.draft.held_back = held_back(self.draft.held_back, delay_s, parked=parked)
+            case SlotsChanged(slots):
+                self.draft.slots = slots
+            case TrafficChanged():
+                self.draft.traffic = event
+                self._judge_classes()
+            case PressureChanged():
+                self.draft.pressure = event
+                self._judge_classes()
+            case ProviderChanged(why):
+                outage.provider_said(self, why)
+            case NightBegan(night):
+                self.draft.nights[night.run] = night
+            case NightsSpent(spent):
+                known = self.draft.nights
+                known |= {run: replace(known[run], spent=usd, unheard=0.0) for run, usd in spent.items() if run in known}
+            case StartCostLearned(usd):
+                self.draft.start_usd = usd
             case _:
                 assert_never(event)
 
-    # Tasks and what they come after ----------------------------------------------------------------------------------------------
-
-    def _submitted(self, tasks: tuple[Task, ...]) -> None:
-        new = [task for task in tasks if self.draft.get(task.id) is None]
-        for task in new:
-            self.draft.put(task)
-        for task in new:
-            self._look_at_needs(task.id)
-
-    def _look_at_needs(self, task_id: str) -> None:
-        """Judge a task by the state of everything that it comes after."""
-        task = self.draft.get(task_id)
-        if task is not None and self._moved_on(task, list(self.draft.known(sorted(task.after)))):
-            self._final(task_id)
-
-    def _final(self, task_id: str) -> None:
-        """Judge what comes after a task that reached a final state, and so on down the chain.
-
-        A queue and not recursion: a plan may be a chain of thousands, and all of them are skipped when its first task fails.
-        """
-        queue = deque([task_id])
-        while queue:
-            ended = list(self.draft.known([queue.popleft()]))
-            queue.extend(task.id for task in list(self.draft.unfinished_after(ended[0].id)) if self._moved_on(task, ended))
-
-    def _moved_on(self, task: Task, news: Iterable[Task]) -> bool:
-        """Whether a task reached a final state because of `news`: the tasks it comes after that ended since it was last judged."""
-        if task.state is not TaskState.WAITING:
-            return False
-        lost_hope = next(filter(None, (self._lost_hope(task, need) for need in news)), "")
-        if lost_hope:
-            self._set_state(task, "blocked for ever", lost_hope)
-            return True
-        if all(need.state in FINAL for need in self.draft.known(task.after - task.after_any)) and self._one_is_enough(task):
-            self._set_state(task, "unblocked", "")
-        return False
-
-    def _lost_hope(self, task: Task, need: Task) -> str:
-        """Why the task can never start now that `need` is as it is; empty while it can."""
-        if need.state not in FINAL or need.state is TaskState.DONE or task.any_end:
-            return ""
-        if need.id not in task.after_any:
-            return f"{need.id} is {need.state}"
-        others = list(self.draft.known(task.after_any))
-        if all(other.state in FINAL and other.state is not TaskState.DONE for other in others):
-            return (
-                f"{need.id} is {need.state}" if len(others) == 1 else f"none of {len(others)} tasks is done, the last one is {need.state}"
-            )
-        return ""
-
-    def _one_is_enough(self, task: Task) -> bool:
-        enough = FINAL if task.any_end else (TaskState.DONE,)
-        return not task.after_any or any(need.state in enough for need in self.draft.known(task.after_any))
-
-    def _set_state(self, task: Task, event: str, reason: str) -> None:
-        state = task_after(task.state, event)
-        self.draft.put(replace(task, state=state, since=self.now if state is TaskState.READY else task.since))
-        self.commands.append(SetState(task.id, state, reason))
+    def _judge_classes(self) -> None:
+        now = self.draft
+        now.held_back = admission.held(now.held_back, now.traffic, now.pressure, now.order.limits, self.wall)
 
     # Attempts --------------------------------------------------------------------------------------------------------------------
 
@@ -182,116 +156,112 @@ class _Board:
         if task is not None and task.attempt is not None and task.attempt.epoch == epoch:
             act(task, task.attempt)
 
-    def _move(self, task: Task, attempt: Attempt, event: str, stop_why: str | None = None) -> None:
-        state = attempt_after(attempt.state, event)
-        moved = replace(attempt, state=state, since=self.now, stop_why=attempt.stop_why if stop_why is None else stop_why)
-        self.draft.put(replace(task, attempt=moved))
-
     def _started(self, task: Task, attempt: Attempt) -> None:
         if attempt.state is AttemptState.LAUNCHING:
-            self._move(task, attempt, "started")
+            self.move(task, attempt, "started")
             self.commands.append(MarkRunning(task.id, attempt.epoch))
+            if not attempt.held:
+                self._pause_again(task.id)
+
+    def _pause_again(self, task_id: str) -> None:
+        """What was paused before its command began stands still from its first step."""
+        task = self.draft.get(task_id)
+        if task is not None and task.attempt is not None and task.attempt.paused is not None:
+            self.pause(task, task.attempt, task.attempt.paused.until, task.attempt.paused.made_for)
+
+    def _stood_still(self, task: Task, attempt: Attempt) -> None:
+        if attempt.state is AttemptState.RUNNING and attempt.paused is not None and not attempt.held:
+            self.draft.put(replace(task, attempt=replace(attempt, paused=replace(attempt.paused, still=True))))
+
+    def _park(self, task: Task, attempt: Attempt) -> None:
+        if attempt.state is AttemptState.RUNNING and attempt.paused is not None and attempt.paused.still:
+            self.stop(task, attempt, PARKED)
 
     def _tree_gone(self, task: Task, attempt: Attempt, end: End, cause: str) -> None:
         if attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING, AttemptState.STOPPING):
-            self._move(task, attempt, "tree gone")
+            self.move(task, attempt, "tree gone")
             self.commands.append(Collect(task.id, attempt.epoch, end, cause))
+            if attempt.state is not AttemptState.STOPPING or task.id == self._probe:
+                outage.died(self, task, attempt, end, cause)
 
-    def _secured(self, task: Task, attempt: Attempt, end: End, cause: str) -> None:
+    def _secured(self, task: Task, attempt: Attempt, end: End, cause: str, question: Question | None = None) -> None:
         if attempt.state is not AttemptState.COLLECTING:
             return
-        failures = task.failures + (end in (End.FAILED, End.TIMEOUT))
-        losses = task.losses + (end is End.LOST)
-        unwanted = attempt.stop_why == CANCELLED
-        state = task_after(task.state, after_end(end, failures=failures, losses=losses, retries=task.retries, unwanted=unwanted))
-        delay = backoff_s(losses if end is End.LOST else failures) if state is TaskState.READY else 0.0
+        if question is None and outage.waits(self, task, attempt):
+            self.draft.put(replace(task, attempt=replace(attempt, secured=(end, cause))))
+            return
+        unwanted = attempt.stop_why == requests.CANCELLED
+        if parked := end is End.LOST and attempt.stop_why == PARKED:
+            then = Next("run again", task.tally)
+        else:
+            less = self.draft.order.jitter * retry.luck(task.id, attempt.epoch)
+            then = retry.after(task.tally, task.retries, Ended(end, cause, self.wall, unwanted, attempt.free, attempt.no_provider), less)
+            then = asking.instead(then, question)
+        if then.event in ("run again", "park") and attempt.paused is not None and attempt.paused.until is Until.PERSON:
+            asked = f"{NEEDS_YOU}{attempt.paused.question}" if attempt.paused.question else then.reason
+            then = replace(then, event="pause", delay_s=0.0, reason=asked)  # what a person holds stays held, whatever became of the attempt
+        state = task_after(task.state, then.event)
         ended = replace(
             task,
             state=state,
-            failures=failures,
-            losses=losses,
-            not_before=self.now + delay if delay else 0.0,
-            since=self.now,
+            tally=then.tally,
+            not_before=self.now + then.delay_s if then.delay_s and state is TaskState.READY else 0.0,
+            unpark_at=self.wall + then.delay_s if state is TaskState.PARKED else 0.0,
+            since=task.since if parked else self.now,
             cause=f"{end}: {cause}" if cause else str(end),
             attempt=None,
         )
         self.draft.put(ended)
-        self.commands.append(Finish(task.id, attempt.epoch, end, cause, state, delay))
+        self.commands.append(Finish(task.id, attempt.epoch, end, cause, state, then.delay_s, then.tally, then.reason, then.question))
+        night_rules.ended(self, task)
         if state in FINAL:
-            self._final(task.id)
+            self.final(task.id)
 
     def _limit_passed(self, task: Task, attempt: Attempt, why: str) -> None:
         if attempt.state is AttemptState.RUNNING:
-            self._stop(task, attempt, f"{LIMIT}{why}")
+            self.stop(task, attempt, why)
 
-    # People ----------------------------------------------------------------------------------------------------------------------
+    @property
+    def _probe(self) -> str:
+        return self.draft.health.outage.probe if self.draft.health.outage is not None else ""
 
-    def _cancel_with_children(self, task_id: str) -> None:
-        """The task, and all that its agent added and theirs: nobody is left who would take what they come to."""
-        queue = deque([task_id])
-        while queue:
-            children = [child.id for child in self.draft.unfinished_children(queue[0])]
-            self._cancel(queue.popleft())
-            queue.extend(children)
-
-    def _cancel(self, task_id: str) -> None:
-        task = self.draft.get(task_id)
-        if task is None or task.state in FINAL:
-            return
-        if task.attempt is None:
-            self._set_state(task, "cancel", "cancelled before it started" if not task.epoch else CANCELLED)
-            self._final(task_id)
-        elif task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING):
-            self._stop(task, task.attempt, CANCELLED)
-        elif task.attempt.stop_why != CANCELLED:
-            # It is ending for a reason of its own, and that stays its end; but whatever that is, it shall not run again.
-            self.draft.put(replace(task, attempt=replace(task.attempt, stop_why=CANCELLED)))
-            self.commands.append(Stop(task_id, task.attempt.epoch, CANCELLED))
-
-    def _suspend(self, task_id: str) -> None:
-        task = self.draft.get(task_id)
-        if task is not None and may_suspend(task) and task.attempt is not None:
-            self.draft.put(replace(task, attempt=replace(task.attempt, suspended=True)))
-            self.commands.append(Suspend(task_id, task.attempt.epoch))
-
-    def _resume(self, task_id: str) -> None:
-        task = self.draft.get(task_id)
-        if task is not None and task.attempt is not None and task.attempt.suspended and task.attempt.state is AttemptState.RUNNING:
-            # Its runner knows what is left of its time; the backstop counts anew, as after a restart.
-            self.draft.put(replace(task, attempt=replace(task.attempt, suspended=False, since=self.now)))
-            self.commands.append(Resume(task_id, task.attempt.epoch))
-
-    def _retry(self, task_id: str) -> None:
-        task = self.draft.get(task_id)
-        if task is None or task.state not in FINAL:
-            return
-        cause = f"retry asked; was {task.state}"
-        state = task_after(task.state, "retry")
-        again = replace(task, state=state, failures=0, losses=0, not_before=0.0, start_by=0.0, cause=cause)
-        self.draft.put(again)
-        self.commands.append(Revive(task_id, cause))
-        self._look_at_needs(task_id)
-
-    def _stop(self, task: Task, attempt: Attempt, why: str) -> None:
-        self._move(task, attempt, "stop", why)
-        self.commands.append(Stop(task.id, attempt.epoch, why))
+    def look_at_health(self) -> None:
+        """Finish what waited to learn whether it died in an outage, and see whether one is over."""
+        for task, attempt, end, cause in list(outage.settled(self)):
+            self._secured(task, attempt, end, cause)
+        outage.look_at_probe(self)
 
     # Time ------------------------------------------------------------------------------------------------------------------------
 
+    def _stopped(self, stopped: bool) -> None:
+        """Nothing moves, or all of it goes on: then the backstop counts anew, as after a restart."""
+        self.draft.stopped = stopped
+        for task, attempt in self._with_attempts(task.id for task in self.draft.living()):
+            if attempt.state is AttemptState.RUNNING:
+                self.draft.put(replace(task, attempt=replace(attempt, since=self.now)))
+
     def enforce_deadlines(self) -> None:
-        for task in self.draft.living():
+        for task in self.draft.living() if not self.draft.stopped else ():
             attempt = task.attempt
-            if attempt is None or attempt.state is not AttemptState.RUNNING or not task.timeout_s or attempt.held or attempt.suspended:
+            if (
+                attempt is None
+                or attempt.state is not AttemptState.RUNNING
+                or attempt.held
+                or attempt.paused is not None
+                or self.draft.stopped
+            ):
                 continue
-            if self.now - attempt.since > task.timeout_s + TIMEOUT_BACKSTOP_S:
-                self._stop(task, attempt, "timeout")
+            if task.timeout_s and self.now - attempt.since > task.timeout_s + TIMEOUT_BACKSTOP_S:
+                self.stop(task, attempt, "timeout")
 
     def look_at_the_clock(self) -> None:
-        """End what has not started in time, and let what must soon be done go before others."""
+        """End what has not started in time, let what must soon be done go before others, and what was parked wait for its start again."""
         for task in self.draft.due(self.wall):
-            if task.start_by and task.start_by <= self.wall and not task.epoch:
-                self._set_state(task, "expire", "did not start in time (not_after)")
-                self._final(task.id)
+            if task.state is TaskState.PARKED:
+                self.set_state(task, "unpark", "")
+            elif task.start_by and task.start_by <= self.wall and not task.epoch:
+                self.set_state(task, "expire", "did not start in time (not_after)")
+                self.final(task.id)
             else:
                 self.draft.put(replace(task, urgent=True))
 
@@ -301,13 +271,32 @@ class _Board:
             self.draft.put(replace(task, not_before=0.0))
 
     def start_ready(self) -> None:
+        path_rules.let_go(self.draft)
         picked = pick(self.draft, self.now)
-        self.draft.share, self.draft.passed_over = picked.share, picked.passed_over
-        for task in self.draft.known(picked.tasks):
+        tasks = picked.tasks
+        if self.draft.health.outage is not None:
+            tasks = outage.probe(self)
+        else:
+            self.draft.share, self.draft.passed_over = picked.share, picked.passed_over
+        for task in self.draft.known(tasks):
             epoch = task.epoch + 1
             attempt = Attempt(epoch, AttemptState.LAUNCHING, self.now, held=bool(task.together))
             self.draft.put(replace(task, state=task_after(task.state, "start"), epoch=epoch, attempt=attempt))
             self.commands.append(Start(task.id, epoch, task.cause))
+        path_rules.hold_up(self.draft, picked.held_up)
+        self._make_room(picked)
+
+    def _make_room(self, picked: Picked) -> None:
+        """Let paused attempts go on, and pause others for what shall start on their slots."""
+        for task, attempt in self._with_attempts(picked.resumed):
+            self.go_on(task, attempt)
+        for task, attempt in self._with_attempts(name for name in self.resumed if name not in picked.resumed):
+            self.pause(task, attempt, Until.SLOT)
+        for task, attempt in self._with_attempts(picked.preempted if self.draft.health.outage is None else ()):
+            self.pause(task, attempt, Until.SLOT, picked.preempted[task.id])
+
+    def _with_attempts(self, names: Iterable[str]) -> list[tuple[Task, Attempt]]:
+        return [(task, task.attempt) for task in self.draft.known(names) if task.attempt is not None]
 
     def begin_together(self) -> None:
         """Let the held attempts of each group begin once nobody of it is still on its way, or the first one has waited long enough."""
@@ -322,12 +311,7 @@ class _Board:
             for task, attempt in group:
                 self.draft.put(replace(task, attempt=replace(attempt, held=False, since=self.now)))
                 self.commands.append(Begin(task.id, attempt.epoch))
-
-
-def may_suspend(task: Task) -> bool:
-    """Whether its agent runs and does not stand still already. One that is held has not begun, so there is nothing to hold."""
-    attempt = task.attempt
-    return attempt is not None and attempt.state is AttemptState.RUNNING and not attempt.held and not attempt.suspended
+                self._pause_again(task.id)
 
 
 def _on_its_way(task: Task) -> bool:

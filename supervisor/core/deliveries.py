@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from supervisor.core.result import rfc3339
+from supervisor.core.units import rfc3339
 
 
 class DeliveryState(StrEnum):

@@ -7,6 +7,8 @@
     ├── NotRunning            5    no supervisor answers
     ├── Refused               6    it would lose or endanger something, so it was not done
     │   ├── Tampered               an agent changed what only nightcrew may change
+    │   ├── Deadlock               a wait that could never end, so it was not begun
+    │   │   └── Chosen                 one that was given up, since others changed and it could never end
     │   └── StaleEpoch             a newer attempt owns the task: the late writer changes nothing
     ├── BudgetSpent           7    nothing is left of a budget now; more comes with time
     ├── NeedsHuman            8    only a person can decide
@@ -107,6 +109,14 @@ class Tampered(Refused):
     """A file that only nightcrew writes was changed by somebody else."""
 
 
+class Deadlock(Refused):
+    """Whoever asked and those it would wait for would wait for each other; `why` is the whole cycle."""
+
+
+class Chosen(Deadlock):
+    """A wait that had begun was given up, so that others of its cycle can go on."""
+
+
 class StaleEpoch(Refused):
     """The writer belongs to an attempt that is no longer the task's newest."""
 
@@ -164,8 +174,8 @@ class LedgerError(HostError):
 _WIRE: dict[str, type[NightcrewError]] = {
     cls.__name__: cls
     for cls in (
-        NightcrewError, UsageError, ConfigError, NotFound, NotRunning, Refused, Tampered, StaleEpoch, BudgetSpent, NeedsHuman,
-        TimedOut, HostError, ToolMissing, ToolFailed, ToolHung, DiskFull, LedgerError,
+        NightcrewError, UsageError, ConfigError, NotFound, NotRunning, Refused, Tampered, Deadlock, Chosen, StaleEpoch, BudgetSpent,
+        NeedsHuman, TimedOut, HostError, ToolMissing, ToolFailed, ToolHung, DiskFull, LedgerError,
     )
 }  # fmt: skip
 

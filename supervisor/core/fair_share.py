@@ -7,11 +7,11 @@ few, and who comes anew begins at the clock: time without tasks is no credit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-Queue = tuple[str, str]
-"""Class of the tasks, and submitter."""
+Queue = tuple[str, str, str]
+"""Class of the tasks, submitter, and night."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,20 @@ class FairShare:
     clocks: Mapping[str, float] = field(default_factory=dict)
     """Virtual time of each class."""
     ends: Mapping[Queue, float] = field(default_factory=dict)
-    """Where each submitter's last start ends, of those for whom that is later than the clock."""
+    """Where each submitter's last start ends. One that is not listed has had none, or none that still counts."""
+    moved: Mapping[Queue, float] = field(default_factory=dict)
+    """What goes before `ends`: those that started since. Copied at each start, which `ends` are too many for."""
 
-    def tag(self, queue: Queue) -> float:
-        """Start tag of the queue's next task."""
-        return max(self.ends.get(queue, 0.0), self.clocks.get(queue[0], 0.0))
+    def end(self, queue: Queue) -> float:
+        """Where the queue's last start ends; 0 for none. The queue with the least of a class has the smallest tag."""
+        return self.moved.get(queue, self.ends.get(queue, 0.0))
 
-    def first(self, queues: Iterable[Queue]) -> list[Queue]:
-        """The queues, the one whose turn it is first; of equal ones the first by name."""
-        return sorted(queues, key=lambda queue: (self.tag(queue), queue))
+    def is_over(self, queue: Queue) -> bool:
+        """Whether its past starts count no more: its next one's tag is the clock."""
+        return self.end(queue) <= self.clocks.get(queue[0], 0.0)
 
     def started(self, queue: Queue, weight: float, *, in_turn: bool) -> FairShare:
         """After a start of the queue. `in_turn` is False for one that did not go by its tag: it counts, and leaves the clock alone."""
-        tag = self.tag(queue)
+        tag = max(self.end(queue), self.clocks.get(queue[0], 0.0))
         clocks = {**self.clocks, queue[0]: tag} if in_turn else self.clocks
-        ends = {**self.ends, queue: tag + 1.0 / weight}
-        return FairShare(clocks, {each: end for each, end in ends.items() if end > clocks.get(each[0], 0.0)})
+        return FairShare(clocks, self.ends, {**self.moved, queue: tag + 1.0 / weight})

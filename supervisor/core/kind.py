@@ -4,7 +4,7 @@ A template is a list of words with placeholders such as `{model}`. A word whose 
 option before it: `"--model", "{model}"` is both words or none. An option is a word that begins with `-` and has no placeholder itself.
 `{permissions}`, `{gateway}`, `{conversation}` and `{mcp}` are words of their own and stand for several: by whether a sandbox of ours is
 around the agent, for an agent whose calls of the OpenAI API go through the gateway, for one that continues a conversation, and for one that
-may add tasks.
+is given our tools.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ PLACEHOLDERS = (
     "gemini_url",
     "mcp_config",
     "mcp_server",
+    "memory",
+    "core",
 )
 PERMISSIONS = "{permissions}"
 COMMAND = ("{command}",)
@@ -50,7 +52,9 @@ BLOCKS = (PERMISSIONS, GATEWAY, CONVERSATION, MCP)
 HOOK_VARIABLE = "NIGHTCREW_HOOK"
 """Of an agent whose kind speaks of it: the program that its command line starts as `"$NIGHTCREW_HOOK" EVENT` for each hook."""
 CLIENT_VARIABLE = "NIGHTCREW_AGENT"
-"""Of an agent that may add tasks: the command by which it does."""
+"""The command by which an agent reaches the memory, mail and leases, and its own tasks where it may add some."""
+MEMORY_VARIABLE = "NIGHTCREW_MEMORY"
+"""The directory of what the agents of its project know together."""
 TASK_KEYS = ("model", "steps_max", "allow", "on_loss", "continue_from")
 """Keys of a task that only some kinds know: those with a placeholder for them, and those that can continue a conversation."""
 CONTINUING = {"on_loss": How.RESUME, "continue_from": How.FORK}
@@ -137,6 +141,13 @@ class Kind:
     """Path below {settings_dir} of a file that holds them; empty: none is written."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that the agent gets unless the person's shell or the task sets them; with placeholders too."""
+    timeout_s: float = 0.0
+    """How long a task of it may take that works by itself and does not say; 0: as long as it likes. This and the next two are for tasks
+    that may add no others: whoever leads others may take a night."""
+    steps_max: int = 0
+    """How many turns, likewise."""
+    cost_max: float = 0.0
+    """How many US dollars, likewise; of models of a known price."""
     login: tuple[str, ...] = ()
     """Its arguments that ask whether somebody is logged in: it exits with 0 then. Empty: nobody asks."""
     trust: Trust | None = None
@@ -219,6 +230,8 @@ class Place:
     """The conversation that it continues."""
     mcp_config: str = ""
     """The file by which its command line finds our tools; empty: it has none."""
+    core: str = ""
+    """The file of the memory that every agent is told, where there is one and its prompt does not have it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +271,7 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "prompt_file": place.prompt_file if task.prompt else "",
         "model": task.model,
         "steps_max": str(task.steps_max or ""),
-        "cost_max": f"{task.cost_max:f}" if task.cost_max else "",
+        "cost_max": f"{task.cost_max:f}" if task.cost_max and "cost_max" not in task.assumed else "",
         "tokens_max": str(task.tokens_max or ""),
         "allow": ",".join(allow),
         "session": place.session if place.origin is None else "",
@@ -270,6 +283,8 @@ def _values(kind: Kind, task: TaskSpec, place: Place) -> dict[str, str]:
         "gemini_url": place.variables.get("GOOGLE_GEMINI_BASE_URL", ""),
         "mcp_config": place.mcp_config,
         "mcp_server": place.variables.get(CLIENT_VARIABLE, ""),
+        "memory": place.variables.get(MEMORY_VARIABLE, ""),
+        "core": place.core,
     }
     settings = "".join(fill((kind.settings.strip(),), values))
     return {**values, "settings": settings, "settings_dir": f"{place.out}/{SETTINGS}" if settings and kind.settings_file else ""}

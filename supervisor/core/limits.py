@@ -14,6 +14,7 @@ from typing import Final
 
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings, TaskSpec
+from supervisor.core.units import size
 
 
 class By(StrEnum):
@@ -59,6 +60,9 @@ class Means:
     """The agent gets a user namespace of its own and is not root outside of it, whom RLIMIT_NPROC never holds."""
     rlimits: frozenset[str] = frozenset()
     """Names as in `resource` without `RLIMIT_`."""
+    looks: bool = False
+    """Nightcrew looks at the memory of all its processes, and ends what is past the limit: for agents, whose programs reserve much more
+    memory than they use and do not start within an address space that is large enough for their work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,8 @@ def _ways(name: str, means: Means) -> list[By]:
     ways = {
         By.GROUP: group,
         By.NAMESPACE: name == "processes_max" and means.namespace and "NPROC" in means.rlimits,
+        By.WATCHED: name == "disk_max" or (name == "memory_max" and means.looks),
         By.EACH: _RLIMITS.get(name) in means.rlimits,
-        By.WATCHED: name == "disk_max",
     }
     return [by for by, works in ways.items() if works]
 
@@ -123,6 +127,7 @@ _WORDS: Final[Mapping[tuple[str, By], str]] = {
         "memory_max",
         By.EACH,
     ): "{name} holds for the address space of each process alone; programs that reserve much more than they use fail early",
+    ("memory_max", By.WATCHED): "{name} holds for all processes together, and is looked at from time to time",
     ("cpu_max", By.GROUP): "{name} is counted for all processes together, and looked at from time to time",
     ("processes_max", By.NOBODY): "nothing holds {name} here: no pids controller, and no user namespace for the agent",
 }
@@ -163,20 +168,13 @@ def passed(limits: Limits, used: Used, signal: int | None = None, code: int | No
         return ""
     number = code - 128 if code is not None and code > 128 else signal
     if limits.disk_max and used.disk > limits.disk_max:
-        return f"disk_max: its files take {_size(used.disk)}, it may have {_size(limits.disk_max)}"
+        return f"disk_max: its files take {size(used.disk)}, it may have {size(limits.disk_max)}"
     if limits.cpu_max and (used.cpu_s >= limits.cpu_max or number == SIGXCPU):
         return f"cpu_max: it used {max(used.cpu_s, limits.cpu_max):.0f} s of processor time, it may have {limits.cpu_max:.0f} s"
     if used.oom_kills:
-        return f"out of memory: memory_max is {_size(limits.memory_max)}, and the kernel killed {used.oom_kills} of its processes"
+        return f"out of memory: memory_max is {size(limits.memory_max)}, and the kernel killed {used.oom_kills} of its processes"
     if number == SIGXFSZ:
-        return f"file_max: a file grew past {_size(limits.file_max)}"
+        return f"file_max: a file grew past {size(limits.file_max)}"
     if used.refused_forks:
         return f"processes_max: it may have {limits.processes_max} at once, and {used.refused_forks} more were refused"
     return ""
-
-
-def _size(number: int) -> str:
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if number >= factor:
-            return f"{number / factor:.1f} {unit}"
-    return f"{number} B"

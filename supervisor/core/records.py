@@ -7,9 +7,10 @@ An attempt's directory, `runs/<run>/<task>/<epoch>/`:
     exit.json      runner -> daemon   written by rename: how the agent ended; its presence ends the attempt
     result.json    daemon -> people   the judged result, schema 1
     begin          daemon -> runner   empty; lets a held attempt's command begin
-    suspended      daemon -> runner   `SECONDS SINCE`: how long the agent stood still, and since when (monotonic); 0: it goes on
+    paused         daemon -> runner   `SECONDS SINCE`: how long the agent stood still, and since when (monotonic); 0: it goes on
+    stopped        runner -> daemon   empty; there while its tree stands still because of `nightcrew stop-all`
     after.json     daemon -> agent    what the tasks it comes after came to
-    stdout.log stderr.log screen.txt diff.patch prompt.md out/
+    stdout.log stderr.log gate.log screen.txt diff.patch prompt.md out/
 
 `launch.spec` is not JSON because the runner reads it: importing `json` there costs as much as the rest of its start
 (measured: 14 ms against 26 ms). The parser here and the one in `agents/runner/records.py` are held together by a contract test.
@@ -23,11 +24,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from supervisor.core.identity import Identity
+
 SCHEMA = 1
 _YEAR_10000 = 253_402_300_800.0
 """Seconds since 1970: `datetime` cannot show what lies beyond."""
-TAG_VARIABLE = "NIGHTCREW_TAG"
-"""Environment variable that every process of an attempt inherits; its value is `tag(home, task, epoch)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ class LaunchSpec:
     log_max: int = 64 * 2**20
     """Bytes kept of each of stdout.log and stderr.log."""
     nice: int = 0
+    """Added to the niceness of its processes, and that of its session where the kernel shares time between sessions."""
+    idle: bool = False
+    """Its processes give way to every other one (SCHED_IDLE)."""
     cores: tuple[int, ...] = ()
     """CPU numbers the tree may use; empty means all."""
     rlimits: tuple[tuple[str, int], ...] = ()
@@ -71,12 +75,21 @@ class LaunchSpec:
     join: tuple[str, ...] = ()
     """Absolute paths of files by which a process joins control groups: the agent's process writes `0` to each before its own code. Where
     that fails it does not start."""
+    share: tuple[str, ...] = ()
+    """The same of the group that has its class's share of the processor; where that fails it starts all the same."""
     mark: int = 0
     """Value of the inherited rlimit mark, see `mark`; 0 means do not set one."""
     quiet: bool = False
     """Standard output of a headless agent is for programs: it is logged, and not shown in the pane."""
+    sentinel: str = ""
+    """File that has everything stand still while it exists (`nightcrew stop-all`), the start of the command too. Empty: none."""
     hold: str = ""
     """File in the attempt's directory: the command begins when it is there. Empty: at once."""
+    gate: tuple[str, ...] = ()
+    """A command that is run as the agent was, once that has exited with 0 and nothing of it is left; headless, without stdin, its output in
+    gate.log. Empty: none."""
+    gate_timeout_s: float = 0.0
+    """As `timeout_s`, of the gate alone."""
     hint_socket: str = ""
     """Datagram socket that is told `task:epoch` when the attempt ends; a hint only."""
 
@@ -92,7 +105,7 @@ def write_spec(spec: LaunchSpec) -> bytes:
             entries += [("rlimit", f"{name}={number}") for name, number in value]
         elif item.name == "cores":
             entries += [("core", str(number)) for number in value]
-        elif item.name in ("argv", "wrap", "join"):
+        elif item.name in ("argv", "wrap", "join", "share", "gate"):
             entries += [(item.name, text) for text in value]
         else:
             entries.append((item.name, str(value)))
@@ -100,16 +113,6 @@ def write_spec(spec: LaunchSpec) -> bytes:
         if "\0" in text:
             raise ValueError(f"{key} holds a NUL character")
     return b"".join(f"{key}={text}\0".encode("utf-8", "surrogateescape") for key, text in entries)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """One process, for ever: a pid alone is reused, a pid with its kernel start ticks and boot is not."""
-
-    pid: int
-    ticks: int
-    """Field 22 of /proc/PID/stat: clock ticks after boot."""
-    boot_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,18 @@ class Started:
     identity: Identity
     at: float
     """Wall clock, seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateExit:
+    """How the gate of an attempt ended."""
+
+    code: int | None
+    signal: int | None
+    why: str
+    """As `Exit.why`."""
+    detail: str = ""
+    duration_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +158,13 @@ class Exit:
     cpu_s: float = 0.0
     """User and system time of every process of the tree that was reaped."""
     truncated: Mapping[str, int] = field(default_factory=dict)
-    """Bytes left out of `stdout` and `stderr` logs."""
+    """Bytes left out of the logs `stdout`, `stderr` and `gate`."""
     survivors: tuple[int, ...] = ()
     """Pids of the tree that were still alive after KILL: normally none."""
+    max_rss: int = 0
+    """The most that one process of those that were reaped had in memory at once, bytes; 0 in older records."""
+    gate: GateExit | None = None
+    """None: it has none, or its agent did not exit with 0. All else here is about the agent, but for times and what was left alive."""
 
 
 def parse_started(text: str) -> Started | None:
@@ -178,11 +197,34 @@ def parse_exit(text: str) -> Exit | None:
             ended=_seconds(shape["ended"]),
             duration_s=_seconds(shape["duration_s"]),
             cpu_s=_seconds(shape["cpu_s"]),
+            max_rss=_bytes(shape.get("max_rss", 0)),
             truncated=truncated,
             survivors=tuple(_pid(pid) for pid in shape.get("survivors", ())),
+            gate=_gate(shape.get("gate")),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
+
+
+PAUSED = "paused"
+"""The file's name."""
+
+
+def parse_stood_still(data: bytes) -> tuple[float, float]:
+    """Read `paused`: how many seconds the agent stood still until now, and since when it does by the monotonic clock; 0.0 when it does
+    not, and where nothing of that is there."""
+    try:
+        seconds, since = map(_seconds, data.split())
+    except ValueError:
+        return 0.0, 0.0
+    return seconds, since
+
+
+def _gate(shape: Any) -> GateExit | None:
+    if shape is None:
+        return None
+    code, number = _number(shape["code"]), _number(shape["signal"])
+    return GateExit(code, number, _text(shape["why"]), _text(shape["detail"]), _seconds(shape["duration_s"]))
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -217,6 +259,13 @@ def _seconds(value: Any) -> float:
     return seconds
 
 
+def _bytes(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number < 2**63:
+        raise ValueError("not a size")
+    return number
+
+
 def _text(value: Any) -> str:
     return str(value).encode("utf-8", "backslashreplace").decode()
 
@@ -242,6 +291,16 @@ def rescue_ref(task: str, epoch: int) -> str:
     return f"refs/nightcrew/rescue/{task}/{epoch}"
 
 
+def merge_branch(name: str) -> str:
+    """Short name of the branch that holds the merged edits of the map `name`."""
+    return f"nightcrew/map/{name}"
+
+
+def left_ref(name: str, position: int | str) -> str:
+    """What keeps the edit of a map's item that could not be merged."""
+    return f"refs/nightcrew/map/{name}/left/{position}"
+
+
 def tips_ref(task: str, epoch: int) -> str:
     """The ref beside it that keeps the commits which are not part of what the attempt left as its result."""
     return f"{rescue_ref(task, epoch)}-tips"
@@ -250,12 +309,3 @@ def tips_ref(task: str, epoch: int) -> str:
 def tag(home: str, task: str, epoch: int) -> str:
     """What marks every process of an attempt, unique over state directories: 16 hex digits of the home, then `task:epoch`."""
     return f"{hashlib.sha256(home.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}:{attempt_name(task, epoch)}"
-
-
-def mark(tag_text: str) -> int:
-    """A number in 2^40..2^62 for RLIMIT_LOCKS, which Linux keeps and inherits but has not enforced since 2.4.
-
-    It is inherited across fork, exec, setsid and `env -i`, so it finds the daemons that shed the environment tag.
-    """
-    span = 2**62 - 2**40
-    return 2**40 + int.from_bytes(hashlib.sha256(tag_text.encode()).digest()[:8], "big") % span

@@ -8,16 +8,28 @@ measured in a prototype (5 processes for 4 tasks). So the record, being read las
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 
 from supervisor.core.records import Exit
 from supervisor.core.states import End
 
 SERVER_DIED = "the tmux server died"
+REBOOTED = "the machine was restarted"
 CRASHES = frozenset((4, 6, 7, 8, 9, 11))
 """Signals (ILL, ABRT, BUS, FPE, KILL, SEGV) of which an agent does not end because somebody at its terminal asked for it."""
 LIMIT = "limit: "
 """How `stop_why` begins when the supervisor stopped it for a limit that it had passed; which one follows."""
+SPENT = "its limit is spent until "
+"""How the cause of a loss begins that is over at a moment, in UTC, which follows."""
+ASKED = "asked a person "
+"""How the cause of a failure begins whose task has asked for a person too often: it is not run again."""
+PARKED = "parked after a long pause"
+"""`stop_why` of an attempt whose task goes on with its conversation in the next one."""
+
+
+AGAIN = "begun again for its memory: "
+"""How `stop_why` begins when the supervisor stopped it so that it goes on in a new attempt; why follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +70,7 @@ def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
     signal that the agent then died of was ours. `server_died` tells a closed session (a person's doing: final) from a dead
     tmux server (nobody's: re-run).
     """
-    if (stop_why == "timeout" or stop_why.startswith(LIMIT)) and record.why == "exit" and record.code is not None:
+    if (stop_why in ("timeout", PARKED) or stop_why.startswith((LIMIT, AGAIN))) and record.why == "exit" and record.code is not None:
         stop_why = ""  # it had ended by itself before we came: a daemon that slept looks at the clock before it looks at the record
     if stop_why == "timeout" or record.why == "timeout":
         return End.TIMEOUT, f"stopped after {record.duration_s:.0f} s"
@@ -75,8 +87,22 @@ def judge(record: Exit, *, stop_why: str, server_died: bool) -> tuple[End, str]:
     return (End.DONE, "") if record.code == 0 else (End.FAILED, f"exit code {record.code}")
 
 
+def spent(until: float) -> str:
+    """The cause of an end for which a spent limit is to blame that opens again at `until`, in seconds since 1970."""
+    return SPENT + datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def spent_until(end: End, cause: str) -> float:
+    """The moment of such a cause; 0 for any other."""
+    if end is not End.LOST or not cause.startswith(SPENT):
+        return 0.0
+    return datetime.fromisoformat(cause.removeprefix(SPENT)).timestamp()
+
+
 def stopped(why: str) -> tuple[End, str]:
     """How an attempt ended that we stopped for the reason `why` of the ledger, and why in a few words."""
     if why == "timeout":
         return End.TIMEOUT, why
+    if why == PARKED or why.startswith(AGAIN):
+        return End.LOST, why
     return (End.FAILED, why.removeprefix(LIMIT)) if why.startswith(LIMIT) else (End.CANCELLED, why)

@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from supervisor.core import leases
+from supervisor.core.audit_events import trace_id
 from supervisor.core.errors import one_line
 from supervisor.core.records import SCHEMA, Exit
 from supervisor.core.states import End
+from supervisor.core.units import rfc3339
 
 TAMPERING = "tampering: "
 """How a note begins that says what somebody changed which only nightcrew, or only the person, may change."""
@@ -59,6 +61,10 @@ class Spent:
     waited_s: float | None = None
     """How long its requests waited for their turn, all together."""
     notes: tuple[str, ...] = ()
+    busy: tuple[tuple[float, float], ...] = ()
+    """From when to when each of its requests was at a model, wall clock."""
+    queued: tuple[tuple[float, float], ...] = ()
+    """From when to when each of them waited for its turn."""
     first: tuple[int, int, int] | None = None
     """Input, cache reads and cache writes of its first request; see `gateway.account.reading.first_of_attempt`."""
 
@@ -75,7 +81,10 @@ def build(
     output: Any,
     spent: Spent = Spent(),
     agent: Mapping[str, Any] | None = None,
+    gate: Mapping[str, Any] | None = None,
     assigned: str = "",
+    account: Mapping[str, Any] | None = None,
+    unleased: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The result as a JSON object. What nobody measured is null."""
@@ -85,6 +94,7 @@ def build(
         "schema": SCHEMA,
         "task": task,
         "epoch": epoch,
+        "trace": trace_id(task),
         "assigned": assigned or None,
         "end": str(end),
         "cause": cause,
@@ -93,29 +103,39 @@ def build(
         "up": rfc3339(times.up),
         "started": rfc3339(started),
         "ended": rfc3339(ended),
-        "waits": {"queue_s": round(max(0.0, times.spawned - times.queued), 3), "tokens_s": spent.waited_s, "human_s": None},
+        "waits": _waits(times, spent, account),
         "cpu_s": round(record.cpu_s, 3) if record else None,
+        "account": None if account is None else dict(account),
         "spawn_to_done_ms": round(max(0.0, ended - times.spawned) * 1000),
-        "tokens": {
-            "input": spent.input,
-            "output": spent.output,
-            "cache_read": spent.cache_read,
-            "cache_write": spent.cache_write,
-            "estimated": spent.estimated,
-        },
+        **_of_models(spent),
+        **_of_work(work),
+        "truncated": dict(record.truncated) if record else {},
+        "unleased": None if unleased is None else dict(unleased),
+        "notes": [*work.notes, *spent.notes, *leases.unleased_note(unleased), *notes],
+        "output": output,
+        "agent": None if agent is None else dict(agent),
+        "gate": None if gate is None else dict(gate),
+    }
+
+
+def _waits(times: Times, spent: Spent, account: Mapping[str, Any] | None) -> dict[str, Any]:
+    queue_s = round(max(0.0, times.spawned - times.queued), 3)
+    return {"queue_s": queue_s, "tokens_s": spent.waited_s, "human_s": (account or {}).get("human_s")}
+
+
+def _of_models(spent: Spent) -> dict[str, Any]:
+    names = ("input", "output", "cache_read", "cache_write", "estimated")
+    return {
+        "tokens": {name: getattr(spent, name) for name in names},
         "first_request": _first(spent.first),
         "models": [dict(one) for one in spent.models],
         "cost_usd": spent.cost_usd,
-        "branch": work.branch,
-        "tip": work.tip,
-        "rescue": work.rescue,
-        "commits": work.commits,
-        "diff": {"files": work.files, "plus": work.plus, "minus": work.minus},
-        "truncated": dict(record.truncated) if record else {},
-        "notes": [*work.notes, *spent.notes, *notes],
-        "output": output,
-        "agent": None if agent is None else dict(agent),
     }
+
+
+def _of_work(work: Work) -> dict[str, Any]:
+    diff = {"files": work.files, "plus": work.plus, "minus": work.minus}
+    return {"branch": work.branch, "tip": work.tip, "rescue": work.rescue, "commits": work.commits, "diff": diff}
 
 
 def _first(tokens: tuple[int, int, int] | None) -> dict[str, Any] | None:
@@ -129,13 +149,6 @@ def tampering(shape: Mapping[str, Any] | None) -> list[str]:
     """What a result, or None, says of tampering, without TAMPERING."""
     notes = shape.get("notes", []) if shape is not None else []
     return [str(note).removeprefix(TAMPERING) for note in notes if str(note).startswith(TAMPERING)]
-
-
-def rfc3339(seconds: float | None) -> str | None:
-    """UTC with milliseconds, or None."""
-    if not seconds:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 MAX_DEPTH = 100

@@ -216,6 +216,8 @@ class Places:
     """Of the overlay that the worktree is, when nobody but the agent's own namespace can mount it."""
     same_path: str = ""
     """Where the worktree is seen too, and the agent works; empty: nowhere else."""
+    memory: str = ""
+    """What the agents of its project know together; in the state directory, of which it sees nothing else of theirs."""
 
 
 def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gateway_port: int, exists: Callable[[str], bool]) -> Policy:
@@ -226,7 +228,7 @@ def policy_for(places: Places, tier: Tier, network: bool | Sequence[str], gatewa
     own_caches = tuple((path, f"{places.attempt}/tmp/.caches{path}") for path in caches)
     own = [f"{places.attempt}/out", f"{places.attempt}/tmp"]
     told = [f"{places.attempt}/{name}" for name in ("prompt.md", "after.json", "mcp.json", "inbox")]
-    maybe = [*places.steering, *sockets, *told, *RUN_SHOWN]
+    maybe = [*places.steering, *sockets, *told, *filter(None, (places.memory,)), *RUN_SHOWN]
     maybe += STEERS_KERNEL if places.root else ()
     return Policy(
         writable=(places.worktree, *own, *places.own_state, *(caches if places.shared_caches else ())),
@@ -274,17 +276,23 @@ def variables(policy: Policy) -> dict[str, str]:
     return {**names, **{name.lower(): text for name, text in names.items()}}
 
 
-def unsigned(env: Mapping[str, str]) -> dict[str, str]:
-    """What `env` must say beside its own so that git signs nothing: the keys and the agents that hold them are out of sight, so a person
-    who signs every commit would have an agent that can make none. What `env` says of the same settings itself stays."""
+_GIT = {"commit.gpgsign": "false", "tag.gpgsign": "false", "gc.auto": "0", "maintenance.auto": "false"}
+
+
+def git_settings(env: Mapping[str, str]) -> dict[str, str]:
+    """What `env` must say beside its own of git in a sandbox; what it says of the same settings itself stays.
+
+    Nothing is signed: the keys and the agents that hold them are out of sight, so a person who signs every commit would have an agent that
+    can make none. Nothing is collected: its repository goes with its attempt, and to collect one with thousands of branches took minutes
+    of a commit."""
     count = env.get("GIT_CONFIG_COUNT") or "0"
     if not count.isdecimal() or len(count) > 6:
         return {}  # git refuses it by itself, and says so
     said = {text.lower() for name, text in env.items() if name.startswith("GIT_CONFIG_KEY_")}
-    missing = [key for key in ("commit.gpgsign", "tag.gpgsign") if key not in said]
+    missing = [(key, value) for key, value in _GIT.items() if key not in said]
     found = {"GIT_CONFIG_COUNT": str(int(count) + len(missing))}
-    for index, key in enumerate(missing, int(count)):
-        found |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": "false"}
+    for index, (key, value) in enumerate(missing, int(count)):
+        found |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
     return found
 
 

@@ -5,33 +5,35 @@ The order of starts:
 1. A task that has waited for `ageing_s` gets one of `AGED_EVERY` starts, the one that has waited longest first. So nothing starves, and a
    mass of old tasks still leaves most starts to the others.
 2. Interactive tasks.
-3. Tasks whose deadline is near, the nearest first.
-4. Normal tasks, then batch tasks.
+3. Paused tasks that wait for a slot, the most important first.
+4. Tasks whose deadline is near, the nearest first.
+5. Normal tasks, then batch tasks.
 
 Within a class the submitters take turns by their weights (`fair_share`); of one submitter's tasks the one with the higher priority goes
 first, then the older one.
 
-Starting more agents than the models can serve only makes all of them wait, so while requests queue in the gateway some classes are held
-back: batch first, then normal, interactive never, nor a task whose deadline is near. A task that is held back starts all the same when
-nothing else lives: whatever a delay comes from, it must not stop the crew for good. And once it has waited for `ageing_s` it starts when
-no other task of its class lives, so that the class goes on, one task at a time.
+Starting more agents than the models or the machine can serve only makes all of them wait, so while they are busy some classes are held
+back (`admission.held`): batch first, then normal, interactive never, nor a task whose deadline is near. A task that is held back starts
+all the same when nothing else lives: whatever a delay comes from, it must not stop the crew for good. And once it has waited for
+`ageing_s` it starts when no other task of its class lives, so that the class goes on, one task at a time.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from supervisor.core.crew import Crew
-from supervisor.core.draft import Draft
+from supervisor.core import preemption
+from supervisor.core.crew import Crew, Turn
+from supervisor.core.draft import Draft, RanksByNight
 from supervisor.core.fair_share import FairShare
-from supervisor.core.task import BatchTime, Queue, Rank, TaskClass, queue
+from supervisor.core.night_rules import Rooms
+from supervisor.core.states import BatchTime, TaskClass
+from supervisor.core.task import Queue, Rank, queue, rank
 
-HOLDS_FROM_S: Mapping[TaskClass, float] = {TaskClass.BATCH: 30.0, TaskClass.NORMAL: 120.0}
-"""A class is held back when a request would wait this long, and until it would wait less than half of it, so that one request more or
-less does not start and stop the crew. 120 s is half of what a request is held for by default (`hold`, 240 s): beyond it, one more agent
-brings those at work close to the answer 429. Who works for nobody until morning gives way at a quarter of that."""
 AGED_EVERY = 4
 """One of so many starts goes to a task that has waited for too long, while there is one."""
 
@@ -43,6 +45,12 @@ class Picked:
     tasks: tuple[str, ...]
     share: FairShare
     passed_over: int
+    resumed: tuple[str, ...] = ()
+    """Paused tasks that go on now."""
+    preempted: Mapping[str, str] = field(default_factory=dict)
+    """Tasks to pause, each with the one that it makes room for."""
+    held_up: Mapping[str, str] = field(default_factory=dict)
+    """Tasks that were passed over, each for the one that has its paths."""
 
 
 def pick(crew: Draft, now: float) -> Picked:
@@ -51,32 +59,84 @@ def pick(crew: Draft, now: float) -> Picked:
     A task with unfinished children takes no slot: it may wait for them, and they for its slot. So beside `slots` attempts there live at
     most as many more as have such children, and one that runs again need not wait for those.
     """
-    living = [task for task in crew.living() if not any(crew.unfinished_children(task.id))]
-    turns = _Turns(crew, now, Counter(task.task_class for task in living))
-    if crew.admitting:
-        turns.tasks.update(dict.fromkeys(crew.startable_with_children()))
-        turns.give(crew.slots - len(living), frozenset(TaskClass) - crew.held_back)
-        if not living and not turns.tasks:
+    living = [task for task in crew.living() if task.attempt and task.attempt.holds_slot and not any(crew.unfinished_children(task.id))]
+    free, nobody = crew.slots - len(living), Picked((), crew.share, crew.passed_over)
+    if crew.stopped:
+        return nobody
+    if not crew.admitting:
+        return replace(nobody, resumed=tuple(preemption.waiting_for_a_slot(crew)[: max(0, free)]))
+    rooms = Rooms(crew)
+    again = list(_one_by_one(crew.startable_with_children(), rooms))
+    places = [name for name in preemption.places(crew) if not rooms.bar(name)]
+    picked = nobody
+    if free > 0 or again or places:
+        turns = _Turns(crew, now, Counter(task.task_class for task in living), rooms)
+        turns.tasks.update(dict.fromkeys(again))
+        turns.give(free - turns.take_places(places), frozenset(TaskClass) - crew.held_back.keys())
+        if not living and not turns.tasks and not turns.resumed:
             turns.give(min(1, crew.slots), frozenset(TaskClass))
-    return Picked(tuple(turns.tasks), turns.share, turns.passed_over)
+        picked = turns.picked()
+    under_pressure = bool(crew.held_back) or free < 0
+    preempted = preemption.preempted(crew, Passed(picked.tasks, rooms), rooms.in_order, under_pressure=under_pressure)
+    return replace(picked, preempted=preempted, held_up=rooms.paths.held_up)
+
+
+def _one_by_one(names: Iterable[str], rooms: Rooms) -> Iterator[str]:
+    """Those that may start, each beside those before it."""
+    for name in names:
+        if not rooms.bar(name):
+            rooms.paths.started(name)
+            yield name
+
+
+class Passed:
+    """The tasks that are passed over: they start anyway, or their nights keep them from it."""
+
+    def __init__(self, started: Collection[str], rooms: Rooms) -> None:
+        self._started, self._rooms = started, rooms
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._started or self._rooms.bar(str(name))
 
 
 class _Turns:
     """Gives one start after another."""
 
-    def __init__(self, crew: Draft, now: float, living: Counter[TaskClass]) -> None:
+    def __init__(self, crew: Draft, now: float, living: Counter[TaskClass], rooms: Rooms) -> None:
         self._crew, self._now, self._living = crew, now, living
         self.tasks: dict[str, None] = {}
+        self._rooms, self._passed = rooms, Passed(self.tasks, rooms)
+        self.resumed: dict[str, None] = {}
+        self._paused = preemption.waiting_for_a_slot(crew)
         self.share, self.passed_over = crew.share, crew.passed_over
-        self._queues = {name: {key: _Waiting(found) for key, found in crew.ready(name).items()} for name in TaskClass}
-        self._oldest = {name: _Waiting(crew.oldest(name)) for name in TaskClass}
-        self._urgent = _Waiting(crew.urgent())
+        self._by_turn = {name: _ByTurn(crew, name, rooms) for name in TaskClass}
+        self._oldest = {name: _Waiting(crew.oldest(name), rooms) for name in TaskClass}
+        self._urgent = _Waiting(crew.urgent(), rooms)
         self._open = frozenset(TaskClass) if self._batch_may_start() else frozenset(TaskClass) - {TaskClass.BATCH}
 
     def _batch_may_start(self) -> bool:
         if self._crew.batch_time is BatchTime.IDLE:
-            return not any(self._living[name] or self._oldest[name].first(()) for name in TaskClass if name is not TaskClass.BATCH)
+            others = [name for name in TaskClass if name is not TaskClass.BATCH]
+            return not any(self._living[name] or self._oldest[name].first(self._passed) for name in others)
         return self._crew.batch_time is BatchTime.ALWAYS
+
+    def picked(self) -> Picked:
+        """What was given."""
+        return Picked(tuple(self.tasks), self.share, self.passed_over, tuple(self.resumed))
+
+    def take_places(self, places: Collection[str]) -> int:
+        """Start the tasks for which room was made; how many."""
+        given = 0
+        for name in places:
+            task = self._crew.get(name)
+            given += name not in self._passed and self._out_of_turn(rank(task) if task is not None else None)
+        return given
+
+    def _goes_on(self) -> bool:
+        name = next((name for name in self._paused if name not in self.resumed), None)
+        if name is not None:
+            self.resumed[name] = None
+        return name is not None
 
     def give(self, slots: int, welcome: Set[TaskClass]) -> None:
         """Give up to `slots` starts to tasks of these classes, as far as they may start at this time."""
@@ -88,12 +148,13 @@ class _Turns:
         """Tries in the order of starts; each is True when it gave one."""
         yield self.passed_over >= AGED_EVERY - 1 and self._aged(self._open & welcome)
         yield self._in_turn(TaskClass.INTERACTIVE)
-        yield self._out_of_turn(self._urgent.first(self.tasks))
+        yield self._goes_on()
+        yield self._out_of_turn(self._urgent.first(self._passed))
         yield from (self._in_turn(name) for name in (TaskClass.NORMAL, TaskClass.BATCH) if name in self._open & welcome)
         yield from (self._aged({name}) for name in self._open.difference(welcome) if not self._living[name])
 
     def _aged(self, classes: Collection[TaskClass]) -> bool:
-        found = min(filter(None, (self._oldest[name].first(self.tasks) for name in classes)), default=None)
+        found = min(filter(None, (self._oldest[name].first(self._passed) for name in classes)), default=None)
         if found is None or self._now - found[0] < self._crew.order.ageing_s:
             return False
         self._out_of_turn(found)
@@ -101,59 +162,75 @@ class _Turns:
         return True
 
     def _in_turn(self, task_class: TaskClass) -> bool:
-        queues = self._queues[task_class]
-        for key in self.share.first(key for key, waiting in queues.items() if waiting.first(self.tasks)):
-            self._start(queues[key].first(self.tasks), key, in_turn=True)
-            return True
-        return False
+        found = self._by_turn[task_class].first(self.share, self._passed)
+        if found is not None:
+            self._start(*found, in_turn=True)
+        return found is not None
 
     def _out_of_turn(self, found: Rank | None) -> bool:
         task = self._crew.get(found[-1]) if found is not None else None
         if task is not None:
-            self._start(found, queue(task), in_turn=False)
+            self._start(queue(task), task.id, in_turn=False)
         return task is not None
 
-    def _start(self, found: Rank | None, key: Queue, *, in_turn: bool) -> None:
-        if found is not None:
-            self.tasks[found[-1]] = None
-            self._living[TaskClass(key[0])] += 1
-            self.share = self.share.started(key, self._crew.order.weights.get(key[1], 1.0), in_turn=in_turn)
-            self.passed_over = min(self.passed_over + 1, AGED_EVERY)
+    def _start(self, key: Queue, name: str, *, in_turn: bool) -> None:
+        self.tasks[name] = None
+        self._rooms.started(name)
+        self._living[TaskClass(key[0])] += 1
+        self.share = self.share.started(key, self._crew.order.weights.get(key[1], 1.0), in_turn=in_turn)
+        self.passed_over = min(self.passed_over + 1, AGED_EVERY)
+
+
+class _ByTurn:
+    """The queues of a class, by whose turn it is. Looks at no more of them than have a turn, however many wait."""
+
+    def __init__(self, crew: Draft, task_class: TaskClass, rooms: Rooms) -> None:
+        self._crew, self._rooms = crew, rooms
+        self._sorted = crew.turns(task_class)
+        self._heap: list[Turn] = list(islice(self._sorted, 1))
+        """Those that were looked at, and always the next one: so its first is the first of all. Starts only move a queue back, so an
+        entry that is no longer true comes too early, and is put right then."""
+        self._waiting: dict[Queue, _Waiting] = {}
+
+    def first(self, share: FairShare, passed: Container[str]) -> tuple[Queue, str] | None:
+        """The queue whose turn it is, and its first task that is not passed over; None when all are."""
+        while self._heap:
+            end, key = self._heap[0]
+            if key not in self._waiting:
+                self._waiting[key] = _Waiting({key[2]: self._crew.ready(key)}, self._rooms)
+            found = self._waiting[key].first(passed)
+            if found is not None and end == share.end(key):
+                return key, found[-1]
+            heapq.heappop(self._heap)
+            if found is not None:
+                heapq.heappush(self._heap, (share.end(key), key))
+            for turn in islice(self._sorted, 1):
+                heapq.heappush(self._heap, turn)
+        return None
 
 
 class _Waiting:
-    """Tasks in the order of their start, of which some are started meanwhile."""
+    """Tasks in the order of their start, by night, of which some are passed over. Who is stays so for this decision: a night's room only
+    shrinks."""
 
-    def __init__(self, found: Iterator[Rank]) -> None:
-        self._found = found
-        self._head = next(found, None)
+    def __init__(self, found: RanksByNight, rooms: Rooms) -> None:
+        self._found, self._rooms = found, rooms
+        self._heads = {night: next(ranks, None) for night, ranks in found.items()}
 
-    def first(self, started: Collection[str]) -> Rank | None:
-        """The first that has not started; None when there is none."""
-        while self._head is not None and self._head[-1] in started:
-            self._head = next(self._found, None)
-        return self._head
+    def first(self, passed: Container[str]) -> Rank | None:
+        """The first that is not passed over; None when there is none."""
+        heads = (self._head(night, passed) for night in self._found if not self._rooms.is_shut(night))
+        return min(filter(None, heads), default=None)
 
-
-def held_back(before: Collection[TaskClass], delay_s: float, *, parked: bool) -> frozenset[TaskClass]:
-    """The classes to hold back now, given those `before`. `parked`: nothing is served until some limit's reset."""
-    return frozenset(
-        name for name, limit in HOLDS_FROM_S.items() if parked or delay_s >= limit or (name in before and delay_s >= limit / 2)
-    )
+    def _head(self, night: str, passed: Container[str]) -> Rank | None:
+        while (head := self._heads[night]) is not None and head[-1] in passed:
+            self._heads[night] = next(self._found[night], None)
+        return head
 
 
-def why_held(delay_s: float, *, parked: bool) -> str:
-    """Why a task of a class that is held back waits, in a person's words."""
-    if parked:
-        return "waits for the model limit (nothing is served before its reset)"
-    if delay_s < 1.0:
-        return "waits for the model limit"
-    return f"waits for the model limit (a request waits {f'{delay_s:.0f}s' if delay_s < 120 else f'{delay_s / 60:.0f}m'})"
-
-
-def waiting_for_traffic(crew: Crew) -> int:
-    """How many tasks could start and do not because the models are busy."""
-    return sum(len(crew.oldest[name]) for name in crew.held_back)
+def held_tasks(crew: Crew) -> int:
+    """How many tasks could start and do not because their class is held back."""
+    return sum(len(found) for name in crew.held_back for found in crew.oldest[name].values())
 
 
 def wakes_at(crew: Crew) -> float | None:

@@ -16,10 +16,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.core.errors import Refused
-from supervisor.core.spec import TaskSpec
+
+if TYPE_CHECKING:
+    from supervisor.core.spec import TaskSpec
 
 LOCK_FILES: Final = (
     "uv.lock",

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from supervisor.core.admission import Limits
+from supervisor.core.capacity import Growth
 from supervisor.core.errors import Refused
-from supervisor.core.task import TaskClass
+from supervisor.core.keep import Keep
+from supervisor.core.night import NightDefaults, NightOrder
+from supervisor.core.notes import MemoryTerms
+from supervisor.core.states import TaskClass
 from supervisor.core.window import Window
 
 ABSOLUTE_FROM = 1e9
@@ -34,9 +40,13 @@ class TaskSpec:
     """Those of `after` of which one is enough."""
     after_on: str = "done"
     """`done`: they must be done, or this one is skipped. `finished`: however they ended, it runs."""
+    after_memory: tuple[str, ...] = ()
+    """Paths in the project's memory at which a note must be first."""
     together: str = ""
     """Tasks of a plan with the same text begin at the same moment, once all of them are up."""
     priority: int = 50
+    preempt: bool = False
+    """It may take the slot of a less important attempt, which is paused meanwhile."""
     task_class: TaskClass = TaskClass.NORMAL
     timeout_s: float = 0.0
     retries: int = 0
@@ -85,6 +95,10 @@ class TaskSpec:
     """Tools that its agent uses without asking, named as it names them; None: what its kind says."""
     interactive: bool = False
     """A person sits at it: it owns the pane."""
+    gate: tuple[str, ...] = ()
+    """A command that says whether what the agent left is good enough; empty: its own end is."""
+    gate_timeout_s: float = 0.0
+    """Above 0 where there is one."""
     on_loss: str = ""
     """`restart`: an attempt that is run again because the last one was lost begins anew; else it goes on with the conversation where its
     kind can."""
@@ -98,8 +112,12 @@ class TaskSpec:
     """How much work it is, as its plan says: `small`, `medium`, `large`, or nothing. Routes and assignments choose by it."""
     tags: tuple[str, ...] = ()
     """Words by which assignments choose."""
+    assumed: tuple[str, ...] = ()
+    """Those of `timeout_s`, `steps_max` and `cost_max` that are its kind's and that nobody said."""
     assigned: str = ""
     """What an `[[assign]]` gave it, and which one, for people; empty: none did."""
+    paths: tuple[str, ...] = ()
+    """Patterns of the files that it writes, as `core.leases` has them: it does not run beside a task that has what overlaps."""
     children_max: int = 0
     """Tasks that its agent may add, all below it counted together, over all its attempts; 0: it may add none."""
     depth_max: int = 0
@@ -109,6 +127,21 @@ class TaskSpec:
     parent_epoch: int = 0
     """The attempt of `parent` that did."""
 
+    @property
+    def longest_s(self) -> float:
+        """How long an attempt may live, its gate included; 0: as long as it likes."""
+        return self.timeout_s + self.gate_timeout_s if self.timeout_s else 0.0
+
+    @property
+    def urgent_s(self) -> float:
+        """How long it takes at most, as its plan says: 0 when it does not."""
+        return 0.0 if "timeout_s" in self.assumed else self.longest_s
+
+    @property
+    def gate_words(self) -> str:
+        """The gate as a person would type it."""
+        return self.gate[2] if self.gate[:2] == ("/bin/sh", "-c") else shlex.join(self.gate)
+
     def submitted_at(self, wall: float) -> TaskSpec:
         """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""
         moments = {name: getattr(self, name) for name in ("not_after", "deadline")}
@@ -117,24 +150,36 @@ class TaskSpec:
 
     def to_json(self) -> str:
         """The form stored in the ledger."""
-        return json.dumps(asdict(self), ensure_ascii=True, sort_keys=True)
+        return json.dumps({name: getattr(self, name) for name in _NAMES})
+
+    def to_shape(self) -> dict[str, Any]:
+        """What differs from the defaults, for a reader of this very version: `from_shape` there makes the same of it."""
+        return {name: value for name, default in _DEFAULTS.items() if (value := getattr(self, name)) != default}
 
     @classmethod
     def from_json(cls, text: str) -> TaskSpec:
         """Read what `to_json` wrote, also by an older version: unknown keys are dropped, missing ones take the default."""
-        shape: dict[str, Any] = json.loads(text)
-        known = {name: value for name, value in shape.items() if name in cls.__dataclass_fields__}
-        listed = {name: tuple(known[name]) for name in ("cores", "network", "gpus", "allow", "tags") if isinstance(known.get(name), list)}
-        return cls(
-            **{
-                **known,
-                **listed,
-                "argv": tuple(known.get("argv", ())),
-                "after": tuple(known.get("after", ())),
-                "after_any": tuple(known.get("after_any", ())),
-                "task_class": TaskClass(known.get("task_class", "normal")),
-            }
-        )
+        return cls.from_shape(json.loads(text))
+
+    @classmethod
+    def from_shape(cls, shape: dict[str, Any]) -> TaskSpec:
+        """Read what `to_shape` gave, or an older version's `to_json`, once it has been through JSON. Takes `shape` over."""
+        for name in shape.keys() - _FIELDS.keys():
+            del shape[name]
+        for name in _LISTED:
+            if type(value := shape.get(name)) is list:
+                shape[name] = tuple(value)
+        shape["task_class"] = TaskClass(shape.get("task_class", "normal"))
+        return cls(**shape)
+
+
+_FIELDS = TaskSpec.__dataclass_fields__
+_NAMES = sorted(_FIELDS)
+_DEFAULTS: dict[str, Any] = {name: {} if name == "params" else made.default for name, made in _FIELDS.items()}
+_LISTED = (
+    "argv", "gate", "after", "after_any", "after_memory", "cores", "network", "gpus", "allow", "tags", "assumed", "paths",
+)  # fmt: skip
+"""Fields that JSON holds as lists. One plan has up to 20,000 tasks: what is done for each field of each of them takes a second."""
 
 
 def already_open(environment: str, task: str, state: str) -> Refused:
@@ -165,6 +210,8 @@ class Submission:
     spec: RunSpec
     env: Mapping[str, str]
     """The allow-listed environment of the shell that submitted it: its PATH, HOME and language are the agents'."""
+    night: NightOrder | None = None
+    """The terms within which it stays; None: an ordinary run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +219,16 @@ class Settings:
     """The user's settings, each with its default. `config.toml` keys have these names."""
 
     slots: int = 8
-    """Attempts alive at once."""
+    """Attempts alive at once: the most where the user set it, else what the crew begins with."""
+    grows: bool = True
+    """The user did not set `slots`: there may be more once what agents need is known."""
+    growth: Growth = field(default_factory=Growth)
+    """When the crew grows and shrinks within what the machine and the limits carry."""
+    admission: Limits = field(default_factory=Limits)
     grace_s: float = 5.0
     """Between TERM and KILL."""
     nice: int = 5
-    """Niceness of agents, so that the shell and the supervisor stay quick."""
+    """Niceness of normal agents; see `processor_share`."""
     log_max: int = 64 * 2**20
     """Bytes kept of each output stream of an attempt."""
     memory_max: int = 0
@@ -185,18 +237,32 @@ class Settings:
     """Largest file an agent may write, bytes; 0 is no limit."""
     open_files: int = 0
     """Open files of each process of an agent; 0 leaves the system's limit."""
+    memory_warn: float = 0.8
+    """Share of its `memory_max` from which an attempt is named; 0: never."""
+    memory_restart: float = 0.95
+    """Share from which an agent is stopped and goes on in a new attempt; 0: never."""
     disk_free_min: int = 512 * 2**20
     """Below this much free space under the state directory nothing new starts."""
     ageing_s: float = 3600.0
     """A task that has waited this long for a start gets one of four, whatever its class and priority."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """A submitter's share of the starts of its class, beside the others'; 1 for one that is not listed."""
+    preempt_within_s: float = 30.0
+    """An agent that makes room for another is paused at the latest after this, with its requests under way."""
+    park_after_s: float = 600.0
+    """An agent that made room for another and has stood still for so long is ended, and goes on with its conversation later; 0: none."""
     batch_window: Window | None = None
     """When batch tasks start; None: always."""
     batch_when_idle: bool = False
     """Batch tasks start also outside their window, or only, while no other task runs or waits."""
+    night: NightDefaults = field(default_factory=NightDefaults)
+    """What a night is that does not say it."""
     cores_reserve: int | None = None
     """Cores kept from agents; None means one from 4 cores on and none below."""
+    lanes: int = 0
+    """Sets into which the agents' cores are cut; 0: as `per_lane` says, else one."""
+    per_lane: int = 0
+    """Agents that fill a lane; 0: no number does."""
     agent_kind: str = "claude"
     """Kind of agent that `nightcrew start` starts when it is not told which."""
     lead_model: str = ""
@@ -205,5 +271,9 @@ class Settings:
     """Isolation tier of tasks that ask for none; None: the best that works, and none for those that a person sits at."""
     shared_caches: bool = True
     """Agents in a sandbox write the caches of the person's package managers. False: each attempt begins with empty ones of its own."""
+    keep: Keep = field(default_factory=Keep)
+    """What of the past goes, and when."""
+    memory: MemoryTerms = field(default_factory=MemoryTerms)
+    """How agents use what they know together."""
     pass_env: tuple[str, ...] = ()
     """Names of further variables of the submitting shell that agents may see."""

@@ -5,14 +5,12 @@ sees; the attempt's machine says how far the launch or the finish of its newest 
 task is RUNNING exactly while its newest attempt has no end.
 
 Rules that do not fit the tables:
-1. An attempt's end decides the task's next state (`after_end`): a failure is retried while retries are left, a loss (nobody's
-   fault: the machine, the supervisor or tmux died) is always re-run, up to MAX_LOSSES in all, then the task is quarantined.
-   Neither is re-run when a person asked for the task's end meanwhile.
+1. An attempt's end decides the task's next state: see `core.retry`. Nothing is re-run when a person asked for the task's end meanwhile.
 2. Only a person moves a task out of a final state, by `retry`; the new attempt has a higher epoch and a cause.
 3. An event that the table does not list for a state is refused by `task_after` and `attempt_after`: impossible is loud.
 
-PAUSED, PARKED and EXPIRED are part of the contract on disk; their events are listed here and are sent by the capabilities that need
-them (pausing a task, a merge conflict or a spent subscription window, a deadline for starting).
+A task is PARKED until a spent limit of its account opens; a merge conflict, which will park one too, sends nothing yet. A task whose agent
+stands still is RUNNING: its attempt has no end, and says that it is paused.
 
 `docs/architecture.md` shows both tables as diagrams: `tools/diagrams.py` draws them from here and a test holds them equal.
 """
@@ -21,9 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Final
 
 from supervisor.core.errors import Refused
+
+NEEDS_YOU: Final = "needs you: "
+"""How the reason of a task begins that is set aside without an agent; its question follows."""
 
 
 class TaskState(StrEnum):
@@ -36,7 +37,7 @@ class TaskState(StrEnum):
     RUNNING = "running"
     """Its newest attempt has not ended."""
     PAUSED = "paused"
-    """A person holds it back."""
+    """A person holds it back, and none of its agents lives."""
     PARKED = "parked"
     """It waits for something outside: a merge conflict, a limit's reset."""
     DONE = "done"
@@ -47,7 +48,7 @@ class TaskState(StrEnum):
     SKIPPED = "skipped"
     """Something it comes after did not end well."""
     QUARANTINED = "quarantined"
-    """Lost again and again: a person should look before it runs again."""
+    """It was run again and again within minutes: a person should look before it runs once more."""
 
 
 FINAL: Final = frozenset(
@@ -83,6 +84,33 @@ LIVING: Final = frozenset({AttemptState.LAUNCHING, AttemptState.RUNNING, Attempt
 """States in which processes of an attempt may live, so that its token opens what it may: one that is being stopped has its grace time."""
 
 
+class TaskClass(StrEnum):
+    """How urgent a task is: a person waits for it, normal work, or batch work. Tasks start in this order."""
+
+    INTERACTIVE = "interactive"
+    NORMAL = "normal"
+    BATCH = "batch"
+
+
+class BatchTime(StrEnum):
+    """Whether batch tasks may start now, as `[batch]` of config.toml says."""
+
+    ALWAYS = "always"
+    IDLE = "idle"
+    """Only while no other task lives or could start."""
+    NEVER = "never"
+    """Until their window opens."""
+
+
+class Until(StrEnum):
+    """What a paused attempt waits for."""
+
+    PERSON = "person"
+    """A person paused it, and resumes it."""
+    SLOT = "slot"
+    """A slot: it made room for another task, or a person resumed it while none was free."""
+
+
 class End(StrEnum):
     """How an attempt ended."""
 
@@ -113,7 +141,8 @@ TASK_TRANSITIONS: Final[Mapping[TaskState, Mapping[str, TaskState]]] = {
         "failed": TaskState.FAILED,
         "run again": TaskState.READY,
         "cancelled": TaskState.CANCELLED,
-        "lost too often": TaskState.QUARANTINED,
+        "restarted too often": TaskState.QUARANTINED,
+        "pause": TaskState.PAUSED,
         "park": TaskState.PARKED,
     },
     TaskState.PAUSED: {"resume": TaskState.WAITING, "cancel": TaskState.CANCELLED},
@@ -139,10 +168,6 @@ ATTEMPT_TRANSITIONS: Final[Mapping[AttemptState, Mapping[str, AttemptState]]] = 
     AttemptState.RELEASED: {},
 }
 
-MAX_LOSSES: Final = 5
-"""A loss costs no retry, but a task that takes the machine down each time must not do so all night.
-Five is the restart intensity that Erlang/OTP's documentation suggests tuning to (5 within the window)."""
-
 
 def task_after(state: TaskState, event: str) -> TaskState:
     """The state that `event` leads to. Raises `Refused` when the table has no such step."""
@@ -158,19 +183,3 @@ def attempt_after(state: AttemptState, event: str) -> AttemptState:
         return ATTEMPT_TRANSITIONS[state][event]
     except KeyError:
         raise Refused("cannot", on=f"take '{event}' for an attempt", why=f"it is {state}") from None
-
-
-def after_end(end: End, *, failures: int, losses: int, retries: int, unwanted: bool = False) -> str:
-    """The task event that an attempt's end causes. `failures` and `losses` count this end too; `unwanted`: a person cancelled it."""
-    again = "cancelled" if unwanted else "run again"
-    match end:
-        case End.DONE:
-            return "done"
-        case End.CANCELLED:
-            return "cancelled"
-        case End.LOST:
-            return again if losses <= MAX_LOSSES else "lost too often"
-        case End.FAILED | End.TIMEOUT:
-            return again if failures <= retries else "failed"
-        case _:
-            assert_never(end)

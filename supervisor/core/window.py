@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from supervisor.core.task import BatchTime
+from supervisor.core.states import BatchTime
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From one minute of the day to another, over midnight when the end is the earlier one. By the clock on the wall: on the days on which
-    it is set forward or back, the window is an hour shorter or longer."""
+    """From one minute of the day to another, over midnight when the end is the earlier one. By the clock on the wall: on the day on which
+    it is set back, the window may be open for an hour longer or twice; see `batch_time` for the day on which it is set forward."""
 
     begin: int
     """Minutes after midnight."""
@@ -26,10 +27,11 @@ class Window:
         return f"{self.begin // 60:02}:{self.begin % 60:02}-{self.end // 60:02}:{self.end % 60:02}"
 
 
-def batch_time(window: Window | None, minute: int, *, when_idle: bool) -> BatchTime:
-    """Whether batch tasks may start at that minute of the day: in the window, and outside of it, or without one, when idle if that is
-    asked."""
-    if window is not None and window.holds(minute):
+def batch_time(window: Window | None, minutes: Iterable[int], *, when_idle: bool) -> BatchTime:
+    """Whether batch tasks may start: in the window, and outside of it, or without one, when idle if that is asked. `minutes` of the day:
+    the one that the clock shows, and for an hour after it was set forward also the one that it would show, so that a window which it
+    leaps over opens all the same."""
+    if window is not None and any(map(window.holds, minutes)):
         return BatchTime.ALWAYS
     if when_idle:
         return BatchTime.IDLE

@@ -9,7 +9,7 @@ from supervisor.core import tokens
 from supervisor.core.errors import ToolFailed
 from supervisor.core.gateway import client_env
 from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.daemon.models import Models
 from supervisor.gateway import process_lock
 from supervisor.host.paths import Home

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import OrderedDict
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agents import hook_client
-from agents.hooks import Heard, hear
-from agents.status import AgentState, Evidence, Source
+from agents.hooks import Heard, hear, permissions, tool
+from agents.status import NEEDS_PERSON, AgentState, Evidence, Source
 from supervisor.core.errors import NightcrewError, Refused
 from supervisor.core.gateway.bucket import Bucket
 from supervisor.host import files, foreign
@@ -29,8 +32,15 @@ KEPT_READ = 2**18
 """Bytes of the end of `hooks.jsonl` that are read, on the loop's thread: an agent can fill it with events of 50 bytes."""
 RATE, BURST = 20.0, 200.0
 """Hooks a second that an attempt may send: one that calls tools as fast as it can sends a tenth of that."""
+ASKING_RATE, ASKING_BURST = 0.5, 20.0
+"""The same for what is told of permissions."""
+_TOOLS_MAX = 50
 _ATTEMPTS_MAX = 1024
 """In memory; what is dropped is read again."""
+
+
+_WAITS = {"human": NEEDS_PERSON, "idle": frozenset({AgentState.IDLE, AgentState.INTERRUPTED})}
+"""Kinds of states whose time is kept: it asked a person, and it can take the next prompt."""
 
 
 @dataclass(slots=True)
@@ -39,9 +49,26 @@ class _Agent:
     session: str
     """Its own: the first one that spoke. An agent of the same kind that it starts has another, and comes later."""
     bucket: Bucket
+    asking: Bucket
+    """For what is told of permissions: each is a commit."""
     count: int = 0
+    called: Counter[str] = field(default_factory=Counter)
+    """Tools that it called, in all sessions of it."""
     refused: dict[str, int] = field(default_factory=dict)
     """Hooks by why they were left out."""
+    waited: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By kind of `_WAITS`: seconds that are over, and since when it waits now (wall clock); 0.0: it does not."""
+
+    def heard_now(self, heard: Heard, at: float) -> None:
+        """It is so since `at`."""
+        self.heard = heard
+        for kind, states in _WAITS.items():
+            seconds, since = self.waited.get(kind, (0.0, 0.0))
+            waits = heard.evidence is not None and heard.evidence.state in states
+            if since and not waits:
+                self.waited[kind] = seconds + max(0.0, at - since), 0.0
+            elif waits and not since:
+                self.waited[kind] = seconds, at
 
     def refuse(self, why: str) -> int:
         """How many were left out for this, with the one now."""
@@ -71,17 +98,29 @@ class AgentEvidence:
         count = self._agent(key).refuse("they name another agent's session")
         return Refused("not its session", on=key[0], why=f"another agent speaks in it; {count} were left out")
 
-    def hook(self, key: Key, name: str, event: dict[str, Any] | None) -> None:
-        """One event of a living attempt, whose token was checked. `event` is its own text, None when it was too long. Raises Refused when
-        it sends more than RATE."""
+    def hook(self, key: Key, name: str, event: dict[str, Any] | None) -> list[tuple[str, str]]:
+        """One event of a living attempt, whose token was checked. `event` is its own text, None when it was too long. Returns what it says
+        of permissions, as `hooks.permissions` gives it; little of that when it is much. Raises Refused when it sends more than RATE."""
         agent = self._agent(key)
         now = self._clock.monotonic()
         if agent.bucket.wait_s(1.0, now) > 0:
             count = agent.refuse("it sends too many")
             raise Refused("too many hooks", on=key[0], why=f"more than {RATE:g} a second; {count} were left out")
         agent.bucket.take(1.0, now)
+        before = agent.heard
+        if called := tool(name, event or {}):
+            agent.called[called if called in agent.called or len(agent.called) < _TOOLS_MAX else "other tools"] += 1
         self._hear(agent, {**(event or {}), "hook_event_name": name}, self._clock.wall())
         self._keep(key, agent)
+        told = permissions(before, agent.heard, name)
+        if told and agent.asking.wait_s(1.0, now) > 0:
+            return []
+        agent.asking.take(float(len(told)), now)
+        return told
+
+    def called(self, task: str, epoch: int) -> Mapping[str, int]:
+        """How often an attempt called which tool, by its hooks."""
+        return self._agent((task, epoch)).called
 
     def printed(self, key: Key, piece: Evidence) -> None:
         """What a headless agent says on its standard output by now."""
@@ -103,7 +142,7 @@ class AgentEvidence:
             if session != agent.session:
                 return  # a nested agent's: it must not speak for its parent
         agent.count += 1
-        agent.heard = hear(agent.heard, event, at, agent.count)
+        agent.heard_now(hear(agent.heard, event, at, agent.count), at)
 
     def _agent(self, key: Key) -> _Agent:
         found = self._agents.get(key)
@@ -115,14 +154,16 @@ class AgentEvidence:
         return found
 
     def _keep(self, key: Key, agent: _Agent) -> None:
-        shape = {"session": agent.session, "count": agent.count, "pending": agent.heard.pending, "evidence": agent.heard.evidence}
+        heard, shape = agent.heard, {"session": agent.session, "count": agent.count, "tools": agent.called}
+        shape |= {"pending": heard.pending, "evidence": heard.evidence, "waited": agent.waited}
         data = json.dumps(shape, default=lambda piece: asdict(piece)).encode()
         if len(data) <= RECORD_MAX:
             with contextlib.suppress(NightcrewError):  # a full disk: the next change is kept
                 files.atomic_write(self._home.attempt(*key) / RECORD, data, durable=False)
 
     def _read(self, key: Key) -> _Agent:
-        agent = _Agent(Heard(), "", Bucket(RATE, BURST, self._clock.monotonic()))
+        now = self._clock.monotonic()
+        agent = _Agent(Heard(), "", Bucket(RATE, BURST, now), Bucket(ASKING_RATE, ASKING_BURST, now))
         directory = self._home.attempt(*key)
         with contextlib.suppress(
             ValueError, TypeError, KeyError, AttributeError, RecursionError
@@ -131,7 +172,9 @@ class AgentEvidence:
             piece = shape["evidence"]
             evidence = None if piece is None else _evidence(piece)
             agent.session, agent.count = str(shape["session"]), int(shape["count"])
+            agent.called = Counter({str(name): int(times) for name, times in shape.get("tools", {}).items()})
             agent.heard = Heard(evidence, tuple((str(tool), str(shown)) for tool, shown in shape["pending"]))
+            agent.waited = _waited(shape)
         since = agent.heard.evidence.at if agent.heard.evidence is not None else 0.0
         for line in (foreign.read_plain(directory / "out" / hook_client.KEPT, KEPT_READ, tail=True) or b"").splitlines():
             with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -139,6 +182,25 @@ class AgentEvidence:
                 if since < (at := float(shape["at"])) <= self._clock.wall():
                     self._hear(agent, {**(shape["event"] or {}), "hook_event_name": str(shape["name"])}, at)
         return agent
+
+
+def waited_for_person(directory: Path, ended: float, *, interactive: bool) -> float | None:
+    """How many seconds an attempt that has ended waited for a person, by its hooks; None when it sent none. `directory` has its records.
+    `interactive`: a person sat at it, so it waited for them also while it could take the next prompt."""
+    try:
+        waited = _waited(json.loads(foreign.read_plain(directory / RECORD, RECORD_MAX) or b""))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # without a sandbox an agent can write there
+        return None
+    counted = [times for kind, times in waited.items() if interactive or kind != "idle"]
+    return sum(seconds + (max(0.0, ended - since) if since else 0.0) for seconds, since in counted)
+
+
+def _waited(shape: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """`waited` of a record. Raises ValueError for what is no time."""
+    found = {kind: (float(times[0]), float(times[1])) for kind, times in shape.get("waited", {}).items() if kind in _WAITS}
+    if not all(math.isfinite(value) and value >= 0 for times in found.values() for value in times):
+        raise ValueError("not a time")
+    return found
 
 
 def _evidence(shape: dict[str, Any]) -> Evidence:

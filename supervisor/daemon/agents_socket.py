@@ -6,20 +6,19 @@ process that outlived its attempt or somebody who tries. The verbs of `daemon.so
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
 from typing import Any
 
 from supervisor.core import tokens
-from supervisor.core.errors import HostError, Refused, UsageError
+from supervisor.core.errors import Refused, UsageError
 from supervisor.core.states import LIVING
 from supervisor.daemon import protocol
 from supervisor.daemon.agent_verbs import VERBS
 from supervisor.daemon.agent_verbs.asked import Asked
 from supervisor.daemon.agent_verbs.rate import AddRate
 from supervisor.daemon.loop import Loop
+from supervisor.daemon.mapping.desk import MapDesk
+from supervisor.daemon.memory.desk import MemoryDesk
 from supervisor.daemon.socket_server import SocketServer, Terms, Visitor
-from supervisor.host.audit import Audit
 from supervisor.host.paths import Home
 
 TERMS = Terms(request_max=256 * 2**10, read_s=5.0, silent_max=256)
@@ -30,15 +29,14 @@ JOURNAL_S = 10.0
 class AgentsSocket(SocketServer):
     """The socket of the agents."""
 
-    def __init__(self, loop: Loop, home: Home, secret: bytes) -> None:
+    def __init__(self, loop: Loop, home: Home, secret: bytes, maps: MapDesk, memory: MemoryDesk) -> None:
         super().__init__(home.agents_socket, TERMS, loop.alert)
         self._loop = loop
         self._secret = secret
-        self._audit = Audit(home.audit, secret, loop.clock, "supervisor")
+        self._maps, self._memory = maps, memory
         self._refused_at = -JOURNAL_S
         self._unsaid = 0
         self._home, self._adds = home, AddRate()
-        self._waiting: Counter[str] = Counter()
 
     async def serve(self, line: bytes, visitor: Visitor) -> dict[str, Any]:
         """See `SocketServer.serve`."""
@@ -47,7 +45,8 @@ class AgentsSocket(SocketServer):
         handle = VERBS.get(verb)
         if handle is None:
             raise UsageError("agents have no verb", on=verb, why=f"known: {', '.join(sorted(VERBS))}")
-        return await visitor.until_gone(handle(Asked(self._loop, task, epoch, args, self._home, self._audit, self._adds, self._waiting)))
+        asked = Asked(self._loop, task, epoch, args, self._home, self._adds, self._maps, self._memory)
+        return await visitor.until_gone(handle(asked))
 
     def _who(self, token: str, verb: str, pid: int) -> tuple[str, int]:
         name = tokens.check(self._secret, token)
@@ -67,6 +66,4 @@ class AgentsSocket(SocketServer):
         self._refused_at, self._unsaid = now, 0
         task, epoch = name or (None, None)
         self._loop.ledger.journal(task, epoch, "refused at agents.sock", {**data, **more})
-        with contextlib.suppress(HostError):  # it is in the journal already
-            self._audit.note("refused at agents.sock", {"task": task, "epoch": epoch, **data, **more})
         self._loop.alert(f"agents.sock refused pid {data['pid']}: {data['why']}")

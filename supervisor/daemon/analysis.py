@@ -40,5 +40,4 @@ def prepare(place: Workplace, wanted: Wanted, base: str | None, key: str | None,
 
 def usable_cores(place: Workplace) -> int:
     """How many cores the analysts have: all that agents may use."""
-    everything = cores.usable()
-    return len(cores.choose(0, place.settings.cores_reserve, everything) or everything)
+    return len(cores.for_agents(place.settings.cores_reserve))

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.daemon.environments import Environments
 from supervisor.host import processes
 from supervisor.ledger.rows import AttemptRow, LaunchRow
-from worktrees import environments, removal
+from worktrees import environments, refs, removal, tips
 from worktrees.environment import Environment
 from worktrees.inspection import Why
 from worktrees.merge_status import Branches
@@ -31,6 +31,8 @@ class Cleaning:
     """Ignored files (caches, build output) are no reason to stay."""
     discard: bool
     """Nor is work that only its rescue ref would keep."""
+    forget: bool = False
+    """Its rescue ref goes too, where that holds nothing beside the base: what was only tried out leaves no refs."""
 
     def overrules(self, verdict: removal.Keep) -> bool:
         """Whether this is enough to remove the worktree all the same. What is alive, locked or not ours always stays."""
@@ -84,16 +86,24 @@ class Cleaner:
             if removal.is_gone(made):
                 if how.remove:
                     removal.forget(made)
-                return ""
+                return _forgotten(made, how)
             environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more
             verdict = removal.inspect(made, candidate.is_alive, candidate.known)
             if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
                 return str(verdict)
             if how.remove:
                 removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict)
+                return _forgotten(made, how)
         except NightcrewError as error:
             return error.why or error.line()
         return ""
+
+
+def _forgotten(made: Environment, how: Cleaning) -> str:
+    """Drop a rescue ref that stands at the base, as `Cleaning.forget` says. Raises ToolFailed when it moved meanwhile."""
+    if how.remove and how.forget and tips.refs_of(made).get(made.rescue_ref) == made.base:
+        refs.move(made.repo, made.rescue_ref, "", made.base, "")
+    return ""
 
 
 def alive_inside(path: Path) -> list[int]:

@@ -38,9 +38,11 @@ def session_of(home: Home, task: str, epoch: int) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, records.tag(str(home.root), task, epoch)))
 
 
-def wanted(launch: LaunchRow, kind: Kind, before: Before) -> Iterator[tuple[How, Sequence[Held]]]:
-    """The conversations that the attempt is to continue, the best first, each with everybody who had it; none: it begins anew."""
-    if before.mine and launch.spec.on_loss != "restart" and can_go_on(launch.spec, kind) and _ended_early(before.mine[0]):
+def wanted(launch: LaunchRow, kind: Kind, before: Before, *, missed: bool) -> Iterator[tuple[How, Sequence[Held]]]:
+    """The conversations that the attempt is to continue, the best first, each with everybody who had it; none: it begins anew. `missed`:
+    the attempt before did not pass its gate."""
+    goes_on = launch.spec.on_loss != "restart" and can_go_on(launch.spec, kind)
+    if before.mine and goes_on and (missed or _ended_early(before.mine[0])):
         yield How.RESUME, before.mine
     if launch.spec.continue_from:
         yield How(launch.spec.continue_how), before.others

@@ -7,21 +7,23 @@ Nothing here touches the ledger; results are handed back.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents.kinds import of_task
+from agents.kinds import Kind, of_task
 from agents.tmux import Tmux
-from supervisor.core import records, recovery, result
-from supervisor.core.errors import DiskFull, NightcrewError, NotFound
+from supervisor.core import gates, leases, records, recovery, result
+from supervisor.core.errors import DiskFull, HostError, NightcrewError, NotFound
+from supervisor.core.leases import Beside
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.daemon import continuing, kind_protocol, launch_files, model_usage
+from supervisor.daemon import attempt_account, continuing, kind_protocol, launch_files, model_usage, spent_limits
 from supervisor.daemon.agent_access import AgentAccess
+from supervisor.daemon.attempt_proof import proof
 from supervisor.daemon.cleaning import alive_inside
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.limits import LimitDesk
@@ -32,12 +34,13 @@ from supervisor.host.failpoint import failpoint
 from supervisor.host.freezing import Tree
 from supervisor.ledger.conversations import Held
 from supervisor.ledger.rows import AttemptRow, LaunchRow
-from worktrees import environments, guard, merge, refused_names, removal, securing
+from worktrees import environments, merge, refused_names, removal, securing, tampering
 from worktrees.environment import Environment
-from worktrees.guard import RefGuard
 from worktrees.repository import Repository
+from worktrees.tampering import RefGuard
 
 TAIL = 64 * 1024
+GATE_LOG = "gate.log"
 REFS_SHOWN = 5
 PATCH_LINES, PATCH_BYTES = 100_000, 16 * 2**20
 
@@ -71,7 +74,8 @@ class Ending:
         """Freeze, TERM, KILL the whole tree, and look again that nobody survived."""
         started = self._observer.started((task, epoch))
         runner = started.identity if started is not None else None
-        return self._limits.stop((task, epoch), runner, self._settings.grace_s)
+        # Who hears TERM moves again: while everything is stopped there is no grace.
+        return self._limits.stop((task, epoch), runner, 0.0 if self._home.sentinel.exists() else self._settings.grace_s)
 
     def close_strays(self, known: Collection[Key]) -> None:
         """Close the sessions of ours that belong to no attempt of `known`, and take away their groups: what a crash left."""
@@ -103,10 +107,27 @@ class Ending:
             ):
                 return End.LOST, f"its agent was {cause}"
             resumed = held is not None and held.origin is not None and held.origin.task == row.task
-            return kind_protocol.judge(kind, self._home.attempt(row.task, row.epoch), end, cause, resumed=resumed)
+            end, cause = kind_protocol.judge(kind, self._home.attempt(row.task, row.epoch), end, cause, resumed=resumed)
+            if end is End.FAILED and not (row.stop_why or met) and (theirs := self._providers_fault(row, kind, cause)):
+                return End.LOST, theirs
+            end, cause = gates.judge(bool(launch.spec.gate), record.gate, end, cause)
+            if record.gate is not None and cause.startswith(gates.GATE):
+                ended = replace(record, code=record.gate.code, signal=record.gate.signal)
+                cause = gates.with_limit(cause, self._limits.met((row.task, row.epoch), asked, ended))
+            return end, cause
         if row.stop_why:
             return recovery.stopped(row.stop_why)
-        return End.LOST, "its runner died" if self._observer.started((row.task, row.epoch)) is not None else "its runner never began"
+        started = self._observer.started((row.task, row.epoch))
+        if started is None:
+            return End.LOST, "its runner never began"
+        return End.LOST, "its runner died" if started.identity.boot_id == processes.boot_id() else recovery.REBOOTED
+
+    def _providers_fault(self, row: AttemptRow, kind: Kind, cause: str) -> str:
+        """Why an attempt that failed by `cause` was lost, where a spent limit or its provider is to blame; else empty."""
+        if until := spent_limits.until(self._home, kind, self._home.attempt(row.task, row.epoch), cause, self._clock.wall()):
+            return recovery.spent(until)
+        why = model_usage.unserved(self._home, row.task, row.epoch)
+        return f"its provider failed it ({why}): {cause}" if why else ""
 
     def _up(self, key: Key) -> float | None:
         started = self._observer.started(key)
@@ -121,18 +142,22 @@ class Ending:
         ended = min(max(record.ended, row.created), now)
         return {"started": min(max(record.started, row.created), ended), "ended": ended} if record.started else {"ended": ended}
 
-    def collect(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
-        """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `rescue_oid`, `started`, `ended`)."""
+    def collect(self, row: AttemptRow, launch: LaunchRow, how: tuple[End, str], ready: float, held: Beside) -> dict[str, Any]:
+        """Secure its work on refs and write its records. Returns what the ledger keeps (`result`, `account`, `rescue_oid`, `started`,
+        `ended`). `how` it ended and why; `ready`: since when it could have started, wall clock; `held`: the leases beside it."""
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
         made = self._environments.of(row, launch)
         if made is None:
             repository, root = self._environments.repository(launch), self._home.worktrees / launch.project
             made = environments.left(repository, *key, launch.base_oid, root)
-        work = self._secure(row, made, launch, end)  # before any of our own records: an agent can be in their way, not in git's
+        work = self._secure(row, made, launch, how[0])  # before any of our own records: an agent can be in their way, not in git's
         failpoint("finish.secured")
         lived = self.lived(row)
-        shape = self._result(row, launch, (end, cause), lived["ended"], work)
+        times = {"ready": ready, "now": self._clock.monotonic(), **lived}
+        shape = self._result(row, launch, how, times, (work, self._unleased(row, launch, work, held))) | proof(
+            of_task(launch.spec.kind), directory
+        )
         for write in (
             lambda: files.private_dir(directory),
             lambda: self._save_screen(row, directory),
@@ -146,28 +171,46 @@ class Ending:
             except NightcrewError as error:  # the ledger keeps the result as well
                 shape["notes"].append(error.line())
         failpoint("finish.result")
-        return {"result": json.dumps(shape), "rescue_oid": work.rescue, **lived, **(facts(made) if made is not None else {})}
+        return {
+            "result": json.dumps(shape),
+            "account": json.dumps(shape["account"]),
+            "rescue_oid": work.rescue,
+            **lived,
+            **(facts(made) if made is not None else {}),
+        }
 
-    def _result(self, row: AttemptRow, launch: LaunchRow, how: tuple[End, str], ended: float, work: result.Work) -> dict[str, Any]:
-        """`how` it ended and why, and what it left in git."""
+    def _result(
+        self,
+        row: AttemptRow,
+        launch: LaunchRow,
+        how: tuple[End, str],
+        times: Mapping[str, float],
+        left: tuple[result.Work, Mapping[str, Any] | None],
+    ) -> dict[str, Any]:
+        """`how` it ended and why, its times as `attempt_account` wants them, and what it left in git and wrote without a lease."""
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
         spent = model_usage.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams))
         said = kind_protocol.heard(of_task(launch.spec.kind), directory)
         stdout = b"" if said is not None else foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""
+        record = self._observer.record(key)
+        gate = record.gate if record is not None else None
         return result.build(
             task=row.task,
             epoch=row.epoch,
             end=how[0],
             cause=how[1],
-            record=self._observer.record(key),
-            times=result.Times(launch.created, row.created, ended=ended, up=self._up(key)),
-            work=work,
+            record=record,
+            times=result.Times(launch.created, row.created, ended=times["ended"], up=self._up(key)),
+            work=left[0],
+            unleased=left[1],
             spent=spent,
             assigned=launch.spec.assigned,
+            account=attempt_account.closed(self._home, row, launch.spec, (record, spent), times),
             output=result.last_json_object(stdout) if said is None else kind_protocol.structured(said),
             agent=None if said is None else kind_protocol.shape(said),
             notes=() if said is None else kind_protocol.notes(said, spent),
+            gate=None if gate is None else gates.shape(gate, foreign.read_plain(directory / GATE_LOG, gates.SAID_MAX, tail=True) or b""),
         )
 
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
@@ -222,6 +265,15 @@ class Ending:
         if patch is not None:
             files.atomic_write(directory / "diff.patch", patch)
 
+    def _unleased(self, row: AttemptRow, launch: LaunchRow, work: result.Work, held: Beside) -> Mapping[str, Any] | None:
+        """What it wrote without a lease. That a git cannot say is no reason to hold a result back."""
+        if work.tip is None or row.base_oid is None or work.tip == row.base_oid or not held.matters:
+            return None
+        try:
+            return leases.unleased(merge.changed(self._environments.repository(launch), row.base_oid, work.tip), held)
+        except HostError:
+            return None
+
     def _tampering(self, row: AttemptRow, repository: Repository) -> tuple[str, ...]:
         """What changed while the attempt ran that only we or the person may change; without a sandbox an agent can reach it."""
         found = self._guard_notes(repository, self._home.attempt(row.task, row.epoch) / launch_files.GUARD)
@@ -238,7 +290,7 @@ class Ending:
             before = None
         if not isinstance(before, dict):
             return (f"{launch_files.GUARD} was changed while it ran, so nobody knows whether .git was",)
-        names = guard.changed(before, guard.config_guard(repository)) if before else ()
+        names = tampering.changed(before, tampering.config_guard(repository)) if before else ()
         return (f"changed while it ran, by it or by somebody else: {', '.join(f'.git/{name}' for name in names)}",) if names else ()
 
     def _save_screen(self, row: AttemptRow, directory: Path) -> None:

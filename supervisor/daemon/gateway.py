@@ -12,21 +12,26 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from supervisor import __version__
-from supervisor.core.crew import Event, TrafficChanged
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed, one_line
+from supervisor.core.events import Event, NightsSpent, ProviderChanged, TrafficChanged
+from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, TOKENS
 from supervisor.core.gateway.process_watch import ProcessWatch
-from supervisor.core.records import Identity
+from supervisor.core.gateway.types import BreakerState
+from supervisor.core.identity import Identity
+from supervisor.core.night import NightSpent
 from supervisor.daemon import gateway_process, prices
 from supervisor.daemon.gateway_problems import GatewayProblems
 from supervisor.daemon.gateway_report import GatewayReport
 from supervisor.daemon.models import Models
+from supervisor.daemon.nights import spent_by_nights
+from supervisor.daemon.wakeups import was_set
 from supervisor.gateway import process_lock, status_client
 from supervisor.host import processes
 from supervisor.host.clock import Clock
@@ -50,6 +55,7 @@ class Load:
     busy: bool
     """A request is queued or being served."""
     traffic: TrafficChanged
+    nights: Mapping[str, NightSpent] = field(default_factory=dict)
 
 
 class Gateway:
@@ -70,6 +76,9 @@ class Gateway:
         self._exit_fd = -1
         self._stopped_by_us = False
         self._told = TrafficChanged(0.0)
+        self._knows_load = False
+        """Whether the one that runs now has said how busy it is."""
+        self._told_dead = False
         self._complaints = GatewayProblems(self._home)
         self._wake = asyncio.Event()
 
@@ -79,7 +88,7 @@ class Gateway:
     def why_not(self) -> str:
         """Why no agent can reach a model now; empty when it can."""
         if self._watch.ready:
-            return ""
+            return "" if self._knows_load else "the gateway has not said yet how busy it is"
         if self._watch.failing:
             return "the gateway does not stay up"
         return "the gateway is being started" if self._followed is None or self._watch.starting else "the gateway does not answer"
@@ -96,8 +105,7 @@ class Gateway:
         try:
             while True:
                 await self._turn()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._pause())
+                await was_set(self._wake, self._pause())
                 self._wake.clear()
         finally:
             self._unfollow()
@@ -171,12 +179,14 @@ class Gateway:
             self._exit_fd = -1
 
     def _died(self) -> None:
+        self._knows_load = False
         if self._stopped_by_us:
             self._stopped_by_us, self._watch = False, ProcessWatch()
             return
         served = self._watch.ready
         self._watch.died(self._clock.monotonic())
         self._publish(TrafficChanged(0.0))
+        self._tell_if_dead("")  # whoever comes next has asked nobody yet
         words = gateway_process.last_words(self._home)
         if self._watch.failing:
             self._say(f"the gateway does not stay up, and nothing new starts until it does: {one_line(words) or 'it said nothing'}")
@@ -207,7 +217,6 @@ class Gateway:
     async def _became_ready(self, failed_before: bool) -> None:
         if failed_before:
             self._say("the gateway runs again")
-        self._tell(self._told)  # wakes the loop: what waited for the gateway can start
         if self._child is None:  # an earlier daemon started it: our settings may be others
             await self._in_thread(lambda: self._ask(status_client.RELOAD, post=True, timeout_s=RELOAD_S))
 
@@ -216,8 +225,14 @@ class Gateway:
         settings = await self._in_thread(self._models.now)
         load = _load(status)
         self._publish(load.traffic)
+        if load.nights:
+            self._tell(NightsSpent(load.nights))
+        if not self._knows_load:
+            self._knows_load = True
+            self._tell(self._told)  # wakes the loop: what waited for the gateway can start
         for complaint in self._complaints.look(status, settings, self._clock.monotonic()):
             self._say(f"the gateway: {complaint}")
+        self._tell_if_dead(self._complaints.dead)
         if not load.busy and self._is_outdated(who):
             self._stopped_by_us, self._watch = True, ProcessWatch()
             await self._in_thread(lambda: self._ask(status_client.STOP, post=True))
@@ -230,9 +245,14 @@ class Gateway:
 
     def _publish(self, traffic: TrafficChanged) -> None:
         """Send `TrafficChanged`, unless nothing changed."""
-        if traffic.parked != self._told.parked or abs(traffic.delay_s - self._told.delay_s) >= 1.0:
+        if replace(traffic, delay_s=self._told.delay_s) != self._told or abs(traffic.delay_s - self._told.delay_s) >= 1.0:
             self._told = traffic
             self._tell(traffic)
+
+    def _tell_if_dead(self, why: str) -> None:
+        if bool(why) != self._told_dead:
+            self._told_dead = bool(why)
+            self._tell(ProviderChanged(why))
 
 
 async def refresh_prices(home: Home, clock: Clock, say: Callable[[str], None]) -> None:
@@ -263,21 +283,47 @@ def _fresh_for_s(table: Path, now: float) -> float:
 
 
 def _load(status: dict[str, Any]) -> Load:
-    """The delay is that of the least busy provider among those in use, and a provider's is that of its busiest lane in use.
+    """How busy the gateway is. In use is what was asked within the account's window (five minutes), is in flight or waits. Pools of which
+    only the account knows have no breaker now."""
+    caps = status.get("caps", {})
+    lanes, pools = status["lanes"], [pool for pool in status["pools"] if pool["breaker"] is not None]
+    used = {pool["lane"] for pool in pools if pool["in_flight"] or (pool["figures"] or {"requests": 0})["requests"]}
+    parked = bool(pools) and all(any(window["spent"] for window in pool["windows"]) for pool in pools)
+    asked = [pool for pool in pools if pool["lane"] in used] or pools
+    closed = asked[0].get("breaker_why", "") if asked and all(pool["breaker"] == BreakerState.OPEN for pool in asked) else ""
+    busy = any(lane["queued"] for lane in lanes) or any(pool["in_flight"] for pool in pools)
+    delay_s = round(min(_delay_s(lanes, used), 1e6), 1)
+    return Load(busy, TrafficChanged(delay_s, parked, "" if parked else closed, _tpm(asked), _night(caps)), spent_by_nights(caps))
+
+
+def _delay_s(lanes: Iterable[Mapping[str, Any]], used: Collection[str]) -> float:
+    """The delay of the least busy provider among those in use; a provider's is that of its busiest lane in use.
 
     Nobody knows which provider a task will ask before it has asked. So a task is held back only where each that the crew uses is busy:
     to start one agent too many costs a wait, while to hold back one whose provider is idle wastes the night. Within a provider it is the
-    busiest lane that counts, because an agent asks a small model beside its large one, whose lane is always free. In use is what
-    was asked within the account's window (five minutes), is in flight or waits. Pools of which only the account knows have no breaker now.
+    busiest lane that counts, because an agent asks a small model beside its large one, whose lane is always free.
     """
-    lanes, pools = status["lanes"], [pool for pool in status["pools"] if pool["breaker"] is not None]
-    used = {pool["lane"] for pool in pools if pool["in_flight"] or (pool["figures"] or {"requests": 0})["requests"]}
     delays: dict[str, float] = {}
     for lane in lanes:
         if lane["queued"] or lane["lane"] in used:
             provider = str(lane["lane"]).partition("/")[0]
             delays[provider] = max(delays.get(provider, 0.0), float(lane["delay_s"] or 0.0))
-    delay_s = min(delays.values(), default=0.0)
-    parked = bool(pools) and all(any(window["spent"] for window in pool["windows"]) for pool in pools)
-    busy = any(lane["queued"] for lane in lanes) or any(pool["in_flight"] for pool in pools)
-    return Load(busy, TrafficChanged(round(min(delay_s, 1e6), 1), parked))
+    return min(delays.values(), default=0.0)
+
+
+def _night(caps: Mapping[str, Any]) -> float | None:
+    """The part of the night's cap that is spent, in hundredths; None without a cap, and from a gateway of another version."""
+    cap, spent = caps.get("cost_per_night"), caps.get("night_usd")
+    return None if not cap or spent is None else round(spent / cap, 2)
+
+
+def _tpm(pools: Iterable[dict[str, Any]]) -> float | None:
+    """Tokens per minute that these pools give together; None when one of them has no limit that is known."""
+    found = [_pool_tpm({each["name"]: each["limit_per_minute"] for each in pool.get("dimensions", ())}) for pool in pools]
+    return None if not found or None in found else sum(filter(None, found))
+
+
+def _pool_tpm(limits: Mapping[str, float | None]) -> float | None:
+    """Of input and output apart the sum: an agent that uses one more than the other meets its limit sooner, and then waits for it."""
+    apart = [limits.get(NAMES[index]) for index in (INPUT, OUTPUT)]
+    return limits.get(NAMES[TOKENS]) or (None if None in apart else sum(filter(None, apart)))

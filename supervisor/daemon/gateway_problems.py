@@ -15,6 +15,8 @@ from supervisor.host.paths import Home
 
 UNSERVED_S = 60.0
 """So long an upstream may serve nothing before a person hears of it: shorter outages happen every night and mend themselves."""
+DEAD_S = 10.0
+"""So long no provider may serve anything before tasks are kept from starting: the breaker opens for less than that at a hiccup."""
 _UNSERVED = (*map(str, (Refusal.OVERLOADED, Refusal.SERVER_ERROR, Refusal.UNREACHABLE)), "streams are cut")
 RELOAD = "nightcrew gateway reload"
 
@@ -27,17 +29,30 @@ class GatewayProblems:
         self._unserved_since: dict[str, float] = {}
         self.now: dict[str, str] = {}
         """What is wrong as of the last look, by what stays the same while its words change."""
+        self.dead = ""
+        """Why no provider that is in use serves anything, and has not for `DEAD_S`; empty: one does."""
 
     def look(self, status: dict[str, Any], settings: GatewaySettings, now: float) -> list[str]:
         """What is wrong now and was not at the look before. `now` is monotonic seconds."""
         failing = unserved(status)
         self._unserved_since = {account: self._unserved_since.get(account, now) for account in failing}
+        self.dead = self._all_dead(status, failing, now)
         found = {said: said for said in standing(self._home, status, settings)}
         for account, words in failing.items():
             if now - self._unserved_since[account] >= UNSERVED_S:
                 found[account] = f"{words} for a minute; requests wait until it does: nightcrew gateway status"
         before, self.now = self.now, found
-        return [said for key, said in found.items() if key not in before]
+        told = set(before) | (set(failing) if self.dead else set())  # that nothing is served at all is told as an outage
+        return [said for key, said in found.items() if key not in told]
+
+    def _all_dead(self, status: dict[str, Any], failing: dict[str, str], now: float) -> str:
+        """An account is dead that cannot be reached, or that serves none of its lanes; one that nobody asks has no word."""
+        asked = [pool for pool in status["pools"] if pool["breaker"] is not None]
+        serve = {pool["account"] for pool in asked if not (str(pool["breaker_why"]).startswith(_UNSERVED) and _is_open(pool))}
+        unreached = {pool["account"] for pool in asked if str(pool["breaker_why"]).startswith(Refusal.UNREACHABLE) and _is_open(pool)}
+        if not failing or serve - unreached or any(now - since < DEAD_S for since in self._unserved_since.values()):
+            return ""
+        return "; ".join(words for _, words in sorted(failing.items()))
 
 
 def standing(home: Home, status: dict[str, Any], settings: GatewaySettings) -> list[str]:
@@ -72,5 +87,9 @@ def next_step(home: Home, upstream: Upstream) -> str:
 
 
 def _open(status: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Pools whose breaker is not closed. Those of which only the account knows have none."""
-    return (pool for pool in status["pools"] if pool["breaker"] not in (None, BreakerState.CLOSED))
+    return filter(_is_open, status["pools"])
+
+
+def _is_open(pool: dict[str, Any]) -> bool:
+    """Whether its breaker is not closed. Pools of which only the account knows have none."""
+    return pool["breaker"] not in (None, BreakerState.CLOSED)

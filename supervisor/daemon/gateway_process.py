@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.gateway.process_hardening import PASSED
 from supervisor.gateway.process_lock import Record, read
 from supervisor.host import foreign, processes

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor.core.admission import ADMIT, Conditions, Decision, Verdict
 from supervisor.core.errors import NightcrewError
-from supervisor.core.scheduler import why_held
+from supervisor.core.states import TaskClass
 from supervisor.daemon import protocol
 from supervisor.host.paths import Home
 
@@ -31,23 +31,26 @@ class GatewayReport:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The part of the report that concerns a person who looks at tasks."""
+    """What the supervisor says that concerns a person who looks at tasks."""
 
     troubles: tuple[str, ...] = ()
-    held: Mapping[str, str] | None = None
-    """Class of tasks that do not start beside others -> why."""
-
-    def why(self, task_class: str) -> str:
-        """Why ready tasks of a class wait; empty when traffic is not the reason."""
-        return (self.held or {}).get(task_class, "")
+    """Of the gateway."""
+    conditions: Conditions | None = None
+    """Why tasks that are ready do not start; None when no supervisor answered."""
 
 
-def to_ping(word: GatewayReport | None, why: dict[str, str], held_back: list[str]) -> dict[str, Any]:
-    """The gateway's part of `ping`: `gateway` is null where none is needed. `why`: what else keeps classes of tasks from starting."""
+def to_ping(word: GatewayReport | None) -> dict[str, Any] | None:
+    """The gateway's part of `ping`; None where none is needed."""
     if word is None:
-        return {"gateway": None, "held_back": {name: why_held(0.0, parked=False) for name in held_back} | why}
-    gateway = {"troubles": list(word.troubles), "delay_s": word.delay_s, "parked": word.parked, "died": word.died}
-    return {"gateway": gateway, "held_back": {name: why_held(word.delay_s, parked=word.parked) for name in held_back} | why}
+        return None
+    return {"troubles": list(word.troubles), "delay_s": word.delay_s, "parked": word.parked, "died": word.died}
+
+
+def conditions_to_ping(now: Conditions) -> dict[str, Any]:
+    """The part of `ping` that says why tasks wait."""
+    held = {str(name): verdict.shape() for name, verdict in now.held.items()}
+    nights = {name: verdict.shape() for name, verdict in now.nights.items()}
+    return {"closed": now.closed.shape(), "held_back": held, "slots_free": now.slots.shape(), "nights": nights}
 
 
 def hear(home: Home) -> Heard:
@@ -58,4 +61,13 @@ def hear(home: Home) -> Heard:
         return Heard()
     said, held = answer.get("gateway"), answer.get("held_back")  # another version may answer
     troubles = said.get("troubles", ()) if isinstance(said, dict) else ()
-    return Heard(tuple(map(str, troubles)), held if isinstance(held, dict) else None)
+    classes = {TaskClass(name): _verdict(found) for name, found in held.items()} if isinstance(held, dict) else {}
+    nights = {str(name): _verdict(found) for name, found in dict(answer.get("nights") or {}).items()}
+    now = Conditions(_verdict(answer.get("closed")), classes, _verdict(answer.get("slots_free")), nights)
+    return Heard(tuple(map(str, troubles)), now)
+
+
+def _verdict(shape: object) -> Verdict:
+    if not isinstance(shape, dict) or shape.get("decision") not in tuple(Decision):
+        return ADMIT
+    return Verdict(Decision(shape["decision"]), str(shape.get("code", "")), str(shape.get("words", "")), float(shape.get("since") or 0.0))

@@ -37,13 +37,15 @@ def there(home: Home, key: Key, number: int) -> bool:
     return _file(home, key, number).exists()
 
 
+def take_back(home: Home, task: str, number: int) -> None:
+    """Remove a text that `fate` knows nothing of from the inboxes of a task's attempts."""
+    for epoch in _epochs(home, task):
+        _file(home, (task, epoch), number).unlink(missing_ok=True)
+
+
 def fate(home: Home, task: str, protocol: str, number: int) -> tuple[int, Live] | None:
     """The newest attempt of a task that was given the text, and what it said; None when none was. Raises ToolFailed."""
-    attempts = home.attempt(task, 0).parent
-    epochs = (
-        sorted((int(folder.name) for folder in attempts.iterdir() if folder.name.isdecimal()), reverse=True) if attempts.is_dir() else []
-    )
-    for epoch in epochs:
+    for epoch in _epochs(home, task):
         if not there(home, (task, epoch), number):
             continue
         stream = Stream(home.attempt(task, epoch) / "stdout.log", protocol)
@@ -52,6 +54,14 @@ def fate(home: Home, task: str, protocol: str, number: int) -> tuple[int, Live] 
         if stream.live.given >= number:
             return epoch, stream.live
     return None
+
+
+def _epochs(home: Home, task: str) -> list[int]:
+    """Of its attempts that have records, the newest first."""
+    attempts = home.attempt(task, 0).parent
+    if not attempts.is_dir():
+        return []
+    return sorted((int(folder.name) for folder in attempts.iterdir() if folder.name.isdecimal()), reverse=True)
 
 
 def _file(home: Home, key: Key, number: int) -> Path:

@@ -38,6 +38,8 @@ class Attempt:
 
     same_path: Path | None = None
     """Where it sees its worktree too, when it is confined."""
+    memory: Path | None = None
+    """What the agents of its project know together: seen by it, and read-only."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -103,12 +105,14 @@ class Isolation:
         seen = replace(seen, devices=tuple(sorted({device for gpu in shown for device in gpu.devices})))
         if attempt.same_path is not None:
             seen = replace(seen, same_path=os.path.realpath(files.private_dir(attempt.same_path)))
+        if attempt.memory is not None:
+            seen = replace(seen, memory=policy_paths.unmoved(self._home, attempt.memory))
         seen = replace(seen, caches=policy_paths.caches(attempt.home, attempt.variables, seen.own_state), shared_caches=self._shared_caches)
         seen = replace(seen, program=(*seen.program, *private_repository.borrowed(made.repo), *self._own_programs()))
         if made.layers is not None and (warm or not made.layers.upper):  # where what is in its memory, or linked, came from
             seen = replace(seen, program=(*seen.program, os.path.realpath(made.layers.lower)))
         policy = policy_paths.policy(seen, tier, attempt.spec.network, gateway_port)
-        variables = (*narrowed.items(), *sandbox.variables(policy).items(), *sandbox.unsigned(attempt.variables).items())
+        variables = (*narrowed.items(), *sandbox.variables(policy).items(), *sandbox.git_settings(attempt.variables).items())
         if warm and tier in self.support.works[Executor.NAMESPACES]:
             file = attempt.directory / POLICY
             files.atomic_write(file, b"".join(os.fsencode(word) + b"\0" for word in executors.words(policy)), durable=False)

@@ -7,7 +7,7 @@
 | ending an attempt for that | | tried for ever: nothing that may live is called gone |
 | collect | git: three tries more, one more when it hangs, then `failed` | `failed`, its work where it lies |
 | release | tmux | tried for ever: it has no slot, no thread and no lock meanwhile |
-| suspend, resume, adopt | | left as it is, and said; its end is seen again |
+| pause, resume, adopt | | left as it is, and said; its end is seen again |
 | clean | | not tried again: the person who asked is told |
 
 A full disk and a ledger that cannot be written are waited for by every job: space comes back, and nothing can be committed without. Between

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,18 +16,23 @@ from typing import Any
 
 from agents.kinds import to_run
 from agents.tmux import Tmux
+from supervisor.core.asking import Question
 from supervisor.core.conversations import How, Origin
-from supervisor.core.crew import Event, Secured, TreeGone
 from supervisor.core.errors import DiskFull, HostError, LedgerError, NightcrewError, NotFound, Refused, Tampered, ToolFailed, ToolHung
+from supervisor.core.events import Event, Secured, TreeGone
+from supervisor.core.gates import GATE, Missed
+from supervisor.core.notes import LeaseRule
 from supervisor.core.records import attempt_name
-from supervisor.core.recovery import SERVER_DIED
+from supervisor.core.recovery import AGAIN, SERVER_DIED
 from supervisor.core.result import tampering
 from supervisor.core.states import End
 from supervisor.daemon import continuing, limits
+from supervisor.daemon.attempt_proof import of_tools
 from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning
 from supervisor.daemon.ending import Ending
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.job_slots import JobSlots
+from supervisor.daemon.keeping import Keeping
 from supervisor.daemon.launching import Launching, Source
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.observation import Observer
@@ -37,7 +42,7 @@ from supervisor.host import cores, files
 from supervisor.host.clock import Clock
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.ledger import attempt_history, queries, rows
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 
@@ -77,7 +82,15 @@ class Jobs:
         self._clock = clock
         self._tell = tell
         self.say = say
-        self.audit: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None
+        self.tools: Callable[[str, int], Mapping[str, int]] = lambda _, __: {}
+        """How often an attempt called which tool, by its hooks."""
+        self.lease_rule = LeaseRule.WARN
+        self.keeping: Keeping | None = None
+        """What archives and removes the past; None until it is wired."""
+        self.told_before: Callable[[str, int, LaunchRow], Awaitable[str]] | None = None
+        """The prompt of an agent that begins anew, with what it is told before; None: the prompt alone."""
+        self.denied: Callable[[str, int, list[str]], Question | None] = lambda *_: None
+        """What a person should say of an attempt that failed since it was denied these tools; None: nothing is asked."""
         self.doubtful = False
         """tmux failed to open a session, or to answer: nothing more should start before a look succeeded."""
         self.waiting: dict[tuple[str, int], str] = {}
@@ -115,6 +128,7 @@ class Jobs:
             source = await self._prepared_or_again(task, epoch, row)
             known: dict[str, str | int | None] = {**facts(source.made), "port": source.port}
             needs = queries.needs(self._ledger.db, task) if row.after else []
+            row = await self._told(task, epoch, row, source)
             try:
                 ordered = await self.within(self.launchers, self._launching.order, task, epoch, row, source, needs)
                 known["tier"] = ordered.tier
@@ -139,6 +153,12 @@ class Jobs:
         if pane is not None:
             self._ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
 
+    async def _told(self, task: str, epoch: int, row: LaunchRow, source: Source) -> LaunchRow:
+        """With the prompt that its agent gets. One that goes on with a conversation was told already."""
+        if self.told_before is None or source.origin is not None or not row.spec.prompt or not to_run(row.spec.kind).is_agent:
+            return row
+        return replace(row, spec=replace(row.spec, prompt=await self.told_before(task, epoch, row)))
+
     async def _prepared_or_again(self, task: str, epoch: int, row: LaunchRow) -> Source:
         try:
             return await self._prepared(task, epoch, row)
@@ -148,16 +168,20 @@ class Jobs:
 
     async def _prepared(self, task: str, epoch: int, row: LaunchRow) -> Source:
         """Its environment. The snapshot is noted first, so that nobody removes it meanwhile. Raises Refused for one that is damaged."""
-        port, origin = self._ports.take((task, epoch)), await self._conversation(task, epoch, row)
-        start = origin.start if origin is not None else ""
-        if not row.spec.snapshot:
-            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, None, start), None, port, origin)
         before = self._ledger.attempt(task, epoch)
+        missed = self._missed(task, epoch, before)
+        port, origin = self._ports.take((task, epoch)), await self._conversation(task, epoch, row, missed is not None)
+        start = origin.start if origin is not None else self._left(task, epoch, row, missed)
+        memory = before.cause.partition(AGAIN)[2] if before is not None else ""
+        if not row.spec.snapshot:
+            made = await self.within(self.launchers, self._launching.prepare, task, epoch, row, None, start)
+            return Source(made, None, port, origin, missed, start, memory)
         interrupted = before.snapshot if before is not None else None
         lent = self._snapshots.lend(row.project, row.spec.snapshot, interrupted, row.spec.snapshot_id)
         self._ledger.lent(task, epoch, lent.id)
         try:
-            return Source(await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent, start), lent, port, origin)
+            made = await self.within(self.launchers, self._launching.prepare, task, epoch, row, lent, start)
+            return Source(made, lent, port, origin, missed, start, memory)
         except DiskFull:
             raise
         except (NotFound, HostError):
@@ -166,7 +190,18 @@ class Jobs:
                 raise
             raise self._snapshots.damaged(lent, damage) from None
 
-    async def _conversation(self, task: str, epoch: int, row: LaunchRow) -> Origin | None:
+    def _missed(self, task: str, epoch: int, row: AttemptRow | None) -> Missed | None:
+        """The gate for whose sake it runs again; None when it does for another reason, or for a person who asked."""
+        again = row is not None and f"{End.FAILED}: {GATE}" in row.cause
+        return Missed.of(rows.result(self._ledger.db, task, epoch - 1) or {}) if again else None
+
+    def _left(self, task: str, epoch: int, row: LaunchRow, missed: Missed | None) -> str:
+        """The commit of the attempt before that this one begins with; empty: with the task's own base."""
+        if missed is not None and to_run(row.spec.kind).is_agent:
+            return missed.tip
+        return attempt_history.left_by(self._ledger.db, task, epoch - 1)
+
+    async def _conversation(self, task: str, epoch: int, row: LaunchRow, missed: bool) -> Origin | None:
         """The conversation that its agent continues: committed once, before anything of the attempt is made. Raises Refused."""
         kind, held = to_run(row.spec.kind), self._ledger.conversations
         if not kind.is_agent:
@@ -174,7 +209,7 @@ class Jobs:
         if (known := held.of(task, epoch)) is not None:
             return known.origin
         before, origin, why_not = held.before(task, epoch, row), None, ""
-        for how, had in continuing.wanted(row, kind, before):
+        for how, had in continuing.wanted(row, kind, before, missed=missed):
             try:
                 origin = await self.within(self.launchers, continuing.origin, self._home, row, how, had)
                 break
@@ -212,7 +247,7 @@ class Jobs:
                 self._ledger.note(task, epoch, **self._ending.lived(row))
             raise
         except NightcrewError as error:
-            await self._tampered(task, epoch, [error.line()] if isinstance(error, Tampered) else [])
+            self._tampered(task, epoch, [error.line()] if isinstance(error, Tampered) else [])
             await self.not_secured(task, epoch, error.line(), end=end, cause=cause)
             return
         self._ledger.note(task, epoch, **kept)
@@ -221,17 +256,23 @@ class Jobs:
             self._ledger.conversations.learned(task, epoch, session)
         for note in shape["notes"]:
             self.say(f"{attempt_name(task, epoch)}: {note}")
-        await self._tampered(task, epoch, tampering(shape))
+        self._tampered(task, epoch, tampering(shape))
+        self._reported(task, epoch, shape)
         failpoint("finish.noted")
-        self._tell(Secured(task, epoch, end, cause))
+        denials = list((shape["agent"] or {}).get("denials") or ()) if end is End.FAILED else []
+        self._tell(Secured(task, epoch, end, cause, self.denied(task, epoch, denials)))
 
-    async def _tampered(self, task: str, epoch: int, found: Sequence[str]) -> None:
+    def _tampered(self, task: str, epoch: int, found: Sequence[str]) -> None:
         for why in found:
             self._ledger.journal(task, epoch, "tampering", {"why": why})
-            try:
-                await self.within(self.collectors, self.audit, "tampering", {"task": task, "epoch": epoch, "why": why})
-            except NightcrewError as error:  # the journal has it
-                self.say(error.line())
+
+    def _reported(self, task: str, epoch: int, shape: Mapping[str, Any]) -> None:
+        """Keep in the history which tools its agent called, as it says on its stdout or by hooks, and which it was not allowed to."""
+        called = shape["tools"] or of_tools(self.tools(task, epoch))
+        if called["calls"]:
+            self._ledger.journal(task, epoch, "tool calls", called)
+        if denials := (shape["agent"] or {}).get("denials"):
+            self._ledger.journal(task, epoch, "permission denied", {"why": "; ".join(denials)})
 
     async def not_secured(self, task: str, epoch: int, why: str, *, end: End, cause: str) -> None:
         """Set it aside: its work stays where it is. Saying so is better than holding the task, and its slot, for ever."""
@@ -246,14 +287,16 @@ class Jobs:
     async def _secured(self, row: AttemptRow, launch: LaunchRow, end: End, cause: str) -> dict[str, Any]:
         """Collect; a git or a system call that failed gets more chances, since what it failed on (a lock, a fork, a directory that a
         person's gc removed) is mostly gone a moment later. A git that hung gets a single one: it held a thread for all its time."""
+        ready = attempt_history.ready_since(self._ledger.db, row.task, row.created) or launch.created
+        held = self._ledger.leases.around(row, launch.project, self.lease_rule)
         for pause in SECURE_PAUSES_S:
             try:
-                return dict(await self._collecting(self._ending.collect, row, launch, end, cause))
+                return dict(await self._collecting(self._ending.collect, row, launch, (end, cause), ready, held))
             except ToolHung:
                 break
             except (ToolFailed, HostError):
                 await asyncio.sleep(pause)
-        return dict(await self._collecting(self._ending.collect, row, launch, end, cause))
+        return dict(await self._collecting(self._ending.collect, row, launch, (end, cause), ready, held))
 
     async def release(self, task: str, epoch: int) -> None:
         await self._collecting(self._ending.release, task, epoch)

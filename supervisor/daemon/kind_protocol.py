@@ -63,6 +63,12 @@ def _denied(said: Outcome) -> str:
 
 def heard(kind: Kind, directory: Path) -> Outcome | None:
     """What the agent of an attempt said of its work. None: its kind has no protocol that we read, or it owned its terminal."""
+    stdout = printed(kind, directory)
+    return None if stdout is None else protocols.read(kind.protocol, stdout) or Outcome()
+
+
+def printed(kind: Kind, directory: Path) -> bytes | None:
+    """What it printed by its protocol; of a long log the beginning and the end."""
     if kind.protocol not in protocols.PROTOCOLS:
         return None
     log = directory / "stdout.log"
@@ -71,7 +77,7 @@ def heard(kind: Kind, directory: Path) -> Outcome | None:
         return None
     if len(stdout) == HEAD + TAIL:
         stdout = stdout[:HEAD] + b"\n" + (foreign.read_plain(log, TAIL, tail=True) or b"")
-    return protocols.read(kind.protocol, stdout) or Outcome()
+    return stdout
 
 
 def shape(said: Outcome) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.kinds import to_run
-from supervisor.core import environment, kind, records
+from supervisor.core import environment, identity, kind, processor_share, records
 from supervisor.core.conversations import Origin
 from supervisor.core.records import LaunchSpec
 from supervisor.core.sandbox import Tier
@@ -20,10 +20,10 @@ from supervisor.daemon import continuing
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.isolation import Confined
 from supervisor.daemon.limits import Bounds
-from supervisor.host import cores, files
+from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.ledger.rows import LaunchRow
-from worktrees import guard
+from worktrees import tampering
 from worktrees.environment import Environment
 
 GUARD = "guard.json"
@@ -32,6 +32,8 @@ BEGIN = "begin"
 PROMPT = "prompt.md"
 MCP_CONFIG = "mcp.json"
 AFTER = "after.json"
+CORE = "core.md"
+"""In the memory of a project, see `memory.layout`."""
 INBOX = "inbox"
 """Directory of the texts that people send to a headless agent, see `agents.turns`."""
 
@@ -46,14 +48,14 @@ class Terms:
     bounds: Bounds
     warm: bool
     """A zygote forks its runner."""
-    cores: int
-    """How many its snapshot fixes; 0 leaves it to the settings."""
-    turn: int
-    """Lets tasks that want one core get different ones."""
+    cores: tuple[int, ...]
+    """`LaunchSpec.cores`."""
     cwd: str
     """Where its agent works, as that sees it."""
     origin: Origin | None = None
     """The conversation that it continues."""
+    tools: bool = False
+    """Its command line finds our tools, see `write_tools`."""
 
 
 def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: list[dict[str, Any]]) -> dict[str, str]:
@@ -70,7 +72,8 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
         "NIGHTCREW_RUN": launch.run,
         "NIGHTCREW_OUT": str(directory / "out"),
         "TMPDIR": str(directory / "tmp"),
-        records.TAG_VARIABLE: records.tag(str(home.root), *key),
+        identity.TAG_VARIABLE: records.tag(str(home.root), *key),
+        kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(launch.project))),
     }
     if launch.spec.prompt is not None:
         files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
@@ -88,7 +91,7 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
     directory = home.attempt(*key)
     tag = records.tag(str(home.root), *key)
     own = {**terms.inputs, **dict(terms.confined.variables), **access.variables(*key, spec.task_class)}
-    agent = to_run(spec.kind)
+    agent, share = to_run(spec.kind), processor_share.of(spec.task_class, settings.nice)
     place = kind.Place(
         prompt_file=str(directory / PROMPT),
         inbox=str(directory / INBOX),
@@ -97,7 +100,8 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         sandboxed=terms.confined.tier is not Tier.NONE,
         variables=own,
         origin=terms.origin,
-        mcp_config=str(directory / MCP_CONFIG) if kind.CLIENT_VARIABLE in own else "",
+        mcp_config=str(directory / MCP_CONFIG) if terms.tools else "",
+        core="" if spec.prompt and settings.memory.brief else _core(home.memory(launch.project)),
     )
     command = kind.command(agent, spec, place)
     orders = LaunchSpec(
@@ -112,28 +116,39 @@ def write(access: AgentAccess, settings: Settings, key: tuple[str, int], launch:
         timeout_s=spec.timeout_s,
         grace_s=settings.grace_s,
         log_max=settings.log_max,
-        nice=settings.nice,
-        cores=cores.choose(spec.cores or terms.cores, settings.cores_reserve, cores.usable(), terms.turn),
+        nice=share.nice,
+        idle=share.idle,
+        cores=terms.cores,
         rlimits=terms.bounds.rlimits,
         warm=terms.warm,
         policy=terms.confined.policy,
         wrap=(*terms.confined.wrap, *terms.bounds.wrap),
         join=terms.bounds.join,
-        mark=records.mark(tag),
+        share=terms.bounds.share,
+        mark=identity.mark(tag),
         quiet=agent.output == "json lines",
+        sentinel=str(home.sentinel),
         hold=BEGIN if spec.together else "",
+        gate=spec.gate,
+        gate_timeout_s=spec.gate_timeout_s,
         hint_socket=str(home.hint_socket),
     )
     if command.settings:
         file = directory / "out" / kind.SETTINGS / agent.settings_file
         files.private_dir(file.parent)
         files.atomic_write(file, command.settings.encode(), durable=False)
-    for name, data in ((GUARD, json.dumps(guard.config_guard(made.repo)).encode()), ("launch.spec", records.write_spec(orders))):
+    for name, data in ((GUARD, json.dumps(tampering.config_guard(made.repo)).encode()), ("launch.spec", records.write_spec(orders))):
         files.atomic_write(directory / name, data, durable=False)
 
 
+def _core(memory: Path) -> str:
+    """Where every agent of the project is told something, if it is."""
+    file = memory / CORE
+    return str(file) if file.is_file() and not file.is_symlink() else ""
+
+
 def write_tools(directory: Path, client: Path) -> None:
-    """How a command line finds the tools of an agent that may add tasks, in the form that most of them share. The token is in no file."""
+    """How a command line finds our tools, in the form that most of them share. The token is in no file."""
     own = {name: f"${{{name}}}" for name in ("NIGHTCREW_TOKEN", "NIGHTCREW_AGENTS_SOCKET")}
     shape = {"mcpServers": {"crew": {"type": "stdio", "command": str(client), "args": ["mcp"], "env": own}}}
     files.atomic_write(directory / MCP_CONFIG, json.dumps(shape).encode(), durable=False)

@@ -17,8 +17,9 @@ from agents import agent_client, hook_client, runner
 from agents.kinds import to_run
 from agents.tmux import SessionExists, Tmux
 from agents.zygote import Place, Wanted
-from supervisor.core import ports, records
+from supervisor.core import gates, ports, records
 from supervisor.core.conversations import Origin, Where, told
+from supervisor.core.gates import Missed
 from supervisor.core.kind import CLIENT_VARIABLE, HOOK_VARIABLE
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import Snapshot, SnapshotKind
@@ -36,7 +37,7 @@ from supervisor.host.failpoint import failpoint
 from supervisor.ledger.rows import LaunchRow
 from worktrees import environments, untouched
 from worktrees.environment import Environment
-from worktrees.guard import RefGuard
+from worktrees.tampering import RefGuard
 
 SHOWN_BRANCHES = 1000
 """Of the tasks that a confined one comes after: git is asked for each by its name."""
@@ -73,6 +74,12 @@ class Source:
     """First port of its block; None when all blocks are taken."""
     origin: Origin | None = None
     """The conversation that its agent continues."""
+    missed: Missed | None = None
+    """The gate that the attempt before did not pass, when this one is for mending that."""
+    start: str = ""
+    """The commit that it starts at; empty: the run's base."""
+    memory: str = ""
+    """What the attempt before held of its memory, when it was stopped for that and this one goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +133,22 @@ class Launching:
             inputs[HOOK_VARIABLE] = str(hook_client.program(files.private_dir(self._home.bin)))
         if source.origin is not None:
             continuing.hand_on(self._home, key, to_run(launch.spec.kind), source.origin)
-        if launch.spec.children_max:
-            client = agent_client.program(files.private_dir(self._home.bin))
+        client = agent_client.program(files.private_dir(self._home.bin))
+        inputs[CLIENT_VARIABLE] = str(client)
+        if tools := bool(launch.spec.children_max or self._settings.memory.tools):
             launch_files.write_tools(directory, client)
-            inputs[CLIENT_VARIABLE] = str(client)
         place = self._zygote(launch, source.lent)
         home = Path(launch.spec.params.get("HOME") or launch.env.get("HOME") or "/")
         attended = to_run(launch.spec.kind).mode == "terminal"
-        who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env, cwd if cwd != source.made.path else None)
+        same_path, memory = cwd if cwd != source.made.path else None, self._home.memory(launch.project)
+        who = isolation.Attempt(launch.spec, directory, source.made, home, attended, launch.env, same_path, memory)
         confined = self._warmth.isolation.confine(who, self._access.gateway_port(), warm=place is not None)
         asked = self._warmth.limits.asked(launch.spec, source.lent.spec if source.lent is not None else None)
-        bounds = self._warmth.limits.bind(key, asked, confined)
-        cores = source.lent.spec.cores if source.lent is not None else 0
-        terms = launch_files.Terms(inputs, confined, bounds, place is not None, cores, next(self._turns), str(cwd), source.origin)
+        agent = to_run(launch.spec.kind).is_agent
+        bounds = self._warmth.limits.bind(key, asked, confined, launch.spec.task_class, agent=agent)
+        wanted = launch.spec.cores or (source.lent.spec.cores if source.lent is not None else 0)
+        cores = self._warmth.limits.cores(key, wanted, next(self._turns))
+        terms = launch_files.Terms(inputs, confined, bounds, place is not None, cores, str(cwd), source.origin, tools)
         launch_files.write(self._access, self._settings, key, launch, source.made, terms)
         failpoint("launch.spec")
         cold = [sys.executable, "-I", "-S", str(Path(runner.__file__).parent / "main.py"), str(directory)]
@@ -185,10 +195,13 @@ class Launching:
 
 def _continued(task: str, launch: LaunchRow, source: Source, cwd: Path) -> LaunchRow:
     """With what its agent is told first. A person who sits at it sees where it stood, and says themselves how it goes on."""
-    origin, spec = source.origin, launch.spec
+    origin, spec, gate = source.origin, launch.spec, source.missed
+    missed = gates.told(gate, spec.gate_words, here=source.start == gate.tip) if gate is not None else ""
+    stopped = f"You were stopped for your memory: {source.memory}. Do it with less." if source.memory else ""
+    prompt = "\n\n".join(filter(None, (spec.prompt, missed, f"[nightcrew] {stopped}" if stopped else "")))
     if origin is None:
-        return launch
+        return replace(launch, spec=replace(spec, prompt=prompt)) if missed or (stopped and spec.prompt) else launch
     own = origin.task == task
     where = Where(str(cwd), source.made.branch, moved=cwd == source.made.path)
-    prompt = None if own and spec.interactive else told(origin, where, spec.prompt, own=own)
-    return replace(launch, spec=replace(spec, prompt=prompt))
+    said = None if own and spec.interactive and not missed else told(origin, where, prompt, own=own, missed=missed, stopped=stopped)
+    return replace(launch, spec=replace(spec, prompt=said))

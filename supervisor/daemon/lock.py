@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from supervisor.core.errors import Refused
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.host import files, foreign, lock_holders, processes, procfs
 
 ASK_S = 0.2

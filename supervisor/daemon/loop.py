@@ -10,53 +10,56 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
-import json
 import os
-import re
-import sys
-import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import assert_never
 
-from supervisor.core.crew import (
-    AdmissionChanged,
-    BatchTimeChanged,
+from supervisor.core.commands import (
     Begin,
     Collect,
     Command,
-    Crew,
-    Event,
     Finish,
+    LookForNote,
     MarkRunning,
-    Order,
+    MoveNight,
+    Pause,
     Resume,
     Revive,
     SetState,
     Start,
-    Started,
     Stop,
-    Submitted,
-    Suspend,
 )
+from supervisor.core.crew import Crew, Order
 from supervisor.core.decide import decide
 from supervisor.core.errors import DiskFull, LedgerError, NightcrewError, NotRunning, Refused
-from supervisor.core.scheduler import waiting_for_traffic, wakes_at
+from supervisor.core.events import AdmissionChanged, Event, Secured, Started, Submitted
+from supervisor.core.night import NightState
+from supervisor.core.retry import JITTER
+from supervisor.core.scheduler import held_tasks, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
-from supervisor.core.window import batch_time
+from supervisor.daemon import night_report, nights
+from supervisor.daemon.admission import Admission, why_held
+from supervisor.daemon.admission_history import AdmissionHistory
 from supervisor.daemon.agent_evidence import AgentEvidence
 from supervisor.daemon.agent_streams import AgentStreams
+from supervisor.daemon.alerts import Alerts
+from supervisor.daemon.attempt_jobs import AttemptJobs
+from supervisor.daemon.capacity import CapacityWatch
+from supervisor.daemon.emergency import Emergency
 from supervisor.daemon.gateway_report import GatewayReport
-from supervisor.daemon.job_retries import Aside, Job, Key, leave, until_done
+from supervisor.daemon.incidents import Incidents
+from supervisor.daemon.job_retries import Key, leave
 from supervisor.daemon.jobs import Doors, Jobs
+from supervisor.daemon.measuring import Measuring
 from supervisor.daemon.observation import Seen
+from supervisor.daemon.pausing import Pausing, Terms
 from supervisor.daemon.publishing import Publishing
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.sending import Sending
-from supervisor.daemon.suspending import Suspending
+from supervisor.daemon.wakeups import was_set
 from supervisor.daemon.watching import Watching
 from supervisor.host.clock import Clock, busy_s
 from supervisor.host.failpoint import failpoint
@@ -66,29 +69,31 @@ TICK_S = 1.0
 """How often the truth is looked at when no hint came. A dead agent is seen at the latest after this."""
 SETTLE_S = 0.02
 """Hints that come together are looked at together: 200 agents that end at once cost a few looks, not 200."""
+GATHER_S = 0.005
+"""A slot that became free is given on after this long, without waiting for a step: what ends meanwhile is one commit with it."""
 EAGER_S = 0.5
 """After a hint, look again and again for this long: a runner hints just before it exits, so the first look may still see it alive."""
 DRAIN_S = 30.0
 TICKS = 256
-_FREE = re.compile(r"\d+ bytes free")
 
 
 class Loop:
     """One supervisor's main loop. Build it with `wiring.build`, run it with `run`."""
 
     def __init__(self, doors: Doors, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
-        self.ledger = doors.ledger
+        alerts = Alerts()
+        self.alerts, self.alert = alerts.newest, alerts.say
+        self.ledger, self._home = doors.ledger, doors.home
         self.observer = doors.observer
         self.ending = doors.ending
         self.snapshots = doors.snapshots
         self.quotas = quotas
         self.settings = settings
         self.clock = clock
-        self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s))
+        self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s, settings.admission, JITTER))
         self.stopping = False
         self.ready = False
         """Recovery is over: every attempt of the ledger is adopted, or has the job that it needs."""
-        self.alerts: list[str] = []
         self.ticks: deque[float] = deque(maxlen=TICKS)
         """Seconds of processor time that the newest steps took of this thread, with what jobs did on it meanwhile."""
         self.after_step: Callable[[], None] = lambda: None
@@ -97,17 +102,33 @@ class Loop:
         """Why agents could reach no model now, or nothing. Whoever says it has told a person already."""
         self.of_gateway: Callable[[], GatewayReport | None] = lambda: None
         """What the gateway said last; None where none is needed."""
+        self.look_for_note: Callable[[str], None] = lambda _: None
+        """Offer `NoteAppeared` once a note is there."""
+        self.try_receivers: Callable[[], Awaitable[dict[str, str]]]
         self._pending: list[Event] = []
-        self._under_way: dict[Key, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._rested_from = 0.0
         self._eager_until = 0.0
         self._drain_s = DRAIN_S
-        self.jobs = Jobs(doors, clock, lambda event: self._pending.append(event), self.alert)
-        self.suspending = Suspending(doors, self.jobs, clock)
-        self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]))
+        self._giving = False
+        self.jobs = Jobs(doors, clock, self._told, self.alert)
+        self._under_way = AttemptJobs(self.alert, lambda: self.stopping, self.jobs.waiting, self.wake)
+        self.settled = self._under_way.settled
+        self.admission = Admission(doors.observer, self.jobs, settings, clock, self.alert)
+        self.emergency = Emergency(doors, self.alert)
+        self.write_report = functools.partial(night_report.write, where=doors.home, alert=self.alert)
+        self.admission.quiet_sources += [self.emergency.why, self._why_no_gateway]
+        self.admission.codes |= {self.emergency.why: "stopped", self._why_no_gateway: "gateway"}
+        self.admission_history = AdmissionHistory(doors.ledger, self.admission)
+        self.capacity = CapacityWatch(doors.ledger.needs, settings, clock)
+        self.pausing = Pausing(doors, self.jobs, clock, self.emergency, Terms(settings, self._told, lambda: self.stopping))
+        self.incidents = Incidents(doors, clock, settings, lambda event: self.events([event]), self.alert)
+        self.jobs.denied = lambda *denied: self.incidents.setting_aside.denied(self.crew, *denied)
+        self.measuring = Measuring(doors, self.jobs, clock, settings, lambda event: self.events([event]))
+        self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]), self.measuring.cpu_s)
         self.publishing = Publishing(doors, self.jobs, clock)
         self.evidence = AgentEvidence(doors.home, clock)
+        self.jobs.tools = self.evidence.called
         self.streams = AgentStreams(doors, self.jobs, clock, self.evidence)
         self.sending = Sending(doors, self.jobs, clock, self.evidence, self.streams)
 
@@ -126,16 +147,22 @@ class Loop:
         await self._drain()
 
     async def _step(self) -> None:
-        self._watch_admission()
-        self._watch_batch_time()
+        self._pending += [*self.admission.step(self.crew), *self.capacity.step(self.crew)]
         if self._pending:
             self._offer()
         await self._observe()
         self._offer()
-        self.sending.step(self.crew)
-        if waiting_for_traffic(self.crew):
-            self.alert(f"{' and '.join(sorted(self.crew.held_back))} tasks wait until the models are less busy: nightcrew gateway status")
+        self.admission_history.step(self.crew)
+        if not self.crew.stopped:
+            self.sending.step(self.crew)
+            self.pausing.step(self.crew)
+        self.incidents.step(self.crew)
+        if held_tasks(self.crew):
+            self.alert(why_held(self.crew.held_back))
         self.after_step()
+
+    def _why_no_gateway(self) -> str:
+        return self.no_gateway()
 
     async def _wait(self) -> None:
         timeout = TICK_S
@@ -143,8 +170,7 @@ class Loop:
             timeout = min(timeout, max(SETTLE_S, soonest - self.clock.monotonic()))
         if self.clock.monotonic() < self._eager_until:
             timeout = min(timeout, 2 * SETTLE_S)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), timeout)
+        if await was_set(self._wake, timeout):
             await asyncio.sleep(max(0.0, self._rested_from + SETTLE_S - self.clock.monotonic()))
         self._wake.clear()
 
@@ -171,9 +197,10 @@ class Loop:
     async def _drain(self) -> None:
         """Give the launches and finishes under way their time, then leave; what is cut off is found by recovery."""
         self._pending.append(AdmissionChanged(False))
+        self.incidents.end()
         deadline = self.clock.monotonic() + self._drain_s
         while self._under_way and (left := deadline - self.clock.monotonic()) > 0:
-            await asyncio.wait(self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await self._under_way.one_ended(left)
             await asyncio.sleep(0)
             self._offer()
         if self._under_way:
@@ -185,6 +212,7 @@ class Loop:
 
     def feed(self, *events: Event) -> list[Command]:
         """Decide on these events, commit, act. Raises what the commit raises, and then nothing has changed."""
+        events = (*self.emergency.news(self.crew), *events)
         change, commands = decide(self.crew, events, self.clock.monotonic(), self.clock.wall())
         self.ledger.commit(commands)
         self.crew.apply(change)
@@ -213,13 +241,18 @@ class Loop:
             self._pending = list(dict.fromkeys([*events, *self._pending]))
             self.alert(error.line())
 
-    def alert(self, text: str) -> None:
-        """Say something a person should see, once while it stays the same but for how much is free on a full disk."""
-        if _FREE.sub("", text) not in [_FREE.sub("", said) for said in self.alerts[-3:]]:
-            self.alerts.append(text)
-            del self.alerts[:-20]
-            with contextlib.suppress(OSError):  # the terminal may be gone; the alert is kept for `ping` and the live view
-                print(f"nightcrew: {text}", file=sys.stderr, flush=True)
+    def _told(self, event: Event) -> None:
+        """Take what a job tells. A step can take as long as tmux needs to answer: no free slot waits for that."""
+        self._pending.append(event)
+        if isinstance(event, Secured) and not self._giving:
+            self._giving = True
+            asyncio.get_running_loop().call_later(GATHER_S, self._give_slots)
+
+    def _give_slots(self) -> None:
+        self._giving = False
+        if self._pending and self.ready and not self.stopping:
+            self._pending += [*self.admission.step(self.crew), *self.capacity.step(self.crew)]
+            self._offer()
 
     # Act -------------------------------------------------------------------------------------------------------------------------------
 
@@ -227,83 +260,52 @@ class Loop:
         match command:
             case Start(task, epoch, _):
                 failpoint("launch.committed")
-                self._start_job((task, epoch), self.jobs.launch, self.jobs.give_up)
+                self._under_way.start((task, epoch), self.jobs.launch, self.jobs.give_up)
             case Begin(task, epoch):
                 failpoint("begin.committed")
-                self._start_job((task, epoch), self.jobs.begin, self.jobs.give_up)
+                self._under_way.start((task, epoch), self.jobs.begin, self.jobs.give_up)
             case Stop(task, epoch, why):
                 failpoint("stop.committed")
                 if self._is_stopping(task):
-                    self._start_job((task, epoch), functools.partial(self.jobs.stop, why=why), self.jobs.give_up)
-            case Suspend(task, epoch):
-                failpoint("suspend.committed")
-                self._start_job((task, epoch), self.suspending.suspend, leave)
+                    self._under_way.start((task, epoch), functools.partial(self.jobs.stop, why=why), self.jobs.give_up)
+            case Pause(task, epoch, _, _):
+                failpoint("pause.committed")
+                if not self._is_held(task):
+                    self._under_way.start((task, epoch), self.pausing.pause, leave)
             case Resume(task, epoch):
                 failpoint("resume.committed")
-                self._start_job((task, epoch), self.suspending.resume, leave)
+                self._under_way.start((task, epoch), self.pausing.resume, leave)
             case Collect(task, epoch, end, cause):
                 failpoint("finish.collect-committed")
                 self._collect((task, epoch), end, cause)
             case Finish(task, epoch):
                 failpoint("finish.committed")
-                self._start_job((task, epoch), self.jobs.release, None)
-            case MarkRunning() | SetState() | Revive():
+                self.capacity.ended((task, epoch))
+                self._under_way.start((task, epoch), self.jobs.release, None)
+            case MoveNight(run, NightState.ENDED):
+                self.write_report(run)
+            case LookForNote(note):
+                self.look_for_note(note)
+            case MarkRunning() | SetState() | Revive() | MoveNight():
                 pass
             case _:
                 assert_never(command)
 
     def _collect(self, key: Key, end: End, cause: str) -> None:
         collect = functools.partial(self.jobs.collect, end=end, cause=cause)
-        self._start_job(key, collect, functools.partial(self.jobs.not_secured, end=end, cause=cause))
+        self._under_way.start(key, collect, functools.partial(self.jobs.not_secured, end=end, cause=cause))
 
     def _is_stopping(self, task: str) -> bool:
         """Whether the attempt is being stopped. False when it was ending already as the stop was asked: then its own end goes on."""
         found = self.crew.tasks.get(task)
         return found is not None and found.attempt is not None and found.attempt.state is AttemptState.STOPPING
 
-    def _start_job(self, key: Key, job: Job, aside: Aside | None) -> None:
-        """Run a job for an attempt, after the one that it may still have. What `aside` is for: see `job_retries`."""
-        before = self._under_way.get(key)
-        self._under_way[key] = asyncio.get_running_loop().create_task(self._until_done(key, job, aside, before))
-
-    async def settled(self, key: Key) -> None:
-        """Until no job of an attempt is under way."""
-        while (job := self._under_way.get(key)) is not None:
-            await asyncio.wait([job])
-
-    async def _until_done(self, key: Key, job: Job, aside: Aside | None, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        try:
-            await until_done(key, job, aside, self.alert, lambda: self.stopping, self.jobs.waiting)
-        finally:
-            if self._under_way.get(key) is asyncio.current_task():
-                del self._under_way[key]
-            self.wake()
+    def _is_held(self, task: str) -> bool:
+        """Whether its command waits for others to begin: it is paused as it begins."""
+        found = self.crew.tasks.get(task)
+        return found is not None and found.attempt is not None and found.attempt.held
 
     # Observe ---------------------------------------------------------------------------------------------------------------------------
-
-    def _watch_admission(self) -> None:
-        """Whether anything new may start: not while the disk is nearly full, and not while tmux or the gateway does not answer, for then
-        each start would be one more loss that is nobody's fault."""
-        try:
-            enough = self.observer.disk_free() >= self.settings.disk_free_min
-            why_not = "less free disk than disk_free_min"
-        except OSError as error:
-            enough, why_not = False, f"the state directory cannot be looked at: {error}"
-        if enough and self.jobs.doubtful:
-            enough, why_not = False, "tmux did not answer; it is asked again every second"
-        reachable = not self.no_gateway()
-        if (enough and reachable) != self.crew.admitting:
-            if not enough:
-                self.alert(f"nothing new starts: {why_not}; running agents go on")
-            self._pending.append(AdmissionChanged(enough and reachable))
-
-    def _watch_batch_time(self) -> None:
-        local = time.localtime(self.clock.wall())
-        now = batch_time(self.settings.batch_window, local.tm_hour * 60 + local.tm_min, when_idle=self.settings.batch_when_idle)
-        if now is not self.crew.batch_time:
-            self._pending.append(BatchTimeChanged(now))
 
     async def _observe(self) -> None:
         watched = [
@@ -323,6 +325,7 @@ class Loop:
             return
         self.jobs.doubtful = False
         live = [key for key, what in seen.items() if what is Seen.LIVE]
+        self.measuring.step(live)
         self.watching.step(live)
         self.streams.step(live)
         self.publishing.step(live)
@@ -338,7 +341,7 @@ class Loop:
                 if what is Seen.LIVE and task.attempt.state is AttemptState.LAUNCHING:
                     self._pending.append(Started(*key))
             case Seen.ENDED | Seen.GONE:
-                self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
+                self._under_way.start(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
             case _:
                 assert_never(what)
 
@@ -346,6 +349,7 @@ class Loop:
 
     async def _recover(self) -> None:
         """Read the ledger and give every attempt that has no end, or whose session may be left, the job that it needs next."""
+        self.incidents.begin()
         rows = self.ledger.unreleased()
         while True:
             try:
@@ -358,29 +362,33 @@ class Loop:
                 if self.stopping:
                     return
                 await asyncio.sleep(TICK_S)
-        live = {(row.task, row.epoch): row for row in rows}
-        for key, row in live.items():
-            self._resume(key, row, seen[key])
+        for row in rows:
+            self._resume((row.task, row.epoch), row, seen[row.task, row.epoch])
         # First of all, so that whatever the jobs above observe meets a known task; the first step looks at the disk before it starts any.
-        self._pending.insert(0, Submitted(self.ledger.unfinished(self.clock.monotonic())))
+        for run in nights.unreported(self.ledger, self._home, self.clock.wall()):
+            self.write_report(run)
+        self._pending[:0] = [*nights.began(self.ledger), Submitted(self.ledger.unfinished(self.clock.monotonic()))]
 
     def _resume(self, key: Key, row: AttemptRow, what: Seen | None) -> None:
         match row.state:
             case AttemptState.ENDED:
-                self._start_job(key, self.jobs.release, None)
+                self._under_way.start(key, self.jobs.release, None)
             case AttemptState.COLLECTING:
                 self._collect(key, End(row.judged or End.LOST), row.end_cause)
             case AttemptState.STOPPING:
-                self._start_job(key, functools.partial(self.jobs.stop, why=row.stop_why), self.jobs.give_up)
+                self._under_way.start(key, functools.partial(self.jobs.stop, why=row.stop_why), self.jobs.give_up)
             case AttemptState.LAUNCHING if what is None:
-                self._start_job(key, self.jobs.launch, self.jobs.give_up)
+                self._under_way.start(key, self.jobs.launch, self.jobs.give_up)
             case _ if what in (None, Seen.ENDED, Seen.GONE):
-                self._start_job(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
+                self._under_way.start(key, functools.partial(self.jobs.gone, swept=what is Seen.ENDED), self.jobs.give_up)
             case _ if row.server_pid is None:
-                self._start_job(key, self.jobs.adopt, leave)
-        if row.state is AttemptState.RUNNING and row.suspended and what is Seen.LIVE:
-            resuming = "resuming" in json.loads(row.suspended)
-            self._start_job(key, self.suspending.resume if resuming else self.suspending.suspend, leave)
+                self._under_way.start(key, self.jobs.adopt, leave)
+        if what is Seen.LIVE and (job := self.pausing.job_of(row)):
+            self._under_way.start(key, job, leave)
+
+    def later(self, event: Event) -> None:
+        """Take an event with the next decision, which is not made sooner for it."""
+        self._pending.append(event)
 
     def events(self, events: Iterable[Event]) -> None:
         """Offer events at the next step."""

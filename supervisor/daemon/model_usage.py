@@ -10,7 +10,7 @@ from supervisor.core.errors import DiskFull, NightcrewError
 from supervisor.core.gateway.types import Usage
 from supervisor.core.result import Spent
 from supervisor.gateway.account import reading, schema
-from supervisor.gateway.account.reading import Totals
+from supervisor.gateway.account.reading import Spans, Totals
 from supervisor.host.paths import Home
 
 SETTLED_S = 2.0
@@ -31,11 +31,21 @@ def of_attempt(home: Home, task: str, epoch: int, *, expected: bool) -> Spent:
             while (totals := reading.of_attempt(db, task, epoch)).under_way and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
             first = reading.first_of_attempt(db, task, epoch)
+            spans = reading.spans_of_attempt(db, task, epoch)
     except DiskFull:
         raise  # there will be room again
     except NightcrewError as error:
         return Spent(notes=(f"its tokens are not known: {error.line()}",))
-    return _spent(totals, first) if expected or totals.requests or totals.under_way else Spent()
+    return _spent(totals, first, spans) if expected or totals.requests or totals.under_way else Spent()
+
+
+def unserved(home: Home, task: str, epoch: int) -> str:
+    """Why no provider served the last request of an attempt that has ended; empty when one did, or nobody knows."""
+    if not home.gateway_account.exists():
+        return ""
+    with contextlib.suppress(NightcrewError), contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
+        return reading.unserved(db, task, epoch)
+    return ""
 
 
 def dollars(home: Home, task: str) -> float:
@@ -44,10 +54,10 @@ def dollars(home: Home, task: str) -> float:
     if not home.gateway_account.exists():
         return 0.0
     with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
-        return reading.of_task(db, task).known_usd + reading.under_way_usd(db, task)
+        return reading.counted_of(db, task) + reading.under_way_usd(db, task)
 
 
-def _spent(totals: Totals, first: Usage | None) -> Spent:
+def _spent(totals: Totals, first: Usage | None, spans: Spans) -> Spent:
     late = f"{totals.under_way} of its requests were not settled yet, so its tokens and cost are too low" if totals.under_way else ""
     return Spent(
         input=totals.tokens.input,
@@ -59,5 +69,7 @@ def _spent(totals: Totals, first: Usage | None) -> Spent:
         models=tuple(map(asdict, totals.models)),
         waited_s=round(totals.wait_s, 3),
         notes=(late,) if late else (),
+        busy=spans.busy,
+        queued=spans.queued,
         first=None if first is None else (first.input, first.cache_read, first.cache_write),
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.core.errors import ToolFailed
-from supervisor.core.result import rfc3339
+from supervisor.core.units import rfc3339
 from supervisor.gateway import prices
 from supervisor.host import files
 

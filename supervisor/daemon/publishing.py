@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from supervisor.core.errors import HostError, NightcrewError
+from supervisor.core.errors import HostError, NightcrewError, NotFound
 from supervisor.core.records import attempt_name
 from supervisor.core.sandbox import Tier
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.host.clock import Clock
 from worktrees import private_repository, securing
 from worktrees.environment import Environment
+from worktrees.repository import resolve
 
 Key = tuple[str, int]
 EVERY_S = 2.0
@@ -56,6 +57,29 @@ class Publishing:
         if followed:
             self._round = asyncio.get_running_loop().create_task(self._published(followed))
 
+    async def tip(self, key: Key) -> tuple[str, str]:
+        """The branch of a living attempt and its newest commit, once that is in the person's repository. Raises NotFound for an attempt
+        without a worktree, and what `securing.publish` raises."""
+        row = self._ledger.attempt(*key)
+        made = self._environments.of(row, self._ledger.launch_row(key[0])) if row is not None else None
+        if made is None:
+            raise NotFound("no commit of", on=attempt_name(*key), why="it has no worktree")
+        while self._round is not None and not self._round.done():  # two helpers of one attempt would meet
+            await asyncio.wait([self._round])
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._round = asyncio.get_running_loop().create_task(self._found(made, found))
+        return made.branch, await found
+
+    async def _found(self, made: Environment, found: asyncio.Future[str]) -> None:
+        try:
+            tip = await self._jobs.within(self._jobs.stoppers, _tip, made)
+        except NightcrewError as error:
+            if not found.done():
+                found.set_exception(error)
+        else:
+            if not found.done():
+                found.set_result(tip)
+
     def _new(self, key: Key) -> _Followed | None:
         row = self._ledger.attempt(*key)
         if row is None or not row.tier or Tier(row.tier) is Tier.NONE:
@@ -74,6 +98,12 @@ class Publishing:
             except NightcrewError as error:
                 one.not_before = self._clock.monotonic() + PAUSE_S
                 self._jobs.say(f"{attempt_name(*key)}: its commits could not be shown yet: {error.line()}")
+
+
+def _tip(made: Environment) -> str:
+    if made.private is not None:
+        securing.publish(made)
+    return resolve(made.repo, made.branch_ref)
 
 
 def _publish(one: _Followed) -> None:

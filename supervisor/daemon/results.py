@@ -12,7 +12,7 @@ from supervisor.core import records
 from supervisor.core.errors import HostError, NotFound, Refused
 from supervisor.core.states import TaskState
 from supervisor.daemon.environments import Environments
-from supervisor.host import files
+from supervisor.host import audit, files
 from supervisor.host.paths import home
 from supervisor.ledger import queries, rows
 from supervisor.ledger.queries import TaskView
@@ -37,11 +37,22 @@ def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
 
     Of one that runs in a sandbox: what its agent has committed by now. Raises NotFound when there is no branch yet.
     """
+    repository, tip = _seen(db, view)
+    return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
+
+
+def patch(db: sqlite3.Connection, view: TaskView, limit: int) -> bytes | None:
+    """The same without what is in binary files; None when it is larger than `limit` bytes."""
+    repository, tip = _seen(db, view)
+    return merge.patch(repository, view.base_oid or tip, tip, limit)
+
+
+def _seen(db: sqlite3.Connection, view: TaskView) -> tuple[Repository, str]:
+    """The repository of a task, and the newest commit of it that can be seen from outside its sandbox."""
     repository = _repository(Path(queries.run(db, view.run).root))
     if view.state is TaskState.RUNNING:
         _publish(db, view)
-    tip = _tip(repository, view)
-    return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
+    return repository, _tip(repository, view)
 
 
 def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool, only: str = "") -> Taken:
@@ -82,8 +93,17 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
         sentence = f"{repository.branch} has everything of {view.id} already"
     else:
         how = "fast-forward" if done.fast_forward else "a merge commit"
-        sentence = f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})"
+        sentence = f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})" + _noted(view, repository, done)
     return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence)
+
+
+def _noted(view: TaskView, repository: Repository, done: merge.Merged) -> str:
+    """Write the merge into the audit log; what else there is to say."""
+    into = f"{repository.root} {repository.branch}"
+    data = {"task": view.id, "epoch": view.epoch, "commit": done.commit, "into": into, "why": "taken by a person"}
+    data |= {"unlocked": f"{repository.git_dir}/index.lock"} if done.unlocked else {}
+    unlocked = "removed the lock of its index, which a killed git had left" if done.unlocked else ""
+    return "".join(f"; {said}" for said in (unlocked, audit.by_person(home(), "merged", data)) if said)
 
 
 def _publish(db: sqlite3.Connection, view: TaskView) -> None:

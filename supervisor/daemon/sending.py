@@ -7,6 +7,7 @@ so a supervisor that was killed in between leaves the next one able to tell. `ag
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,29 @@ class Sending:
         if now:
             await self._give_up(kept)
         return [self._rows.one(one.id) for one in kept]
+
+    def post(self, task: str, text: str, mail: str) -> Delivery:
+        """Keep the text of a message for a task, and hand it over in a later step; see `Deliveries.keep`."""
+        waiting = self._known()
+        kept = self._rows.keep([task], text, mail)[0]
+        failpoint("send.kept")
+        waiting.setdefault(task, []).append(kept.id)
+        return kept
+
+    async def withdraw(self, number: int, why: str) -> bool:
+        """Drop a text that waits. False, with nothing done, when an agent was given it, or may have been."""
+        task = self._rows.one(number).task
+        await self._round_ended(task)
+        one = self._rows.one(number)
+        if one.state is not DeliveryState.PENDING or number not in self._known().get(task, ()):
+            return False
+        self._known()[task].remove(number)
+        if self._has_inbox(task):
+            if await self._given(one):
+                return False
+            await self._jobs.within(self._jobs.stoppers, inboxes.take_back, self._home, task, number)
+        self._rows.ended(number, DeliveryState.DROPPED, why)
+        return True
 
     def step(self, crew: Crew) -> None:
         """Try again with the texts that wait, unless that was a moment ago; those of tasks that have ended are dropped."""
@@ -229,11 +253,7 @@ class Sending:
         try:
             await self._jobs.within(self._jobs.stoppers, self._type_text, pane, one.text, str(one.id))
             failpoint("send.typed")
-            after = await self._looked_for(key, pane, before)
-            if delivery.may_press_again(before, after):
-                await self._jobs.within(self._jobs.stoppers, self._type_text, pane, "", str(one.id))
-                failpoint("send.pressed-again")
-                after = await self._looked_for(key, pane, before)
+            after = await self._confirmed(key, pane, one, before)
         except NightcrewError as error:  # what tmux was asked for may still happen, so it is not asked again
             self._rows.ended(one.id, DeliveryState.UNCONFIRMED, error.line())
             return
@@ -245,14 +265,21 @@ class Sending:
     def _type_text(self, pane: str, text: str, mark: str) -> None:
         self._tmux.send_text(pane, text, mark=mark)
 
-    async def _looked_for(self, key: Key, pane: str, before: Known) -> Known:
-        """What is known when it is confirmed, or when there was time enough for that."""
+    async def _confirmed(self, key: Key, pane: str, one: Delivery, before: Known) -> Known:
+        """What is known when it is confirmed, or when there was time enough for that. Enter is pressed once more where the agent has read
+        all of it for a while and does not begin."""
         until = self._clock.monotonic() + (delivery.CONFIRM_S if before.words else delivery.READ_S)
+        read_at, pressed = math.inf, False
         while True:
             await asyncio.sleep(POLL_S)  # tmux has answered before it writes to the terminal
-            after = await self._look(key, pane)
-            if delivery.settled(before, after) or self._clock.monotonic() > until:
+            after, now = await self._look(key, pane), self._clock.monotonic()
+            if delivery.settled(before, after) or now > until:
                 return after
+            read_at = math.inf if after.unread else min(read_at, now)
+            if not pressed and now - read_at >= delivery.PRESS_AGAIN_S and delivery.may_press_again(before, after):
+                await self._jobs.within(self._jobs.stoppers, self._type_text, pane, "", str(one.id))
+                failpoint("send.pressed-again")
+                pressed = True
 
     async def known(self, key: Key) -> Known | None:
         """What is known now of an agent that owns its pane, its hooks and its screen among that; None when that cannot be looked at."""
@@ -269,10 +296,10 @@ class Sending:
 
 
 def typable(crew: Crew, task: str) -> Key | None:
-    """The attempt of a task whose program runs and is not suspended; None when there is none."""
+    """The attempt of a task whose program runs and is not paused; None when there is none."""
     found = crew.tasks.get(task)
     attempt = found.attempt if found is not None else None
-    if attempt is None or attempt.state is not AttemptState.RUNNING or attempt.suspended or attempt.held:
+    if attempt is None or attempt.state is not AttemptState.RUNNING or attempt.paused or attempt.held:
         return None
     return task, attempt.epoch
 

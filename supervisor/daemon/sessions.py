@@ -36,7 +36,7 @@ def attach_supervisor(home: Home) -> int:
                 raise NotFound(
                     "no pane of the supervisor",
                     on=f"pid {pid}",
-                    why="it runs in another terminal, or its tmux server died",
+                    why="it runs in another terminal or as a service, or its tmux server died",
                     hint="nightcrew status --watch",
                 )
             raise NotRunning("no supervisor is running", hint="nightcrew up -d")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from supervisor.core import records
+from supervisor.core import identity
 from supervisor.core.environment import for_agent
 from supervisor.core.errors import NightcrewError, TimedOut, ToolFailed
 from supervisor.host import files, foreign, processes
@@ -59,7 +59,7 @@ class _Until:
 
 
 def _one(bench: Bench, purpose: str, command: str, log: IO[bytes], until: _Until) -> None:
-    env = dict(for_agent(bench.env, {}, {"TMPDIR": str(bench.tmp), records.TAG_VARIABLE: bench.tag}))
+    env = dict(for_agent(bench.env, {}, {"TMPDIR": str(bench.tmp), identity.TAG_VARIABLE: bench.tag}))
     process = subprocess.Popen(
         ["/bin/sh", "-c", command], cwd=bench.tree, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )

@@ -6,7 +6,6 @@ Runs in the process of the command, where the repository, its project file and t
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 from supervisor.core.environment import allowed
 from supervisor.core.errors import NotFound, UsageError
 from supervisor.core.names import nearest
+from supervisor.core.path_globs import is_below, names_files
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.daemon.submit import Workplace
 from supervisor.host import path_patterns
@@ -96,15 +96,16 @@ def asked_for(name: str, place: Workplace, options: Mapping[str, Any]) -> Snapsh
 
 def lock_digests(repository: Repository, oid: str, patterns: Iterable[str]) -> dict[str, str]:
     """Each file at commit `oid` that one of `patterns` matches, and git's id of its content."""
-    wanted = tuple(patterns)
-    deep = ("-r",) if any("/" in pattern for pattern in wanted) else ()
+    patterns = tuple(patterns)
+    deep = ("-r",) if any("/" in pattern or is_below(pattern) for pattern in patterns) else ()
+    wanted = [names_files(pattern) for pattern in patterns]
     found = repository.git.run(repository.store, "ls-tree", "-z", *deep, oid).out.split(b"\0")
     digests: dict[str, str] = {}
     for entry in filter(None, found):
         facts, _, name = entry.partition(b"\t")
         _, kind, blob = facts.split(b" ")
         path = os.fsdecode(name)
-        if kind == b"blob" and any(fnmatch.fnmatchcase(path, pattern) for pattern in wanted):
+        if kind == b"blob" and any(named(path) for named in wanted):
             digests[path.encode("utf-8", "backslashreplace").decode()] = blob.decode()
     return digests
 
@@ -122,4 +123,4 @@ def _copies(root: Path, patterns: Iterable[str]) -> tuple[str, ...]:
     try:
         return path_patterns.files(root, patterns)
     except ValueError as error:
-        raise UsageError("copy matches too much", on=os.fspath(root), why=str(error), hint="let setup make them") from None
+        raise UsageError("what copy matches cannot be copied", on=os.fspath(root), why=str(error), hint="let setup make them") from None

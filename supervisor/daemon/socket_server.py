@@ -124,6 +124,9 @@ class SocketServer(ABC):
             next(iter(self._silent)).transport.abort()
         try:
             return await asyncio.wait_for(reader.readline(), self._terms.read_s)
+        except ValueError:
+            why = f"it is longer than {self._terms.request_max} bytes"
+            raise UsageError("the request could not be read", why=why, hint="put long text into a file and name that") from None
         finally:
             del self._silent[writer]
 

@@ -8,24 +8,24 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
-from supervisor.config import user
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, one_line
-from supervisor.core.gateway.client_env import PROVIDER_KEYS
-from supervisor.core.gateway.settings import GatewaySettings
-from supervisor.daemon import gateway_process, lock, protocol, zygotes
+from supervisor.daemon import gateway_process, lock, notify_environment, protocol, zygotes
 from supervisor.gateway import status_client
 from supervisor.host import cores, files, unix_sockets
 from supervisor.host.paths import Home
 from supervisor.ledger import store
 
+if TYPE_CHECKING:
+    from supervisor.core.gateway.settings import GatewaySettings
+
 SESSION = "supervisor"
 START_S = 30.0
 BOUND_S = 3.0
 """A supervisor binds a socket again within a second."""
-GATEWAY_S = 5.0
+GATEWAY_S = 15.0
 """A gateway is ready in about half a second; one whose keys a program prints may take longer than a person wants to wait."""
 COLUMNS = 200
 """Width of the supervisor's pane while nobody is attached."""
@@ -45,7 +45,10 @@ def ensure_running(home: Home, settings_file: Path, say: Callable[[str], None]) 
         if not models.upstreams:
             _offer_gateway(os.environ, say)
     with contextlib.closing(Tmux(home.tmux_socket)) as tmux:
-        return _await_ready(tmux, home, settings_file, say)
+        try:
+            return _await_ready(tmux, home, settings_file, say)
+        finally:
+            notify_environment.withdraw(home)
 
 
 def ask(home: Home, verb: str, args: dict[str, Any], *, timeout_s: float | None = 60.0) -> dict[str, Any]:
@@ -76,6 +79,8 @@ def _unreachable(home: Home, pid: int) -> NotRunning:
 
 def _check(home: Home, settings_file: Path) -> GatewaySettings:
     """What would keep a supervisor from starting is found here, where its class and exit code reach the person."""
+    from supervisor.config import user  # who asks a supervisor that runs need not wait for pydantic
+
     files.private_dir(home.root)
     files.private_dir(home.run_dir)
     user.load(settings_file, len(cores.usable()))
@@ -87,6 +92,8 @@ def _check(home: Home, settings_file: Path) -> GatewaySettings:
 
 def _offer_gateway(environ: Mapping[str, str], say: Callable[[str], None]) -> None:
     """A person with a key and no gateway may not know that there is one. Nothing is stored by itself: `up` is the verb that does."""
+    from supervisor.core.gateway.client_env import PROVIDER_KEYS
+
     names = [name for name in PROVIDER_KEYS if environ.get(name, "").strip()]
     if names:
         is_set, gives = ("is", "it") if len(names) == 1 else ("are", "them")
@@ -129,6 +136,7 @@ def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> str | None:
         if pane.session_name == SESSION and pane.closed:
             tmux.kill_session(pane.session_id)
     argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "up", "--home", str(home.root), "--config", str(settings_file)]
+    notify_environment.leave(home, settings_file, os.environ)
     try:
         return tmux.spawn(SESSION, argv, home.root, {"own": SESSION}, size=(COLUMNS, 50)).pane_id
     except SessionExists:
@@ -207,6 +215,20 @@ def wait_until_gone(home: Home, pid: int, timeout_s: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+LOG_MAX = 8 * 2**20
+"""Bytes of the supervisor's log: it is at most twice as large, with `daemon.log.1`, and what is older is gone."""
+
+
+def rotate_log(home: Home) -> None:
+    """Put a log that is too large aside, in place of the one before, and go on in a new one if it is ours."""
+    with contextlib.suppress(OSError):  # a full disk must not stop the supervisor
+        seen, ours = home.log.stat(), os.fstat(2)
+        if seen.st_size > LOG_MAX:
+            home.log.replace(home.log.with_name(f"{home.log.name}.1"))
+            if (ours.st_dev, ours.st_ino) == (seen.st_dev, seen.st_ino):
+                redirect_to_log(home)
 
 
 def redirect_to_log(home: Home) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core import limits
-from supervisor.core.crew import LimitPassed
 from supervisor.core.errors import NightcrewError
+from supervisor.core.events import LimitPassed
 from supervisor.core.limits import Limits, Used
 from supervisor.daemon.jobs import Doors, Jobs
 from supervisor.daemon.limits import lent
@@ -39,11 +39,13 @@ class _Watched:
 class Watching:
     """The watch of one supervisor. `step` belongs to the loop's thread."""
 
-    def __init__(self, doors: Doors, jobs: Jobs, clock: Clock, tell: Callable[[LimitPassed], None]) -> None:
+    def __init__(self, doors: Doors, jobs: Jobs, clock: Clock, tell: Callable[[LimitPassed], None], cpu_s: Callable[[Key], float]) -> None:
+        """`cpu_s`: the processor time that an attempt was seen to have taken, for one that no control group counts."""
         self._doors = doors
         self._jobs = jobs
         self._clock = clock
         self._tell = tell
+        self._cpu_s = cpu_s
         self._known: dict[Key, _Watched | None] = {}
         self._look: asyncio.Task[None] | None = None
         self._looked = -EVERY_S
@@ -88,5 +90,5 @@ class Watching:
         return {key: why for key, why in seen.items() if why}
 
     def _used(self, key: Key, one: _Watched) -> Used:
-        cpu_s = self._doors.limits.used(key).cpu_s if one.asked.cpu_max else 0.0
+        cpu_s = max(self._doors.limits.used(key).cpu_s, self._cpu_s(key)) if one.asked.cpu_max else 0.0
         return Used(cpu_s=cpu_s, disk=one.disk.look(self._clock.monotonic()).bytes if one.disk is not None else 0)

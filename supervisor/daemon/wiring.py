@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from agents.tmux import Tmux
 from supervisor.config import user
-from supervisor.daemon import start
+from supervisor.daemon import anchoring, keeping, notifying, start
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.agents_socket import AgentsSocket
+from supervisor.daemon.anchoring import Anchoring
 from supervisor.daemon.ending import Ending, EndingDoors
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.gateway import Gateway, refresh_prices
+from supervisor.daemon.handlers import needs, submit
 from supervisor.daemon.isolation import Isolation
 from supervisor.daemon.jobs import Doors
+from supervisor.daemon.keeping import Keeper, Keeping
 from supervisor.daemon.launching import Launching, Warmth
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.lock import DaemonLock
 from supervisor.daemon.loop import Loop
+from supervisor.daemon.mapping.desk import MapDesk
+from supervisor.daemon.memory.desk import MemoryDesk
 from supervisor.daemon.models import Models
 from supervisor.daemon.observation import Observer
 from supervisor.daemon.quotas import QuotaDesk
@@ -33,12 +40,13 @@ from supervisor.daemon.server import Server
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import cores, files, limits, placement, secrets, unix_sockets
-from supervisor.host.audit import Audit
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import FAR_PREFIX, Home
+from supervisor.ledger import store
 from supervisor.ledger.ledger import Ledger
 from worktrees.git import Git
-from worktrees.guard import RefGuard
+from worktrees.tampering import RefGuard
+from worktrees.tracked_files import tracked
 
 DYING_S = 0.5
 
@@ -53,6 +61,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     files.private_dir(home.root)
     files.private_dir(home.run_dir)
     files.private_dir(home.agents_socket.parent)
+    start.rotate_log(home)
     settings = user.load(settings_file, len(cores.usable()))
     models = Models(home, settings_file)
     lock = DaemonLock(home.lock)
@@ -83,31 +92,67 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             snapshots.recover()
             for shortfall in (*limits.shortfalls(limits.probe()), *isolation.shortfalls(), *filter(None, [desk.trouble])):
                 loop.alert(shortfall)
-            loop.jobs.audit = Audit(home.audit, access.secret, clock, "supervisor").note
             loop.after_step = lambda: after_step(loop)
             loop.on_hangup = lambda: _outlive_terminal(tmux, home)
-            asyncio.run(_serve(loop, access, tmux))
+            asyncio.run(_serve(loop, access, tmux, git))
     finally:
         lock.close()
 
 
-async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux) -> None:
+async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
     _drain_on_signals(loop)
     home, events = access.home, asyncio.get_running_loop()
 
     def alert(text: str) -> None:
         events.call_soon_threadsafe(loop.alert, text)
 
-    access.models.alert = alert
+    access.models.alert, maps, memory = alert, MapDesk(loop, home, submit.handle, git), MemoryDesk(loop, home)
+    loop.jobs.told_before, memory.search.tracked = memory.search.before, functools.partial(_tracked, home, git)
+    loop.incidents.setting_aside.who_asks = functools.partial(_who_asks, loop)
+    loop.incidents.setting_aside.attended = functools.partial(_is_attended, loop)
     with contextlib.closing(loop.quotas):
         async with (
             _hints(loop, home.hint_socket),
             _tmux_socket(loop, tmux, home),
-            Server(loop, home),
-            AgentsSocket(loop, home, access.secret),
+            maps.kept(),
+            memory.kept(),
+            Server(loop, home, maps, memory),
+            AgentsSocket(loop, home, access.secret, maps, memory),
+            anchoring.kept(proof := Anchoring(home, access.secret, loop.clock), loop.alert),
+            keeping.kept(_keeping(loop, home, proof)) as loop.jobs.keeping,
             _gateway(loop, access),
+            notifying.told(loop, home, user.load_notify(access.models.file)),
         ):
             await loop.run()
+
+
+def _keeping(loop: Loop, home: Home, proof: Anchoring) -> Keeping:
+    events = asyncio.get_running_loop()
+
+    async def write(event: str, data: Mapping[str, object]) -> None:
+        loop.ledger.journal(None, None, event, data)
+
+    def note(event: str, data: Mapping[str, object]) -> None:
+        asyncio.run_coroutine_threadsafe(write(event, data), events).result()
+
+    doors = keeping.Doors(lambda: proof.proven, note, loop.settings.disk_free_min)
+    return Keeping(Keeper(home, loop.settings.keep, loop.clock, doors), loop.alert)
+
+
+def _tracked(home: Home, git: Git, project: str) -> list[str] | None:
+    """The files of a project's repository; a reader of its own, since this is done in a thread."""
+    with contextlib.closing(store.connect_readonly(home.ledger)) as db:
+        row = db.execute("SELECT common_dir FROM project WHERE id = ?", (project,)).fetchone()
+    return tracked(git, Path(row["common_dir"])) if row is not None else None
+
+
+async def _who_asks(loop: Loop) -> list[Mapping[str, Any]]:
+    return list((await needs.handle(loop, {}))["agents"])
+
+
+async def _is_attended(loop: Loop, key: tuple[str, int]) -> bool:
+    known = await loop.sending.known(key)
+    return known is not None and known.person_s is not None
 
 
 @contextlib.asynccontextmanager

@@ -17,7 +17,7 @@ from agents.tmux import PaneView, listings
 from agents.tmux import server_process as tmux_process
 from agents.tmux.closing import close_sessions
 from supervisor import __version__
-from supervisor.core import records
+from supervisor.core import identity, records
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, ToolFailed
 from supervisor.daemon import lock, protocol
 from supervisor.daemon.observation import ATTEMPT_OPTION, HOME_OPTION
@@ -250,7 +250,7 @@ def leftovers(context: CheckContext) -> Finding:
 
 def _tagged(context: CheckContext) -> dict[int, str]:
     """Every process with the tag of this state directory, and its attempt's name."""
-    prefix = f"\0{records.TAG_VARIABLE}={_tag_home(context)}:".encode()
+    prefix = f"\0{identity.TAG_VARIABLE}={_tag_home(context)}:".encode()
     found = {}
     for entry in context.proc.iterdir():
         if entry.name.isdigit():

@@ -13,7 +13,7 @@ from supervisor.core.errors import NightcrewError, one_line
 from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.finding import Checked, Finding, State, unknown
 
-GROUPS = ("software", "machine", "environments", "state", "crew")
+GROUPS = ("software", "machine", "environments", "state", "crew", "night")
 DEADLINE_S = 20.0
 """Of a whole examination. A check that has not answered by then is unknown and left behind: its thread ends with the process."""
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from supervisor.doctor.check_context import CheckContext
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
-from supervisor.host import limits
+from supervisor.host import cgroups, cores, limits
+from supervisor.host.cores import Core
 
 INSTANCES_BASE, INSTANCES_EACH = 64, 4
 """inotify instances: what a desktop session takes, and one agent with a dev server, a test watcher, a build and a language server."""
@@ -184,10 +185,31 @@ def kernel(context: CheckContext) -> Finding:  # noqa: ARG001 - the shape of eve
     return ok("pidfd, affinity, inherited mark and limits all work")
 
 
+def processor(context: CheckContext) -> Finding:
+    """What keeps busy agents from being felt."""
+    return judged_processor(cores.topology(system=context.sys / "devices" / "system"), bool(cgroups.probe().shares), context)
+
+
+def judged_processor(found: Sequence[Core], shares: bool, context: CheckContext) -> Finding:
+    """Warns where neither a control group nor niceness tells agents from your own commands. `shares`: control groups have a weight here."""
+    cpus, nodes = sum(len(core.cpus) for core in found), len({core.node for core in found})
+    seen = f"{len(found)} cores{f', {cpus} CPUs' if cpus > len(found) else ''}{f', {nodes} NUMA nodes' if nodes > 1 else ''}"
+    if shares:
+        return ok(f"{seen}; busy agents give way to you by the weight of a control group")
+    if context.number(context.proc / "sys" / "kernel" / "sched_autogroup_enabled") != 1:
+        return ok(f"{seen}; busy agents give way to you by their niceness and policy")
+    fix = "sudo sysctl -w kernel.sched_autogroup_enabled=0  (to stay: /etc/sysctl.d)"
+    if context.systemd:
+        fix = "nightcrew down; systemd-run --user --scope -p Delegate=yes nightcrew up -d"
+    why = "what an agent starts in a session of its own takes as much of the processor as you do: the kernel shares time between sessions"
+    return warn(f"{seen}; no control group with a weight", why, fix)
+
+
 CHECKS: Mapping[str, Check] = {
     "inotify": inotify,
     "open files": open_files,
     "processes": processes,
+    "processor": processor,
     "memory": memory,
     "out of memory": out_of_memory,
     "logout": logout,

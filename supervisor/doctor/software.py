@@ -71,13 +71,13 @@ def agents(context: CheckContext) -> Finding:
     if not found:
         return ok("none found; shell tasks work")
     missing = ", ".join(name for name in ours if name not in found)
-    said = _asked(context, {name: (path, "--version") for name, path in found.items()})
+    said = asked(context, {name: (path, "--version") for name, path in found.items()})
     silent = [name for name, answer in said.items() if answer.code != 0]
     if silent:
         why = "an agent that does not start ends its tasks"
         return unknown(f"{', '.join(silent)}: on PATH, but --version fails", why, f"{silent[0]} --version")
-    shown = [f"{name} {_version_line(answer.text)}".strip() for name, answer in said.items()]
-    if old := [f"{name} {ours[name].version}" for name, answer in said.items() if _is_older(answer.text, ours[name].version)]:
+    shown = [f"{name} {version_line(answer.text)}".strip() for name, answer in said.items()]
+    if old := [f"{name} {ours[name].version}" for name, answer in said.items() if is_older(answer.text, ours[name].version)]:
         why = "its arguments were tried with that one: it may not know them"
         return warn(
             f"{'; '.join(shown)}; older than {', '.join(old)}", why, f"update it, then nightcrew kinds test {ours[old[0].split()[0]].name}"
@@ -85,7 +85,7 @@ def agents(context: CheckContext) -> Finding:
     return ok("; ".join([*shown, f"not on PATH: {missing}" if missing else ""]).rstrip("; "))
 
 
-def _version_line(said: str) -> str:
+def version_line(said: str) -> str:
     """The line that names the version: some programs warn before it."""
     return next((line for line in said.splitlines() if version(line)), said.partition("\n")[0])[:80]
 
@@ -94,11 +94,11 @@ def logins(context: CheckContext) -> Finding:
     """Whether somebody is logged in to the agents that can say so. With a gateway that has a key nobody need be."""
     ours = {name: kind for name, kind in _programs()[0].items() if kind.login}
     found = {name: path for name in ours if (path := context.which(name)) is not None}
-    said = _asked(context, {name: (path, *ours[name].login) for name, path in found.items()})
+    said = asked(context, {name: (path, *ours[name].login) for name, path in found.items()})
     if hung := [name for name, answer in said.items() if answer.code is None]:
         return unknown(f"{hung[0]}: {said[hung[0]].text}", "an agent that nobody is logged in to stops at its first question", hung[0])
     out = [name for name, answer in said.items() if answer.code != 0]
-    if out and not _has_gateway(context):
+    if out and not has_gateway(context):
         why = "an agent that nobody is logged in to, and that has no key, stops at its first question"
         return warn(f"nobody is logged in to {', '.join(out)}", why, f"{out[0]}, and log in; or a gateway with a key: nightcrew up")
     into = ", ".join(name for name in said if name not in out)
@@ -123,18 +123,20 @@ def trusted(context: CheckContext) -> Finding:
     return ok("; ".join(filter(None, (f"by {yes}" if yes else "", asks))) or "nobody asks")
 
 
-def _has_gateway(context: CheckContext) -> bool:
+def has_gateway(context: CheckContext) -> bool:
+    """Whether the settings name a provider."""
     try:
         return bool(user.load_gateway(context.config, context.home.keys).upstreams)
     except ConfigError:  # the check of the settings says why
         return False
 
 
-def _is_older(said: str, known: str) -> bool:
+def is_older(said: str, known: str) -> bool:
+    """Whether a program that answers `said` to --version is older than `known`."""
     return bool(version(said)) and version(said) < version(known)
 
 
-def _asked(context: CheckContext, programs: Mapping[str, tuple[str, ...]]) -> dict[str, Said]:
+def asked(context: CheckContext, programs: Mapping[str, tuple[str, ...]]) -> dict[str, Said]:
     """What each says, all asked at once."""
     with concurrent.futures.ThreadPoolExecutor(len(programs) or 1) as pool:
         return dict(zip(programs, pool.map(lambda words: context.ask(*words), programs.values()), strict=True))

@@ -14,7 +14,7 @@ from pathlib import Path
 from agents.kinds import kinds
 from supervisor.config import project, user
 from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
-from supervisor.doctor import gateway
+from supervisor.doctor import file_events, gateway
 from supervisor.doctor.check_context import CheckContext, existing
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
@@ -175,6 +175,7 @@ def repository(context: CheckContext) -> Finding:
 CHECKS: Mapping[str, Check] = {
     "directory": directory,
     "file system": file_system,
+    "file events": file_events.check,
     "disk": disk,
     "ledger": ledger,
     "settings": settings,

@@ -9,8 +9,8 @@ from typing import Any
 from agents.kinds import of_task
 from agents.status import AgentState, Evidence, Source, Status, fuse
 from supervisor.core.errors import one_line
-from supervisor.core.result import rfc3339
 from supervisor.core.states import AttemptState, End, TaskState
+from supervisor.core.units import rfc3339
 from supervisor.faces import status as text
 from supervisor.ledger.queries import TaskView
 
@@ -78,8 +78,8 @@ def _process(view: TaskView) -> Evidence:
     if view.state is not TaskState.RUNNING:
         state = _TASKS.get(view.state) or (_ENDS[End(view.end)] if view.end else AgentState.STOPPED)
         return Evidence(Source.PROCESS, state, view.changed, text.why(view))
-    if view.suspended:
-        return Evidence(Source.PROCESS, AgentState.PAUSED, at, "a person suspended it")
+    if view.paused:
+        return Evidence(Source.PROCESS, AgentState.PAUSED, at, text.pause(view) or "a person paused it")
     match view.attempt_state:
         case AttemptState.LAUNCHING:
             return Evidence(Source.PROCESS, AgentState.STARTING, at)
@@ -105,8 +105,9 @@ def _said(shape: Mapping[str, Any]) -> Evidence:
 
 
 def _gateway(shape: Mapping[str, Any], now: float) -> Evidence | None:
-    flying, queued = shape.get("in_flight"), shape.get("queued")
+    flying, queued, times = shape.get("in_flight"), shape.get("queued"), shape.get("raised") or 1.0
+    raised = f"; its turns wait {shape['turn_wait_s']:.0f} s, so its weight is raised {times:.1f} times" if times > 1 else ""
     if flying:
-        return Evidence(Source.GATEWAY, AgentState.WORKING, now, f"{flying} requests under way")
+        return Evidence(Source.GATEWAY, AgentState.WORKING, now, f"{flying} requests under way{raised}")
     since = now - (shape.get("waiting_s") or 0.0)
-    return Evidence(Source.GATEWAY, AgentState.RATE_LIMITED, since, f"{queued} requests wait for tokens") if queued else None
+    return Evidence(Source.GATEWAY, AgentState.RATE_LIMITED, since, f"{queued} requests wait for tokens{raised}") if queued else None

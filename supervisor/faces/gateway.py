@@ -154,6 +154,12 @@ def _place(agent: Shape) -> str:
     return "own cap" if agent["queued"] else "-"
 
 
+def _raised(agent: Shape) -> str:
+    """`x1.3`: its turns wait much longer than the others' of its class."""
+    times = agent.get("raised") or 1.0
+    return f"x{times:.1f}" if times > 1 else "-"
+
+
 def _cost(agent: Shape) -> str:
     """Of the window; of the whole task where that has a cap."""
     if agent.get("cost_max") and agent["cost_usd"] is not None:
@@ -173,6 +179,7 @@ _AGENT_COLUMNS = (
     _Column("TPM/SHARE", 1, lambda agent: f"{short(agent['used_tpm'])}/{short(agent['share_tpm'])}"),
     _Column("CAP", 1, lambda agent: short(agent["cap_tpm"]), seldom=True),
     _Column("PLACE", 2, _place, left=True),
+    _Column("RAISED", 3, _raised, seldom=True),
     _Column("WAIT P50/95/99", 4, lambda agent: percentiles(_of(agent, "wait"))),
     _Column("FIRST BYTE", 11, lambda agent: percentiles(_of(agent, "first_byte"))),
     _Column("TURN", 7, lambda agent: percentiles(_of(agent, "total"))),

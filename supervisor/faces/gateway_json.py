@@ -14,8 +14,8 @@ from typing import Any
 from supervisor.core.errors import NightcrewError, NotRunning
 from supervisor.core.gateway.budget import NIGHT_S
 from supervisor.core.gateway.types import AgentView, PoolView, TrafficView
-from supervisor.core.result import rfc3339
 from supervisor.core.states import FINAL
+from supervisor.core.units import rfc3339
 from supervisor.gateway import status_client
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Figures, Window

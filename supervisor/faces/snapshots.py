@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from supervisor.core.errors import one_line
-from supervisor.core.result import rfc3339
 from supervisor.core.snapshots import Snapshot
+from supervisor.core.units import rfc3339
 from supervisor.faces.figures import short
 from supervisor.faces.status import age
 

@@ -6,17 +6,20 @@ import stat
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from supervisor.core import errors, ports
+from supervisor.core.admission import Verdict
 from supervisor.core.deliveries import Delivery
 from supervisor.core.errors import one_line
+from supervisor.core.mail import Mail
 from supervisor.core.result import TAMPERING, tampering
-from supervisor.core.states import TaskState
+from supervisor.core.states import TaskState, Until
+from supervisor.core.units import size
 from supervisor.host.foreign import open_plain
 from supervisor.ledger.queries import TaskView
 
@@ -68,6 +71,10 @@ class Waiting:
     """Of each task that texts wait for, how many, and why."""
     states: Mapping[str, str] = field(default_factory=dict)
     """Of each task that runs how its agent is, where more than its process says so."""
+    reasons: Mapping[str, Verdict] = field(default_factory=dict)
+    """Of each task that waits for its start what it waits for."""
+    mail: Sequence[Mail] = ()
+    """What a person is asked by mail and has not read, oldest first."""
 
     def first(self, views: Iterable[TaskView]) -> list[TaskView]:
         """Who waits for a person first, longest first; then by urgency."""
@@ -76,15 +83,23 @@ class Waiting:
 
     def tally(self) -> str:
         """`2 need you`; empty when nobody does."""
-        return f"{len(self.asked)} need{'s' if len(self.asked) == 1 else ''} you" if self.asked else ""
+        number = len(self.asked) + len(self.mail)
+        return f"{number} need{'s' if number == 1 else ''} you" if number else ""
 
 
 NOTHING_WAITS = Waiting()
 
 
-def waiting(asked: Iterable[Mapping[str, Any]], pending: Iterable[Delivery], states: Mapping[str, str] | None = None) -> Waiting:
-    """From the supervisor's answer to who needs a person, the ledger's texts that wait, and how agents are."""
-    return Waiting({one["task"]: one for one in asked}, unsent(pending), states or {})
+def waiting(
+    asked: Iterable[Mapping[str, Any]],
+    pending: Iterable[Delivery],
+    states: Mapping[str, str] | None = None,
+    reasons: Mapping[str, Verdict] | None = None,
+    mail: Sequence[Mail] = (),
+) -> Waiting:
+    """From the supervisor's answer to who needs a person, the ledger's texts that wait, how agents are, what tasks wait for, and what a
+    person is asked by mail."""
+    return Waiting({one["task"]: one for one in asked}, unsent(pending), states or {}, reasons or {}, mail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +116,9 @@ class Layout:
 def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits: Waiting = NOTHING_WAITS) -> str:
     """`● running   1121-k3f9/lint   12s   title   detail`. Of an agent that waits for a person
     `? needs you   1121-k3f9/lint   3m20s   what it asks   title`, and since when."""
-    sign, code = SIGNS[TaskState.PAUSED if view.suspended else view.state]
+    sign, code = SIGNS[TaskState.PAUSED if view.paused else view.state]
     state = view.attempt_state if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else view.state
-    state, since = "suspended" if view.suspended else state, seconds(view, now)
+    state, since = "paused" if view.paused else state, seconds(view, now)
     if state is TaskState.RUNNING and view.id in waits.states:
         state = _AGENT_WORDS.get(waits.states[view.id], waits.states[view.id])
         sign = RESTS if waits.states[view.id] in _RESTING else sign
@@ -114,6 +129,8 @@ def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits:
     foremost = [texts] if texts else []
     if asked is not None:  # then that is why the texts wait, too
         foremost = [one_line(asked["detail"] or asked["state"]), *([texts.partition(":")[0]] if texts else [])]
+    if view.id in waits.reasons and (reason := one_line(waits.reasons[view.id].words)) not in detail:
+        foremost = [reason, *foremost]
     title, more = one_line(view.title), one_line(detail)
     parts = [title] if title and (title != view.name or not (more or foremost)) else []
     shown = cut(head + "  ".join([*foremost, *parts, *([more] if more and more != title else [])]), layout.width).rstrip()
@@ -169,7 +186,8 @@ def detail(view: TaskView, root: Path) -> str:
 def _detail(view: TaskView, root: Path) -> str:
     if view.state is TaskState.RUNNING:
         unsafe = "no sandbox" if view.tier == 0 and view.kind != ATTENDED else ""
-        return "; ".join(filter(None, (unsafe, last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log"))))
+        last = last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log")
+        return "; ".join(filter(None, (pause(view), unsafe, _memory(view), last)))
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
         work = f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""
@@ -178,6 +196,19 @@ def _detail(view: TaskView, root: Path) -> str:
         said = last_line(root / f"runs/{view.id}/{view.epoch}/stderr.log")
         return f"{why(view)}: {said}" if said else why(view)
     return why(view)
+
+
+def _memory(view: TaskView) -> str:
+    """What it holds in memory, with what was said of that; empty while nobody looked."""
+    account = view.account or {}
+    return "; ".join(filter(None, (account.get("warning"), size(account["memory"]) if account.get("memory") else "")))
+
+
+def pause(view: TaskView) -> str:
+    """Whom a paused agent makes room for, and what lets it go on; empty when that is a person, or it goes on."""
+    if view.paused != Until.SLOT:
+        return ""
+    return f"made room for {view.paused_for}, waits for a slot" if view.paused_for else "waits for a slot"
 
 
 def unsent(pending: Iterable[Delivery]) -> dict[str, str]:
@@ -219,7 +250,17 @@ def said_of_itself(result: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """What an agent with a protocol said of its work, a name and a text each: its last message, what it was not allowed, its session."""
     said = (result or {}).get("agent") or {}
     denied = [("denied", one) for one in said.get("denials", ())]
-    return [fact for fact in [("said", last_message(result)), *denied, ("session", said.get("session"))] if fact[1]]
+    return [
+        fact for fact in [("said", last_message(result)), *denied, ("session", said.get("session")), ("gate", _gate(result))] if fact[1]
+    ]
+
+
+def _gate(result: Mapping[str, Any] | None) -> str:
+    """What came of its gate; empty when it has none, or that did not run."""
+    gate = (result or {}).get("gate")
+    if not gate:
+        return ""
+    return "passed" if gate["passed"] else f"{gate['why']}; what it printed: nightcrew logs --stream gate {(result or {})['task']}"
 
 
 def why(view: TaskView) -> str:
@@ -261,6 +302,7 @@ def history(entry: Mapping[str, Any]) -> str:
     match entry["event"]:
         case "start":
             said = f"{attempt} starts"
+            data = {"cause": data.get("cause")}
         case "begin":
             said = f"{attempt}: its command begins, with the others"
         case "stopping":

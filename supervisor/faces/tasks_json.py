@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.core.result import rfc3339
+from supervisor.core.audit_events import trace_id
+from supervisor.core.units import rfc3339
 from supervisor.ledger.queries import RunView, TaskView
 
 
@@ -34,8 +35,11 @@ def task(view: TaskView) -> dict[str, Any]:
         "backend": view.backend,
         "tier": view.tier,
         "port": view.port,
-        "suspended": view.suspended,
+        "paused": {"until": view.paused, "for": view.paused_for or None} if view.paused else None,
+        "trace": trace_id(view.id),
         "parent": f"{view.parent}:{view.parent_epoch}" if view.parent else None,
+        "account": view.account,
+        "memory_expected": view.memory_expected,
         "result": view.result,
     }
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import assert_never
 
 from supervisor.core.gateway.commands import Alert, Command, Journal, Send, TurnAway
-from supervisor.core.gateway.events import Arrived, Ended, Event, Refused, Tick, Withdrawn
+from supervisor.core.gateway.events import Arrived, BatchEnded, BatchHold, Ended, Event, Refused, Tick, Withdrawn
+from supervisor.core.gateway.pot import Never, Wait
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.core.gateway.types import BreakerState, End, PoolKey, Usage
@@ -65,6 +66,14 @@ class Admission:
         for command in self.traffic.handle(event, now):
             self._act(command)
         self._set_timer(now)
+
+    def open_batch(self, batch: BatchHold) -> Wait | Never | None:
+        """Reserve the most that a batch can take, to be given back by `close_batch` or by a `BatchEnded`; or why it may not be made now."""
+        return self.traffic.crew.open_batch(batch, self._now())
+
+    def close_batch(self, batch: BatchHold) -> None:
+        """It was not made."""
+        self.tell(BatchEnded(batch, 0.0, 0))
 
     def breaker(self, pool: PoolKey) -> BreakerState:
         """The worse state of the pool's two breakers."""

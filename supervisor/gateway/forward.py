@@ -11,9 +11,12 @@ breaks off is passed on as broken off. Each sending is settled exactly once, on 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from aiohttp import web
+from aiohttp.http_writer import StreamWriter
 
 from supervisor.core.gateway.commands import Send, TurnAway
 from supervisor.core.gateway.estimate import FASTEST
@@ -32,6 +35,11 @@ _ERROR_MAX = 64 * 2**10
 """Bytes of an error's body that are looked at."""
 _STALL_S = 600.0
 """A client that reads nothing for so long is taken for gone."""
+KEPT_MAX, KEPT_OF_ALL_MAX = 4 * 2**20, 64 * 2**20
+"""Bytes of an answer, and of all answers, that are kept for clients that do not read. 64,000 tokens that come one by one are 10 MB of
+events, of which the sockets' own buffers take some; an answer of usual size is a hundredth of that."""
+_SLOW_FROM = 2**16
+"""Bytes of an answer that wait for its client: less is what any client leaves for a moment, and counts for nothing."""
 
 
 class _Unserved(Exception):
@@ -48,6 +56,10 @@ class _Response(web.StreamResponse):
     """Its headers go out together with its first piece, which is there already: one packet instead of two."""
 
     _send_headers_immediately = False
+
+    async def keep(self, data: bytes) -> None:
+        """Write without waiting for the client to read."""
+        await cast(StreamWriter, self._payload_writer).write(data, drain=False)
 
 
 async def forward(context: RequestContext, call: ProxiedRequest) -> web.StreamResponse:
@@ -109,9 +121,11 @@ class Sending:
     first_byte_at: float | None = None
     observed: Observed = NOTHING_OBSERVED
     answer: wire.Answer | None = None
-    client: web.StreamResponse | None = None
+    client: _Response | None = None
     began: bool = False
     tape: recording.Tape | None = None
+    passed: hashlib._Hash = field(default_factory=hashlib.sha256)
+    """Of what the client got."""
 
     async def run(self) -> web.StreamResponse | Refused:
         """Pass the answer on, or say why there is none to pass on. Raises CancelledError and ConnectionError when the client has gone."""
@@ -125,9 +139,11 @@ class Sending:
         except (asyncio.CancelledError, ConnectionError):
             if self.answer is not None:
                 self.answer.finish()  # what has passed of it is read to its end
-            self._end(End.CUT if self.context.stopping else End.CLIENT_GONE, *(["gateway_stopped"] if self.context.stopping else []))
+            flags = ["gateway_stopped"] if self.context.stopping else ["stopped"] if self.context.stopped else []
+            self._end(End.CUT if self.context.stopping else End.CLIENT_GONE, *flags)
             raise
         finally:
+            self.context.kept.pop(self.call.ticket, None)
             if not self.settled:  # a fault of ours: whatever it was, the reservation and the row must not be left open
                 self._end(End.CUT, "our_fault")
 
@@ -227,7 +243,7 @@ class Sending:
             return self._cut(self.client, error.why)
         return await self._finish(self.client or await self._begin(reply, upstream), answer, b"")
 
-    async def _finish(self, client: web.StreamResponse, answer: wire.Answer, out: bytes) -> web.StreamResponse:
+    async def _finish(self, client: _Response, answer: wire.Answer, out: bytes) -> web.StreamResponse:
         """`out`, which is not sent yet, and the end of the answer go out together."""
         out += answer.finish()
         self._record(out)
@@ -247,7 +263,7 @@ class Sending:
         if why is not None:
             raise _Unserved(why, self.observed, f"{self.status} with {answer.failed} in it")
 
-    async def _begin(self, reply: Reply, upstream: Upstream) -> web.StreamResponse:
+    async def _begin(self, reply: Reply, upstream: Upstream) -> _Response:
         """From here on the client has seen something."""
         self.first_byte_at = self.context.clock.monotonic()
         own_login, keeps_length = upstream.key.kind == "client", self.call.asked.usage_edit is None
@@ -259,6 +275,7 @@ class Sending:
         return client
 
     def _record(self, data: bytes) -> None:
+        self.passed.update(data)
         if self.tape is not None and data:
             self.tape.piece(data)
 
@@ -267,8 +284,12 @@ class Sending:
         endpoint = recording.endpoint(call.request.method, call.recognised)
         return recording.Request(self.row, call.agent.name.partition("/")[0], endpoint, call.body)
 
-    async def _write(self, client: web.StreamResponse, data: bytes, *, last: bool = False) -> None:
-        """Wait for a client that reads slowly instead of keeping for it what it has not read."""
+    async def _write(self, client: _Response, data: bytes, *, last: bool = False) -> None:
+        """Keep a bounded part of the answer for a client that reads slowly, then wait for it. One that is paused reads nothing: its
+        answer is read to the end meanwhile, so that its tokens are counted and the provider does not stall."""
+        if not last and self._may_keep(len(data)):
+            await client.keep(data)
+            return
         write = client.write_eof if last else client.write
         if not self.call.request.protocol.writing_paused:
             await write(data)
@@ -278,6 +299,14 @@ class Sending:
                 await write(data)
         except TimeoutError:
             raise ConnectionError("the client reads nothing") from None
+
+    def _may_keep(self, more: int) -> bool:
+        transport, kept = self.call.request.transport, self.context.kept
+        size = transport.get_write_buffer_size() + more if isinstance(transport, asyncio.WriteTransport) else KEPT_MAX
+        if size < _SLOW_FROM:
+            return True
+        kept[self.call.ticket] = size
+        return size < KEPT_MAX and sum(kept.values()) < KEPT_OF_ALL_MAX
 
     def _cut(self, client: web.StreamResponse, why: str) -> web.StreamResponse:
         """Let the client see that it was cut: its connection ends before the answer does."""
@@ -302,8 +331,8 @@ class Sending:
         elif usage is not None and self.answer is not None and not self.answer.final:
             usage = replace(usage, output=min(max(usage.output, unseen), self.call.bound.output))
         said = str(end) if self.sent_at is not None else NEVER_SENT
-        charged, cost = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
-        self.context.admission.tell(Ended(self.call.ticket, end, usage, cost, charged.uncached, self.observed))
+        charged, counted = self._settle(said, usage, *flags, *self._oddities(usage), least_output=unseen)
+        self.context.admission.tell(Ended(self.call.ticket, end, usage, counted, charged.uncached, self.observed))
 
     def _unseen(self, end: End) -> int:
         """The most output that a provider may have made before we left it: thinking is charged, and need not be shown. 0 where the
@@ -323,8 +352,8 @@ class Sending:
         return found
 
     def _settle(self, end: str, told: Usage | None, *flags: str, least_output: int = 0) -> tuple[Usage, float | None]:
-        """Write it down; what it is charged, and what that costs. `told` None: the provider never said, so it is the input that was
-        expected, the most output that it can have been by what was seen, and not less than `least_output` tokens of that."""
+        """Write it down; what it is charged, and the dollars that caps count. `told` None: the provider never said, so it is the input that
+        was expected, the most output that it can have been by what was seen, and not less than `least_output` tokens of that."""
         self.settled = True
         if self.tape is not None:
             self.tape.end(end)
@@ -332,21 +361,34 @@ class Sending:
         seen = answer.output_so_far_bytes if answer is not None else 0
         usage = told or replace(self.send.expected, output=min(max(seen // BYTES_PER_TOKEN, least_output), call.bound.output))
         cost = self.context.prices.cost(call.model, usage) if usage.total else 0.0
+        counted = self._counted(end, told)
         row = SettledRow(
             end=end,
             usage=usage,
             status=self.status,
             cost_usd=cost,
+            counted_usd=counted,
             estimated=told is None or (answer is not None and not answer.final),
             first_byte_ms=1000 * (self.first_byte_at - call.arrived_at) if self.first_byte_at is not None else None,
             total_ms=1000 * (now - call.arrived_at),
             retries=self.send.attempt - 1,
             breaker=str(self.context.admission.breaker(self.pool)) if self.pool is not None else "",
             flags=tuple(flags),
+            body=call.body,
+            output_sha256=self.passed.hexdigest() if self.client is not None else None,
         )
         if self.row:
             self.context.account.settle(self.row, row)
-        return usage, cost
+        return usage, cost if counted is None else counted
+
+    def _counted(self, end: str, told: Usage | None) -> float | None:
+        """What counts below the caps on dollars when the client hung up: the most that the answer can have become, since it may be billed
+        whole, and what is expected of it is what the agent's other answers were like. None: what it costs."""
+        is_over = self.answer is not None and self.answer.final
+        if end != End.CLIENT_GONE or is_over or self.bound_usd is None or (self.status or 0) >= 400:
+            return None
+        whole = None if told is None else self.context.prices.cost(self.call.model, replace(told, output=self.call.bound.output))
+        return self.bound_usd if whole is None else min(whole, self.bound_usd)
 
 
 def no_answer(name: str, status: int) -> str:

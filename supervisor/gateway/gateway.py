@@ -12,14 +12,21 @@ from typing import Any
 
 from aiohttp import web
 
+from supervisor.core.anchors import MOST, PRUNED
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway import memory
 from supervisor.core.gateway.commands import Alert
+from supervisor.core.gateway.events import Tick
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
+from supervisor.core.gateway.types import NightCap
+from supervisor.core.timekeeping import Slept, between
 from supervisor.gateway import keys
+from supervisor.gateway.account.batches import BatchBook
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.admission import Admission
+from supervisor.gateway.batch_keeper import BatchKeeper
+from supervisor.gateway.batches import Batches
 from supervisor.gateway.browser_guard import BrowserGuard
 from supervisor.gateway.keys import Keyring
 from supervisor.gateway.log import Handler, Log
@@ -35,7 +42,7 @@ from supervisor.gateway.status_routes import StatusRoutes
 from supervisor.gateway.upstreams import Timeouts, Upstreams
 from supervisor.host import secrets
 from supervisor.host.audit import Audit
-from supervisor.host.clock import Clock
+from supervisor.host.clock import Clock, moment
 from supervisor.host.paths import Home
 
 DRAIN_S = 10.0
@@ -45,6 +52,9 @@ _RESTORED_S = 120.0
 """What was charged in this time before the start is told to the queue: two minutes of refill are more than any bucket holds."""
 _NOTED_S = 1.0
 """What is seen of the requests under way is written down so often: of what a killed gateway had seen, the last second is lost."""
+_STOP_LOOK_S = 0.25
+"""Between two looks whether a person has stopped everything."""
+_SLEEP_LOOK_S = 1.0
 _CHORES_EVERY = 30
 """Notes between two rounds of the other chores."""
 _PRUNED_EVERY = 120
@@ -75,11 +85,12 @@ class Gateway:
         self._place = place
         self._redactor = Redactor()
         self._secret = secrets.own(place.home.secret)
-        audit = Audit(place.home.audit, self._secret, place.clock, "gateway")
-        self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=audit)
+        self._audit = Audit(place.home.audit, self._secret, place.clock, "gateway")
+        self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=self._audit)
         self.settings = settings
         self._metrics = Metrics(lambda: self.context.admission.traffic.view(place.clock.monotonic()))
         self._account = Account(place.home.gateway_account, place.clock.wall, self._metrics)
+        self._book = BatchBook(self._account)
         self._roster = Roster(place.home.ledger, self._secret, place.clock.monotonic)
         self._upstreams = Upstreams(place.timeouts)
         self._logging = Handler(self.log)
@@ -90,7 +101,13 @@ class Gateway:
         logging.getLogger().addHandler(self._logging)
         self.context = self._assemble()
         own = StatusRoutes(self.context, self._secret, port, self._metrics, stop=self.stop_asked.set, reload=self.reload)
-        front = RequestHandler(self.context, BrowserGuard(port), self._roster, own.pages())
+        keeper = BatchKeeper(self.context, self._book)
+        front = RequestHandler(self.context, BrowserGuard(port), self._roster, own.pages(), Batches(self.context, keeper))
+        nights: list[tuple[NightCap, list[str]]] = []
+        with contextlib.suppress(NightcrewError):  # no ledger yet; a night is told of again before its first request
+            await front.prime_nights()
+            nights = await self._roster.nights()
+        keeper.restore(nights)
         server = web.Server(
             front.handle,
             handler_cancellation=True,
@@ -107,7 +124,7 @@ class Gateway:
         await self._runner.setup()
         for listener in listeners:
             await self.listen(listener)
-        self._chores = asyncio.get_running_loop().create_task(self._do_chores())
+        self._chores = asyncio.gather(self._do_chores(), self._obey_the_sentinel(), self._notice_sleep(), self._look_at_batches(keeper))
 
     async def listen(self, listener: socket.socket) -> None:
         """Answer at one more."""
@@ -137,6 +154,7 @@ class Gateway:
         self.context.keyring, self.context.recorder = keyring, self._recorder(settings, keyring)
         self.context.admission.reload(settings)
         self._say_problems(keyring)
+        await asyncio.to_thread(self._note_keys, keyring)
         self.log.say(f"settings read again: {_names(settings)}")
 
     # Parts --------------------------------------------------------------------------------------------------------------------------
@@ -148,14 +166,25 @@ class Gateway:
         self._learn_secrets(keyring)
         prices = Prices.load(home.prices, settings.prices)
         crashed = self._account.start(prices.cost)
+        self._book.start(home.gateway_account)
         if crashed:
             self.log.say(f"{len(crashed)} requests were under way when the last gateway died; they are charged what was expected of them")
         traffic = self._traffic()
-        self._account.recosted = lambda agent, usd, tokens: traffic.crew.recost(agent, usd, tokens, clock.monotonic())
+        self._account.recosted = lambda agent, usd, tokens, surplus: traffic.crew.recost(agent, usd, tokens, clock.monotonic(), surplus)
         admission = Admission(traffic, self._account, self.log, clock.monotonic)
         self._say_problems(keyring)
+        self._note_keys(keyring)
         return RequestContext(
-            settings, keyring, admission, self._account, self._upstreams, prices, self.log, clock, self._recorder(settings, keyring)
+            settings,
+            keyring,
+            admission,
+            self._account,
+            self._upstreams,
+            prices,
+            self.log,
+            clock,
+            self._recorder(settings, keyring),
+            sentinel=home.sentinel,
         )
 
     def _recorder(self, settings: GatewaySettings, keyring: Keyring) -> Recorder | None:
@@ -191,6 +220,15 @@ class Gateway:
             self.log.say(f"the upstream {name} cannot be used: {problem.line()}")
             self._account.alert(Alert(f"key of {name}", problem.line()))
 
+    def _note_keys(self, keyring: Keyring) -> None:
+        """Which were read; which one each request used, its row says."""
+        used = {
+            "of": ", ".join(sorted(name for name, key in keyring.keys.items() if key)),
+            "not usable": ", ".join(sorted(keyring.problems)),
+        }
+        with contextlib.suppress(NightcrewError):  # a full disk must not stop the traffic
+            self._audit.note("keys read", {name: text for name, text in used.items() if text})
+
     # Chores -------------------------------------------------------------------------------------------------------------------------
 
     async def _do_chores(self) -> None:
@@ -208,10 +246,42 @@ class Gateway:
             except NightcrewError as error:
                 self.log.say_seldom(error.line())
 
+    async def _look_at_batches(self, keeper: BatchKeeper) -> None:
+        """See to batches for which no agent asks any more. A failure is logged, and tried again the next time."""
+        while True:
+            await asyncio.sleep(self._place.timeouts.batches_s)
+            try:
+                if not self.context.stopped:
+                    await keeper.look()
+            except NightcrewError as error:
+                self.log.say_seldom(error.line())
+
+    async def _obey_the_sentinel(self) -> None:
+        """Cut every request that is under way when a person stops everything: `RequestHandler` takes no more of them then."""
+        while True:
+            await asyncio.sleep(_STOP_LOOK_S)
+            if self.context.under_way and self.context.stopped:
+                self.log.say(f"everything was stopped: {len(self.context.under_way)} requests are cut")
+                for task in self.context.under_way:
+                    task.cancel()
+
+    async def _notice_sleep(self) -> None:
+        """Let what was parked go on when its time passed while the machine slept."""
+        before = moment(self._place.clock)
+        while True:
+            await asyncio.sleep(_SLEEP_LOOK_S)
+            now = moment(self._place.clock)
+            for slept in (found for found in between(before, now) if isinstance(found, Slept)):
+                self.log.say(f"the machine slept for {slept.seconds:.0f} s")
+                self.context.admission.tell(Tick(slept.seconds))
+            before = now
+
     async def _prune(self, older_than_s: float) -> None:
+        rows = await asyncio.to_thread(self._account.prunable, older_than_s)
+        if rows:  # said first: what is missing without that was taken away by somebody else
+            said = [(PRUNED, {"rows": rows[first : first + MOST]}) for first in range(0, len(rows), MOST)]
+            await asyncio.to_thread(self._audit.note_all, said)
         await self._account.prune(older_than_s)
-        if (recorder := self.context.recorder) is not None:
-            await asyncio.to_thread(recorder.prune, older_than_s)
 
     def _remember(self) -> None:
         self._account.remember(self.context.admission.traffic.learned())

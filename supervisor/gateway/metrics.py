@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from supervisor import __version__
 from supervisor.core.gateway import commands
 from supervisor.core.gateway.types import BreakerState, TrafficView
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

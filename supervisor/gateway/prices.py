@@ -3,9 +3,10 @@
 The table (`prices.json`, written by `supervisor/daemon/prices.py`) is `{"schema": 1, "source", "written", "providers": [...]}`; a provider
 is `{"id", "match", "models": [{"id", "match", "rates": {kind: [[tokens, rate], ...]}}]}`. The first provider and in it the first model
 whose `match` fits is the one. `rate` is US dollars per million tokens, and counts for a request whose input is above `tokens`: providers
-take the higher rate for the whole of a long request. What is read from or written to a cache costs what input does when it has no rate.
+take the higher rate for the whole of a long request. What is read from or written to a cache costs what input does when it has no rate, and
+what is written for an hour (`cache_write_1h`) what any write does.
 
-Not in it: searches and other things that are billed by the piece, and the higher rate for what is cached for an hour (a bound has it).
+Not in it: searches and other things that are billed by the piece.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 from supervisor.core.gateway.types import Usage
 
 SCHEMA = 1
+BATCH_PART = 0.5
+"""What a request costs in a batch, of what it costs alone, for every kind of token (Anthropic's price list)."""
 MAX_BYTES = 16 * 2**20
 _KNOWN_MAX = 1000
 """Models whose price is kept at hand: names come from clients, and there is no end of them."""
@@ -54,7 +57,9 @@ class Prices:
         if rates is None:
             return None
         total_input = usage.limited_input + usage.cache_read
-        kinds = (("input", usage.input), ("output", usage.output), ("cache_read", usage.cache_read), ("cache_write", usage.cache_write))
+        hour, short = usage.cache_write_1h, usage.cache_write - usage.cache_write_1h
+        new, cached = (("input", usage.input), ("output", usage.output)), (("cache_read", usage.cache_read), ("cache_write", short))
+        kinds = (*new, *cached, ("cache_write_1h", hour))
         return sum(_rate(rates, kind, total_input) * tokens for kind, tokens in kinds if tokens) / 1e6
 
     def bound(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
@@ -114,6 +119,8 @@ def _dearest(rates: Rates, kind: str, total_input: float) -> float:
 
 def _of(rates: Rates, kind: str) -> list[tuple[float, float]]:
     """Models without a rate for output put none out."""
+    if kind == "cache_write_1h" and kind not in rates:
+        kind = "cache_write"
     return rates.get(kind) or (rates.get("input") if kind != "output" else None) or [(0.0, 0.0)]
 
 

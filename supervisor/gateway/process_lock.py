@@ -12,7 +12,7 @@ from typing import Any
 import supervisor
 from supervisor.core.errors import Refused
 from supervisor.core.gateway.settings import Upstream
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.host import files, foreign, procfs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home

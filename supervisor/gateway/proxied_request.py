@@ -79,11 +79,11 @@ def lane_of(asked: Asked, chosen: Way) -> LaneKey:
     return LaneKey(asked.api, model_class(asked.api, chosen.as_model or asked.model), asked.long_context)
 
 
-def bound_of(asked: Asked, body: bytes, *, capped: bool) -> Usage:
-    """The most that a request can take. `capped`: a cap on what it may take in all holds for it."""
+def bound_of(asked: Asked, size: int, *, capped: bool) -> Usage:
+    """The most that a request of `size` bytes can take. `capped`: a cap on what it may take in all holds for it."""
     bytes_per_token = _CAPPED_BYTES_PER_TOKEN if capped else BYTES_PER_TOKEN
     output = asked.max_tokens or _OUTPUT_MAX[asked.api] * asked.choices
-    return Usage(input=len(body) // bytes_per_token + 1, output=output)
+    return Usage(input=size // bytes_per_token + 1, output=output)
 
 
 def key_of(body: bytes) -> str:

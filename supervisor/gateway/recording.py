@@ -71,19 +71,6 @@ class Recorder:
         """Record an answer from its first byte on. Never raises: a tape that cannot be written is given up, and the stream goes on."""
         return Tape(self, request, status, headers)
 
-    def prune(self, older_than_s: float) -> int:
-        """Remove tapes that are older, and what a crash left unfinished; how many. Blocks."""
-        before, removed = self._clock.wall() - older_than_s, 0
-        for path in self._directory.glob(f"*/*{SUFFIX}*"):
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < before:
-                    path.unlink()
-                    removed += 1
-        for run in self._directory.glob("*/"):
-            with contextlib.suppress(OSError):  # not empty
-                run.rmdir()
-        return removed
-
     def clean(self, data: bytes) -> bytes:
         """`data` without keys and tokens."""
         for secret in self._secrets:

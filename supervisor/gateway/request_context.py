@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from supervisor.core.gateway.settings import GatewaySettings, Upstream
 from supervisor.gateway.account.writer import Account
@@ -31,6 +34,18 @@ class RequestContext:
     recorder: Recorder | None = None
     stopping: bool = False
     """No new requests are taken."""
+    sentinel: Path = Path("/nonexistent")
+    """While it exists nobody is served: `nightcrew stop-all`."""
+    under_way: set[asyncio.Task[Any]] = field(default_factory=set)
+    """What serves requests of agents now."""
+
+    kept: dict[int, int] = field(default_factory=dict)
+    """Ticket -> bytes of its answer that are kept for a client that reads slowly."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether everything was stopped by a person. Costs a system call."""
+        return self.sentinel.exists()
 
     def upstream(self, name: str) -> tuple[Upstream, str] | None:
         """An upstream and its key; None when the settings have lost it since."""

@@ -6,8 +6,9 @@ guard -> our own pages | WebSocket? -> address -> who -> body -> what is asked -
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from aiohttp import web
 
@@ -15,6 +16,7 @@ from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway.types import Agent, Api
 from supervisor.gateway import wire
 from supervisor.gateway.admission import BUSY_AGAIN_S
+from supervisor.gateway.batches import BatchCall, Batches
 from supervisor.gateway.bodies import Bodies, Body, NoRoom
 from supervisor.gateway.browser_guard import BrowserGuard
 from supervisor.gateway.forward import forward
@@ -25,8 +27,10 @@ from supervisor.gateway.roster import Roster
 from supervisor.gateway.routing import Way, way
 from supervisor.gateway.uncharged import forward_free
 from supervisor.gateway.wire import Asked, BadRequest, Endpoint, Recognised
+from supervisor.gateway.wire.asked import OF_BATCHES
 
 _ROOM_AGAIN_S = 2
+_STOPPED_AGAIN_S = 5
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 
@@ -47,9 +51,10 @@ class _Denied(_Turned):
 class RequestHandler:
     """Answers every request of the gateway."""
 
-    def __init__(self, context: RequestContext, guard: BrowserGuard, roster: Roster, pages: Mapping[str, Page]) -> None:
+    def __init__(self, context: RequestContext, guard: BrowserGuard, roster: Roster, pages: Mapping[str, Page], batches: Batches) -> None:
         """`pages` are the gateway's own, by path; each looks after who may see it."""
         self._context = context
+        self._batches = batches
         self._guard = guard
         self._roster = roster
         self._pages = pages
@@ -72,7 +77,8 @@ class RequestHandler:
                 raise _Turned(404, "no such address; only the providers' own are passed on")
             if recognised.endpoint is Endpoint.PROBE:
                 return web.Response()
-            return await self._serve(request, recognised, headers)
+            with self._cut_when_stopped():
+                return await self._serve(request, recognised, headers)
         except _Turned as turned:
             return self._answer(request, recognised, turned)
         except NoRoom as error:
@@ -89,6 +95,19 @@ class RequestHandler:
             self._context.log.say(f"a request failed: {type(error).__name__}: {error} at {_place(error)}")
             return self._answer(request, recognised, _Turned(500, "the gateway failed on this request"))
 
+    @contextlib.contextmanager
+    def _cut_when_stopped(self) -> Iterator[None]:
+        """Have the request that is served here cut when a person stops everything."""
+        task = asyncio.current_task()
+        if task is None:
+            yield
+            return
+        self._context.under_way.add(task)
+        try:
+            yield
+        finally:
+            self._context.under_way.discard(task)
+
     def _check(self, request: web.BaseRequest) -> None:
         over_unix = request.headers.get("Host") == "localhost" and _is_unix(request)
         denied = self._guard.check(request.method, request.headers, over_unix=over_unix)
@@ -101,19 +120,34 @@ class RequestHandler:
         arrived_at = context.clock.monotonic()
         if context.stopping:
             raise _Turned(503, "the gateway is being restarted; try again", BUSY_AGAIN_S)
+        if context.stopped:
+            raise _Turned(503, "everything is stopped (nightcrew stop-all); nightcrew thaw lets it go on", _STOPPED_AGAIN_S)
         caller = await self._caller(request, recognised, headers)
         with Body(self._bodies, caller.agent.name) as held:
             body = await held.read(request)
+            if recognised.endpoint in OF_BATCHES:
+                return await self._batch(request, recognised, headers, caller.agent, body)
             asked = wire.read(recognised, headers, body)
             chosen = self._way(asked, caller)
             await self._prime(caller.agent)
             lane, ticket = lane_of(asked, chosen), next(self._tickets)
-            capped = caller.agent.capped or context.settings.policy.cost_per_night is not None
-            bound = bound_of(asked, body, capped=capped)
+            capped = self._is_capped(caller.agent)
+            bound = bound_of(asked, len(body), capped=capped)
             call = ProxiedRequest(
                 request, recognised, asked, caller.agent, body, chosen, lane, ticket, arrived_at, key_of(body), bound, capped
             )
             return await (forward_free if asked.free else forward)(context, call)
+
+    async def _batch(
+        self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str], agent: Agent, body: bytes
+    ) -> web.StreamResponse:
+        asked = wire.read_batch(body) if (request.method, recognised.endpoint) == ("POST", Endpoint.BATCHES) else None
+        chosen = self._way(Asked(Api.ANTHROPIC, recognised.endpoint, asked.model if asked else ""), Caller(agent, own_login=False))
+        await self._prime(agent)
+        return await self._batches.serve(BatchCall(request, recognised, headers, agent, body, asked, chosen, self._is_capped(agent)))
+
+    def _is_capped(self, agent: Agent) -> bool:
+        return agent.strict or self._context.settings.policy.cost_per_night is not None
 
     async def _caller(self, request: web.BaseRequest, recognised: Recognised, headers: Mapping[str, str]) -> Caller:
         caller = await identify(self._roster, headers, recognised.token)
@@ -140,13 +174,23 @@ class RequestHandler:
         raise _Turned(503, "the upstream of this model cannot be used: there is no key for it; nightcrew doctor says more")
 
     async def _prime(self, agent: Agent) -> None:
-        """Before a task's first request the queue is told what it took before this gateway started, so that its caps hold over restarts."""
+        """Before a task's first request the queue is told what it, and its night, took before this gateway started: caps hold over
+        restarts."""
+        if agent.night is not None and agent.night.run not in self._context.admission.traffic.crew.nights:
+            await self.prime_nights()
         if not agent.capped or agent.name in self._primed:
             return
         spent = await asyncio.to_thread(self._context.account.spent, agent.name)
         if agent.name not in self._primed:  # another request of it may have been quicker
             self._primed.add(agent.name)
             self._context.admission.traffic.crew.spent(agent.name, *spent)
+
+    async def prime_nights(self) -> None:
+        """Tell the queue what each night that has not ended spent before. Raises LedgerError."""
+        for night, tasks in await self._roster.nights():
+            if night.run not in self._context.admission.traffic.crew.nights:
+                spent = await asyncio.to_thread(self._context.account.at_most, tasks)
+                self._context.admission.traffic.crew.night_of(night, spent)
 
     def _answer(self, request: web.BaseRequest, recognised: Recognised | None, turned: _Turned) -> web.Response:
         if request.writer.output_size:

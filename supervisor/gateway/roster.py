@@ -15,15 +15,18 @@ from pathlib import Path
 from supervisor.core import tokens
 from supervisor.core.errors import LedgerError
 from supervisor.core.gateway.client_env import is_patient
-from supervisor.core.gateway.types import Agent
+from supervisor.core.gateway.types import Agent, NightCap
+from supervisor.core.night import NightState
 from supervisor.core.records import attempt_name
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import LIVING
-from supervisor.ledger import queries, store
+from supervisor.ledger import added_tasks, nights, store
 
 FRESH_S = 1.0
 """What was read is believed for so long: a token dies at most this much after its attempt."""
 _CACHED = 10_000
+MAP_WORKER = "map-prompt"
+"""The kind of the workers of a map that ask models. The same map, asked for again, has other tasks: they go on with its batches."""
 
 
 class Roster:
@@ -54,6 +57,15 @@ class Roster:
         self._known[token] = (self._now(), agent)
         return agent
 
+    async def nights(self) -> list[tuple[NightCap, list[str]]]:
+        """The nights with a cap that have not ended, each with all its tasks. Raises LedgerError."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._nights)
+
+    def _nights(self) -> list[tuple[NightCap, list[str]]]:
+        with contextlib.closing(store.connect_readonly(self._path)) as db:
+            found = [row for row in nights.every(db) if row.terms.cost_max and row.state is not NightState.ENDED]
+            return [(NightCap(row.run, row.terms.cost_max), nights.tasks(db, row.run)) for row in found]
+
     def name(self, token: str) -> str:
         """`task:epoch` of a token of ours, whether or not its attempt lives; empty for any other."""
         found = tokens.check(self._secret, token)
@@ -77,15 +89,20 @@ class Roster:
             self._opened = store.file_identity(self._path)
         store.check_same_file(self._path, self._opened)
         row = self._db.execute(
-            "SELECT t.spec, a.state FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE t.id = ? AND t.epoch = ?",
+            """SELECT t.spec, t.project, a.state, n.run AS night, n.cost_max FROM task t
+               JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch JOIN run r ON r.id = t.run
+               LEFT JOIN night n ON n.run = r.night AND n.cost_max > 0 AND n.state <> 'ended'
+               WHERE t.id = ? AND t.epoch = ?""",
             (task, epoch),
         ).fetchone()
         if row is None or row["state"] not in LIVING:
             return None
-        agent = _agent(task, epoch, row["spec"])
+        agent = _agent(task, epoch, row["spec"], row["project"])
+        if row["night"] is not None:
+            agent = replace(agent, night=NightCap(row["night"], row["cost_max"]))
         if agent.cost_max is None:
             return agent
-        return replace(agent, cost_max=max(0.0, agent.cost_max - queries.given_to_children(self._db, task)))
+        return replace(agent, cost_max=max(0.0, agent.cost_max - added_tasks.given_to_children(self._db, task)))
 
     def _drop(self) -> None:
         if self._db is not None:
@@ -95,7 +112,7 @@ class Roster:
 
 
 @functools.lru_cache(maxsize=1000)  # of the thread; a spec does not change while its attempt lives
-def _agent(task: str, epoch: int, text: str) -> Agent:
+def _agent(task: str, epoch: int, text: str, project: str) -> Agent:
     spec = TaskSpec.from_json(text)
     return Agent(
         name=task,
@@ -104,7 +121,9 @@ def _agent(task: str, epoch: int, text: str) -> Agent:
         weight=spec.weight,
         tpm_max=spec.tpm_max or None,
         cost_max=spec.cost_max or None,
+        cost_assumed="cost_max" in spec.assumed,
         tokens_max=spec.tokens_max or None,
         size=spec.size,
+        family=f"maps of {project}" if spec.kind == MAP_WORKER else task,
         patient=is_patient(spec.task_class),
     )

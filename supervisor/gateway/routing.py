@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from supervisor.core.gateway.settings import GatewaySettings, Route, Upstream
 from supervisor.core.gateway.types import Agent, Api
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 
 class Way(NamedTuple):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from supervisor.core import tokens
 from supervisor.core.errors import NightcrewError
+from supervisor.core.gateway.budget import Budget, Budgets
+from supervisor.core.gateway.pot import Pot
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.identity import carried
 from supervisor.gateway.metrics import CONTENT_TYPE, Metrics
@@ -99,7 +101,8 @@ class StatusRoutes:
             problems.append(error)
         shape = status(context.admission.traffic.view(context.clock.monotonic()), window, problems)
         known = {"accounts": sorted({upstream.owner for upstream in context.settings.upstreams})}
-        caps = {"cost_per_night": context.settings.policy.cost_per_night}
+        traffic = context.admission.traffic
+        caps = _caps(traffic.crew, context.clock.monotonic())
         return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **known, "caps": caps, **shape})
 
     async def _exposed(self) -> web.Response:
@@ -115,6 +118,19 @@ class StatusRoutes:
         except NightcrewError as error:
             return _json({"error": error.line()}, 400)
         return _json({"reloaded": True})
+
+
+def _caps(crew: Budgets, now: float) -> dict[str, Any]:
+    """What is shared, in US dollars: the crew's cap of 12 hours, and by run those of the nights."""
+    spent = None if crew.night.cap is None else crew.night.spent.sum(now)
+    nights = {run: _night(pot, crew.budgets.values()) for run, pot in crew.nights.items()}
+    return {"cost_per_night": crew.night.cap, "night_usd": spent, "nights": nights}
+
+
+def _night(pot: Pot, agents: Iterable[Budget]) -> dict[str, Any]:
+    """As `core.night.NightSpent` has it, and its cap."""
+    tasks = {one.agent.name: one.money.spent + one.money.bounds for one in agents if pot in one.pots}
+    return {"cap": pot.cap, "usd": pot.spent.sum(0.0), "reserved": pot.bounds, "refused": pot.refused, "tasks": tasks}
 
 
 def _json(shape: Mapping[str, Any], code: int = 200) -> web.Response:

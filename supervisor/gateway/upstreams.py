@@ -47,6 +47,8 @@ class Timeouts:
     """From sending to the answer's headers. Providers end a request that is not streamed after ten minutes."""
     idle_s: float = 300.0
     """Between two pieces of an answer. Clients give a silent stream up after five minutes (measured: Claude Code, Codex)."""
+    batches_s: float = 60.0
+    """Between two looks at batches that live, whoever asks for them."""
 
 
 class Unreachable(Exception):

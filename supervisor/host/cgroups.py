@@ -27,7 +27,7 @@ from supervisor.core.errors import ToolFailed
 from supervisor.host import procfs
 
 _PREFIX = "nightcrew-"
-_V1 = ("memory", "pids", "freezer", "cpuacct")
+_V1 = ("memory", "pids", "freezer", "cpuacct", "cpu")
 """Controllers of version 1 that are of use; of version 2 there is one hierarchy for all."""
 _WAIT_S = 5.0
 """For the kernel to freeze, or to let go of what was killed: milliseconds on an idle machine."""
@@ -45,6 +45,8 @@ class Support:
     cpu: bool = False
     """Processor time is counted."""
     freeze: bool = False
+    shares: tuple[Path, ...] = ()
+    """Those of `parents` in which groups share the processor by weight."""
     missing: tuple[str, ...] = ()
     """Why something of the above is not there, a sentence each."""
 
@@ -78,6 +80,11 @@ class Group:
                     self._set((name,), text)
         if processes_max:
             self._set(("pids.max",), str(processes_max))
+
+    def weigh(self, weight: int) -> None:
+        """Its weight beside other groups, 1 to 10000; 100 is what a new one has. Raises ToolFailed where groups have none."""
+        file = self._file("cpu.weight")
+        self._set(("cpu.weight", "cpu.shares"), str(weight if file is not None else max(2, weight * 1024 // 100)))
 
     def pids(self) -> set[int]:
         """Every process in it now, also in groups that an agent made below it."""
@@ -194,6 +201,19 @@ def create(support: Support, tag: str) -> Group:
     return group
 
 
+def of_class(support: Support, word: str, weight: int) -> Group | None:
+    """The group of all agents of a class that have no group of their own: for their share of the processor alone. Made where it is not
+    there yet, and never taken away: another supervisor's agents may be about to join it. None where groups have no weight here."""
+    group = Group(tuple(parent / f"{_PREFIX}class-{word}" for parent in support.shares))
+    try:
+        for place in group.places:
+            place.mkdir(exist_ok=True)
+        group.weigh(weight)
+    except (OSError, ToolFailed):
+        return None
+    return group
+
+
 def name(tag: str) -> str:
     """The directory of an attempt's group: what the tag begins with tells whose it is, see `core.records.tag`."""
     home = "".join(char for char in tag.partition(":")[0][:16] if char.isascii() and char.isalnum())
@@ -236,6 +256,8 @@ def probe() -> Support:
 
 def _tried(parents: tuple[Path, ...], group: Group) -> Support:
     found = {"memory": _works(lambda: group.limit(memory_max=2**28)), "processes": _works(lambda: group.limit(processes_max=16))}
+    weighed = [place for place in group.places if (place / "cpu.weight").exists() or (place / "cpu.shares").exists()]
+    shares = tuple(place.parent for place in weighed) if _works(lambda: group.weigh(50)) else ()
     # The child does as a runner's does; should a write fail, it is in no group, which is looked at.
     join = ["/bin/sh", "-c", 'for file in "$@"; do echo 0 >"$file" || exit; done; exec sleep 60', "sh", *group.join_files]
     child = subprocess.Popen(join, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -249,7 +271,8 @@ def _tried(parents: tuple[Path, ...], group: Group) -> Support:
     finally:
         child.kill()
         child.wait()
-    return Support(parents, **found, missing=tuple(_WORDS[name] for name, works in found.items() if not works))
+    lacking = [name for name, works in {**found, "shares": bool(shares)}.items() if not works]
+    return Support(parents, **found, shares=shares, missing=tuple(map(_WORDS.__getitem__, lacking)))
 
 
 _NONE = (
@@ -261,6 +284,7 @@ _WORDS = {
     "processes": "processes are not counted for an agent: no pids controller",
     "freeze": "agents cannot be frozen at once: no freezer",
     "cpu": "processor time is not counted for an agent as a whole",
+    "shares": "agents have no share of the processor as a whole: no cpu controller",
 }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Protocol
+
+from supervisor.core.timekeeping import Moment
 
 
 class Clock(Protocol):
@@ -13,6 +16,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that only grow, from an arbitrary start: for every duration and deadline. It stands still during suspend."""
+        ...
+
+    def boottime(self) -> float:
+        """The same, but it goes on during suspend: only to notice one."""
         ...
 
 
@@ -25,7 +32,26 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def boottime(self) -> float:
+        # Linux alone tells the two apart; elsewhere a sleep is not noticed.
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
 
 def busy_s() -> float:
     """Seconds of processor time that the calling thread has used."""
     return time.thread_time()
+
+
+_APART_S = 0.05
+_READS = 5
+
+
+def moment(clock: Clock) -> Moment:
+    """All three clocks at one moment. They are read again when something came between the reads, such as a suspend: that would look like a
+    jump."""
+    for _ in range(_READS):
+        before = clock.monotonic()
+        found = Moment(clock.wall(), before, clock.boottime())
+        if clock.monotonic() - before < _APART_S:
+            break
+    return found

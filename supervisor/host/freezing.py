@@ -1,4 +1,4 @@
-"""Suspending an agent: its whole process tree is stopped, keeps its memory, and goes on where it was.
+"""Pausing an agent: its whole process tree is stopped, keeps its memory, and goes on where it was.
 
 A control group does that at once. Elsewhere every process gets SIGSTOP, until a look at the whole tree finds nobody new and nobody that
 moves: a stopped process cannot fork, so then nobody can. The runner is never stopped: it keeps the pane, and its deadline goes on.
@@ -6,6 +6,8 @@ moves: a stopped process cannot fork, so then nobody can. The runner is never st
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import time
 from collections.abc import Collection
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import ToolFailed
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.host import processes, procfs
 from supervisor.host.cgroups import Group
 from supervisor.host.procfs import Seen
@@ -22,6 +24,10 @@ _WAIT_S = 5.0
 _POLITE_S = 2.0
 """So long parents are seen to stand still before their children are stopped; a tree that forks faster than that is stopped anyhow."""
 _POLL_S = 0.005
+_EMPTY_S = 0.5
+"""So long a tree is looked for of which nobody is found."""
+_SWEEP_FROM = 3
+"""Rounds after which whole groups are stopped: by then a tree that only has short-lived children stands still."""
 _STOPPED = frozenset("Tt")
 _STILL = _STOPPED | frozenset("DZX")
 """States in which no code of a process runs. D is inside the kernel: a parent in `vfork`, a disk that does not answer. A stop that was sent
@@ -42,28 +48,28 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspended:
-    """What a suspend did."""
+class Frozen:
+    """What a pause did."""
 
     held: int
     """Processes that stand still."""
     moving: tuple[Identity, ...] = ()
     """Those that could not be stopped: normally nobody. Processes of another user (sudo)."""
     before: tuple[Identity, ...] = ()
-    """Those that already were stopped (Ctrl-Z), for `resume` to leave so. For a second suspend these are all that the first one stopped:
+    """Those that already were stopped (Ctrl-Z), for `thaw` to leave so. For a second pause these are all that the first one stopped:
     keep the first one's."""
 
 
-def suspend(tree: Tree) -> Suspended:
+def freeze(tree: Tree) -> Frozen:
     """Stop the whole tree where it stands; again is harmless. Takes milliseconds, and at most 10 s when something cannot be stopped."""
-    inside = tree.group.pids() if tree.group is not None and _freeze(tree.group) else set[int]()
+    inside = tree.group.pids() if tree.group is not None and _freeze_group(tree.group) else set[int]()
     rest = _Stopping(tree, inside)  # all of it without a group; with one, whoever had the right to leave it, and did
     rest.run()
-    return Suspended(len(inside) + len(rest.sent) + len(rest.before), _identities(rest.refused), _identities(rest.before))
+    return Frozen(len(inside) + len(rest.sent) + len(rest.before), _identities(rest.refused), _identities(rest.before))
 
 
-def resume(tree: Tree, leave: Collection[Identity] = ()) -> int:
-    """Let the tree go on, but for `leave` (`Suspended.before`); how many processes it has. Harmless when it is not suspended.
+def thaw(tree: Tree, leave: Collection[Identity] = ()) -> int:
+    """Let the tree go on, but for `leave` (`Frozen.before`); how many processes it has. Harmless when it is not paused.
 
     Resume children first, so that no job-control shell sees a stopped child.
     """
@@ -78,7 +84,7 @@ def resume(tree: Tree, leave: Collection[Identity] = ()) -> int:
     return len(members)
 
 
-def _freeze(group: Group) -> bool:
+def _freeze_group(group: Group) -> bool:
     try:
         return group.freeze()
     except ToolFailed:  # no freezer here, or the group is gone: signals do it
@@ -105,16 +111,39 @@ class _Stopping:
         self.sent: _Found = {}
         self.before: _Found = {}
         self.refused: _Found = {}
+        self._swept = False
+        """Whole process groups got the signal, so that also somebody whom no look has seen yet is stopped by us."""
 
     def run(self) -> None:
-        """Rounds of looking and stopping, until one finds nothing to do."""
-        began = time.monotonic()
-        while restless := self._round(began + _POLITE_S):
+        """Rounds of looking and stopping, until one finds nothing to do. Whoever vanished during a round may have left a child, and a tree
+        in which a look finds nobody may be one that no look is quick enough for."""
+        began, rounds = time.monotonic(), 0
+        while (restless := self._round(began + _POLITE_S)) or (not self._held() and time.monotonic() < began + _EMPTY_S):
+            rounds += 1
             if time.monotonic() > began + _WAIT_S:
-                self.refused |= {key: seen for key, seen in restless.items() if procfs.lives(seen)}
+                self.refused |= {key: seen for key, seen in restless.items() if key not in self.sent or procfs.lives(seen)}
                 break
+            if rounds >= _SWEEP_FROM:
+                self._sweep()
             time.sleep(_POLL_S)
         self.sent = {key: seen for key, seen in self.sent.items() if key not in self.refused and procfs.lives(seen)}
+
+    def _held(self) -> bool:
+        """Whether anybody stands still."""
+        return bool(self._inside) or any(map(procfs.lives, [*self.sent.values(), *self.before.values()]))
+
+    def _sweep(self) -> None:
+        """Stop whole groups: who forks a successor and ends is faster than any look, and the kernel misses none of a group.
+
+        A group belongs to one session, and that of a tree's member is its pane's or one that the tree made. Only the runner's own group
+        is not the tree's.
+        """
+        runner = self._tree.runner.pid if self._tree.runner is not None else 0
+        ours = {0, 1, os.getpgrp(), runner, *((seen.group,) if (seen := procfs.look(runner)) is not None else ())}
+        for group in {seen.group for seen in self._near()} - ours:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGSTOP)
+                self._swept = True
 
     def _round(self, polite_until: float) -> _Found:
         """Stop whoever moves; who did, or might have while we looked."""
@@ -124,10 +153,20 @@ class _Stopping:
                 seen for seen in generation if seen.pid not in self._inside and seen.key not in self.refused and not self._still(seen)
             ]
             sent = [seen for seen in moving if self._stop(seen)]
-            restless |= {seen.key: seen for seen in sent}
+            restless |= {seen.key: seen for seen in moving if seen.key not in self.refused}
             while not all(map(self._still, sent)) and time.monotonic() < polite_until:
                 time.sleep(_POLL_S / 10)
-        return restless
+        return restless | self._below_runner()
+
+    def _below_runner(self) -> _Found:
+        """Who moves below the runner: asked of the tree alone, which takes a hundredth of a look at all processes."""
+        return {seen.key: seen for seen in self._near() if seen.key not in self.refused and not self._still(seen)}
+
+    def _near(self) -> list[Seen]:
+        """Who is below the runner now, and not in the frozen group."""
+        if self._tree.runner is None or not processes.alive(self._tree.runner):
+            return []
+        return [seen for seen in procfs.descendants(self._tree.runner.pid) if seen.pid not in self._inside]
 
     def _stop(self, seen: Seen) -> bool:
         if procfs.send(seen, signal.SIGSTOP):
@@ -141,9 +180,10 @@ class _Stopping:
         states = _states(seen.pid)
         if seen.key in self.sent:
             return states <= _STILL
-        if states and states <= _STOPPED:
-            self.before[seen.key] = seen
-        return states <= _STOPPED
+        if not states or not states <= _STOPPED:
+            return False
+        (self.sent if self._swept and seen.key not in self.before else self.before)[seen.key] = seen
+        return True
 
 
 def _states(pid: int) -> set[str]:

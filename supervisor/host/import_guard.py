@@ -12,7 +12,7 @@ from pathlib import Path
 
 from supervisor.core.errors import HostError
 
-PACKAGES = ("supervisor", "agents", "worktrees")
+PACKAGES = ("supervisor", "agents", "memory", "worktrees")
 _OTHERS = ("supervisor-*.dist-info", "openai_agents-*.dist-info")
 
 

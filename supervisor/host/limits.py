@@ -12,7 +12,7 @@ from supervisor.core.limits import Means
 from supervisor.host import cgroups
 
 _NAMES = {"memory_max": "AS", "file_max": "FSIZE", "open_files": "NOFILE"}
-_RLIMIT_LOCKS = 10  # see supervisor.core.records.mark
+_RLIMIT_LOCKS = 10  # see supervisor.core.identity.mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.host import processes, procfs
 
 

@@ -27,6 +27,21 @@ class Home:
         return self.root / "ledger.db"
 
     @property
+    def archive(self) -> Path:
+        """Runs that ended long ago: a file of the same tables as the ledger."""
+        return self.root / "archive.db"
+
+    @property
+    def runs(self) -> Path:
+        """Records: under it one directory a run."""
+        return self.root / "runs"
+
+    @property
+    def boot(self) -> Path:
+        """The boot of the machine in which a supervisor ran last."""
+        return self.root / "boot"
+
+    @property
     def log(self) -> Path:
         """What the daemon says while no terminal listens."""
         return self.root / "daemon.log"
@@ -107,6 +122,16 @@ class Home:
         return self.root / "quotas.json"
 
     @property
+    def notices(self) -> Path:
+        """What a person was told, and what waits to be told."""
+        return self.root / "notices.json"
+
+    @property
+    def handed(self) -> Path:
+        """Addresses for messages, from the verb that starts a supervisor to that supervisor."""
+        return self.root / "handed.json"
+
+    @property
     def prices(self) -> Path:
         """The price table that the daemon writes for the gateway."""
         return self.root / "prices.json"
@@ -135,6 +160,19 @@ class Home:
     def lock(self) -> Path:
         """Names the daemon's pid. The lock itself is on its directory, the state, which lives as long as what it protects."""
         return self.root / "daemon.lock"
+
+    @property
+    def sentinel(self) -> Path:
+        """While it exists everything stands still: `nightcrew stop-all`."""
+        return self.root / "stopped"
+
+    def project(self, project: str) -> Path:
+        """What agents of one repository share: `memory/`, `mail/` and what belongs to them."""
+        return self.root / "projects" / project
+
+    def memory(self, project: str) -> Path:
+        """The files that the agents of a repository read, and that a person edits; every sandbox shows it, read-only."""
+        return self.project(project) / "memory"
 
     def same_path(self, project: str) -> Path:
         """Where a sandbox shows the worktree of an attempt that asks for the same path as others of its repository; outside it is empty."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from supervisor.core.records import TAG_VARIABLE, Identity, mark
+from supervisor.core.identity import TAG_VARIABLE, Identity, mark
 from supervisor.host import procfs
 
 _RUNNER_EXTRA_S = 3.0  # beyond its grace, for the runner to KILL, drain and write its record
@@ -46,6 +46,11 @@ def send(who: Identity, number: signal.Signals) -> bool:
 def command(pid: int) -> str:
     """The command line of a process as text for people, at most 100 characters; empty when it is gone."""
     return procfs.slurp(f"/proc/{pid}/cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")[:100]
+
+
+def has_variable(pid: int, name: str) -> bool:
+    """Whether a process of ours was started with the variable `name`; False also where nobody can look."""
+    return b"\0" + name.encode() + b"=" in b"\0" + procfs.slurp(f"/proc/{pid}/environ")
 
 
 def runs_with(pid: int, argument: str) -> bool:

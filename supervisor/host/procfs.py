@@ -31,11 +31,13 @@ _KILL_S = 2.0  # who lives longer after KILL sits in the kernel or is not ours t
 class Seen:
     """One process at one moment. Two sightings with the same `key` are the same process, whatever happened to the pid."""
 
-    __slots__ = ("flags", "pid", "ppid", "state", "ticks")
+    __slots__ = ("flags", "group", "pid", "ppid", "state", "ticks")
 
-    def __init__(self, pid: int, ppid: int, state: str, ticks: int, flags: int) -> None:
+    def __init__(self, pid: int, ppid: int, state: str, ticks: int, flags: int, group: int = 0) -> None:
         self.pid = pid
         self.ppid = ppid
+        self.group = group
+        """Id of its process group; 0 where nobody says."""
         self.state = state
         self.ticks = ticks
         """Field 22 of /proc/PID/stat: clock ticks after boot; 0 where there is no /proc."""
@@ -85,7 +87,7 @@ def _look(pid: int) -> Seen | None:
     fields = slurp(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 20:
         return None
-    return Seen(pid, int(fields[1]), fields[0].decode("ascii"), int(fields[19]), int(fields[6]))
+    return Seen(pid, int(fields[1]), fields[0].decode("ascii"), int(fields[19]), int(fields[6]), int(fields[2]))
 
 
 def table() -> dict[int, Seen]:
@@ -109,15 +111,21 @@ def _table_by_ps() -> dict[int, Seen]:
     return {int(pid): Seen(int(pid), int(ppid), state[:1], 0, 0) for pid, ppid, state in rows}
 
 
+def children(everyone: dict[int, Seen]) -> "dict[int, list[Seen]]":
+    """Those of `everyone` by their parent's pid."""
+    found: dict[int, list[Seen]] = {}
+    for seen in everyone.values():
+        found.setdefault(seen.ppid, []).append(seen)
+    return found
+
+
 def below(roots: "Iterable[int]", everyone: dict[int, Seen]) -> dict[int, Seen]:
     """The descendants of `roots` in `everyone`, without the roots themselves."""
-    children: dict[int, list[Seen]] = {}
-    for seen in everyone.values():
-        children.setdefault(seen.ppid, []).append(seen)
+    by_parent = children(everyone)
     found: dict[int, Seen] = {}
     todo = list(roots)
     while todo:
-        for seen in children.get(todo.pop(), ()):
+        for seen in by_parent.get(todo.pop(), ()):
             if seen.pid not in found:
                 found[seen.pid] = seen
                 todo.append(seen.pid)
@@ -206,7 +214,8 @@ class Halted:
 
 
 def halt(find: "Callable[[], list[Seen]]", pause: "Callable[[float], None]", now: "Callable[[], float]", grace_s: float) -> Halted:
-    """Stop every process that `find` reports: freeze, TERM, let them work for `grace_s` seconds, KILL, look again.
+    """Stop every process that `find` reports: freeze, TERM, let them work for `grace_s` seconds, KILL, look again. Without a grace nobody
+    is asked, and none of them moves again.
 
     Freezing first means that nobody can fork away while the others are being asked, so the set is complete when TERM goes out.
     `find` reports living members only; `pause(seconds)` lets time pass (and reaps, when the caller is the parent); `now` is
@@ -215,10 +224,11 @@ def halt(find: "Callable[[], list[Seen]]", pause: "Callable[[float], None]", now
     asked = _freeze(find)
     if not asked:
         return Halted(0, 0, [])
-    for seen in asked:
-        send(seen, signal.SIGTERM)
-    for seen in asked:
-        send(seen, signal.SIGCONT)
+    if grace_s > 0:
+        for seen in asked:
+            send(seen, signal.SIGTERM)
+        for seen in asked:
+            send(seen, signal.SIGCONT)
     deadline = now() + grace_s
     while any(lives(seen) for seen in asked) and now() < deadline:
         pause(0.02)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.host import files, processes, procfs
 
 LOOK_S = 1.0
@@ -28,6 +27,8 @@ async def keep(path: Path, bind: Callable[[], object], say: Callable[[str], None
 
     `say` is told each time, and why it failed once while that stays the same; then it is tried again.
     """
+    import asyncio  # commands, which only look for sockets, need not wait for it
+
     bound, failed = _place(path), ""
     while True:
         await asyncio.sleep(LOOK_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 from supervisor.core.conversations import How, Origin, is_session
 from supervisor.core.errors import Refused
 from supervisor.core.records import attempt_name
+from supervisor.ledger import rows
 from supervisor.ledger.rows import LaunchRow
-from supervisor.ledger.snapshots import WriteAccess
+from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 4
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
@@ -124,9 +124,7 @@ def one(db: sqlite3.Connection, task: str, epoch: int) -> Held | None:
 def first(db: sqlite3.Connection, session: str) -> dict[str, Any] | None:
     """`result.json` of the attempt that began the conversation, when it has one."""
     had = of_session(db, session)
-    sql = "SELECT result FROM attempt WHERE task = ? AND epoch = ? AND result IS NOT NULL"
-    found = db.execute(sql, (had[-1].task, had[-1].epoch)).fetchone() if had else None
-    return dict(json.loads(found["result"])) if found is not None else None
+    return rows.result(db, had[-1].task, had[-1].epoch) if had else None
 
 
 def in_full(db: sqlite3.Connection, launch: LaunchRow) -> str:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Collection
 
 from supervisor.core.deliveries import Delivery, DeliveryState
-from supervisor.ledger.snapshots import WriteAccess
+from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 3
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
@@ -21,8 +21,9 @@ class Deliveries:
     def __init__(self, desk: WriteAccess) -> None:
         self._desk = desk
 
-    def keep(self, tasks: Collection[str], text: str) -> list[Delivery]:
-        """Commit that `text` is to be typed into the agent of each task, all of them or none."""
+    def keep(self, tasks: Collection[str], text: str, mail: str = "") -> list[Delivery]:
+        """Commit that `text` is to be typed into the agent of each task, all of them or none. `mail`: the message that it hands over,
+        which is given with that."""
         data, now = text.encode(), self._desk.wall()
         digest = hashlib.sha256(data).hexdigest()
         ids = []
@@ -34,6 +35,9 @@ class Deliveries:
                 )
                 ids.append(int(made.lastrowid or 0))
                 self._desk.journal(task, None, "send", {"delivery": ids[-1], "bytes": len(data), "sha256": digest})
+                if mail:
+                    given = "UPDATE mail SET state = 'given', delivery = ?, changed = ? WHERE id = ? AND state IN ('new', 'given')"
+                    self._desk.db.execute(given, (ids[-1], now, mail))
         return [self.one(number) for number in ids]
 
     def typing(self, delivery: int, epoch: int) -> None:

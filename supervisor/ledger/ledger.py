@@ -12,22 +12,28 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import assert_never
 
-from supervisor.core.backoff import BACKOFF_CAP_S
-from supervisor.core.crew import Begin, Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
-from supervisor.core.errors import NotFound, StaleEpoch
+from supervisor.core.commands import Command
+from supervisor.core.errors import NotFound
 from supervisor.core.names import slug
-from supervisor.core.records import attempt_name
+from supervisor.core.retry import BACKOFF_CAP_S, Tally
 from supervisor.core.spec import Submission, TaskSpec, already_open
-from supervisor.core.states import AttemptState, TaskState
-from supervisor.core.task import Attempt, Task, urgent_from
-from supervisor.ledger import rows, store
+from supervisor.core.states import AttemptState, TaskState, Until
+from supervisor.core.task import Attempt, PauseState, Task, note, urgent_from
+from supervisor.ledger import nights, rows, store
+from supervisor.ledger.archive import Known, archived
+from supervisor.ledger.command_writer import CommandWriter
 from supervisor.ledger.conversations import Conversations
 from supervisor.ledger.deliveries import Deliveries
+from supervisor.ledger.leases import Leases
+from supervisor.ledger.mail import Mails
+from supervisor.ledger.needs import Needs
+from supervisor.ledger.nights import Nights
 from supervisor.ledger.queries import OPEN
 from supervisor.ledger.rows import AttemptRow, LaunchRow
-from supervisor.ledger.snapshots import Snapshots, WriteAccess
+from supervisor.ledger.snapshots import Snapshots
+from supervisor.ledger.waits import Waits
+from supervisor.ledger.write_access import WriteAccess
 
 LAUNCHES = 512
 """Launch rows that are kept: more than live at once."""
@@ -41,13 +47,18 @@ class Ledger:
         self._path = path
         self._wall = wall
         self._db = store.connect(path, create=create)
+        self._archive = Known(path.with_name(store.ARCHIVE_NAME))
         self._file = store.file_identity(path)
         self._launch = functools.lru_cache(maxsize=LAUNCHES)(functools.partial(rows.launch, self._db))
         desk = WriteAccess(self._db, self._writing, wall, self._journal)
         self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
+        self.needs, self.nights, self.mails = Needs(desk), Nights(desk), Mails(desk)
+        self.leases, self.waits = Leases(desk), Waits(desk)
+        self._commands = CommandWriter(desk, self.nights, self.leases)
 
     def close(self) -> None:
-        """Give the file back; idempotent."""
+        """Give the files back; idempotent."""
+        self._archive.close()
         self._db.close()
 
     @contextlib.contextmanager
@@ -59,26 +70,45 @@ class Ledger:
     # Submissions -----------------------------------------------------------------------------------------------------------------
 
     def submit(self, submission: Submission, run: str) -> tuple[str, bool]:
-        """Commit a run and all its tasks. Returns (run id, whether it is new): the same key twice gives the first run's id.
+        """Commit a run and all its tasks, every moment in them as seconds since 1970. Returns (run id, whether it is new): the same key
+        twice gives the first run's id.
 
         Raises Refused, and writes nothing, when an unfinished task has the environment that a task of it names.
         """
         with self._writing():
-            found = self._db.execute("SELECT id FROM run WHERE key = ?", (submission.key,)).fetchone()
-            if found is not None:
-                return str(found["id"]), False
+            if (found := self._run_of_key(submission.key)) is not None:
+                return found, False
+            named = [name for task in submission.spec.tasks for name in (*task.after, task.continue_from)]
+            self.refuse_leaving([name for name in named if "/" in name])
             for environment in {task.environment for task in submission.spec.tasks if task.environment}:
                 self.refuse_open(submission.project, environment)
             now = self._wall()
             self._know_project(submission.project, submission.root, submission.common_dir)
             spec, env = submission.spec, json.dumps(dict(submission.env))
             self._db.execute(
-                "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (run, submission.key, submission.project, spec.title, spec.base, submission.base_oid, env, now),
             )
             self._insert_tasks(submission, run, now)
+            self.nights.submitted(run, submission)
             self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
         return run, True
+
+    def key_is_known(self, key: str) -> bool:
+        """Whether a run was submitted with it."""
+        return self._run_of_key(key) is not None
+
+    def _run_of_key(self, key: str) -> str | None:
+        found = self._db.execute("SELECT id FROM run WHERE key = ?", (key,)).fetchone()
+        return str(found["id"]) if found is not None else self._archive.run_of_key(key)
+
+    def refuse_leaving(self, tasks: Iterable[str]) -> None:
+        """Raises Refused when one of these tasks, by its full id, is on its way to the archive, or there: nothing begins with it again."""
+        for task in tasks:
+            run = task.partition("/")[0]
+            leaves = self._db.execute("SELECT 1 FROM leaving WHERE run = ?", (run,)).fetchone() is not None
+            if leaves or (self._db.execute("SELECT 1 FROM run WHERE id = ?", (run,)).fetchone() is None and self._archive.has_run(run)):
+                raise archived(task)
 
     def refuse_open(self, project: str, environment: str) -> None:
         """Raises Refused while an unfinished task of the project has the environment of that name."""
@@ -119,7 +149,7 @@ class Ledger:
             "INSERT INTO task (id, run, project, name, title, spec, state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (ids[task.name], run, submission.project, task.name, task.title, task.to_json(), TaskState.WAITING, now)
-                for task in (given.submitted_at(now) for given in submission.spec.tasks)
+                for task in submission.spec.tasks
             ],
         )
         self._db.executemany(
@@ -128,8 +158,8 @@ class Ledger:
         )
 
     def run_exists(self, run: str) -> bool:
-        """Whether a run id is taken."""
-        return self._db.execute("SELECT 1 FROM run WHERE id = ?", (run,)).fetchone() is not None
+        """Whether a run id is taken, also by an archived run."""
+        return self._db.execute("SELECT 1 FROM run WHERE id = ?", (run,)).fetchone() is not None or self._archive.has_run(run)
 
     # The crew, read back -----------------------------------------------------------------------------------------------------------
 
@@ -146,9 +176,15 @@ class Ledger:
         ).fetchall()
         return self._tasks(found, now)
 
-    def tasks_of_run(self, run: str, now: float) -> tuple[Task, ...]:
-        """The tasks of one run, in order."""
-        return self._tasks(self._db.execute("SELECT * FROM task WHERE run = ? ORDER BY ord", (run,)).fetchall(), now)
+    def tasks_of_run(self, run: str, now: float, specs: Iterable[TaskSpec] = ()) -> tuple[Task, ...]:
+        """The tasks of one run, in order. `specs`: those of them that the caller has in memory, which are not read again."""
+        known = {spec.name: spec for spec in specs}
+        return self._tasks(self._db.execute("SELECT * FROM task WHERE run = ? ORDER BY ord", (run,)).fetchall(), now, known)
+
+    def names_of_run(self, run: str) -> list[str]:
+        """The full ids of the tasks of one run, in order, also of an archived one."""
+        kept = self._archive.tasks_of_run(run)  # first: of a run on its way some may be gone from here
+        return kept or [str(row["id"]) for row in self._db.execute("SELECT id FROM task WHERE run = ? ORDER BY ord", (run,))]
 
     def task(self, task: str, now: float) -> Task:
         """One task. Raises KeyError when there is none."""
@@ -169,8 +205,9 @@ class Ledger:
         found = [str(row["id"]) for row in listed]
         return [task, *(name for name in found if name != task)]
 
-    def _tasks(self, found: list[sqlite3.Row], now: float) -> tuple[Task, ...]:
-        wall = self._wall()
+    def _tasks(self, found: list[sqlite3.Row], now: float, specs: Mapping[str, TaskSpec] | None = None) -> tuple[Task, ...]:
+        """`specs`: those that are known, by the task's name."""
+        specs, clocks = specs or {}, (now, self._wall())
         after: dict[str, dict[str, str]] = {row["id"]: {} for row in found}
         every = """SELECT d.task, d.needs, t.name FROM dependency d JOIN task t ON t.id = d.needs
                    WHERE d.task IN (SELECT value FROM json_each(?))"""
@@ -179,46 +216,70 @@ class Ledger:
         asked = json.dumps(list({row["project"] for row in found}))
         known = self._db.execute("SELECT id, common_dir FROM project WHERE id IN (SELECT value FROM json_each(?))", (asked,))
         places = {str(row["id"]): str(row["common_dir"]) for row in known}
-        return tuple(self._task(row, after[row["id"]], places[row["project"]], now, wall) for row in found)
+        of_nights = nights.of_runs(self._db, {row["run"] for row in found})
+        read = ((row, specs.get(row["name"]) or TaskSpec.from_json(row["spec"])) for row in found)
+        return tuple(
+            self._task(row, spec, after[row["id"]], (places[row["project"]], of_nights.get(row["run"], "")), clocks) for row, spec in read
+        )
 
-    def _task(self, row: sqlite3.Row, after: Mapping[str, str], common_dir: str, now: float, wall: float) -> Task:
-        """`after`: id and name of each task that it comes after."""
-        spec = TaskSpec.from_json(row["spec"])
-        left = min(max(0.0, row["not_before"] - wall), BACKOFF_CAP_S)
+    def _task(
+        self, row: sqlite3.Row, spec: TaskSpec, after: Mapping[str, str], whose: tuple[str, str], clocks: tuple[float, float]
+    ) -> Task:
+        """`after`: id and name of each task that it comes after; `whose`: its repository and its night; `clocks`: monotonic and wall-clock
+        seconds."""
+        (now, wall), (common_dir, night) = clocks, whose
+        parked = row["state"] == TaskState.PARKED
+        left = 0.0 if parked else min(max(0.0, row["not_before"] - wall), BACKOFF_CAP_S)
         return Task(
             id=row["id"],
             order=row["ord"],
             priority=spec.priority,
+            preempt=spec.preempt,
             task_class=spec.task_class,
+            kind=spec.kind,
+            has_command=bool(spec.argv),
             after=frozenset(after),
+            after_notes=frozenset(note(row["project"], path) for path in spec.after_memory),
             after_any=frozenset(need for need, name in after.items() if name in spec.after_any),
             submitter=spec.submitter or common_dir.removesuffix("/.git"),
             since=now - max(0.0, wall - row["changed"]),
             start_by=spec.not_after,
-            urgent_from=urgent_from(spec.deadline, spec.timeout_s),
+            urgent_from=urgent_from(spec.deadline, spec.urgent_s),
             deadline=spec.deadline,
             any_end=spec.after_on == "finished",
             together=f"{row['run']}:{spec.together}" if spec.together else "",
-            timeout_s=spec.timeout_s,
+            timeout_s=spec.longest_s,
             retries=spec.retries,
             state=TaskState(row["state"]),
             epoch=row["epoch"],
-            failures=row["failures"],
-            losses=row["losses"],
+            tally=Tally(row["failures"], row["gates"], tuple(json.loads(row["restarts"]))),
             not_before=now + left if left else 0.0,
+            unpark_at=row["not_before"] if parked else 0.0,
             cause=row["reason"] if row["epoch"] else "",
             parent=spec.parent,
+            project=row["project"],
+            paths=spec.paths,
+            night=night,
             attempt=self._open_attempt(row["id"], row["epoch"], now, bool(spec.together)) if row["state"] == TaskState.RUNNING else None,
         )
 
     def _open_attempt(self, task: str, epoch: int, now: float, held: bool) -> Attempt | None:
         row = self._db.execute(
-            """SELECT state, stop_why, suspended IS NOT NULL AND json_extract(suspended, '$.resuming') IS NULL AS suspended
-               FROM attempt WHERE task = ? AND epoch = ? AND end IS NULL""",
-            (task, epoch),
+            "SELECT state, stop_why, paused FROM attempt WHERE task = ? AND epoch = ? AND end IS NULL", (task, epoch)
         ).fetchone()
         # Held again even if it began before we came: saying `begin` twice is harmless, never saying it is not.
-        return None if row is None else Attempt(epoch, AttemptState(row["state"]), now, row["stop_why"], held, bool(row["suspended"]))
+        if row is None:
+            return None
+        paused = self._pause(row["paused"], now, held) if row["paused"] is not None else None
+        return Attempt(epoch, AttemptState(row["state"]), now, row["stop_why"], held, paused, leases=self.leases.globs(task, epoch))
+
+    def _pause(self, text: str, now: float, held: bool) -> PauseState | None:
+        shape = json.loads(text)
+        if "resuming" in shape:
+            return None
+        since = now - max(0.0, self._wall() - shape["at"])
+        until, still = Until(shape.get("until", Until.PERSON)), "held" in shape and not held
+        return PauseState(until, since, still, shape.get("for", ""), shape.get("question", ""))
 
     def unreleased(self) -> list[AttemptRow]:
         """Every attempt of which a process, a session or an unwritten result may be left."""
@@ -257,108 +318,7 @@ class Ledger:
             return
         with self._writing():
             for command in batch:
-                self._write(command)
-
-    def _write(self, command: Command) -> None:
-        match command:
-            case Start(task, epoch, cause):
-                self._start(task, epoch, cause)
-            case MarkRunning(task, epoch):
-                self._step(task, epoch, "state = 'running', started = ?", self._wall())
-            case Begin(task, epoch):
-                self._journal(task, epoch, "begin", {})
-            case Stop(task, epoch, why):
-                self._stop(task, epoch, why)
-            case Suspend(task, epoch):
-                self._step(task, epoch, "suspended = json_object('at', ?)", self._wall())
-                self._journal(task, epoch, "suspended", {})
-            case Resume(task, epoch):
-                self._step(task, epoch, "suspended = json_set(suspended, '$.resuming', 1)")
-                self._journal(task, epoch, "resumed", {})
-            case Collect(task, epoch, end, cause):
-                self._step(task, epoch, "state = 'collecting', judged = ?, end_cause = ?", end, cause)
-                self._journal(task, epoch, "tree gone", {"end": end, "cause": cause})
-            case Finish():
-                self._finish(command)
-            case SetState(task, state, reason):
-                self._set_state(task, state, reason)
-            case Revive(task, cause):
-                self._revive(task, cause)
-            case _:
-                assert_never(command)
-
-    def _start(self, task: str, epoch: int, cause: str) -> None:
-        moved = self._db.execute(
-            "UPDATE task SET state = 'running', epoch = ?, reason = '', changed = ? WHERE id = ? AND epoch = ? AND state = 'ready'",
-            (epoch, self._wall(), task, epoch - 1),
-        )
-        self._fence(moved.rowcount, task, epoch)
-        self._db.execute(
-            "INSERT INTO attempt (task, epoch, state, cause, created) VALUES (?, ?, 'launching', ?, ?)", (task, epoch, cause, self._wall())
-        )
-        self._journal(task, epoch, "start", {"cause": cause} if cause else {})
-
-    def _stop(self, task: str, epoch: int, why: str) -> None:
-        # Work that is being secured stays in that state: only the reason is new.
-        self._step(task, epoch, "state = CASE state WHEN 'collecting' THEN state ELSE 'stopping' END, stop_why = ?", why)
-        self._journal(task, epoch, "stopping", {"why": why})
-
-    def _step(self, task: str, epoch: int, change: str, *values: object) -> None:
-        moved = self._db.execute(
-            f"""UPDATE attempt SET {change} WHERE task = ? AND epoch = ? AND end IS NULL
-                AND epoch = (SELECT epoch FROM task WHERE id = attempt.task)""",  # noqa: S608 - `change` is a literal of ours
-            (*values, task, epoch),
-        )
-        self._fence(moved.rowcount, task, epoch)
-
-    def _finish(self, done: Finish) -> None:
-        now = self._wall()
-        moved = self._db.execute(
-            """UPDATE attempt SET state = 'ended', end = ?, end_cause = ?, ended = coalesce(ended, ?)
-               WHERE task = ? AND epoch = ? AND end IS NULL""",
-            (done.end, done.cause, now, done.task, done.epoch),
-        )
-        self._fence(moved.rowcount, done.task, done.epoch)
-        moved = self._db.execute(
-            """UPDATE task SET state = ?, reason = ?, not_before = ?, changed = ?,
-               failures = failures + ?, losses = losses + ? WHERE id = ? AND epoch = ? AND state = 'running'""",
-            (
-                done.state,
-                f"{done.end}: {done.cause}" if done.cause else str(done.end),
-                now + done.delay_s if done.delay_s else 0.0,
-                now,
-                done.end in ("failed", "timeout"),
-                done.end == "lost",
-                done.task,
-                done.epoch,
-            ),
-        )
-        self._fence(moved.rowcount, done.task, done.epoch)
-        self._journal(done.task, done.epoch, f"end {done.end}", {"cause": done.cause, "task": done.state})
-
-    def _set_state(self, task: str, state: TaskState, reason: str) -> None:
-        # No reason leaves the one before: it is the cause of the next attempt when a retried task becomes ready.
-        moved = self._db.execute(
-            "UPDATE task SET state = ?, reason = coalesce(nullif(?, ''), reason), changed = ? WHERE id = ? AND state <> 'running'",
-            (state, reason, self._wall(), task),
-        )
-        self._fence(moved.rowcount, task)
-        self._journal(task, None, state, {"reason": reason} if reason else {})
-
-    def _revive(self, task: str, cause: str) -> None:
-        moved = self._db.execute(
-            f"""UPDATE task SET state = 'waiting', reason = ?, failures = 0, losses = 0, not_before = 0, changed = ?,
-                spec = json_set(spec, '$.not_after', 0)
-                WHERE id = ? AND state NOT IN ({OPEN})""",  # noqa: S608 - our own states
-            (cause, self._wall(), task),
-        )
-        self._fence(moved.rowcount, task)
-        self._journal(task, None, "retry", {"cause": cause})
-
-    def _fence(self, rowcount: int, task: str, epoch: int | None = None) -> None:
-        if rowcount != 1:
-            on = task if epoch is None else attempt_name(task, epoch)
-            raise StaleEpoch("nothing written for", on=on, why="a newer attempt owns the task, or it already ended")
+                self._commands.write(command)
 
     # Facts of an attempt, before the decision that depends on them --------------------------------------------------------------------
 
@@ -369,13 +329,22 @@ class Ledger:
         """
         unknown = facts.keys() - {
             "worktree", "admin_dir", "branch", "base_oid", "session_id", "pane_id", "server_pid", "rescue_oid", "result", "removed",
-            "layers", "tier", "port", "suspended", "started", "ended",
+            "layers", "tier", "port", "paused", "started", "ended", "account",
         }  # fmt: skip
         if unknown:
             raise ValueError(f"no such fact: {sorted(unknown)}")
         names = ", ".join(f"{name} = ?" for name in facts)
         with self._writing(durable=durable):
             self._db.execute(f"UPDATE attempt SET {names} WHERE task = ? AND epoch = ?", (*facts.values(), task, epoch))  # noqa: S608 - checked above
+
+    def measured(self, accounts: Mapping[tuple[str, int], str]) -> None:
+        """What living attempts take, as `core.account.Measured.to_json`: one transaction, as durable as a note. An attempt that has its
+        result by now keeps its own."""
+        with self._writing(durable=False):
+            self._db.executemany(
+                "UPDATE attempt SET account = ? WHERE task = ? AND epoch = ? AND result IS NULL",
+                [(account, *key) for key, account in accounts.items()],
+            )
 
     def lent(self, task: str, epoch: int, snapshot: str) -> None:
         """An attempt is about to be made from a snapshot, which nobody may remove from now on. As durable as a note."""

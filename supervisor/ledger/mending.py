@@ -16,6 +16,7 @@ from pathlib import Path
 
 from supervisor.core.conversations import Origin
 from supervisor.core.deliveries import DeliveryState
+from supervisor.core.night import NightState, OnCap
 from supervisor.core.snapshots import SnapshotSpec, SnapshotState
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import AttemptState, End, TaskState
@@ -33,6 +34,7 @@ def mend(db: sqlite3.Connection) -> list[str]:
     db.create_function("task_reads", 1, _task_reads)
     db.create_function("snapshot_reads", 2, _snapshot_reads)
     db.create_function("origin_reads", 1, _origin_reads)
+    db.create_function("restarts_read", 1, _restarts_read)
     db.create_function("task_id", 2, _is_task_id)
     db.execute("""CREATE TEMP VIEW ending AS SELECT task, epoch, at, substr(event, 5) AS end, json_extract(data, '$.cause') AS cause,
                   json_extract(data, '$.task') AS state FROM journal WHERE event GLOB 'end *'""")
@@ -44,6 +46,7 @@ def mend(db: sqlite3.Connection) -> list[str]:
         *_agree(db),
         *_depend_again(db),
         *_count_submitted(db),
+        *_lose_nights(db),
     ]
 
 
@@ -66,6 +69,12 @@ def _origin_reads(text: str) -> bool:
     return False
 
 
+def _restarts_read(text: str) -> bool:
+    with contextlib.suppress(ValueError, TypeError):
+        return all(isinstance(at, int | float) for at in list(json.loads(text)))
+    return False
+
+
 def _is_task_id(task: object, run: object) -> bool:
     """Ids become paths. A column of a damaged row may hold anything."""
     return isinstance(task, str) and _TASK_ID.fullmatch(task) is not None and task.partition("/")[0] == run
@@ -80,6 +89,7 @@ def _drop_unreadable(db: sqlite3.Connection) -> list[str]:
         ("project", "id", "id NOT GLOB '????????????' OR root NOT GLOB '/*' OR common_dir NOT GLOB '/*'"),
         ("snapshot", "id", f"NOT snapshot_reads(spec, digests) OR state NOT IN ({built})"),
         ("conversation", "task || ':' || epoch", "NOT task_id(task, substr(task, 1, 9)) OR origin <> '' AND NOT origin_reads(origin)"),
+        ("night", "run", f"state NOT IN ({_words(NightState)}) OR on_cap NOT IN ({_words(OnCap)})"),
         ("delivery", "id", f"state NOT IN ({_words(DeliveryState)})"),
         ("attempt", "task || ':' || epoch", "NOT task_id(task, substr(task, 1, 9)) OR epoch < 1"),
         ("journal", "'line ' || seq", "NOT json_valid(data) OR json_type(data) <> 'object'"),
@@ -96,8 +106,9 @@ def _repair_attempts(db: sqlite3.Connection) -> list[str]:
     ends = _words(End)
     db.execute(f"UPDATE attempt SET end = 'lost' WHERE end IS NOT NULL AND end NOT IN ({ends})")  # noqa: S608 - ours, here and below
     db.execute(f"UPDATE attempt SET judged = 'lost' WHERE judged IS NOT NULL AND judged NOT IN ({ends})")  # noqa: S608
-    for column in ("result", "suspended"):
+    for column in ("result", "paused", "account"):
         db.execute(f"UPDATE attempt SET {column} = NULL WHERE {column} IS NOT NULL AND NOT json_valid({column})")  # noqa: S608
+    db.execute("UPDATE task SET restarts = '[]' WHERE NOT restarts_read(restarts)")
     # Without its layers an environment must not be opened as a plain worktree: as if it had never been noted, it is looked for again.
     db.execute("UPDATE attempt SET layers = NULL, worktree = NULL WHERE layers IS NOT NULL AND NOT json_valid(layers)")
     db.execute("""UPDATE attempt SET state = 'ended', end = e.end, end_cause = coalesce(e.cause, ''), ended = e.at
@@ -150,7 +161,7 @@ def _stand_in_for_run(db: sqlite3.Connection, run: str) -> list[str]:
         return []
     base = db.execute("SELECT base_oid FROM attempt WHERE task GLOB ? || '/*' AND base_oid IS NOT NULL", (run,)).fetchone()
     values = (run, f"recovered {run}", project, f"run {run} ({LOST})", base[0] if base is not None else "")
-    db.execute("INSERT INTO run VALUES (?, ?, ?, ?, 'HEAD', ?, '{}', 0)", values)
+    db.execute("INSERT INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, ?, ?, 'HEAD', ?, '{}', 0)", values)
     failed = db.execute(
         f"""UPDATE task SET state = 'failed', reason = 'its run was lost with the damaged ledger' WHERE run = ? AND state IN ({_OPEN})
             RETURNING id""",  # noqa: S608 - our own states
@@ -158,6 +169,13 @@ def _stand_in_for_run(db: sqlite3.Connection, run: str) -> list[str]:
     ).fetchall()
     said = [f"task {task}: failed, because the row of its run was lost: submit it again" for (task,) in failed]
     return [f"run {run}: {LOST}, with its key and environment", *said]
+
+
+def _lose_nights(db: sqlite3.Connection) -> list[str]:
+    """A night without a run is none; a run whose night is lost goes on as an ordinary one, and that is said: it has no cap any more."""
+    db.execute("DELETE FROM night WHERE run NOT IN (SELECT id FROM run)")
+    gone = db.execute("UPDATE run SET night = '' WHERE night <> '' AND night NOT IN (SELECT run FROM night) RETURNING id").fetchall()
+    return [f"run {run}: the terms of its night were lost; it goes on without a deadline and a cap" for (run,) in gone]
 
 
 def _project_of(db: sqlite3.Connection, run: str) -> str | None:

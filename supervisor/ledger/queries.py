@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.core.conducting import child_key
-from supervisor.core.errors import NotFound, UsageError
-from supervisor.core.states import FINAL, TaskState
+from supervisor.core.errors import NotFound
+from supervisor.core.states import FINAL, NEEDS_YOU, TaskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,18 @@ class TaskView:
     """Isolation tier of its newest attempt; None before it started."""
     port: int | None
     """First port of the block of its newest attempt, which another may have by now when that has ended."""
-    suspended: bool
-    """Its newest attempt stands still, because a person asked."""
+    paused: str
+    """What its newest attempt waits for, which stands still (`core.states.Until`); empty: it does not."""
+    paused_for: str
+    """The task that got its slot; empty: none did."""
     parent: str
     """The task whose agent added this one; empty: a person did."""
     parent_epoch: int
     """The attempt of `parent` that did."""
+    account: dict[str, Any] | None = None
+    """Of its newest attempt: what was measured of it by now, and once it has ended `account` of its result."""
+    memory_expected: int | None = None
+    """Bytes that attempts of its kind took at their peak, as far as that was learned."""
 
     @property
     def final(self) -> bool:
@@ -100,10 +105,14 @@ _COLUMNS = """
 """
 _WARM = """
            a.snapshot, json_extract(a.layers, '$.backend') AS backend, a.tier, a.port,
-           a.state = 'running' AND a.suspended IS NOT NULL AND json_extract(a.suspended, '$.resuming') IS NULL AS suspended
+           CASE WHEN a.state = 'running' AND a.paused IS NOT NULL AND json_extract(a.paused, '$.resuming') IS NULL
+                THEN coalesce(json_extract(a.paused, '$.until'), 'person') ELSE '' END AS paused,
+           CASE WHEN a.paused IS NOT NULL THEN coalesce(json_extract(a.paused, '$.for'), '') ELSE '' END AS paused_for
 """
-_WARM_1 = "NULL AS snapshot, NULL AS backend, NULL AS tier, NULL AS port, NULL AS suspended"
+_WARM_1 = "NULL AS snapshot, NULL AS backend, NULL AS tier, NULL AS port, '' AS paused, '' AS paused_for"
 """Of a ledger that no supervisor of this version has opened yet."""
+_TAKEN = ", a.account, (SELECT memory FROM need WHERE kind = json_extract(t.spec, '$.kind')) AS memory_expected"
+"""From schema 5 on."""
 _FROM = """
     FROM task t JOIN run r ON r.id = t.run LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
 """
@@ -121,6 +130,38 @@ def unfinished(db: sqlite3.Connection) -> list[TaskView]:
 def unfinished_ids(db: sqlite3.Connection) -> list[str]:
     """The full ids of the same."""
     return [str(row[0]) for row in db.execute(f"SELECT id FROM task WHERE state IN ({OPEN}) ORDER BY ord")]  # noqa: S608 - our own states
+
+
+PAUSED = """(task.state = 'paused' OR EXISTS (SELECT 1 FROM attempt a WHERE a.task = task.id AND a.epoch = task.epoch
+    AND a.state IN ('launching', 'running') AND coalesce(json_extract(a.paused, '$.until'), 'person') = 'person'
+    AND a.paused IS NOT NULL AND json_extract(a.paused, '$.resuming') IS NULL))"""
+"""Whether a person has paused a row of `task`."""
+
+
+def paused_ids(db: sqlite3.Connection) -> list[str]:
+    """The full ids of the tasks that a person has paused."""
+    return [str(row[0]) for row in db.execute(f"SELECT id FROM task WHERE state IN ({OPEN}) AND {PAUSED} ORDER BY ord")]  # noqa: S608 - ours
+
+
+_SET_ASIDE_SINCE = 5
+"""The schema; nothing was set aside before."""
+
+
+def set_aside(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
+    """The tasks that were set aside until a person says something: each with its question, and since when (seconds since 1970)."""
+    if db.execute("PRAGMA user_version").fetchone()[0] < _SET_ASIDE_SINCE:
+        return []
+    sql = """SELECT t.id, coalesce(json_extract(a.paused, '$.question'), substr(t.reason, ?)) AS question,
+                    coalesce(json_extract(a.paused, '$.at'), t.changed) AS since
+             FROM task t LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch AND t.state = 'running'
+             WHERE t.state IN ('running', 'paused') AND CASE t.state WHEN 'paused' THEN t.reason LIKE ? ELSE
+                 json_extract(a.paused, '$.question') IS NOT NULL AND json_extract(a.paused, '$.resuming') IS NULL END ORDER BY t.ord"""
+    return [(str(row[0]), str(row[1]), float(row[2])) for row in db.execute(sql, (len(NEEDS_YOU) + 1, f"{NEEDS_YOU}%"))]
+
+
+def times_set_aside(db: sqlite3.Connection, task: str) -> int:
+    """How often a task was set aside by now."""
+    return int(db.execute("SELECT count(*) FROM journal WHERE task = ? AND event = 'set aside'", (task,)).fetchone()[0])
 
 
 def unfinished_counts(db: sqlite3.Connection) -> Counter[TaskState]:
@@ -185,34 +226,6 @@ def of_run(db: sqlite3.Connection, run: str) -> list[TaskView]:
     return _views(db, "WHERE t.run = ? ORDER BY t.ord", (run,))
 
 
-def children(db: sqlite3.Connection, task: str) -> list[str]:
-    """The full ids of the tasks that the agent of `task` added, oldest first. Each is a run of its own, found by its key."""
-    first = child_key(task, "")
-    return _ids(
-        db,
-        """SELECT t.id FROM run r JOIN task t ON t.run = r.id
-           WHERE r.key BETWEEN :first AND :last AND json_extract(t.spec, '$.parent') = :task ORDER BY t.ord""",
-        {"first": first, "last": first + _LAST, "task": task},
-    )
-
-
-def given_to_children(db: sqlite3.Connection, task: str) -> float:
-    """US dollars of `cost_max` that the agent of `task` gave to tasks that it added."""
-    first = child_key(task, "")
-    found = db.execute(
-        """SELECT total(json_extract(t.spec, '$.cost_max')) FROM run r JOIN task t ON t.run = r.id
-           WHERE r.key BETWEEN ? AND ? AND json_extract(t.spec, '$.parent') = ?""",
-        (first, first + _LAST, task),
-    )
-    return float(found.fetchone()[0])
-
-
-def of_key(db: sqlite3.Connection, key: str) -> str | None:
-    """The first task of the run that was submitted with this key; None when there is none."""
-    found = _ids(db, "SELECT t.id FROM run r JOIN task t ON t.run = r.id WHERE r.key = :key ORDER BY t.ord LIMIT 1", {"key": key})
-    return found[0] if found else None
-
-
 def one(db: sqlite3.Connection, task: str) -> TaskView:
     """One task by its full id. Raises NotFound."""
     found = _views(db, "WHERE t.id = ?", (task,))
@@ -231,6 +244,11 @@ def runs(db: sqlite3.Connection, limit: int, project: str | None = None) -> list
     return [_run(db, row) for row in rows]
 
 
+def has_run(db: sqlite3.Connection, run_id: str) -> bool:
+    """Whether there is a run of this full id."""
+    return db.execute("SELECT 1 FROM run WHERE id = ?", (run_id,)).fetchone() is not None
+
+
 def run(db: sqlite3.Connection, run_id: str) -> RunView:
     """One run by its full id. Raises NotFound."""
     row = db.execute("SELECT r.*, p.root FROM run r JOIN project p ON p.id = r.project WHERE r.id = ?", (run_id,)).fetchone()
@@ -243,71 +261,6 @@ def project_at(db: sqlite3.Connection, directory: str) -> str:
     """The project whose checkout holds `directory` (a real path), the innermost one; empty when none of the ledger's does."""
     rows = db.execute("SELECT id, root FROM project ORDER BY length(root) DESC")
     return next((str(row["id"]) for row in rows if f"{directory}/".startswith(f"{row['root']}/")), "")
-
-
-def match_tasks(db: sqlite3.Connection, name: str, project: str = "") -> list[str]:
-    """The full ids that `name` may mean: a full id, a run's id (all its tasks), RUN/NAME, a task's name in the newest run that has it,
-    of `project` if it has one, or a unique prefix of any of these. Raises NotFound, and UsageError that lists what an ambiguous prefix
-    could mean."""
-    if not name:
-        raise UsageError("an empty name means no task", hint="nightcrew status")
-    run, _, rest = name.partition("/")
-    for sql in _EXACT:
-        found = _ids(db, sql, {"name": name, "run": run, "rest": rest, "project": project})
-        if found:
-            return found
-    values = {"name": name, "name_end": name + _LAST, "run": run, "rest": rest, "rest_end": rest + _LAST, "project": project}
-    return _by_prefix(db, values)
-
-
-def match_task(db: sqlite3.Connection, name: str, project: str = "") -> str:
-    """The one task that `name` means; as `match_tasks`, but a run's id is only enough when the run has one task."""
-    found = match_tasks(db, name, project)
-    if len(found) > 1:
-        raise UsageError("more than one task is meant by", on=name, why=_some(found), hint="give the task's name too, as RUN/NAME")
-    return found[0]
-
-
-_OF_RUN = "SELECT id FROM task WHERE run = :name ORDER BY ord"
-_EXACT = (
-    "SELECT id FROM task WHERE id = :name",
-    _OF_RUN,
-    "SELECT id FROM task WHERE run = :run AND name = :rest",
-    "SELECT id FROM task WHERE name = :name AND project = :project ORDER BY ord DESC LIMIT 1",
-    "SELECT id FROM task WHERE name = :name ORDER BY ord DESC LIMIT 1",
-)
-_LAST = chr(0x10FFFF)
-"""Sorts after every name: prefixes are ranges, because `LIKE` with an escape character uses no index."""
-_RUN_PREFIX = "SELECT id FROM run WHERE id BETWEEN :name AND :name_end ORDER BY id LIMIT 9"
-_TASK_PREFIX = (
-    "SELECT id FROM task WHERE id BETWEEN :name AND :name_end ORDER BY id LIMIT 9",
-    "SELECT id FROM task WHERE run = :run AND name BETWEEN :rest AND :rest_end ORDER BY id LIMIT 9",
-    """SELECT id FROM task WHERE run = (SELECT run FROM task WHERE name BETWEEN :name AND :name_end AND project = :project
-       ORDER BY ord DESC LIMIT 1) AND name BETWEEN :name AND :name_end ORDER BY id LIMIT 9""",
-    """SELECT id FROM task WHERE run = (SELECT run FROM task WHERE name BETWEEN :name AND :name_end ORDER BY ord DESC LIMIT 1)
-       AND name BETWEEN :name AND :name_end ORDER BY id LIMIT 9""",
-)
-
-
-def _by_prefix(db: sqlite3.Connection, values: dict[str, str]) -> list[str]:
-    found = _ids(db, _RUN_PREFIX, values)
-    if len(found) == 1:
-        return _ids(db, _OF_RUN, {"name": found[0]})
-    for sql in _TASK_PREFIX:
-        found = found or _ids(db, sql, values)
-    if len(found) == 1:
-        return found
-    if found:
-        raise UsageError("more than one thing begins with", on=values["name"], why=_some(found), hint="give more of it")
-    raise NotFound("no task or run is called", on=values["name"], hint="nightcrew status --all")
-
-
-def _ids(db: sqlite3.Connection, sql: str, values: dict[str, str]) -> list[str]:
-    return [str(row[0]) for row in db.execute(sql, values)]
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
 
 
 def environment(db: sqlite3.Connection, name: str, project: str) -> tuple[TaskView, str] | None:
@@ -355,23 +308,63 @@ def _outcomes(db: sqlite3.Connection, which: str, value: str) -> list[dict[str, 
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One unfinished task that another one comes after."""
+
+    name: str
+    any: bool
+    """It is one of those of which one is enough."""
+
+
+def open_needs(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, list[Need]]:
+    """Of each of the tasks those that it comes after and that are unfinished, in the plan's order."""
+    rows = db.execute(
+        f"""SELECT d.task, n.name, n.name IN (SELECT value FROM json_each(t.spec, '$.after_any')) AS any
+            FROM dependency d JOIN task n ON n.id = d.needs JOIN task t ON t.id = d.task
+            WHERE d.task IN (SELECT value FROM json_each(?)) AND n.state IN ({OPEN}) ORDER BY n.ord""",  # noqa: S608 - our own states
+        (json.dumps(list(tasks)),),
+    )
+    found: dict[str, list[Need]] = {}
+    for row in rows:
+        found.setdefault(row["task"], []).append(Need(row["name"], bool(row["any"])))
+    return found
+
+
+def backoffs(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, float]:
+    """Until when (wall clock) those of the tasks rest that do."""
+    sql = "SELECT id, not_before FROM task WHERE not_before > 0 AND id IN (SELECT value FROM json_each(?))"
+    return {str(row["id"]): float(row["not_before"]) for row in db.execute(sql, (json.dumps(list(tasks)),))}
+
+
 def journal(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
     """The history of one task, oldest first."""
-    return [
-        dict(row) | {"data": json.loads(row["data"])} for row in db.execute("SELECT * FROM journal WHERE task = ? ORDER BY seq", (task,))
-    ]
+    return _entries(db, "task = ?", (task,))
+
+
+def journal_after(db: sqlite3.Connection, since: int, at_most: int) -> list[dict[str, Any]]:
+    """The history of everything beyond the entry `since`, oldest first."""
+    return _entries(db, "seq > ?", (since, at_most), "LIMIT ?")
+
+
+def _entries(db: sqlite3.Connection, which: str, values: tuple[Any, ...], limit: str = "") -> list[dict[str, Any]]:
+    rows = db.execute(f"SELECT * FROM journal WHERE {which} ORDER BY seq {limit}", values)  # noqa: S608 - literals of ours
+    return [dict(row) | {"data": json.loads(row["data"])} for row in rows]
 
 
 def _views(db: sqlite3.Connection, which: str, values: tuple[Any, ...]) -> list[TaskView]:
-    warm = _WARM if db.execute("PRAGMA user_version").fetchone()[0] > 1 else _WARM_1
-    return [_view(row) for row in db.execute(f"{_COLUMNS} {warm} {_FROM} {which}", values)]
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    warm = _WARM_1 if version < 2 else _WARM if version > 4 else _WARM.replace("a.paused", "a.suspended")
+    taken = _TAKEN if version > 4 else ""
+    return [_view(row) for row in db.execute(f"{_COLUMNS} {warm} {taken} {_FROM} {which}", values)]
 
 
 def _view(row: sqlite3.Row) -> TaskView:
     shape = dict(row)
     shape["state"] = TaskState(shape["state"])
-    shape["suspended"], shape["interactive"] = bool(shape["suspended"]), bool(shape["interactive"])
-    shape["result"] = json.loads(shape["result"]) if shape["result"] else None
+    shape["interactive"] = bool(shape["interactive"])
+    for name in ("result", "account"):
+        shape[name] = json.loads(shape[name]) if shape.get(name) else None
     return TaskView(**shape)
 
 

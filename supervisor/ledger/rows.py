@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import AttemptState
@@ -41,9 +42,11 @@ class AttemptRow:
     """First port of the block that it has until it is released."""
     ended: float | None = None
     """When its life was over, as far as that is known: securing its work is no part of it."""
-    suspended: str | None = None
-    """JSON object with `at` (wall clock), and once it stands still `held`, `moving` and `before` (see `host.freezing.Suspended`); with
-    `resuming` it is about to go on. None: it goes on."""
+    paused: str | None = None
+    """JSON object with `at` (wall clock), `until` (`core.states.Until`), `for` (the task that gets its slot), and once it stands still
+    `held`, `moving` and `before` (see `host.freezing.Frozen`); with `resuming` it is about to go on. None: it goes on."""
+    account: str | None = None
+    """JSON of `core.account.Measured` while it lives, of `account.closed` once it has ended; None: nobody looked yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,12 @@ def attempts(db: sqlite3.Connection, which: str, *values: object) -> list[Attemp
 def attempt(db: sqlite3.Connection, task: str, epoch: int) -> AttemptRow | None:
     """One attempt, released or not."""
     return next(iter(attempts(db, "WHERE a.task = ? AND a.epoch = ?", task, epoch)), None)
+
+
+def result(db: sqlite3.Connection, task: str, epoch: int) -> dict[str, Any] | None:
+    """`result.json` of an attempt, when it has one."""
+    row = db.execute("SELECT result FROM attempt WHERE task = ? AND epoch = ? AND result IS NOT NULL", (task, epoch)).fetchone()
+    return dict(json.loads(row["result"])) if row is not None else None
 
 
 def launch(db: sqlite3.Connection, task: str) -> LaunchRow:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from supervisor.core import snapshots
 from supervisor.core.errors import NotFound, Refused, StaleEpoch, UsageError
 from supervisor.core.names import nearest
 from supervisor.core.snapshots import Snapshot, SnapshotSpec, SnapshotState
 from supervisor.ledger.queries import OPEN
+from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 2
 """The schema that brought the table: a reader may meet a ledger that no newer supervisor has opened yet."""
@@ -39,22 +39,6 @@ class Built:
     freeze_s: float = 0.0
     disk: int = 0
     """Bytes."""
-
-
-class Journal(Protocol):
-    """`Ledger._journal`: one line of history, inside the open transaction."""
-
-    def __call__(self, task: str | None, epoch: int | None, event: str, data: Mapping[str, object], /) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class WriteAccess:
-    """What the ledger lends to those who write into it: its connection, its transactions, its clock and its journal."""
-
-    db: sqlite3.Connection
-    writing: Callable[[], AbstractContextManager[None]]
-    wall: Callable[[], float]
-    journal: Journal
 
 
 class Snapshots:

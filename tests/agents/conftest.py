@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -16,10 +15,11 @@ import pytest
 
 from agents.tmux import Tmux
 from agents.tmux.server_process import server_pid
+from tests import support
 
 
 class WaitUntil(Protocol):
-    def __call__(self, condition: Callable[[], object], what: str, seconds: float = 10.0) -> None: ...
+    def __call__(self, condition: Callable[[], object], what: str, seconds: float = 60.0) -> None: ...
 
 
 def lives(tmux: Tmux, session_id: str) -> bool:
@@ -62,7 +62,7 @@ def ask_tmux(socket: Path) -> AskTmux:
     """Run a tmux command by its own process, as a user would by hand, and return its stdout."""
 
     def ask(*words: str) -> str:
-        return subprocess.run(["tmux", "-u", "-S", str(socket), *words], check=True, stdout=subprocess.PIPE, text=True, timeout=10).stdout
+        return subprocess.run(["tmux", "-u", "-S", str(socket), *words], check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
     return ask
 
@@ -85,11 +85,8 @@ def _short_dir() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def _wait_until(condition: Callable[[], object], what: str, seconds: float = 10.0) -> None:
-    ends_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends_at, f"not within {seconds:g} s: {what}"
-        time.sleep(0.01)
+def _wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    support.wait_until(condition, what, seconds, every_s=0.01)
 
 
 def _reap(path: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_client_that_a_killed_supervisor_left_is_ended(socket: Path, tmp_path:
         left.stdout.close()  # what the kernel does to a killed supervisor: tmux has more to say and nobody listens
         tmux.close()
         assert lives(tmux, pane.session_id)
-        assert left.wait(10) == -signal.SIGKILL
+        assert left.wait(60) == -signal.SIGKILL
 
 
 def readable(pipe: IO[bytes] | None) -> int:

@@ -23,7 +23,7 @@ def outer(short_dir: Path, wait_until: WaitUntil) -> Iterator[Callable[..., str]
 
     def ask(*words: str) -> str:
         argv = ["tmux", "-u", "-f", "/dev/null", "-S", str(path), *words]
-        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, timeout=10).stdout
+        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
     yield ask
     _reap(path)

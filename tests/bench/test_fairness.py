@@ -21,7 +21,7 @@ from supervisor.bench.fairness.simulation import LINK_S, Bucket, Charge, Timelin
 from supervisor.cli.main import cli
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.types import Level, Observed
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 MINUTES = 180.0
 GOOD = Figures(upstream_429=0, client_429=0, utilisation=0.985, jain=0.995, failed_turns=0, wait_p50_s=1, wait_p99_s=9)

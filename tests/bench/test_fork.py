@@ -152,6 +152,7 @@ main()
 """
 
 
+@pytest.mark.soak
 def test_terminated_half_way_it_leaves_nothing(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", AS_SMALL, "bench", "fork", "--json", "--quick", "--no-index", "--dir", str(tmp_path)]
     said = tmp_path / "said"

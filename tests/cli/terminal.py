@@ -27,6 +27,7 @@ class Terminal:
 
     def nightcrew(self, *words: str, env: Mapping[str, str] | None = None) -> None:
         """Clear the screen and start `nightcrew WORDS`."""
+        self._tmux("send-keys", "-R")  # at once: what was there before is not read as what comes
         variables = " ".join(f"{name}={shlex.quote(text)}" for name, text in (env or {}).items())
         self._tmux("send-keys", "-l", f'clear; {variables} {shlex.join([*COMMAND, *words])}; echo "left with $?"')
         self._tmux("send-keys", "Enter")

@@ -54,6 +54,7 @@ def refused(done: Done, code: int, *words: str) -> str:
         (["add", "--network", "pypi.org", "--sandbox", "1", "true"], 2, 'network = ["pypi.org"] needs tier 2, and sandbox = 1 is below it'),
         (["add", "--base", "no-such", "true"], 4, "no such commit no-such"),
         (["add", "--base", "--upload-pack=x", "true"], 4, "only names of branches, tags and commits"),
+        (["add", "--kind", "codex", "say hi", "--timeout", "1m"], 2, "--timeout is behind the prompt: options go before it"),
         (["add", "-C", "/no/such", "true"], 4, "no such directory /no/such"),
         (["status", "nobody"], 4, "nobody; next: nightcrew status --all"),
         (["status", ""], 2, "an empty name means no task"),

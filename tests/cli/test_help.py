@@ -83,6 +83,7 @@ def test_nor_on_a_terminal(crew: House, terminal: Opener, env: dict[str, str]) -
     window.nightcrew("status", "--all", env=home)
     window.sees("left with 0")
     assert "\x1b[3" in window.screen(styles=True), "it would be coloured"
+    window = terminal()  # the first one still shows how the first command ended
     window.nightcrew("status", "--all", env={**home, **env})
     window.sees("left with 0")
     assert "\x1b[3" not in window.screen(styles=True)

@@ -44,6 +44,12 @@ def test_looking_imports_nothing_heavy(crew: House, words: list[str]) -> None:
     assert seen & HEAVY == set() and strangers <= {"sitecustomize"}, "a package that `status` would pay for"
 
 
+@pytest.mark.parametrize("verb", ["kill", "pause", "resume"])
+def test_who_asks_a_supervisor_that_runs_reads_no_settings(crew: House, verb: str) -> None:
+    seen = imported(crew, verb, "good")  # it has ended: nothing happens to it
+    assert "supervisor" in seen and seen & (HEAVY - {"agents"}) == set()
+
+
 def test_completion_imports_nothing_heavy_and_knows_names(crew: House) -> None:
     words = {"_NIGHTCREW_COMPLETE": "bash_complete", "COMP_WORDS": "nightcrew kill ag", "COMP_CWORD": "2"}
     assert imported(crew, env=words) & HEAVY == set()

@@ -65,6 +65,7 @@ async def test_a_session_conducts_a_crew_over_stdio(house: House) -> None:
     async with Client(server) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == {
             "list_agents", "explain", "add_task", "wait", "read_result", "diff", "read_transcript", "send", "kill", "take", "limits",
+            "memory",
         }  # fmt: skip
         first = await call(client, "add_task", text=COMMIT, id="first", title=f"a {ESCAPE} title")
         second = await call(client, "add_task", text=f"printf '{ESCAPE}done\\n'; false", id="second", after=["first"], on="finished")
@@ -134,3 +135,40 @@ async def test_an_agents_tools_reach_its_own_tasks_alone(here: House, monkeypatc
         assert "none of its tasks" in await refused(client, "kill", tasks=[here.task("other").id])
         await call(client, "add_task", text="true")
         assert "children_max of" in await refused(client, "add_task", text="false")
+    async with Client(agent.server(conducts=False, shares=True)) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["memory", "mail", "lease"]
+        made = await call(client, "memory", op="put", path="semantic/port.md", text=f"port 8080 {ESCAPE}\n", if_version="")
+        assert [one["path"] for one in (await call(client, "memory", op="ls", path="semantic"))["entries"]] == ["semantic/port.md"]
+        shown = await call(client, "memory", op="show", path="semantic/port.md")
+        assert shown["version"] == made["version"] and "\x1b" not in shown["text"] and shown["note"] == data.NOTE
+        assert "another agent's notes" in await refused(client, "memory", op="put", path="agents/a/b/notes.md", text="x")
+        assert (await call(client, "mail", op="send", to="person", text="done"))["mail"]["to"] == "person"
+        assert (await call(client, "lease", op="take", globs=["src/**"]))["leases"][0]["glob"] == "src"
+
+
+@pytest.mark.asyncio
+async def test_an_agent_has_the_tools_that_its_task_and_the_settings_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tool is paid for in every request."""
+    for said, first in (({"children_max": 0, "memory_tools": True}, "memory"), ({"children_max": 2, "memory_tools": False}, "budget")):
+        served: list[Any] = []
+        monkeypatch.setattr(agent, "ask", lambda _, said=said: said)
+        monkeypatch.setattr("mcp.server.mcpserver.MCPServer.run", lambda self, _, served=served: served.append(self))
+        agent.serve()
+        async with Client(served[0]) as client:
+            tools = (await client.list_tools()).tools
+            size = sum(len(tool.model_dump_json(include={"name", "description", "input_schema"})) for tool in tools)
+        assert tools[0].name == first and len(tools) == (3 if first == "memory" else 7)
+        assert size < (2_600 if first == "memory" else 4_600), "bytes that every request carries"
+
+
+@pytest.mark.asyncio
+async def test_a_person_reads_the_memory_and_the_inbox(here: House) -> None:
+    here.ok("mem", "put", "semantic/port.md", "--text", f"port 8080 {ESCAPE}")
+    async with session() as client:
+        assert [one["path"] for one in (await call(client, "memory", op="ls"))["entries"]] == ["semantic/port.md"]
+        shown = await call(client, "memory", op="show", what="semantic/port.md")
+        assert "port 8080" in shown["text"] and "\x1b" not in shown["text"] and shown["note"] == data.NOTE
+        assert (await call(client, "memory", op="search", what="port"))["hits"][0]["path"] == "semantic/port.md"
+        assert (await call(client, "memory", op="mail"))["mails"] == []
+        tool = next(one for one in (await client.list_tools()).tools if one.name == "memory")
+    assert len(tool.model_dump_json(include={"name", "description", "input_schema"})) < 700, "bytes that every request carries"

@@ -40,6 +40,8 @@ def test_take_merges_and_says_how(house: House) -> None:
     house.run("run", house.plan(plan_of([shell_task("a", "echo a > a"), shell_task("b", "echo b > b"), shell_task("none", "true")])))
     first = house.run("take", "a")
     assert (first.returncode, first.stdout) == (0, "") and "is in main (fast-forward" in first.stderr
+    (merged,) = [one for one in json.loads(house.ok("audit", "show", "--json", "--task", "a"))["entries"] if one["kind"] == "merge"]
+    assert (merged["who"], merged["task"], merged["data"]["into"]) == ("person", house.task("a").id, f"{house.repo} main")
     again = house.run("take", "a")
     assert again.returncode == 0 and "main has everything of" in again.stderr
     shape = json.loads(house.ok("take", "b", "--json", env=IDENTITY))

@@ -57,6 +57,7 @@ def test_of_many_that_wait_the_oldest_are_shown_and_the_rest_is_counted(house: H
     assert [line.split()[2] for line in lines[:-1]] == [names[60], *names[61:111], *names[:50]]
     assert lines[-1] == "  … and 29 more: 19 ready, 10 done; nightcrew status --all, or nightcrew status RUN"
     assert len(house.ok("status", RUN).splitlines()) == 130
+    assert "\n  waits     waits for a supervisor: nightcrew up -d\n" in house.ok("status", names[-1]), "whole, on a line of its own"
     assert len(house.ok("status", "--all").splitlines()) == 70 + 1, "one line a run"
     assert len(shape(house)["tasks"]) == 130, "for programs nothing is left out"
 

@@ -39,7 +39,7 @@ def test_it_says_why_the_gateway_does_not_start(house: House) -> None:
         taken.listen()
         said = up(house, f"[gateway]\nport = {taken.getsockname()[1]}\n")
     assert "the gateway did not start, and nothing new starts until it does: cannot listen 127.0.0.1" in said or (
-        "the gateway is being started; nothing new starts before it is ready" in said  # a machine so slow that the 5 s are over first
+        "the gateway is being started; nothing new starts before it is ready" in said  # a machine so slow that the 15 s are over first
     )
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from agents.kinds import kinds
 from supervisor.config import plan, project, user
+from supervisor.config.choosing import Choices
 from supervisor.core.assign import Rule
 from supervisor.core.errors import ConfigError
 from supervisor.core.spec import TaskSpec
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 RULES = """\
 slots = 2
@@ -30,13 +31,13 @@ model = "claude-opus-4-8"
 def rules(tmp_path: Path, text: str = RULES) -> tuple[Rule, ...]:
     file = tmp_path / "config.toml"
     file.write_text(text)
-    return user.assignments(file, kinds())
+    return user.choices(file, kinds()).rules
 
 
 def task(tmp_path: Path, text: str) -> TaskSpec:
     file = tmp_path / "plan.toml"
     file.write_text(text)
-    return plan.load(file, kinds(), rules=rules(tmp_path)).tasks[0]
+    return plan.load(file, kinds(), choices=Choices(rules(tmp_path))).tasks[0]
 
 
 def test_rules_in_their_order_with_their_lines(tmp_path: Path) -> None:
@@ -70,8 +71,8 @@ def test_what_the_plans_defaults_say_is_said(tmp_path: Path) -> None:
 
 def test_a_command_of_add_keeps_its_kind_and_an_agent_gets_a_model(tmp_path: Path) -> None:
     some = rules(tmp_path, '[[assign]]\nkind = "claude"\nmodel = "m"\n')
-    (shell,) = plan.single(("true",), kinds(), {"name": "a"}, rules=some).tasks
-    (agent,) = plan.single(("do it",), kinds(), {"name": "a", "kind": "claude"}, rules=some).tasks
+    (shell,) = plan.single(("true",), kinds(), {"name": "a"}, choices=Choices(some)).tasks
+    (agent,) = plan.single(("do it",), kinds(), {"name": "a", "kind": "claude"}, choices=Choices(some)).tasks
     assert (shell.kind, shell.assigned) == ("shell", "")
     assert (agent.model, agent.assigned) == ("m", "model m by config.toml:1")
 

@@ -10,7 +10,7 @@ from supervisor.config import user
 from supervisor.core.errors import ConfigError
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Limits, Quota, Route
 from supervisor.core.gateway.types import Api
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 
 def load(tmp_path: Path, text: str, stored: Path | None = None) -> GatewaySettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,8 +93,53 @@ def loaded(tmp_path: Path, text: str) -> RunSpec:
 def test_a_task_of_an_agent(tmp_path: Path) -> None:
     keys = 'kind = "claude"\nprompt = "do"\nmodel = "m"\nsteps_max = 3\nallow = ["Bash(git *)"]\n'
     made = loaded(tmp_path, f'[[tasks]]\nid = "a"\n{keys}').tasks[0]
-    assert made == TaskSpec("a", "a", "claude", (), prompt="do", model="m", steps_max=3, allow=("Bash(git *)",))
+    usual: dict[str, Any] = {"timeout_s": 14400.0, "cost_max": 20.0, "assumed": ("cost_max", "timeout_s")}
+    assert made == TaskSpec("a", "a", "claude", (), prompt="do", model="m", steps_max=3, allow=("Bash(git *)",), **usual)
     assert TaskSpec.from_json(made.to_json()) == made
+
+
+def bounds(made: TaskSpec) -> tuple[float, int, float]:
+    return made.timeout_s, made.steps_max, made.cost_max
+
+
+def test_what_works_by_itself_has_the_bounds_of_its_kind_and_what_it_says_goes_before(tmp_path: Path) -> None:
+    tasks = loaded(
+        tmp_path,
+        """
+        [[tasks]]
+        kind = "claude"
+        prompt = "x"
+        [[tasks]]
+        kind = "claude"
+        interactive = true
+        [[tasks]]
+        kind = "claude"
+        prompt = "leads others"
+        children_max = 3
+        [[tasks]]
+        command = "x"
+        [[tasks]]
+        kind = "aider"
+        prompt = "x"
+        timeout = "6h"
+        cost_max = 1.5
+        """,
+    ).tasks
+    none = (0.0, 0, 0.0)
+    assert list(map(bounds, tasks)) == [(14400.0, 500, 20.0), none, none, none, (21600.0, 0, 1.5)]
+    assert [made.assumed for made in tasks] == [("cost_max", "steps_max", "timeout_s"), (), (), (), ()]
+    assert (tasks[0].urgent_s, tasks[4].urgent_s) == (0.0, 21600.0), "nobody said how long the first one takes"
+    given = plan.load(tmp_path / "plan.toml", kinds(), plan.Shared(timeout=60.0, cost_max=2.0)).tasks[0]
+    assert bounds(given) == (60.0, 500, 2.0) and given.assumed == ("steps_max",)
+
+
+def test_a_kind_of_a_persons_own_has_the_bounds_that_its_file_says(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('description = "x"\nbinary = "b"\nheadless = ["{prompt}", "--turns", "{steps_max}"]\ntimeout = "1h"\nsteps_max = 9\n')
+    mine = own.load("mine", file)
+    assert (mine.timeout_s, mine.steps_max, mine.cost_max) == (3600.0, 9, 0.0)
+    made = plan.single(("x",), {"mine": mine}, {"name": "a", "kind": "mine"}).tasks[0]
+    assert bounds(made) == (3600.0, 9, 0.0)
 
 
 def test_defaults_are_for_the_kinds_that_know_them(tmp_path: Path) -> None:

@@ -39,6 +39,33 @@ def test_a_time_of_day_is_the_next_one_that_the_clock_shows(text: str, now: date
     assert moment(text, now.astimezone()) == at.timestamp()
 
 
+@pytest.fixture
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+
+
+@pytest.mark.parametrize("zone", ["CET-1CEST,M3.5.0,M10.5.0/3", "Europe/Berlin"], indirect=True)
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize(
+    ("text", "now", "after_min"),
+    [
+        ("02:50", datetime(2026, 10, 25, 0, 40, tzinfo=UTC), 10),  # 02:40, for the first time
+        ("02:50", datetime(2026, 10, 25, 1, 40, tzinfo=UTC), 10),  # 02:40 again
+        ("02:40", datetime(2026, 10, 25, 0, 50, tzinfo=UTC), 50),  # 02:50: it comes once more
+        ("02:40", datetime(2026, 10, 25, 1, 50, tzinfo=UTC), 23 * 60 + 50),  # 02:50 again: tomorrow
+        ("03:00", datetime(2026, 10, 25, 0, 30, tzinfo=UTC), 90),  # the clocks are set back at 03:00
+        ("02:30", datetime(2026, 3, 29, 0, 30, tzinfo=UTC), 60),  # 01:30: an hour later, since there is no 02:30
+        ("02:30", datetime(2026, 3, 29, 1, 10, tzinfo=UTC), 23 * 60 + 20),  # 03:10: it is past
+        ("06:30", datetime(2026, 3, 28, 21, 30, tzinfo=UTC), 7 * 60),  # 22:30: a night of one hour less
+        ("06:30", datetime(2026, 10, 24, 20, 30, tzinfo=UTC), 9 * 60),  # and of one more
+        ("06:30", datetime(2026, 3, 28, 5, 30, tzinfo=UTC), 23 * 60),  # 06:30: past means tomorrow, by the clock
+    ],
+)
+def test_where_the_clock_is_set_it_is_still_the_next_one(text: str, now: datetime, after_min: int) -> None:
+    assert (moment(text, now) - now.timestamp()) / 60 == after_min
+
+
 @pytest.mark.parametrize(("given", "seconds"), [("2h", 7200.0), (90, 90.0), (0.5, 0.5), ("1d", 86400.0)])
 def test_a_duration_is_counted_from_the_submission(given: Any, seconds: float) -> None:
     assert moment(given) == seconds

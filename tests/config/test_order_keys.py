@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import plan, user
+from supervisor.core.admission import Limits
+from supervisor.core.capacity import Growth
 from supervisor.core.errors import ConfigError
 from supervisor.core.kind import Kind
 from supervisor.core.spec import RunSpec, TaskSpec
@@ -102,6 +104,13 @@ def test_the_users_order(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('[batch]\nwindow = "night"\n', "config.toml:2 batch.window: give the beginning"),
+        ("[queue]\ngrow_above = true\n", "queue.grow_above"),
+        ('[queue]\ngrow_above = "soon"\n', "queue.grow_above"),
+        ("[queue]\ngrow_above = -1\n", "queue.grow_above"),
+        ('[queue]\ngrow_above = 50\nshrink_below = "2m"\n', "queue"),
+        ("[queue]\ngrow_above = 5\nshrink_below = 50\n", "queue"),
+        ("[queue]\nload_max = -1\n", "queue.load_max"),
+        ("[queue]\nwaiting_max = 0\n", "queue.waiting_max"),
         ("[queue.weights]\nci = 0\n", "queue.weights.ci"),
         ('[queue]\nageing = "0s"\n', "queue.ageing"),
     ],
@@ -112,3 +121,14 @@ def test_a_bad_order_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         user.load(file, 2)
     assert said in caught.value.line()
+
+
+def test_how_many_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    made = user.load(file, 2)
+    assert (made.slots, made.grows, made.growth, made.admission) == (8, True, Growth(), Limits())
+    file.write_text("slots = 3\n[queue]\ngrow_above = 50\nshrink_below = 5\nload_max = 4\nwaiting_max = 10\n")
+    made = user.load(file, 2)
+    assert (made.slots, made.grows, made.growth, made.admission) == (3, False, Growth(50, 5), Limits(4.0, 10))
+    file.write_text('[queue]\ngrow_above = "10m"\nshrink_below = "2m"\n')
+    assert user.load(file, 16).growth == Growth(600, 120, seconds=True) and user.load(file, 16).slots == 32

@@ -13,7 +13,7 @@ from supervisor.config.reading import MAX_BYTES
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.kind import Kind
 from supervisor.core.spec import RunSpec, TaskSpec
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {
     "scout": Kind("scout", "", program=("scout", "--fast"))

@@ -21,7 +21,7 @@ from supervisor.config.snapshots import SnapshotModel
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
 from supervisor.core.kind import Kind
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from tests.config.test_fuzz import tables
 
 KINDS: dict[str, Kind] = {name: Kind(name, "") for name in ("shell", "terminal")} | {
@@ -230,7 +230,7 @@ def test_the_template_says_nothing_until_a_comment_is_taken_away(tmp_path: Path)
 def test_the_template_has_every_key_once_and_loads_with_all_of_them(tmp_path: Path) -> None:
     shape = tomllib.loads(UNCOMMENTED)
     written = {*shape, *(f"{table}.{key}" for table in ("defaults", "analyze") for key in shape[table])}
-    refused = ("params", "snapshot", "allow", "interactive", "children_max", "depth_max")
+    refused = ("params", "snapshot", "allow", "interactive", "children_max", "depth_max", "gate", "gate_timeout")
     assert written == keys_of(project.ProjectModel) - {f"defaults.{key}" for key in refused}
     assert set(shape["snapshot"]["deps"]) == keys_of(SnapshotModel)
     found = load(write(tmp_path, UNCOMMENTED).parent, KINDS)

@@ -9,6 +9,8 @@ import pytest
 
 from supervisor.config import user
 from supervisor.core.errors import ConfigError
+from supervisor.core.keep import DAY_S, Keep, Limit
+from supervisor.core.notify import Kind
 from supervisor.core.spec import Settings
 
 
@@ -42,6 +44,8 @@ def test_every_key(tmp_path: Path) -> None:
         shared_caches = false
         pass_env = ["SSH_AUTH_SOCK"]
         cores.reserve = 2
+        cores.lanes = 3
+        cores.per_lane = 5
         [limits]
         log_max = "1MiB"
         memory_max = "2GB"
@@ -52,6 +56,7 @@ def test_every_key(tmp_path: Path) -> None:
     )
     assert user.load(file, 4) == Settings(
         slots=9,
+        grows=False,
         grace_s=0.0,
         nice=19,
         log_max=2**20,
@@ -60,9 +65,19 @@ def test_every_key(tmp_path: Path) -> None:
         open_files=64,
         disk_free_min=500_000,
         cores_reserve=2,
+        lanes=3,
+        per_lane=5,
         shared_caches=False,
         pass_env=("SSH_AUTH_SOCK",),
     )
+
+
+def test_what_is_kept(tmp_path: Path) -> None:
+    assert user.load(tmp_path / "absent", 1).keep == Keep()
+    assert user.load(write(tmp_path, '[gateway]\nkeep = "7d"\n'), 1).keep.recordings == Limit(7 * DAY_S), "as long as their account"
+    text = '[keep]\nresults = { age = "90d", size = "1GiB" }\nrecordings = { size = "1MiB" }\n[keep.history]\nage = "1h"\n'
+    kept = user.load(write(tmp_path, text), 1).keep
+    assert kept == Keep(results=Limit(90 * DAY_S, 2**30), recordings=Limit(size=2**20), history=Limit(3600.0))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +109,12 @@ def test_sizes(tmp_path: Path, written: str, size: int) -> None:
         ("[limits]\nmemory_max = 99999999999999999999", ":2 limits.memory_max: Input should be less than or equal to 9223372036854775807"),
         ("[limits]\nopen_files = 99999999999999999999", ":2 limits.open_files: Input should be less than or equal to"),
         ("[cores]\nreserve = -1", ":2 cores.reserve: Input should be greater than or equal to 0"),
+        ("keep.logs = { age = 30 }", ":1 keep.logs.age: Input should be greater than or equal to 3600, not 30"),
+        ('keep.result = { age = "30d" }', ":1 result: did you mean results?"),
         ("pass_env = [1]", ":1 pass_env: Input should be a valid string"),
+        ('pass_env = ["A=B"]', ":1 pass_env: 'A=B' cannot be the name of an environment variable"),
+        ('pass_env = ["A\\u0000"]', ":1 pass_env: 'A\\x00' cannot be the name"),
+        ('pass_env = ["NIGHTCREW_TOKEN"]', ":1 pass_env: NIGHTCREW_TOKEN: names that begin with NIGHTCREW_ are nightcrew's own"),
         ("slots = 1\nslots = 2", ":2: not valid TOML: Cannot overwrite a value"),
     ],
 )
@@ -127,3 +147,27 @@ def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert user.path() == Path("/xdg/nightcrew/config.toml")
     monkeypatch.setenv("NIGHTCREW_CONFIG", "/own.toml")
     assert user.path() == Path("/own.toml")
+
+
+@pytest.mark.parametrize("urls", ['["json://SECRET@x", "SECRET"]', '"json://SECRET@x"', '["file:///SECRET"]', '["env:A", "env:A"]'])
+def test_an_address_that_cannot_be_is_refused_and_never_repeated(tmp_path: Path, urls: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f"[notify]\nurls = {urls}\n")
+    with pytest.raises(ConfigError) as raised:
+        user.load_notify(file)
+    assert "config.toml:2 notify.urls" in raised.value.line() and "SECRET" not in raised.value.line()
+
+
+def test_messages_as_the_file_has_them(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    keys = ['urls = ["env:NTFY", "file:~/x", "ntfy://topic"]', 'on = ["failed"]', "urgent = []", 'quiet_hours = "22:00-06:00"']
+    file.write_text("\n".join(["[notify]", *keys]))
+    terms = user.load_notify(file)
+    assert terms.names == ("env:NTFY", "file:~/x", "urls[2]") and "ntfy://topic" not in repr(terms)
+    assert (terms.on, terms.urgent, str(terms.quiet), terms.text) == (frozenset({Kind.FAILED}), frozenset(), "22:00-06:00", False)
+
+
+def test_messages_keep_the_quiet_hours_of_the_night_where_they_have_none(tmp_path: Path) -> None:
+    file = write(tmp_path, '[night]\nquiet_hours = "23:00-07:00"\n')
+    assert str(user.load_notify(file).quiet) == "23:00-07:00"
+    assert str(user.load_notify(write(tmp_path, file.read_text() + '[notify]\nquiet_hours = "22:00-06:00"\n')).quiet) == "22:00-06:00"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.assign import Given, Rule, Task, assign
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 NORMAL, BATCH = TaskClass.NORMAL, TaskClass.BATCH
 RULES = (

@@ -9,11 +9,10 @@ import pytest
 
 from supervisor.core import conducting
 from supervisor.core.conducting import Parent
-from supervisor.core.crew import CancelAsked, Event, Secured, Started, Submitted, TreeGone
 from supervisor.core.errors import BudgetSpent, Refused
+from supervisor.core.events import CancelAsked, Event, Secured, Started, Submitted, TreeGone
 from supervisor.core.spec import TaskSpec
-from supervisor.core.states import End, TaskState
-from supervisor.core.task import TaskClass
+from supervisor.core.states import End, TaskClass, TaskState
 from tests.core.playbook import After, Playbook, task
 from tests.core.test_decide import running
 
@@ -109,6 +108,16 @@ def test_dollars_are_taken_out_of_the_parents() -> None:
     with pytest.raises(BudgetSpent, match=r"\$0.00 is left"):
         child(parent(cost_max=10.0, spent=7.0, given=4.0))
     assert child(parent(), cost_max=3.0).cost_max == 3.0 and child(parent()).cost_max == 0.0
+
+
+def test_what_only_its_kind_says_gives_way_to_its_parents_own_limits() -> None:
+    usual: dict[str, Any] = {"cost_max": 20.0, "timeout_s": 100.0, "assumed": ("cost_max", "timeout_s")}
+    asked = replace(ASKED, **usual)
+    free = conducting.child(parent(), asked, ())
+    assert (free.cost_max, free.timeout_s, free.assumed) == (20.0, 100.0, ("cost_max", "timeout_s"))
+    bound = conducting.child(parent(cost_max=200.0, timeout_s=60.0), asked, ())
+    assert (bound.cost_max, bound.timeout_s, bound.assumed) == (20.0, 60.0, ()), "also where both are the same: a person said it"
+    assert conducting.child(parent(cost_max=1.0), asked, ()).cost_max == 0.1
 
 
 # The crew --------------------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,10 @@ def test_who_was_interrupted_is_told_where_it_is_and_not_its_prompt_again() -> N
     assert "not yours any more" in told(OLD, Where("/w", "b", moved=True), None, own=True)
 
 
+def test_who_was_stopped_by_us_is_told_why() -> None:
+    assert told(OLD, HERE, "Do it.", own=True, stopped="You took too much.").startswith("[nightcrew] You took too much. You are now in /w")
+
+
 def test_a_question_and_a_copy_say_whose_conversation_it_is() -> None:
     assert "goes on from the task run/a." in told(OLD, HERE, "Why?", own=False)
     copy = told(Origin(How.FORK, "s", "run/a", 2, "c0ffee"), HERE, "Do more.", own=False)

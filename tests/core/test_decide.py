@@ -7,32 +7,26 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.crew import (
+from supervisor.core.commands import Collect, Finish, MarkRunning, Pause, Resume, Revive, SetState, Start, Stop
+from supervisor.core.crew import Crew
+from supervisor.core.decide import TIMEOUT_BACKSTOP_S, decide
+from supervisor.core.events import (
     AdmissionChanged,
     CancelAsked,
-    Collect,
-    Crew,
-    Finish,
     LimitPassed,
-    MarkRunning,
-    Resume,
+    PauseAsked,
     ResumeAsked,
     RetryAsked,
-    Revive,
     Secured,
-    SetState,
-    Start,
     Started,
-    Stop,
+    StoodStill,
     Submitted,
-    Suspend,
-    SuspendAsked,
     TreeGone,
 )
-from supervisor.core.decide import TIMEOUT_BACKSTOP_S, decide
+from supervisor.core.retry import RESTARTS_MAX, Tally
 from supervisor.core.scheduler import wakes_at
-from supervisor.core.states import MAX_LOSSES, AttemptState, End, TaskState
-from supervisor.core.task import Attempt, TaskClass
+from supervisor.core.states import AttemptState, End, TaskClass, TaskState, Until
+from supervisor.core.task import Attempt
 from tests.core.playbook import After, Playbook, submitted, task
 
 READY, WAITING, DONE, FAILED = TaskState.READY, TaskState.WAITING, TaskState.DONE, TaskState.FAILED
@@ -189,7 +183,7 @@ def test_a_loss_costs_no_retry_until_it_is_quarantined() -> None:
         book = collecting(book, End.LOST, "its runner died", epoch=epoch) >> Secured("a", epoch, End.LOST, "its runner died")
         book = book << Finish("a", epoch, End.LOST, "its runner died", READY, delay)
         book = book >> After(delay) << Start("a", epoch + 1, "lost: its runner died")
-    last = MAX_LOSSES + 1
+    last = RESTARTS_MAX + 1
     assert (
         collecting(book, End.LOST, epoch=last)
         >> Secured("a", last, End.LOST, "")
@@ -260,22 +254,12 @@ def test_the_daemon_stops_what_overran_its_deadline_by_far() -> None:
     assert book >> After(10 + TIMEOUT_BACKSTOP_S) >> After(1) << Stop("a", 1, "timeout") >> After(600)
 
 
-def test_a_suspended_agent_has_no_deadline_and_may_be_ended() -> None:
-    book = running(timeout_s=10.0) >> SuspendAsked("a") << Suspend("a", 1) >> After(1e6)
-    assert book >> SuspendAsked("a") >> ResumeAsked("a") << Resume("a", 1) >> ResumeAsked("a")
+def test_a_paused_agent_has_no_deadline_and_may_be_ended() -> None:
+    book = running(timeout_s=10.0) >> PauseAsked("a") << Pause("a", 1, Until.PERSON) >> After(1e6)
+    assert book >> PauseAsked("a") >> ResumeAsked("a") << Resume("a", 1) >> ResumeAsked("a")
     assert book >> After(10 + TIMEOUT_BACKSTOP_S) >> After(1) << Stop("a", 1, "timeout")
-    book = running() >> SuspendAsked("a") << Suspend("a", 1)
-    assert book >> CancelAsked("a") << Stop("a", 1, "cancelled") >> ResumeAsked("a") >> SuspendAsked("a")
-
-
-def test_only_a_command_that_runs_can_stand_still() -> None:
-    book = Playbook() >> submitted(task("a")) << SetState("a", READY, "") << Start("a", 1, "")
-    assert book >> SuspendAsked("a") >> ResumeAsked("a") >> SuspendAsked("nobody")
-
-
-def test_a_suspended_agent_keeps_its_slot() -> None:
-    book = running(slots=1) >> SuspendAsked("a") << Suspend("a", 1)
-    assert book >> submitted(task("b", 1)) << SetState("b", READY, "") >> After(100)
+    book = running() >> PauseAsked("a") << Pause("a", 1, Until.PERSON) >> StoodStill("a", 1)
+    assert book >> CancelAsked("a") << Stop("a", 1, "cancelled") >> ResumeAsked("a") >> PauseAsked("a")
 
 
 def test_who_passed_a_limit_is_stopped_for_it_once() -> None:
@@ -305,11 +289,11 @@ def test_adoption_needs_no_slot() -> None:
 
 
 def test_retry_runs_a_finished_task_again_with_a_cause() -> None:
-    failed = task("a", state=FAILED, epoch=2, failures=3, losses=2, cause="failed: exit code 1")
+    failed = task("a", state=FAILED, epoch=2, tally=Tally(3, 1, (1.0,)), cause="failed: exit code 1")
     book = Playbook() >> [submitted(failed), RetryAsked("a")]
     book = book << Revive("a", "retry asked; was failed") << SetState("a", READY, "") << Start("a", 3, "retry asked; was failed")
     assert book
-    assert (book.crew.tasks["a"].failures, book.crew.tasks["a"].losses) == (0, 0)
+    assert book.crew.tasks["a"].tally == Tally()
 
 
 def test_retry_of_what_comes_after_a_failure_is_skipped_again() -> None:

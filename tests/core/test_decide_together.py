@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from supervisor.core.crew import Begin, Collect, Finish, MarkRunning, Secured, SetState, Start, Started, Stop, TreeGone
+from supervisor.core.commands import Begin, Collect, Finish, MarkRunning, SetState, Start, Stop
 from supervisor.core.decide import TIMEOUT_BACKSTOP_S, TOGETHER_MAX_S
+from supervisor.core.events import Secured, Started, TreeGone
 from supervisor.core.states import End, TaskState
 from tests.core.playbook import After, Playbook, submitted, task
 

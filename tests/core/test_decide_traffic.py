@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.crew import Collect, Command, Crew, Finish, Secured, SetState, Start, TrafficChanged, TreeGone
-from supervisor.core.scheduler import HOLDS_FROM_S, held_back, waiting_for_traffic, why_held
-from supervisor.core.states import End, TaskState
-from supervisor.core.task import TaskClass
+from supervisor.core.admission import HOLDS_FROM_S, Decision, Limits, Pressure, Traffic, Verdict, held
+from supervisor.core.commands import Collect, Finish, SetState, Start
+from supervisor.core.crew import Crew
+from supervisor.core.events import Secured, TrafficChanged, TreeGone
+from supervisor.core.scheduler import held_tasks
+from supervisor.core.states import End, TaskClass, TaskState
 from tests.core.playbook import After, Playbook, submitted, task
 
 BATCH, NORMAL, INTERACTIVE = TaskClass.BATCH, TaskClass.NORMAL, TaskClass.INTERACTIVE
@@ -26,7 +28,7 @@ def offered(book: Playbook) -> tuple[Playbook, list[str]]:
     """Offer one task of each class; who of them starts."""
     tasks = submitted(*(task(str(name), 1 + number, task_class=name) for number, name in enumerate(TaskClass)))
     book = book >> tasks
-    started: list[Command] = [command for command in book._unread if isinstance(command, Start)]
+    started = [command for command in book._unread if isinstance(command, Start)]
     book._unread.clear()
     return book, [command.task for command in started]
 
@@ -49,17 +51,17 @@ def test_batch_waits_first_then_normal_and_interactive_never(delay_s: float, sta
 def test_parked_models_hold_both_back_whatever_the_delay() -> None:
     book, started = offered(at_work(0.0) >> TrafficChanged(0.0, parked=True))
     assert started == ["interactive"]
-    assert waiting_for_traffic(book.crew) == 2
+    assert held_tasks(book.crew) == 2
 
 
 def test_they_start_when_the_delay_has_fallen_to_half_and_not_before() -> None:
     book, _ = offered(at_work(200.0))
     assert book >> TrafficChanged(60.0) >> After(3000)
     assert book >> TrafficChanged(59.9) << Start("normal", 1, "")
-    assert waiting_for_traffic(book.crew) == 1
+    assert held_tasks(book.crew) == 1
     assert book >> TrafficChanged(15.0)
     assert book >> TrafficChanged(14.9) << Start("batch", 1, "")
-    assert waiting_for_traffic(book.crew) == 0
+    assert held_tasks(book.crew) == 0
 
 
 def test_what_runs_goes_on() -> None:
@@ -95,24 +97,29 @@ def test_slots_still_count() -> None:
     assert offered(at_work(1e9, slots=1))[1] == []
 
 
-@pytest.mark.parametrize("before", [frozenset(), frozenset({BATCH}), frozenset({BATCH, NORMAL})])
-def test_interactive_is_never_held_back(before: frozenset[TaskClass]) -> None:
+@pytest.mark.parametrize("before", [(), (BATCH,), (BATCH, NORMAL)])
+def test_interactive_is_never_held_back(before: tuple[TaskClass, ...]) -> None:
     assert INTERACTIVE not in HOLDS_FROM_S
-    assert all(INTERACTIVE not in held_back(before, delay, parked=parked) for delay in (0.0, 1e9) for parked in (False, True))
+    was = dict.fromkeys(before, Verdict(Decision.DEFER, "models"))
+    for traffic in (Traffic(0.0), Traffic(1e9), Traffic(1e9, parked=True), Traffic(closed="it is down")):
+        for pressure in (Pressure(), Pressure(1e9, 1.0, 1.0, 1.0, 1.0, "it does not answer")):
+            assert INTERACTIVE not in held(was, traffic, pressure, Limits(), 0.0)
 
 
 def test_a_crew_knows_of_no_delay_at_first() -> None:
-    assert Crew().held_back == frozenset() == held_back((), 0.0, parked=False)
+    assert Crew().held_back == {} == held({}, Traffic(), Pressure(), Limits(), 0.0)
 
 
 @pytest.mark.parametrize(
-    ("delay_s", "parked", "more"),
+    ("traffic", "code", "more"),
     [
-        (0.0, False, ""),
-        (119.4, False, " (a request waits 119s)"),
-        (120.0, False, " (a request waits 2m)"),
-        (0.0, True, " (nothing is served before its reset)"),
+        (Traffic(119.4), "models", " limit (a request waits 119s)"),
+        (Traffic(120.0), "models", " limit (a request waits 2m)"),
+        (Traffic(0.0, parked=True), "parked", " limit (nothing is served before its reset)"),
+        (Traffic(0.0, closed="the key was refused"), "breaker", "s (the key was refused)"),
     ],
 )
-def test_who_waits_is_told_what_for(delay_s: float, parked: bool, more: str) -> None:
-    assert why_held(delay_s, parked=parked) == f"waits for the model limit{more}"
+def test_who_waits_is_told_what_for(traffic: Traffic, code: str, more: str) -> None:
+    found = held({}, traffic, Pressure(), Limits(), 7.0)[BATCH]
+    assert found == Verdict(Decision.DEFER, code, f"waits for the model{more}", 7.0)
+    assert held({BATCH: found}, traffic, Pressure(), Limits(), 9.0)[BATCH].since == 7.0, "it is the same reason still"

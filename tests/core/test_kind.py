@@ -68,6 +68,10 @@ def test_what_a_task_may_cost_reaches_those_that_can_wrap_up_before() -> None:
     claude = kind.command(kinds()["claude"], task(cost_max=0.25), PLACE)
     assert claude.argv[claude.argv.index("--max-budget-usd") + 1] == "0.250000"
     assert "--max-budget-usd" not in kind.command(kinds()["claude"], task(), PLACE).argv
+    usual = task(cost_max=20.0, steps_max=500, assumed=("cost_max", "steps_max"))
+    argv = kind.command(kinds()["claude"], usual, PLACE).argv
+    assert "--max-budget-usd" not in argv, "the gateway alone knows which models have a price"
+    assert argv[argv.index("--max-turns") + 1] == "500"
     assert kind.command(kinds()["builtin"], task(cost_max=2), PLACE).env == {"NIGHTCREW_COST_MAX": "2.000000"}
     assert kind.command(kinds()["builtin"], task(tokens_max=9), PLACE).env == {"NIGHTCREW_TOKENS_MAX": "9"}
     assert kind.command(kinds()["builtin"], task(), PLACE).env == {}
@@ -172,3 +176,41 @@ def test_settings_are_a_file_where_the_kind_says_so_and_none_without_what_they_s
     assert kind.command(by_argument, task, PLACE).argv == ()
     made = kind.command(by_argument, task, through)
     assert (made.argv, made.settings) == (("--settings", '{"a": "http://g"}'), "")
+
+
+MEMORY = replace(PLACE, variables={kind.MEMORY_VARIABLE: "/state/memory"}, core="/state/memory/core.md")
+
+
+GIVEN = {
+    "claude": ("--add-dir", "/state/memory"),
+    "codex": ("--add-dir", "/state/memory"),
+    "gemini": ("--include-directories", "/state/memory"),
+    "qwen": ("--include-directories", "/state/memory"),
+    "aider": ("--read", "/state/memory/core.md"),
+}
+ASKS = ("claude", True)
+"""With a person at it, it would ask them whether to trust the directory."""
+
+
+def test_a_session_at_a_terminal_is_not_begun_with_a_question() -> None:
+    assert argv(task(interactive=True, kind="claude"), MEMORY, kinds()["claude"]) == argv(
+        task(interactive=True, kind="claude"), PLACE, kinds()["claude"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "interactive"),
+    [(name, words, seated) for name, words in GIVEN.items() for seated in (False, True) if (name, seated) != ASKS],
+)
+def test_each_command_line_is_given_the_memory_in_its_own_way(name: str, words: tuple[str, str], interactive: bool) -> None:
+    ours, spec = kinds()[name], task(interactive=interactive, kind=name)
+    said, without = argv(spec, MEMORY, ours), argv(spec, PLACE, ours)
+    at = said.index(words[0])
+    assert said[at : at + 2] == words and said[:at] + said[at + 2 :] == without
+    assert said[at + 2].startswith("-"), "these options take all words up to the next one"
+
+
+def test_opencode_may_read_it_without_being_asked() -> None:
+    env = kind.command(kinds()["opencode"], task(kind="opencode"), MEMORY).env
+    assert '"/state/memory/*":"allow"' in env["OPENCODE_PERMISSION"]
+    assert "OPENCODE_PERMISSION" not in kind.command(kinds()["opencode"], task(kind="opencode"), PLACE).env

@@ -69,6 +69,16 @@ def test_words_say_what_each_process_alone_means() -> None:
     assert words["cpu_max"] == "cpu_max holds for each process alone"
 
 
+def test_the_memory_of_agents_is_looked_at_where_no_group_holds_it() -> None:
+    """A program on V8 reserves more than the limits that suit its work: it would not start within such an address space."""
+    asked = Limits(memory_max=2**30)
+    (found,) = limits.held(asked, Means(rlimits=ALL, looks=True))
+    assert (found.by, found.words) == (By.WATCHED, "memory_max holds for all processes together, and is looked at from time to time")
+    assert limits.rlimits(Settings(), (found,)) == ()
+    assert by(limits.held(asked, Means(group_memory=True, rlimits=ALL, looks=True))) == {"memory_max": By.GROUP}
+    assert by(limits.held(Limits(cpu_max=1.0), Means(rlimits=ALL, looks=True))) == {"cpu_max": By.EACH}
+
+
 def test_rlimits_follow_from_what_holds_each() -> None:
     settings = Settings(memory_max=2**31)
     grouped = limits.held(FULL, Means(True, True, True, True, ALL))

@@ -10,25 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.crew import (
-    AdmissionChanged,
-    BatchTimeChanged,
-    CancelAsked,
-    Crew,
-    Order,
-    RetryAsked,
-    Secured,
-    SetState,
-    Start,
-    Submitted,
-    TrafficChanged,
-    TreeGone,
-)
+from supervisor.core.commands import SetState, Start
+from supervisor.core.crew import Crew, Order
 from supervisor.core.decide import decide
+from supervisor.core.events import AdmissionChanged, BatchTimeChanged, CancelAsked, RetryAsked, Secured, Submitted, TrafficChanged, TreeGone
 from supervisor.core.scheduler import AGED_EVERY
-from supervisor.core.states import End, TaskState
-from supervisor.core.task import NEAR_S, BatchTime, Task, TaskClass, urgent_from
-from tests.core.playbook import task
+from supervisor.core.states import BatchTime, End, TaskClass, TaskState
+from supervisor.core.task import NEAR_S, Task, urgent_from
+from tests.core.playbook import Playbook, submitted, task
 
 HOUR = 3600.0
 INTERACTIVE, NORMAL, BATCH = TaskClass
@@ -179,6 +168,15 @@ def test_what_has_not_started_in_time_expires_and_what_comes_after_is_skipped(wa
     night.say()
     assert (night.states["late"], night.states["next"]) == (TaskState.EXPIRED, TaskState.SKIPPED)
     assert night.turn() == []
+
+
+def test_one_that_is_skipped_because_another_expired_does_not_expire_as_well() -> None:
+    playbook = Playbook(slots=0)
+    playbook.happens(submitted(task("a", start_by=10.0), *(task(f"b{n}", n + 1, after=["a"], start_by=10.0) for n in range(5))))
+    playbook.wall = 10.0
+    playbook.happens()
+    states = {name: held.state for name, held in playbook.books.tasks.items()}
+    assert states == {"a": TaskState.EXPIRED, **{f"b{n}": TaskState.SKIPPED for n in range(5)}}
 
 
 def test_what_runs_does_not_expire_and_a_retry_by_a_person_may_start_whenever() -> None:

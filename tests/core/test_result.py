@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.core.audit_events import trace_id
 from supervisor.core.records import Exit
-from supervisor.core.result import MAX_DEPTH, Spent, Times, Work, build, last_json_object, rfc3339
+from supervisor.core.result import MAX_DEPTH, Spent, Times, Work, build, last_json_object
 from supervisor.core.states import End
+from supervisor.core.units import rfc3339
 
 WORK = Work("nightcrew/r/a/work", "c0ffee", 2, 3, 40, 5, "refs/x", ("note",))
 
@@ -40,10 +42,12 @@ def test_a_result_with_its_record() -> None:
         "ended": "2023-11-14T22:13:23.500Z",
         "waits": {"queue_s": 1.5, "tokens_s": None, "human_s": None},
         "cpu_s": 0.123,
+        "account": None,
         "spawn_to_done_ms": 3000,
         "tokens": {"input": None, "output": None, "cache_read": None, "cache_write": None, "estimated": None},
         "first_request": None,
         "models": [],
+        "trace": trace_id("r/a"),
         "assigned": None,
         "cost_usd": None,
         "branch": "nightcrew/r/a/work",
@@ -52,9 +56,11 @@ def test_a_result_with_its_record() -> None:
         "commits": 2,
         "diff": {"files": 3, "plus": 40, "minus": 5},
         "truncated": {"stdout": 9},
+        "unleased": None,
         "notes": ["note"],
         "output": {"answer": 42},
         "agent": None,
+        "gate": None,
     }
 
 

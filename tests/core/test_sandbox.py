@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from supervisor.core import sandbox
 from supervisor.core.errors import Refused
-from supervisor.core.sandbox import Act, Mount, Network, Places, Policy, Tier, choose, mounts, network_of, policy_for, unsigned, variables
+from supervisor.core.sandbox import Act, Mount, Network, Places, Policy, Tier, choose, mounts, network_of, policy_for, variables
 
 ALL = frozenset(Tier)
 PLACES = Places(
@@ -204,24 +204,27 @@ def test_a_cache_opens_nothing_that_is_closed(place: str, shared: bool) -> None:
     assert policy.private == OWN_REPOSITORY
 
 
-def test_nothing_is_signed() -> None:
-    assert unsigned({}) == {
-        "GIT_CONFIG_COUNT": "2",
+def test_git_signs_nothing_and_collects_nothing() -> None:
+    assert sandbox.git_settings({}) == {
+        "GIT_CONFIG_COUNT": "4",
         "GIT_CONFIG_KEY_0": "commit.gpgsign", "GIT_CONFIG_VALUE_0": "false",
         "GIT_CONFIG_KEY_1": "tag.gpgsign", "GIT_CONFIG_VALUE_1": "false",
+        "GIT_CONFIG_KEY_2": "gc.auto", "GIT_CONFIG_VALUE_2": "0",
+        "GIT_CONFIG_KEY_3": "maintenance.auto", "GIT_CONFIG_VALUE_3": "false",
     }  # fmt: skip
-    assert unsigned({"GIT_CONFIG_COUNT": ""}) == unsigned({})
+    assert sandbox.git_settings({"GIT_CONFIG_COUNT": ""}) == sandbox.git_settings({})
 
 
 def test_what_the_environment_says_of_git_stays() -> None:
     said = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "x"}
-    more = unsigned(said)
+    more = sandbox.git_settings(said)
     assert not more.keys() & (said.keys() - {"GIT_CONFIG_COUNT"})
-    assert (more["GIT_CONFIG_COUNT"], more["GIT_CONFIG_KEY_1"], more["GIT_CONFIG_KEY_2"]) == ("3", "commit.gpgsign", "tag.gpgsign")
+    assert (more["GIT_CONFIG_COUNT"], more["GIT_CONFIG_KEY_1"], more["GIT_CONFIG_KEY_4"]) == ("5", "commit.gpgsign", "maintenance.auto")
     asked = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "commit.gpgSign", "GIT_CONFIG_VALUE_0": "true"}
-    assert unsigned(asked) == {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "tag.gpgsign", "GIT_CONFIG_VALUE_1": "false"}
+    more = sandbox.git_settings(asked)
+    assert (more["GIT_CONFIG_COUNT"], more["GIT_CONFIG_KEY_1"]) == ("4", "tag.gpgsign") and "commit.gpgsign" not in more.values()
     for broken in ("x", "-1", "9" * 9):
-        assert unsigned({"GIT_CONFIG_COUNT": broken}) == {}, "git refuses it"
+        assert sandbox.git_settings({"GIT_CONFIG_COUNT": broken}) == {}, "git refuses it"
 
 
 def test_devices_are_shown() -> None:

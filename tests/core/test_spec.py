@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.spec import TaskSpec
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 texts = st.text(st.characters(exclude_categories=()))
 specs = st.builds(
@@ -45,6 +45,7 @@ specs = st.builds(
 def test_what_is_stored_is_read_back(spec: TaskSpec) -> None:
     assert TaskSpec.from_json(spec.to_json()) == spec
     assert spec.to_json().isascii()
+    assert TaskSpec.from_shape(json.loads(json.dumps(spec.to_shape()))) == spec
 
 
 def test_a_spec_of_another_version_is_read() -> None:

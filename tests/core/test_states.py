@@ -7,17 +7,13 @@ from enum import StrEnum
 
 import pytest
 
-from supervisor.core.backoff import BACKOFF_CAP_S, backoff_s
 from supervisor.core.errors import Refused
 from supervisor.core.states import (
     ATTEMPT_TRANSITIONS,
     FINAL,
-    MAX_LOSSES,
     TASK_TRANSITIONS,
     AttemptState,
-    End,
     TaskState,
-    after_end,
     attempt_after,
     task_after,
 )
@@ -70,32 +66,3 @@ def test_an_attempt_refuses_what_its_table_does_not_list(state: AttemptState) ->
         assert attempt_after(state, event) is target
     with pytest.raises(Refused, match=f"'dance'.*it is {state}"):
         attempt_after(state, "dance")
-
-
-@pytest.mark.parametrize(
-    ("end", "failures", "losses", "retries", "event"),
-    [
-        (End.DONE, 9, 9, 0, "done"),
-        (End.CANCELLED, 0, 0, 9, "cancelled"),
-        (End.FAILED, 1, 0, 0, "failed"),
-        (End.FAILED, 1, 0, 1, "run again"),
-        (End.FAILED, 2, 0, 1, "failed"),
-        (End.TIMEOUT, 1, 0, 1, "run again"),
-        (End.TIMEOUT, 2, 0, 1, "failed"),
-        (End.LOST, 9, MAX_LOSSES, 0, "run again"),
-        (End.LOST, 0, MAX_LOSSES + 1, 9, "lost too often"),
-    ],
-)
-def test_what_an_end_does_to_its_task(end: End, failures: int, losses: int, retries: int, event: str) -> None:
-    def after(unwanted: bool) -> str:
-        return after_end(end, failures=failures, losses=losses, retries=retries, unwanted=unwanted)
-
-    assert after(unwanted=False) == event
-    assert after(unwanted=True) == ("cancelled" if event == "run again" else event)
-    assert event in TASK_TRANSITIONS[TaskState.RUNNING]
-
-
-def test_backoff_doubles_from_two_seconds_to_five_minutes() -> None:
-    assert [backoff_s(count) for count in range(1, 10)] == [2, 4, 8, 16, 32, 64, 128, 256, 300]
-    assert backoff_s(0) == 2
-    assert backoff_s(10**9) == BACKOFF_CAP_S

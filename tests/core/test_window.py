@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.task import BatchTime
+from supervisor.core.states import BatchTime
 from supervisor.core.window import Window, batch_time, why_batch_waits
 
 MINUTES = st.integers(0, 24 * 60 - 1)
@@ -28,11 +28,12 @@ def test_a_window_and_what_it_leaves_are_the_day(begin: int, end: int, minute: i
 
 def test_when_batch_tasks_start_and_why_not() -> None:
     night = Window(22 * 60, 6 * 60)
-    assert batch_time(None, 0, when_idle=False) is BatchTime.ALWAYS
-    assert batch_time(None, 0, when_idle=True) is BatchTime.IDLE
-    assert batch_time(night, 0, when_idle=True) is BatchTime.ALWAYS
-    assert batch_time(night, 720, when_idle=True) is BatchTime.IDLE
-    assert batch_time(night, 720, when_idle=False) is BatchTime.NEVER
+    assert batch_time(None, [0], when_idle=False) is BatchTime.ALWAYS
+    assert batch_time(None, [0], when_idle=True) is BatchTime.IDLE
+    assert batch_time(night, [0], when_idle=True) is BatchTime.ALWAYS
+    assert batch_time(night, [720], when_idle=True) is BatchTime.IDLE
+    assert batch_time(night, [720], when_idle=False) is BatchTime.NEVER
+    assert batch_time(night, [720, 0], when_idle=False) is BatchTime.ALWAYS
     assert why_batch_waits(night, BatchTime.NEVER) == "waits for 22:00-06:00"
     assert why_batch_waits(None, BatchTime.IDLE) == "waits until no other task runs or waits"
     assert why_batch_waits(night, BatchTime.IDLE) == "waits until no other task runs or waits, or for 22:00-06:00"

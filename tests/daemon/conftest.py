@@ -1,13 +1,17 @@
-"""What the tests of limits and of suspending leave of the kernel's: nothing."""
+"""A house with models, and what the tests of limits and of pausing leave of the kernel's: nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from supervisor.core import records
 from supervisor.host import cgroups
+from tests.daemon.models_kit import ASK, Models
+from tests.gateway.kit import know_prices
+from tests.gateway.simulator import Simulator
 from tests.support import House
 
 
@@ -18,3 +22,15 @@ def no_groups_left(house: House) -> Iterator[None]:
     for group in cgroups.left(cgroups.probe(), records.tag(str(house.home.root), "", 0).partition(":")[0]):
         group.kill()
         group.remove()
+
+
+@pytest.fixture
+def models(house: House, tmp_path: Path) -> Iterator[Models]:
+    """With settings that name the simulator."""
+    script = tmp_path / "ask.py"
+    script.write_text(ASK)
+    with Simulator() as sim:
+        made = Models(house, sim, script)
+        made.settings()
+        know_prices(house.home)
+        yield made

@@ -74,6 +74,12 @@ class Agent:
         protocol.call(self.house.home.agents_socket, "hook", {"name": name, "event": event}, timeout_s=30, token=token)
 
 
+def history(house: House) -> list[dict[str, Any]]:
+    """What was done to the agent."""
+    found: list[dict[str, Any]] = json.loads(house.ok("audit", "show", "--json", "--task", "agent", "-n", "1000"))["entries"]
+    return found
+
+
 @pytest.fixture
 def agent(house: House) -> Agent:
     return Agent(house, 0)
@@ -96,9 +102,14 @@ def test_hooks_say_how_it_is_from_every_tier(house: House, tier: int) -> None:
     assert [(one["source"], one["why"]) for one in shape["evidence"]] == [("hook", "decides"), ("process", "is overruled")]
     shown = house.ok("status", "agent", "--explain").splitlines()
     assert shown[0].startswith(house.task("agent").id + "  waiting_permission for ") and shown[0].endswith(": Bash: rm -rf build")
+    agent.hook("PreToolUse", tool_name="Read", tool_input={})
+    agent.hook("PostToolUse", tool_name="Bash", tool_input={"command": "rm -rf build"})
     house.ok("kill", "agent")
     wait_until(lambda: house.task("agent").final, "its end")
     assert agent.state() == "stopped"
+    told = [(one["decision"], one["reason"]) for one in history(house) if one["kind"] == "permission"]
+    assert told == [("permission asked", "Bash: rm -rf build"), ("permission granted", "Bash: rm -rf build")]
+    assert [one["data"] for one in history(house) if one["kind"] == "tools"] == [{"calls": 1, "by": {"Read": 1}}]
 
 
 def test_an_agent_in_a_sandbox_reaches_the_next_supervisor_too(house: House) -> None:
@@ -230,6 +241,14 @@ def test_long_permissions_that_are_all_open_outlive_the_supervisor(tmp_path: Pat
     (piece,) = before.of(KEY)[1]
     assert len(piece.detail) == DETAIL_MAX
     assert AgentEvidence(home, SystemClock()).of(KEY)[1] == [piece]
+
+
+def test_what_is_told_of_permissions_is_little_when_it_is_much(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    files.private_dir(home.attempt(*KEY) / "out")
+    heard = AgentEvidence(home, SystemClock())
+    told = [heard.hook(KEY, "PermissionRequest", {**ASKS, "tool_input": {"command": str(number)}}) for number in range(150)]
+    assert sum(map(len, told)) <= agent_evidence.ASKING_BURST + 2 and len(told[0]) == 1
 
 
 def known(home: Home) -> str:

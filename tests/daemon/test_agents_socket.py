@@ -65,7 +65,7 @@ def test_an_agent_learns_who_it_is_with_what_its_environment_holds(house: House,
     house.start_daemon()
     house.ok("add", "--id", "curious", "-f", f"{sys.executable} {script}")
     view = house.task("curious")
-    may_add = {"children_max": 0, "depth_max": 0, "parent": None}
+    may_add = {"children_max": 0, "depth_max": 0, "parent": None, "memory_tools": False}
     share = {"class": "normal", "weight": 1.0, "tpm_max": None, "cost_max": None, "tokens_max": None}
     assert (view.result or {})["output"] == {"ok": True, "value": {"task": view.id, "epoch": 1, "run": view.run, **share, **may_add}}
 
@@ -146,6 +146,7 @@ def test_what_is_no_request_gets_a_sentence(house: House, agent: str) -> None:
 def test_a_large_request_is_refused_and_not_gathered(house: House, agent: str) -> None:
     answer = raw(house, b'{"x": "' + b"a" * (TERMS.request_max + 2**16))
     assert answer["error"]["what"] == "the request could not be read"
+    assert answer["error"]["why"] == f"it is longer than {TERMS.request_max} bytes"
 
 
 def raw(house: House, line: bytes) -> dict[str, Any]:

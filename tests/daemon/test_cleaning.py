@@ -84,7 +84,7 @@ def test_what_is_done_is_shown_while_the_rest_is_not(house: House, tmp_path: Pat
     with subprocess.Popen(argv, cwd=house.repo, env=house.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as clean:
         assert clean.stdout is not None and clean.stderr is not None
         first = clean.stdout.readline()
-        wait_until(marker.exists, "the tenth worktree to be looked at")
+        wait_until(lambda: marker.read_text().strip(), "the tenth worktree to be looked at")
         hangs = Path(f"/proc/{marker.read_text().strip()}/cmdline")
         assert hangs.exists(), "nothing was shown until it had been ended"
         rest, said = clean.stdout.read(), clean.stderr.read()

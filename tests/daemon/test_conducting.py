@@ -89,7 +89,7 @@ def test_a_script_conducts_in_one_slot_in_each_tier(house: House) -> None:
         assert ("added by an agent", {"by": f"{lead.id}:1"}) in journal(house, mine[0].id)
     shown = house.ok("status", mine[0].id)
     assert f"added by  {lead.id}:1" in shown and "children" in house.ok("status", lead.id)
-    assert "task added by an agent" in house.ok("audit", "show")
+    assert "added by an agent" in house.ok("audit", "show")
 
 
 def test_the_same_task_is_added_once_also_by_the_next_attempt(house: House, lead: str) -> None:

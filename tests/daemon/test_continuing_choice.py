@@ -26,7 +26,7 @@ def launch(spec: TaskSpec = SPEC, home: str = "/nowhere") -> LaunchRow:
 
 
 def chosen(before: Before, spec: TaskSpec = SPEC) -> list[tuple[How, str]]:
-    return [(how, had[0].session) for how, had in continuing.wanted(launch(spec), kinds()[spec.kind], before)]
+    return [(how, had[0].session) for how, had in continuing.wanted(launch(spec), kinds()[spec.kind], before, missed=False)]
 
 
 def test_a_loss_and_a_spent_limit_go_on_and_other_ends_do_not() -> None:

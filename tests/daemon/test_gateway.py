@@ -8,105 +8,20 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from supervisor.daemon import gateway_process, gateway_report, prices, protocol
+from supervisor.core.admission import ADMIT, of_start
+from supervisor.core.states import TaskClass
+from supervisor.daemon import gateway_process, gateway_report, prices
 from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
-from supervisor.gateway import process_lock, status_client
-from supervisor.host import files, processes
-from tests.gateway.kit import KEY, know_prices, upstream
-from tests.gateway.simulator import Simulator
+from supervisor.gateway import status_client
+from supervisor.host import processes
+from tests.daemon.models_kit import Models
+from tests.gateway.kit import KEY, upstream
 from tests.support import House, plan_of, shell_task, wait_until
-
-ASK = '''
-"""Asks a model, and again while nobody answers; then says what it was told on one line."""
-import json, os, sys, time, urllib.error, urllib.request
-
-def ask(size):
-    text = "hello " * size
-    body = {"model": "claude-opus-4-8", "max_tokens": 50, "messages": [{"role": "user", "content": text}]}
-    headers = {"authorization": "Bearer " + os.environ["ANTHROPIC_AUTH_TOKEN"], "content-type": "application/json"}
-    request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(), headers)
-    while True:
-        try:
-            return json.load(urllib.request.urlopen(request, timeout=600))
-        except (urllib.error.URLError, ConnectionError) as error:
-            if getattr(error, "code", 503) not in (429, 503):
-                raise
-            time.sleep(0.05)
-
-if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        while not os.path.exists(sys.argv[2]):
-            time.sleep(0.02)
-    print(json.dumps(ask(int(sys.argv[1]))))
-'''
-
-
-@dataclass
-class Models:
-    """A house whose agents reach a simulated provider."""
-
-    house: House
-    sim: Simulator
-    script: Path
-
-    @property
-    def ask(self) -> str:
-        """The agent's command."""
-        return f"{sys.executable} {self.script}"
-
-    def settings(self, more: str = "", *, before: str = "", of_upstream: str = "") -> None:
-        """The user's file."""
-        files.private_dir(self.house.home.root)
-        base = 'grace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n'
-        self.house.config.write_text(f"{before}{base}{upstream(self.house.home, self.sim.url, more=of_upstream)}{more}")
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """The daemon, and its gateway ready."""
-        daemon = self.house.start_daemon()
-        self.ready()
-        return daemon
-
-    def ready(self) -> process_lock.Record:
-        """Until agents can start."""
-        wait_until(lambda: self.ping()["no_gateway"] == "", "the gateway to be ready")
-        return self.record()
-
-    def ping(self) -> dict[str, Any]:
-        """What the daemon says of itself."""
-        return protocol.call(self.house.home.daemon_socket, "ping", {}, timeout_s=30)
-
-    def record(self) -> process_lock.Record:
-        """The gateway that lives."""
-        found = self.house.gateway()
-        assert found is not None, self.house.daemon_output()
-        return found
-
-    def another(self, before: process_lock.Record) -> process_lock.Record:
-        """The one that lives instead of it."""
-        wait_until(lambda: (now := self.house.gateway()) is not None and now.identity != before.identity, "another gateway")
-        return self.ready()
-
-
-@pytest.fixture
-def models(house: House, tmp_path: Path) -> Iterator[Models]:
-    """With settings that name the simulator."""
-    script = tmp_path / "ask.py"
-    script.write_text(ASK)
-    with Simulator() as sim:
-        made = Models(house, sim, script)
-        made.settings()
-        know_prices(house.home)
-        yield made
 
 
 def result(house: House, name: str) -> dict[str, Any]:
@@ -386,18 +301,24 @@ def test_agents_that_start_after_a_change_get_the_variables_of_a_new_upstream(mo
 def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models: Models) -> None:
     """600 tokens a minute, and requests of more than that one after the other: the second one waits for about a minute."""
     models.settings(of_upstream="itpm = 600\nlearn = false")
-    models.start()
+    daemon = models.start()
     many = " & ".join([f"{models.ask} 300"] * 4)
     models.house.ok("add", "--id", "heavy", f"{many} & wait")
     wait_until(lambda: "batch" in models.ping()["held_back"], "the delay to reach the crew")
-    assert re.fullmatch(r"waits for the model limit \(a request waits \d+[sm]\)", gateway_report.hear(models.house.home).why("batch"))
-    assert gateway_report.hear(models.house.home).why("interactive") == ""
+    heard = gateway_report.hear(models.house.home).conditions
+    assert heard is not None and of_start(TaskClass.INTERACTIVE, heard) == ADMIT
+    assert re.fullmatch(r"waits for the model limit \(a request waits \d+[sm]\)", of_start(TaskClass.BATCH, heard).words)
     for name in ("batch", "interactive"):
         models.house.ok("add", "--id", name, "--class", name, "true")
     models.house.ok("wait", "interactive")
     wait_until(lambda: "batch" in models.house.daemon_output(), "a word about it")
     assert re.search(r"(?:batch|batch and normal) tasks wait until the models are less busy", models.house.daemon_output())
     assert (models.house.state("batch"), models.house.task("batch").epoch) == ("ready", 0)
+    models.house.ok("down")
+    daemon.wait(30)
+    models.start()
+    wait_until(lambda: "batch" in models.ping()["held_back"], "the next supervisor to hear of it")
+    assert models.house.task("batch").epoch == 0, "it started nothing before it had heard"
     models.house.ok("kill", "heavy")
     models.house.ok("wait", "batch", "--timeout", "60s")
     assert models.house.state("batch") == "done"

@@ -10,7 +10,7 @@ import pytest
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Upstream
 from supervisor.core.gateway.types import Api
 from supervisor.daemon import gateway_problems, gateway_report
-from supervisor.daemon.gateway_problems import UNSERVED_S, GatewayProblems
+from supervisor.daemon.gateway_problems import DEAD_S, UNSERVED_S, GatewayProblems
 from supervisor.host.paths import Home
 
 HOME = Home(Path("/h"))
@@ -46,12 +46,34 @@ def test_a_spend_cap_is_told_at_once_also_while_it_is_tried_again() -> None:
 
 @pytest.mark.parametrize("why", ["unreachable: refused", "overloaded", "server error: 500", "streams are cut"])
 def test_who_serves_nothing_is_told_after_a_minute_whatever_reason_it_gives_next(why: str) -> None:
-    seen, down = GatewayProblems(HOME), status(pool(why))
+    other = pool(breaker="closed", account="other")
+    seen, down = GatewayProblems(HOME), status(pool(why), other)
     assert seen.look(down, SETTINGS, 10.0) == [] == seen.look(down, SETTINGS, 10.0 + UNSERVED_S - 0.1)
-    (said,) = seen.look(status(pool(why, breaker="half-open")), SETTINGS, 10.0 + UNSERVED_S)
+    (said,) = seen.look(status(pool(why, breaker="half-open"), other), SETTINGS, 10.0 + UNSERVED_S)
     assert said.startswith(f"main has not served anthropic/opus ({why}) for a minute")
-    assert seen.look(status(pool("overloaded")), SETTINGS, 80.0) == []
+    assert seen.look(status(pool("overloaded"), other), SETTINGS, 80.0) == []
     assert seen.look(WELL, SETTINGS, 82.0) == [] == seen.look(down, SETTINGS, 84.0), "the minute begins anew"
+
+
+def dead(*pools: dict[str, Any]) -> list[str]:
+    """What is said of a provider that is so for ten seconds and more."""
+    seen = GatewayProblems(HOME)
+    return [(seen.look(status(*pools), SETTINGS, at), seen.dead)[1] for at in (0.0, DEAD_S - 0.1, DEAD_S)]
+
+
+def test_no_provider_at_all_is_an_outage_after_ten_seconds_and_told_as_that_alone() -> None:
+    words = "main has not served anthropic/opus (unreachable: refused)"
+    haiku = pool(breaker="closed", lane="anthropic/haiku")
+    idle = pool("None", account="other") | {"breaker": None}
+    assert dead(pool("unreachable: refused"), idle) == ["", "", words] == dead(pool("unreachable: refused"), haiku)
+    assert dead(pool("overloaded"), haiku)[-1] == "", "another lane serves"
+    assert dead(pool("overloaded"), pool("server error: 500", lane="anthropic/haiku"))[-1]
+    assert dead(pool("unreachable: refused"), pool(breaker="closed", account="other"))[-1] == "", "another account serves"
+    assert dead(pool("rate limited: 429"))[-1] == "", "a limit is no outage"
+    seen, down = GatewayProblems(HOME), status(pool("unreachable: refused"))
+    assert [seen.look(down, SETTINGS, at) for at in (0.0, DEAD_S, UNSERVED_S)] == [[], [], []]
+    assert seen.dead and seen.now, "the trouble stands in the status"
+    assert seen.look(WELL, SETTINGS, 99.0) == [] and not seen.dead
 
 
 @pytest.mark.parametrize("why", ["rate limited: 429", "subscription window spent", "input would be gone within 10 s"])
@@ -78,4 +100,4 @@ def test_the_next_step_fits_where_the_key_comes_from(source: KeySource, step: st
 
 def test_a_supervisor_that_is_not_there_says_nothing(tmp_path: Path) -> None:
     heard = gateway_report.hear(Home(tmp_path))
-    assert (heard.troubles, heard.why("batch")) == ((), "")
+    assert (heard.troubles, heard.conditions) == ((), None)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.crew import TrafficChanged
 from supervisor.core.errors import NotRunning
+from supervisor.core.events import TrafficChanged
 from supervisor.daemon import gateway_process
 from supervisor.daemon.gateway import Load, _load
 from supervisor.gateway import process_lock, status_client
@@ -86,6 +86,14 @@ USED = {"requests": 3}
 
 
 SPENT, OPEN = {"spent": True}, {"spent": False}
+DOWN = {"breaker": "open", "breaker_why": "it is down"}
+
+
+def limits(**each: float | None) -> dict[str, Any]:
+    return {"dimensions": [{"name": name, "limit_per_minute": limit} for name, limit in each.items()]}
+
+
+APART, TOGETHER = limits(requests=9, input=800, output=200), limits(tokens=500, input=None)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +111,26 @@ SPENT, OPEN = {"spent": True}, {"spent": False}
         ([], [pool(windows=[SPENT, OPEN]), pool(windows=[SPENT])], Load(False, TrafficChanged(0.0, parked=True))),
         ([], [pool(windows=[SPENT]), pool()], Load(False, TrafficChanged(0.0))),
         ([], [pool(windows=[SPENT]), pool(breaker=None)], Load(False, TrafficChanged(0.0, parked=True))),
+        ([], [pool(**DOWN)], Load(False, TrafficChanged(0.0, closed="it is down"))),
+        ([], [pool(**DOWN, windows=[SPENT])], Load(False, TrafficChanged(0.0, parked=True))),
+        ([], [pool(**DOWN), pool()], Load(False, TrafficChanged(0.0))),
+        ([], [pool(**DOWN, figures=USED), pool(lane=GPT)], Load(False, TrafficChanged(0.0, closed="it is down"))),
+        ([], [pool(**APART), pool(**TOGETHER)], Load(False, TrafficChanged(0.0, tpm=1500.0))),
+        ([], [pool(**APART, figures=USED), pool(lane=GPT, **TOGETHER)], Load(False, TrafficChanged(0.0, tpm=1000.0))),
+        ([], [pool(**APART), pool(**limits(input=7))], Load(False, TrafficChanged(0.0))),
     ],
 )
 def test_what_its_status_means_for_the_crew(lanes: list[Any], pools: list[Any], load: Load) -> None:
     assert _load({"lanes": lanes, "pools": pools}) == load
+
+
+@pytest.mark.parametrize(
+    ("caps", "night"),
+    [
+        ({"cost_per_night": 20.0, "night_usd": 19.2}, 0.96),
+        ({"cost_per_night": None, "night_usd": None}, None),
+        ({"cost_per_night": 20.0}, None),
+    ],
+)
+def test_how_much_of_the_nights_money_is_spent(caps: dict[str, Any], night: float | None) -> None:
+    assert _load({"lanes": [], "pools": [], "caps": caps}).traffic == TrafficChanged(0.0, night=night)

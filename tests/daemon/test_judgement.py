@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 from pathlib import Path
 
-from supervisor.ledger import queries
+from supervisor.core.audit_events import trace_id
+from supervisor.ledger import queries, store
 from tests.agents.protocols.scenarios import DATA
 from tests.support import House
 
@@ -43,6 +46,23 @@ def test_an_agents_own_words_decide_and_are_shown(house: House, tmp_path: Path) 
     assert (agent["message"], agent["steps"], agent["denials"]) == ("Committed.", 3, [])
     assert json.loads((house.home.attempt(found["tool"].id, 1) / "result.json").read_text())["agent"] == agent
     _shown(house, found["denied"])
+    _proven(house, found["tool"], found["denied"])
+
+
+def _proven(house: House, tool: queries.TaskView, denied: queries.TaskView) -> None:
+    log = (house.home.attempt(tool.id, 1) / "stdout.log").read_bytes()
+    result = tool.result or {}
+    assert (result["sha256"]["stdout.log"], result["trace"]) == (hashlib.sha256(log).hexdigest(), trace_id(tool.id))
+    assert result["tools"]["calls"] == sum(result["tools"]["by"].values()) > 0
+    told = {entry["kind"]: entry for entry in json.loads(house.ok("audit", "show", "--json", "--task", denied.id))["entries"]}
+    assert (told["permission"]["decision"], told["permission"]["reason"]) == ("permission denied", "Bash: python3 -c 'print(1)'")
+    assert told["tools"]["data"]["by"] == {"Bash": 1}
+    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+        kept, spec = db.execute(
+            "SELECT a.result, t.spec FROM attempt a JOIN task t ON t.id = a.task WHERE t.id = ?", (denied.id,)
+        ).fetchone()
+    assert told["end"]["data"]["result_sha256"] == hashlib.sha256(kept.encode()).hexdigest()
+    assert told["start"]["data"]["spec_sha256"] == hashlib.sha256(spec.encode()).hexdigest()
 
 
 def _shown(house: House, denied: queries.TaskView) -> None:

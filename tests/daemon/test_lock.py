@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.errors import Refused
-from supervisor.core.records import Identity
+from supervisor.core.identity import Identity
 from supervisor.daemon import lock
 from supervisor.daemon.lock import DaemonLock
 from supervisor.host import processes

@@ -60,7 +60,8 @@ def test_batch_tasks_wait_for_their_window_and_status_says_so(house: House) -> N
     house.ok("add", "--id", "day", "--follow", "true")
     assert house.state("night") == "ready"
     assert f"waits for {window}" in house.ok("status")
-    assert json.loads(house.ok("status", "--json"))["tasks"]
+    (waits,) = [task["waits_for"] for task in json.loads(house.ok("status", "--json"))["tasks"] if task["name"] == "night"]
+    assert (waits["decision"], waits["code"], waits["words"]) == ("defer", "window", f"waits for {window}")
     house.config.write_text(house.config.read_text().replace(window, f"{hour:02}:00-{(hour + 2) % 24:02}:00"))
     house.ok("down")
     daemon.wait(30)

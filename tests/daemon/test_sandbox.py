@@ -168,7 +168,7 @@ def test_what_is_not_asked_for_is_confined_and_said_to_be(guarded: House, works:
     if Tier.FILES not in works:
         pytest.skip("this host cannot")
     guarded.ok("add", "-f", "--id", "agent", f"cat {guarded.home.root}/secret && exit 9; ls -A {guarded.home.root} | wc -l")
-    assert guarded.state("agent") == "done" and int(guarded.ok("logs", "agent").split()[-1]) <= 4, "the paths that lead to its own"
+    assert guarded.state("agent") == "done" and int(guarded.ok("logs", "agent").split()[-1]) <= 5, "the paths that lead to its own"
 
 
 def test_a_task_that_limits_its_network_gets_a_tier_that_can(guarded: House, works: frozenset[Tier]) -> None:

@@ -85,7 +85,7 @@ class Agent:
 
     def tmux(self, *words: str) -> str:
         argv = ["tmux", "-u", "-S", str(self.house.home.tmux_socket), *words]
-        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, timeout=10).stdout
+        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
     @property
     def pane(self) -> str:

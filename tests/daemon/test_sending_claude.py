@@ -37,6 +37,14 @@ def command(home: Path, url: str) -> list[str]:
     return ["env", *(f"{name}={value}" for name, value in env.items()), str(CLAUDE), "--permission-mode", "default"]
 
 
+def chooses(agent: Agent, line: str) -> bool:
+    """Whether the dialog stands on that line; else Down is pressed, which a program that has only drawn it may drop."""
+    if line in agent.tmux("capture-pane", "-p", "-t", agent.pane):
+        return True
+    agent.tmux("send-keys", "-t", agent.pane, "Down")
+    return False
+
+
 def test_a_text_waits_for_the_end_of_a_dialog_and_of_a_turn_and_is_confirmed(house: House, tmp_path: Path) -> None:
     assert shutil.which("node"), "Claude Code needs it"
     with Simulator() as sim:
@@ -46,12 +54,12 @@ def test_a_text_waits_for_the_end_of_a_dialog_and_of_a_turn_and_is_confirmed(hou
 
         def sent(number: int) -> dict[str, Any]:
             one: dict[str, Any] = json.loads(house.ok("status", "agent", "--json"))["deliveries"][number]
+            assert one["state"] not in ("unconfirmed", "dropped"), one
             return one
 
         kept = agent.send("first\nof two lines")
         assert (kept["state"], kept["why"]) == ("pending", "it has not begun its session: it starts, or shows a dialog")
-        agent.tmux("send-keys", "-t", agent.pane, "Down")
-        wait_until(lambda: "❯ Yes" in agent.tmux("capture-pane", "-p", "-t", agent.pane), "the answer")
+        wait_until(lambda: chooses(agent, "❯ Yes"), "the answer", every_s=2.0)
         agent.tmux("send-keys", "-t", agent.pane, "Enter")
         wait_until(lambda: sent(0)["state"] == "confirmed", "the text that waited for the dialog")
         wait_until(lambda: "done" in agent.tmux("capture-pane", "-p", "-t", agent.pane), "the end of the turn")
@@ -63,6 +71,8 @@ def test_a_text_waits_for_the_end_of_a_dialog_and_of_a_turn_and_is_confirmed(hou
         sim.wait_held("gate")
         sim.release("gate")
         wait_until(lambda: sent(2)["state"] == "confirmed", "the text that waited for the turn")
+        # Its hook tells of a prompt before its session file has it.
+        wait_until(lambda: len(prompts(tmp_path / "claude")) > 2, "the third text in its session file")
         assert prompts(tmp_path / "claude") == ["first\nof two lines", "second", "third"]
 
 

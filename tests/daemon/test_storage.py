@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -145,9 +146,20 @@ def small(tmp_path: Path) -> Iterator[House]:
 def fill(house: House, leave: int) -> Path:
     """Take all free space but `leave` bytes."""
     filler = house.home.root.parent / "filler"
-    free = os.statvfs(filler.parent).f_bavail * os.statvfs(filler.parent).f_frsize
     with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(1, free - leave))
+
+        def taken() -> bool:
+            """The supervisor writes meanwhile: what was free a moment ago may be less by now."""
+            free = os.statvfs(filler.parent).f_bavail * os.statvfs(filler.parent).f_frsize
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(1, free - leave))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                return False
+            return True
+
+        wait_until(taken, "the disk to be full")
     return filler
 
 

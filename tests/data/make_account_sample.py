@@ -1,6 +1,6 @@
-"""Writes `gateway-3.sql`, an account of schema 3 as text, that every later version must be able to load.
+"""Writes `gateway-5.sql`, an account of schema 5 as text, that every later version must be able to load.
 
-    python -m tests.data.make_account_sample > tests/data/gateway-3.sql
+    python -m tests.data.make_account_sample > tests/data/gateway-5.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from supervisor.core.gateway import commands
 from supervisor.core.gateway.types import Api, BreakerState, LaneKey, PoolKey, Usage
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account

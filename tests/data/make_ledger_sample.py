@@ -1,6 +1,6 @@
-"""Writes `ledger-4.sql`, a ledger of schema 4 as text, that every later version must be able to load.
+"""Writes `ledger-6.sql`, a ledger of schema 6 as text, that every later version must be able to load.
 
-    python -m tests.data.make_ledger_sample > tests/data/ledger-4.sql
+    python -m tests.data.make_ledger_sample > tests/data/ledger-6.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.
@@ -13,20 +13,24 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+from supervisor.core.commands import Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.core.conversations import How, Origin
-from supervisor.core.crew import Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.core.deliveries import DeliveryState
+from supervisor.core.mail import Mail, MailState, MailType
+from supervisor.core.night import NightOrder, NightTerms, OnCap
 from supervisor.core.snapshots import SnapshotKind, SnapshotSpec
-from supervisor.core.states import End, TaskState
-from supervisor.core.task import TaskClass
+from supervisor.core.states import End, TaskClass, TaskState
+from supervisor.core.wait_graph import Wait, WaitKind
 from supervisor.ledger import store
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.snapshots import Built
 from tests.ledger.kit import Wall, ended, spec, submission, submit, whole
 
 RUN, LATER = "0731-k3qz", "0731-m7wn"
+NIGHT = NightOrder(NightTerms(1_700_030_000.0, 600.0, 40.0, 3, OnCap.STOP), "/repo/plan.toml", "ab" * 32, "nightly")
 TASKS = (
     spec("done", title="Ende gut \u202e🦊", argv=("caf\udce9", "a b"), params={"X": "\udcff"}, prompt="do\nit", cores=(0, 2)),
     spec("failed", priority=90, task_class=TaskClass.INTERACTIVE, timeout_s=5.5, retries=1, cores=2),
@@ -35,7 +39,7 @@ TASKS = (
     spec("quarantined"),
     spec("backoff", retries=9),
     spec("launching"),
-    spec("running"),
+    spec("running", paths=("src/api",)),
     spec("stopping"),
     spec("collecting"),
     spec("waiting", after=("running", "done")),
@@ -53,6 +57,7 @@ def write(path: Path) -> None:
         ledger.commit(whole(at["done"]))
         ledger.note(at["done"], 1, worktree="/w/done", admin_dir="/d/done", branch=f"nightcrew/{at['done']}/work", base_oid="c0ffee")
         ledger.note(at["done"], 1, session_id="$1", pane_id="%1", server_pid=77, rescue_oid="beef", result='{"schema": 1, "end": "done"}')
+        ledger.note(at["done"], 1, account='{"wall_s": 60.0}')
         ledger.release(at["done"], 1)
         ledger.note(at["done"], 1, removed=wall.now)
         ledger.commit(whole(at["failed"], 1, End.TIMEOUT, TaskState.READY, 2.0))
@@ -65,13 +70,17 @@ def write(path: Path) -> None:
         ledger.commit([Stop(at["stopping"], 1, "cancelled"), Collect(at["collecting"], 1, End.FAILED, "exit code 1")])
         ledger.commit([SetState(at["retried"], TaskState.READY, ""), *whole(at["retried"], 1, End.CANCELLED, TaskState.CANCELLED)])
         ledger.commit([Revive(at["retried"], "retry asked; was cancelled"), SetState(at["retried"], TaskState.READY, "")])
-        ledger.submit(submission("lonely", key=LATER, project="ba9876543210", root="/other", env={"LC_ALL": "C", "X": "\udcfe"}), LATER)
+        ledger.submit(
+            submission("lonely", key=LATER, project="ba9876543210", root="/other", env={"LC_ALL": "C", "X": "\udcfe"}, night=NIGHT), LATER
+        )
         ledger.commit([SetState(f"{LATER}/lonely", TaskState.READY, ""), Start(f"{LATER}/lonely", 1, "")])
         ledger.commit([*ended(f"{LATER}/lonely", 1)])
         ledger.journal(None, None, "up", {"pid": 1})
         _snapshots(ledger, at["running"])
         _deliveries(ledger, at["running"])
+        _mails(ledger, at["running"])
         _conversations(ledger, at["done"], at["running"])
+        _waits(ledger, at["running"], at["stopping"])
 
 
 def _conversations(ledger: Ledger, ended: str, running: str) -> None:
@@ -79,6 +88,13 @@ def _conversations(ledger: Ledger, ended: str, running: str) -> None:
     ledger.conversations.begin(ended, 1, "", None)
     ledger.conversations.learned(ended, 1, "5e55-10n")
     ledger.conversations.begin(running, 1, "c0-py", Origin(How.FORK, "5e55-10n", ended, 1, "c0ffee"))
+
+
+def _waits(ledger: Ledger, who: str, holder: str) -> None:
+    """One that has ended and one that goes on."""
+    for what in ("src/ä\u202e", "src/**"):
+        ledger.waits.begin("0123456789ab", Wait(0, who, 1, WaitKind.LEASE, what, (holder, "person"), 1.5, 61.5, any_of=what == "src/**"))
+    ledger.waits.end([(1, "over")])
 
 
 def _snapshots(ledger: Ledger, task: str) -> None:
@@ -104,6 +120,28 @@ def _deliveries(ledger: Ledger, task: str) -> None:
     ledger.deliveries.ended(confirmed, DeliveryState.CONFIRMED)
     ledger.deliveries.ended(unconfirmed, DeliveryState.UNCONFIRMED, "its kind does not say")
     ledger.deliveries.ended(dropped, DeliveryState.DROPPED, "its task ended first")
+
+
+def _mails(ledger: Ledger, task: str) -> None:
+    """One in every state, and a reply."""
+    asked = Mail(
+        f"01{'A' * 24}", "0123456789ab", f"01{'A' * 24}", task, "person", MailType.REQUEST, "which port? \u2028", 1_700_000_000.0, key="k"
+    )
+    for number, state in enumerate(MailState):
+        name = f"01{str(number) * 24}"
+        made = replace(asked, id=name, thread=name, key=f"k{number}", recipient=task if number % 2 else "person", sender="person")
+        ledger.mails.accept(made)
+        if state is not MailState.ACCEPTED:
+            ledger.mails.filed([name])
+        if state is MailState.GIVEN:
+            ledger.deliveries.keep([task], "given", name)
+        elif state is MailState.READ:
+            ledger.mails.read(name, 1, 7)
+        elif state not in (MailState.ACCEPTED, MailState.NEW):
+            ledger.mails.ended(name, state, "it ended")
+    ledger.mails.accept(
+        replace(asked, in_reply_to=f"01{'0' * 24}", thread=f"01{'0' * 24}", depth=1, type=MailType.REPLY, needs_reply_by=2e9)
+    )
 
 
 def dump(path: Path) -> Iterator[str]:

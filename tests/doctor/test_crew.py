@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents.tmux import Tmux
-from supervisor.core import records
+from supervisor.core import identity, records
 from supervisor.daemon import lock
 from supervisor.doctor import crew as checks
 from supervisor.doctor.check_context import CheckContext
@@ -254,7 +254,7 @@ def test_processes_of_an_attempt_that_is_over(house: House, sleepers: list[subpr
     files.private_dir(house.home.root)
     store.connect(house.home.ledger).close()
     for name in (tag_home(house), "0" * 16):  # of this state directory, and of another
-        env = {**os.environ, records.TAG_VARIABLE: f"{name}:1121-aaaa/lint:2"}
+        env = {**os.environ, identity.TAG_VARIABLE: f"{name}:1121-aaaa/lint:2"}
         sleepers.append(subprocess.Popen(SLEEPER, env=env))
     ours, other = (one.pid for one in sleepers)
     wait_until(lambda: ours in checks._tagged(at(house)), "it to be seen")

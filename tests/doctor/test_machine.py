@@ -13,6 +13,7 @@ import pytest
 from supervisor.core.spec import Settings
 from supervisor.doctor import machine as checks
 from supervisor.doctor.finding import State
+from supervisor.host.cores import Core
 from tests.doctor.conftest import Machine
 
 
@@ -69,6 +70,19 @@ def test_processes_of_the_control_group(machine: Machine) -> None:
     machine.file("sys/fs/cgroup/user.slice/user-1000.slice/x.scope/pids.max", "max\n")
     found = checks.processes(machine.place())
     assert found.state is State.WARN and found.seen == "31 of 100 (pids.max of /user.slice/user-1000.slice)"
+
+
+def test_whether_agents_give_way(machine: Machine) -> None:
+    two = [Core(0, (0, 2)), Core(1, (1, 3))]
+    held = checks.judged_processor(two, True, machine.place())
+    assert held.state is State.OK and held.seen.startswith("2 cores, 4 CPUs, 2 NUMA nodes; ")
+    assert checks.judged_processor(two, False, machine.place()).state is State.OK, "a kernel that shares no time between sessions"
+    machine.file("proc/sys/kernel/sched_autogroup_enabled", "1\n")
+    found = checks.judged_processor([Core(0, (0,))], False, machine.place())
+    assert found.state is State.WARN and found.seen.startswith("1 cores; ") and found.fix.startswith("sudo sysctl")
+    machine.systemd("/user.slice")
+    assert "-p Delegate=yes" in checks.judged_processor(two, False, machine.place()).fix
+    assert checks.processor(machine.place()).state in (State.OK, State.WARN)
 
 
 def test_memory(machine: Machine) -> None:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from memory.watching import Watching
 from supervisor.core.spec import Settings
+from supervisor.doctor import file_events
 from supervisor.doctor import state as checks
 from supervisor.doctor.finding import State
+from supervisor.host import mounts
 from supervisor.ledger import store
 from tests.doctor.conftest import Machine
 from tests.support import git, make_repository
@@ -33,6 +36,15 @@ def test_before_anything_ran_all_is_well(machine: Machine) -> None:
     for check in checks.CHECKS.values():
         assert check(machine.place()).state is State.OK
     assert not (machine.root / "state").exists(), "looking makes nothing"
+
+
+def test_directories_that_cannot_be_watched_are_named(machine: Machine, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert file_events.check(machine.place()).state is State.OK
+    monkeypatch.setattr(Watching, "follow", lambda *_: "inotify instance limit reached")
+    found = file_events.check(machine.place())
+    assert (found.state, found.seen) == (State.WARN, "inotify instance limit reached")
+    monkeypatch.setattr(mounts, "file_system", lambda *_: "nfs4")
+    assert file_events.check(machine.place()).seen.startswith("nfs4 ")
 
 
 def test_a_mode_that_lets_others_in_is_mended(machine: Machine, home: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from supervisor.core.errors import LedgerError, ToolFailed
 from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
 from supervisor.core.gateway.types import Window as Subscription
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.faces import gateway, gateway_json
 from supervisor.faces.status import columns
 from supervisor.gateway.account.reading import Figures, Percentiles, Window
@@ -232,6 +232,13 @@ async def write(home: Home) -> None:
     for at in (NOW - 1000, NOW - 60, NOW):
         book.settle(await book.open(opened(at=at)), served())
     await book.close()
+
+
+def test_who_is_raised_is_seen_and_nobody_else_has_the_column() -> None:
+    assert "RAISED" not in shown(shape(agent("1121-k3f9/lint")))
+    text = shown(shape(agent("1121-k3f9/lint"), agent("1121-k3f9/cart", raised=1.34, turn_wait_s=14.2, queued=2)))
+    heading, lint, cart = text.partition("AGENT")[2].splitlines()[:3]
+    assert "RAISED" in heading and "x1.3" in cart + lint and (cart + lint).count(" x") == 1
 
 
 def test_where_there_never_was_a_gateway_there_is_nothing(home: Home) -> None:

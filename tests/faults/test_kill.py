@@ -103,20 +103,23 @@ def test_tmux_server_killed_is_survived_without_a_crash_loop(house: House) -> No
     assert sorted(evidence.started()) == sorted((view.id, epoch) for view in house.tasks() for epoch in (1, 2))
 
 
-def _random_kills(house: House, *, tasks: int, moments: int, seed: int) -> None:
+def _random_kills(house: House, *, tasks: int, moments: int, seed: int, pause_s: float = 0.6, end_s: float = 600.0) -> None:
+    """`pause_s`: the longest between two kills; `end_s`: how long the rest may take."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     evidence = Evidence.begin(house)
     house.config.write_text(house.config.read_text().replace("[limits]", "slots = 8\n[limits]"))
     house.start_daemon()
-    house.ok("run", "-d", house.plan(plan_of([evidence.task(f"t{n}", f"sleep 0.{chance.randrange(10)}") for n in range(tasks)])))
+    for first in range(0, tasks, 500):  # a plan is no larger than a megabyte
+        some = [evidence.task(f"t{n}", f"sleep 0.{chance.randrange(10)}") for n in range(first, min(tasks, first + 500))]
+        house.ok("run", "-d", house.plan(plan_of(some)))
     weapons: tuple[Weapon, ...] = (*[kill_daemon] * 6, *[kill_a_runner] * 3, kill_tmux)
     done = 0
     while done < moments and any(not view.final for view in house.tasks()):
-        time.sleep(chance.uniform(0.0, 0.6))  # the random moment itself
+        time.sleep(chance.uniform(0.0, pause_s))  # the random moment itself
         done += chance.choice(weapons)(house, chance)
     print(f"{done} kills, {len(evidence.started())} starts of {tasks} tasks")
-    house.wait_final(600)
+    house.wait_final(end_s)
     evidence.check(acknowledged=tasks)
     assert [(view.id, view.state, view.reason) for view in house.tasks() if view.state != "done"] == []
 
@@ -129,6 +132,55 @@ def test_random_kills(house: House) -> None:
 @pytest.mark.timeout(3600)
 def test_random_kills_in_full(house: House) -> None:
     _random_kills(house, tasks=200, moments=100, seed=int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32)))))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_thirty_kills_and_more_beside_three_thousand_tasks(house: House) -> None:
+    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
+    _random_kills(house, tasks=3000, moments=60, seed=seed, pause_s=6.0, end_s=3000.0)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_ten_minutes_of_everything(house: House) -> None:
+    """What the virtual night does (`tests/core/night.py`), on real processes: work comes all the time, people cancel and retry, and
+    something is killed every few seconds."""
+    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
+    print(f"seed {seed}")
+    _ten_minutes(house, random.Random(seed), float(os.environ.get("NIGHTCREW_TEST_SOAK_S", "600")))
+
+
+def _ten_minutes(house: House, chance: random.Random, seconds: float) -> None:
+    evidence, count, until = Evidence.begin(house), 0, time.monotonic() + seconds
+    house.config.write_text(house.config.read_text().replace("[limits]", "slots = 8\n[limits]"))
+    house.start_daemon()
+    while time.monotonic() < until:
+        names = [f"n{count + number}" for number in range(chance.randrange(1, 12))]
+        work = [f"sleep {chance.choice([0, 0.3, 3])}" for _ in names]
+        house.ok("run", "-d", house.plan(plan_of([evidence.task(name, sleep, retries=3) for name, sleep in zip(names, work, strict=True)])))
+        count += len(names)
+        chance.choice((kill_daemon, kill_daemon, kill_a_runner, kill_a_runner, kill_tmux, _cancel_one, _retry_one))(house, chance)
+        time.sleep(chance.uniform(0.0, 3.0))  # the random moment itself
+    print(f"{len(evidence.started())} starts of {count} tasks")
+    house.wait_final(600)
+    evidence.check(acknowledged=count)
+    assert {view.state for view in house.tasks()} <= {"done", "cancelled"}
+
+
+def _cancel_one(house: House, chance: random.Random) -> bool:
+    """A person ends one that has not ended; by the time of the request it may have."""
+    return house.run("kill", _one_of(house, chance, final=False)).returncode == 0
+
+
+def _retry_one(house: House, chance: random.Random) -> bool:
+    """A person has one run again that was cancelled."""
+    return house.run("retry", _one_of(house, chance, final=True)).returncode == 0
+
+
+def _one_of(house: House, chance: random.Random, *, final: bool) -> str:
+    wanted = ("cancelled",) if final else ("ready", "running")
+    return chance.choice([view.id for view in house.tasks() if view.state in wanted] or ["nobody"])
 
 
 def kill_daemon(house: House, chance: random.Random) -> bool:

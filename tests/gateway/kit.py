@@ -28,7 +28,7 @@ import aiohttp
 from supervisor.config import user
 from supervisor.core import tokens
 from supervisor.core.spec import TaskSpec
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.daemon import prices
 from supervisor.gateway import listen, process_lock
 from supervisor.gateway.account import schema
@@ -64,23 +64,37 @@ class Crew:
         weight: float = 1.0,
         tpm_max: int = 0,
         cost_max: float = 0.0,
+        night_max: float = 0.0,
+        kind: str = "shell",
         **more: Any,
     ) -> str:
-        """The token of a running attempt of `task`; `more` are other fields of its TaskSpec."""
+        """The token of a running attempt of `task`; `more` are other fields of its TaskSpec. With `night_max` its run is a night with that
+        cap."""
         run = task.partition("/")[0]
-        spec = TaskSpec(task, task, "shell", ("true",), task_class=task_class, weight=weight, tpm_max=tpm_max, cost_max=cost_max, **more)
-        self._db.execute("INSERT OR IGNORE INTO run VALUES (?, ?, 'p', '', 'HEAD', '', '{}', 0)", (run, run))
+        spec = TaskSpec(task, task, kind, ("true",), task_class=task_class, weight=weight, tpm_max=tpm_max, cost_max=cost_max, **more)
+        self._db.execute(
+            "INSERT OR IGNORE INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, 'p', '', 'HEAD', '', '{}', 0)",
+            (run, run),
+        )
         self._db.execute(
             """INSERT INTO task (id, run, project, name, title, spec, state, epoch, changed) VALUES (?, ?, 'p', ?, ?, ?, 'running', ?, 0)
                ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, spec = excluded.spec""",
             (task, run, task, task, spec.to_json(), epoch),
         )
+        if night_max:
+            made = "INSERT OR IGNORE INTO night VALUES (?, 0, 600, ?, 0, 'drain', 'open', 0, NULL, '', '', '', '')"
+            self._db.execute("UPDATE run SET night = id WHERE id = ?", (run,))
+            self._db.execute(made, (run, night_max))
         self._db.execute("INSERT INTO attempt (task, epoch, state, created) VALUES (?, ?, 'running', 0)", (task, epoch))
         return tokens.derive(self.secret, task, epoch)
 
     def end(self, task: str) -> None:
         """Its newest attempt has ended."""
         self._db.execute("UPDATE attempt SET state = 'ended' WHERE task = ?", (task,))
+
+    def end_night(self, run: str) -> None:
+        """The night has ended."""
+        self._db.execute("UPDATE night SET state = 'ended' WHERE run = ?", (run,))
 
     @property
     def admin(self) -> dict[str, str]:
@@ -212,7 +226,7 @@ async def settled(home: Home, number: int) -> list[dict[str, Any]]:
     return found
 
 
-async def until(condition: Any, what: str, timeout_s: float = 30.0) -> None:
+async def until(condition: Any, what: str, timeout_s: float = 60.0) -> None:
     """`wait_until` for a test's loop."""
     import asyncio
 
@@ -249,12 +263,17 @@ class StandingClock:
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.slept = 0.0
+        """Seconds for which the machine was asleep."""
 
     def wall(self) -> float:
-        return 1_700_000_000.0 + self.now
+        return 1_700_000_000.0 + self.boottime()
 
     def monotonic(self) -> float:
         return self.now
+
+    def boottime(self) -> float:
+        return self.now + self.slept
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor.core.gateway import commands
 from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED
 from supervisor.gateway.metrics import AGENTS_MAX, Metrics
 from tests.gateway.account.kit import LANE, away, opened, served

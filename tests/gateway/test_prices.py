@@ -50,6 +50,15 @@ def test_the_cost_that_claude_code_itself_reported(path: Path) -> None:
     assert Prices.load(path, {}).cost("claude-opus-4-8", Usage(1200, 42, 5000, 300)) == pytest.approx(0.011425, abs=1e-12)
 
 
+def test_what_is_cached_for_an_hour_has_its_own_price(path: Path) -> None:
+    """Anthropic's list for Opus 4.8: $6.25 for five minutes, $10 for an hour. A price without it is that of any write."""
+    assert Prices.load(path, {}).cost("claude-opus-4-8", Usage(0, 0, 0, 300, 200)) == pytest.approx((100 * 6.25 + 200 * 10) / 1e6)
+    own = {"m": {"input": 1.0, "output": 1.0, "cache_write": 2.0}, "n": {"input": 1.0, "output": 1.0, "cache_write_1h": 4.0}}
+    prices = Prices.load(path, own)
+    assert prices.cost("m", Usage(0, 0, 0, 300, 200)) == pytest.approx(600 / 1e6)
+    assert prices.cost("n", Usage(0, 0, 0, 300, 200)) == pytest.approx(900 / 1e6)
+
+
 def test_every_model_costs_what_genai_prices_says(path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 
 from supervisor.core import tokens
-from supervisor.core.crew import MarkRunning, Start
+from supervisor.core.commands import MarkRunning, Start
 from supervisor.gateway.roster import FRESH_S, Roster
 from supervisor.ledger.ledger import Ledger
 from tests.ledger.kit import Wall, submit

@@ -83,6 +83,46 @@ def test_records_left_out_moved_doubled_or_cut_off(log: Path, change: Callable[[
     assert (bool(look(log).why), look(log).line) == (True, line)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.replace(b'"who"', b'"who": "nobody", "who"'),
+        lambda line: line.replace(b": ", b":", 1),
+        lambda line: b" " + line,
+        lambda line: line[:-1] + b" \n",
+        lambda line: line[:-1] + b"\r\n",
+        lambda line: b"\xef\xbb\xbf" + line,
+        lambda line: line.replace(b"\\u2603", "\u2603".encode()),
+        lambda line: line.replace(b"test", b"\\u0074est"),
+        lambda line: line.replace(
+            b'"number": 3, "why": "a \\u2603 \\u001b[31m\\nline"', b'"why": "a \\u2603 \\u001b[31m\\nline", "number": 3'
+        ),
+        lambda line: json.dumps(dict(reversed(json.loads(line).items()))).encode() + b"\n",
+        lambda line: line + b"\n",
+        lambda line: line.replace(b'"mac": "', '"mac": "\u00e9'.encode()),
+    ],
+)
+def test_another_text_of_the_same_record_is_a_changed_one(log: Path, change: Callable[[bytes], bytes]) -> None:
+    before = lines(log)
+    after = [*before[:3], change(before[3]), *before[4:]]
+    assert after != before
+    log.write_bytes(b"".join(after))
+    assert (look(log).line, bool(look(log).why)) == (5 if after[3].endswith(b"\n\n") else 4, True)
+
+
+def test_a_record_without_its_last_newline_is_whole_and_stays_so(log: Path) -> None:
+    log.write_bytes(log.read_bytes()[:-1])
+    assert look(log) == Verdict(10)
+    note(log)
+    assert look(log) == Verdict(11)
+
+
+@pytest.mark.parametrize("text", ["\u00b2 0 0", "10 \u00e9 \u00e9", "9" * 900 + " 0 0"])
+def test_a_head_of_any_text_is_no_internal_error(log: Path, text: str) -> None:
+    log.with_suffix(".head").write_text(text)
+    assert "no valid head" in look(log).why
+
+
 def test_a_cut_tail_stays_found_after_more_was_written(log: Path) -> None:
     log.write_bytes(b"".join(lines(log)[:6]))
     note(log)

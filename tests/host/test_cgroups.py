@@ -63,7 +63,7 @@ def stopped(pids: set[int]) -> bool:
 def test_a_probe_says_what_works_or_why_it_does_not_and_leaves_nothing() -> None:
     before = trials()
     found = cgroups.probe()
-    works = {"memory": found.memory, "processes": found.processes, "cpu": found.cpu, "freeze": found.freeze}
+    works = {"memory": found.memory, "processes": found.processes, "cpu": found.cpu, "freeze": found.freeze, "shares": bool(found.shares)}
     assert all(works.values()) or found.missing, works
     assert bool(found.parents) or not any(works.values())
     wait_until(lambda: trials() <= before, "nothing is left of it (another worker's own probe takes milliseconds)")
@@ -266,3 +266,20 @@ def test_an_ordinary_user_has_groups_where_one_was_delegated() -> None:
         assert (done.returncode, done.stdout) == (0, f"65534 held {delegated.places[0]}\n"), done.stderr
     finally:
         assert delegated.kill() and delegated.remove()
+
+
+def test_the_agents_of_a_class_share_one_weight(support: Support) -> None:
+    word = f"test-{os.urandom(6).hex()}"
+    group = cgroups.of_class(support, word, 5)
+    if group is None:
+        assert not support.shares and any("share of the processor" in why for why in support.missing)
+        return
+    try:
+        weights = [(place / name).read_text() for place in group.places for name in ("cpu.weight", "cpu.shares") if (place / name).exists()]
+        assert [int(weight) for weight in weights] in ([5], [51])
+        assert cgroups.of_class(support, word, 5) == group, "making it again is finding it"
+        with started(group, *python("import time; print(flush=True); time.sleep(60)")) as process:
+            assert process.stdout is not None and process.stdout.readline() and process.pid in group.pids()
+        assert group.kill()
+    finally:
+        assert group.remove()

@@ -1,9 +1,10 @@
-"""Suspending real trees, also ones that fork while they are being suspended, with and without a control group."""
+"""Pausing real trees, also ones that fork while they are being paused, with and without a control group."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import uuid
@@ -12,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.records import TAG_VARIABLE, Identity
+from supervisor.core.identity import TAG_VARIABLE, Identity
 from supervisor.host import freezing, processes, procfs
 from supervisor.host.cgroups import Group, Support
-from supervisor.host.freezing import Tree, resume, suspend
+from supervisor.host.freezing import Tree, freeze, thaw
 from tests.agents.runner.kit import KINDS, ROOT, Lab
 from tests.host.cgroup_kit import group_of, python, started
 from tests.host.cgroup_kit import support as support
@@ -38,6 +39,17 @@ while True:
     one.wait()
 """
 """Forks, vforks and leaves orphans as fast as it can, with a second thread that never rests; ends after a minute whatever happens."""
+CHAIN = """
+import os, sys, time
+log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    os.write(log, b"x")
+    time.sleep(0.002)
+    if os.fork():
+        os._exit(0)
+"""
+"""A process that lives for two milliseconds and leaves a child that goes on: no look at all processes finds it in time."""
 COUNTER = 'import sys\ncount = 0\nprint("up", flush=True)\nfor line in sys.stdin:\n    count += 1\n    print(count, flush=True)'
 WATCHER = """
 import os, signal
@@ -88,19 +100,37 @@ def _ticks(pid: int) -> int:
 
 def test_a_tree_that_forks_all_the_time_stands_still_and_goes_on() -> None:
     with tagged(*python(RESTLESS)) as (process, tree):
-        done = suspend(tree)
+        done = freeze(tree)
         assert done.moving == () and done.held >= 1
         before = snapshot(tree)
         assert len(before) == done.held
         assert all(states <= freezing._STILL for states, _ in before.values())
         assert freezing._states(process.pid) <= freezing._STOPPED | {"D"}
         assert snapshot(tree) == before, "nobody was born, nobody ended, nobody worked"
-        assert suspend(tree).held == done.held, "twice is once"
+        assert freeze(tree).held == done.held, "twice is once"
         assert snapshot(tree) == before
-        resume(tree)
+        thaw(tree)
         used = before[next(key for key in before if key[0] == process.pid)][1]
         wait_until(lambda: _ticks(process.pid) > used, "it goes on")
         assert process.poll() is None
+
+
+def test_who_always_leaves_a_child_and_ends_is_held_with_its_group_and_goes_on(lab: Lab) -> None:
+    log = lab.folder / "log"
+    attempt = lab.attempt("sh", "-c", f"{shlex.join(python(CHAIN))} {log} & exec sleep 60")
+    attempt.session = True
+    runner = attempt.start()
+    wait_until(lambda: log.exists() and log.stat().st_size > 20, "it to move")
+    tree = Tree(attempt.spec.tag, processes.identity(runner.pid))
+    done = freeze(tree)
+    size, before = log.stat().st_size, snapshot(tree)
+    assert done.moving == () and done.held == len(before) >= 2
+    assert all(states <= freezing._STOPPED for states, _ in before.values())
+    assert snapshot(tree) == before and log.stat().st_size == size
+    thaw(tree)
+    wait_until(lambda: log.stat().st_size > size, "it goes on")
+    runner.terminate()
+    runner.wait(60)
 
 
 def test_memory_is_kept() -> None:
@@ -108,10 +138,10 @@ def test_memory_is_kept() -> None:
         assert process.stdin is not None and process.stdout is not None
         print("x", file=process.stdin, flush=True)
         assert process.stdout.readline() == "1\n"
-        assert suspend(tree).held == 1
+        assert freeze(tree).held == 1
         print("x", file=process.stdin, flush=True)
         assert freezing._states(process.pid) == {"T"}
-        assert resume(tree) == 1
+        assert thaw(tree) == 1
         assert process.stdout.readline() == "2\n"
 
 
@@ -121,11 +151,11 @@ def test_every_kind_of_child_is_held_and_the_runner_goes_on(lab: Lab) -> None:
     family = pids()
     who = processes.identity(runner.pid)
     tree = Tree(attempt.spec.tag, who)
-    assert suspend(tree).held == len(KINDS) + 1
+    assert freeze(tree).held == len(KINDS) + 1
     assert {kind: freezing._states(pid) for kind, pid in family.items()} == {kind: {"T"} for kind in KINDS}
     assert not freezing._states(runner.pid) & freezing._STOPPED
     runner.terminate()
-    assert runner.wait(60) == 143, "a suspended attempt can be ended, by its runner too"
+    assert runner.wait(60) == 143, "a paused attempt can be ended, by its runner too"
     assert attempt.record().why == "stopped"
     assert [kind for kind, pid in family.items() if procfs.look(pid) is not None] == []
 
@@ -137,9 +167,9 @@ def test_without_its_runner_a_tree_is_found_by_tag_and_mark(lab: Lab) -> None:
     who = processes.identity(runner.pid)
     runner.kill()
     runner.wait()
-    held = [freezing._states(pid) for pid in family.values() if suspend(Tree(attempt.spec.tag, who)).held]
+    held = [freezing._states(pid) for pid in family.values() if freeze(Tree(attempt.spec.tag, who)).held]
     assert held == [{"T"}, {"T"}]
-    resume(Tree(attempt.spec.tag, who))
+    thaw(Tree(attempt.spec.tag, who))
     wait_until(lambda: not any(freezing._states(pid) & {"T"} for pid in family.values()), "both go on")
     assert processes.stop(attempt.spec.tag, who, 0.2).survivors == ()
 
@@ -150,12 +180,12 @@ def test_what_a_person_had_stopped_stays_stopped() -> None:
         assert process.stdout is not None
         sleeper = int(process.stdout.readline())
         wait_until(lambda: freezing._states(sleeper) == {"T"}, "it is stopped")
-        done = suspend(tree)
+        done = freeze(tree)
         assert (done.held, [who.pid for who in done.before]) == (3, [sleeper])
-        resume(tree, done.before)
+        thaw(tree, done.before)
         wait_until(lambda: freezing._states(process.pid) != {"T"}, "the shell goes on")
         assert freezing._states(sleeper) == {"T"}
-        resume(tree)
+        thaw(tree)
         wait_until(lambda: freezing._states(sleeper) != {"T"}, "unless it is told to go on too")
 
 
@@ -164,8 +194,8 @@ def test_a_parent_that_watches_for_stopped_children_sees_none() -> None:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         for _ in range(10):
-            assert suspend(tree).held == 3
-            resume(tree)
+            assert freeze(tree).held == 3
+            thaw(tree)
             wait_until(lambda: not freezing._states(process.pid) & {"T"}, "it goes on")
         os.kill(child, signal.SIGKILL)
         assert process.stdout.readline() == "ended\n"
@@ -173,23 +203,23 @@ def test_a_parent_that_watches_for_stopped_children_sees_none() -> None:
 
 def test_a_bystander_moves_on() -> None:
     with tagged(*python(COUNTER)) as (_, tree), tagged(*python(COUNTER)) as (other, _):
-        assert suspend(tree).held == 1
+        assert freeze(tree).held == 1
         said, _ = other.communicate("x\n", timeout=30)
         assert said == "1\n"
 
 
 def test_nobody_is_no_error() -> None:
     tree = Tree(f"{uuid.uuid4().hex[:16]}:run/none:1", Identity(2**22 + 1, 1, processes.boot_id()))
-    assert suspend(tree) == freezing.Suspended(0)
-    assert resume(tree) == 0
+    assert freeze(tree) == freezing.Frozen(0)
+    assert thaw(tree) == 0
 
 
-SUSPENDER = """
+FREEZER = """
 import sys
-from supervisor.core.records import Identity
-from supervisor.host.freezing import Tree, suspend
+from supervisor.core.identity import Identity
+from supervisor.host.freezing import Tree, freeze
 
-done = suspend(Tree("0123456789abcdef:run/none:1", Identity(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])))
+done = freeze(Tree("0123456789abcdef:run/none:1", Identity(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])))
 print(done.held, [who.pid for who in done.moving])
 """
 
@@ -201,7 +231,7 @@ def test_who_cannot_be_stopped_is_named() -> None:
         child = int(process.stdout.readline())
         who = processes.identity(process.pid)
         assert who is not None
-        argv = ["tools/as-user.sh", ".venv/bin/python", "-c", SUSPENDER, str(who.pid), str(who.ticks), who.boot_id]
+        argv = ["tools/as-user.sh", ".venv/bin/python", "-c", FREEZER, str(who.pid), str(who.ticks), who.boot_id]
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
         if "skipped, not run" in done.stderr:
             pytest.skip(done.stderr.strip())
@@ -215,11 +245,11 @@ def test_with_a_group_the_tree_is_frozen_at_once_and_whoever_left_it_by_a_signal
     with group_of(support) as group, started(group, *python(COUNTER)) as inside, tagged(*python(COUNTER)) as (outside, tree):
         assert inside.stdin is not None and inside.stdout is not None and inside.stdout.readline() == "up\n"
         whole = Tree(tree.tag, None, group)
-        done = suspend(whole)
+        done = freeze(whole)
         assert (done.held, done.moving, group.frozen(), freezing._states(outside.pid)) == (2, (), True, {"T"})
         assert not freezing._states(inside.pid) & {"T"}, "it was not stopped by a signal, which its parent could see"
         print("x", file=inside.stdin, flush=True)
-        resume(whole)
+        thaw(whole)
         assert not group.frozen()
         assert inside.stdout.readline() == "1\n"
         wait_until(lambda: freezing._states(outside.pid) != {"T"}, "who left goes on too")
@@ -229,7 +259,7 @@ def test_a_group_that_cannot_be_frozen_or_is_gone_leaves_it_to_signals(tmp_path:
     for group in (Group((tmp_path,)), Group((tmp_path / "gone",)), Group(())):
         with tagged(*python(COUNTER)) as (process, tree):
             whole = Tree(tree.tag, None, group)
-            assert suspend(whole).held == 1
+            assert freeze(whole).held == 1
             assert freezing._states(process.pid) == {"T"}
-            assert resume(whole) == 1
+            assert thaw(whole) == 1
             assert process.communicate("x\n", timeout=30)[0] == "1\n"

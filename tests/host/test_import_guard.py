@@ -58,7 +58,7 @@ def test_a_single_file_module_is_named_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("distribution", ["supervisor-4.2.5.dist-info", "openai_agents-0.3.0.dist-info"])
 def test_a_distribution_installed_over_ours_is_named(tmp_path: Path, distribution: str) -> None:
-    for name in ("supervisor", "agents", "worktrees"):
+    for name in ("supervisor", "agents", "memory", "worktrees"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     assert check(tmp_path) == ""
     (tmp_path / distribution).mkdir()
@@ -72,7 +72,7 @@ def nightcrew(cwd: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[
 
 
 def test_the_command_runs_inside_a_repository_with_our_package_names(tmp_path: Path) -> None:
-    for name in ("supervisor", "agents", "worktrees"):
+    for name in ("supervisor", "agents", "memory", "worktrees"):
         package(tmp_path, name)
     done = nightcrew(tmp_path, "--help")
     assert (done.returncode, done.stderr) == (0, "")

@@ -28,12 +28,25 @@ def test_the_usual_lock_files_at_the_root_are_found(root: Path) -> None:
     assert path_patterns.files(root / "gone", ["*"]) == ()
 
 
+@pytest.mark.parametrize("pattern", ["sub/", "sub/**", "./sub//", "s*/", "**/sub/", "sub/**/**"])
+def test_everything_below_a_directory_is_named_by_one_mark_behind_it(root: Path, pattern: str) -> None:
+    (root / "sub/deep").mkdir()
+    (root / "sub/deep/x").touch()
+    assert path_patterns.files(root, [pattern]) == ("sub/deep/x", "sub/uv.lock")
+
+
+@pytest.mark.parametrize("pattern", ["../*", "sub/../../*", "/etc/*"])
+def test_what_leads_out_is_no_pattern(root: Path, pattern: str) -> None:
+    with pytest.raises(ValueError, match="a pattern"):
+        path_patterns.files(root, [pattern])
+
+
 def test_nothing_outside_and_nothing_of_gits_is_reached(root: Path) -> None:
     (root / "link.lock").symlink_to(root.parent / "secret.lock")
     (root / "out").symlink_to(root.parent)
     (root / "loop").symlink_to(root)
     reached = path_patterns.files(
-        root, ["*.lock", "out/*", "loop/uv.lock", "../*", "sub/../../*", "**/*", ".git/*", "*/config", "*/*/x.lock"]
+        root, ["*.lock", "out/*", "out/", "out/**", "loop/uv.lock", "**/*", "**", ".git/*", "sub/", "*/config", "*/*/x.lock"]
     )
     assert reached == (".env.local", "requirements-dev.txt", "requirements.txt", "sub/uv.lock", "uv.lock")
 

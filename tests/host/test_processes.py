@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.records import TAG_VARIABLE, Identity
+from supervisor.core.identity import TAG_VARIABLE, Identity
 from supervisor.host import processes, procfs
 from tests.agents.runner.kit import KINDS, Lab, running, until
 

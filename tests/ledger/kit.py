@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.crew import Collect, Command, Finish, MarkRunning, SetState, Start
+from supervisor.core.commands import Collect, Command, Finish, MarkRunning, SetState, Start
+from supervisor.core.retry import Tally
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.core.states import End, TaskState
 from supervisor.ledger import store
@@ -47,7 +48,8 @@ def submit(ledger: Ledger, *tasks: TaskSpec | str, run: str = RUN) -> list[str]:
 
 def ended(task: str, epoch: int, end: End = End.DONE, state: TaskState = TaskState.DONE, delay_s: float = 0.0) -> list[Command]:
     """From running to its end."""
-    return [Collect(task, epoch, end, ""), Finish(task, epoch, end, "", state, delay_s)]
+    tally = Tally(failures=epoch if end in (End.FAILED, End.TIMEOUT) else 0)
+    return [Collect(task, epoch, end, ""), Finish(task, epoch, end, "", state, delay_s, tally)]
 
 
 def whole(task: str, epoch: int = 1, end: End = End.DONE, state: TaskState = TaskState.DONE, delay_s: float = 0.0) -> list[Command]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.core.backoff import BACKOFF_CAP_S
-from supervisor.core.crew import Collect, Command, Finish, MarkRunning, Resume, Revive, SetState, Start, Stop, Suspend
+from supervisor.core.commands import Collect, Command, Finish, MarkRunning, Pause, Resume, Revive, SetState, Start, Stop
 from supervisor.core.errors import LedgerError, Refused, StaleEpoch
-from supervisor.core.states import FINAL, AttemptState, End, TaskState
-from supervisor.core.task import Attempt
+from supervisor.core.retry import BACKOFF_CAP_S, Tally
+from supervisor.core.states import FINAL, AttemptState, End, TaskState, Until
+from supervisor.core.task import Attempt, PauseState
 from supervisor.ledger.ledger import Ledger
 from supervisor.ledger.rows import AttemptRow
 from tests.ledger.kit import RUN, Wall, check_integrity, ended, rows, spec, submission, submit, whole
@@ -135,13 +136,23 @@ def test_a_life_is_written_step_by_step(ledger: Ledger, wall: Wall) -> None:
 
 def test_what_stands_still_is_known_until_all_of_it_goes_on(ledger: Ledger, wall: Wall) -> None:
     submit(ledger, "a")
-    ledger.commit([Start(A, 1, ""), MarkRunning(A, 1), Suspend(A, 1)])
-    assert ledger.task(A, 50.0).attempt == Attempt(1, AttemptState.RUNNING, 50.0, suspended=True)
-    ledger.note(A, 1, suspended=json.dumps({"at": wall.now, "before": [[7, 8, "boot"]]}))
+    ledger.commit([Start(A, 1, ""), MarkRunning(A, 1), Pause(A, 1, Until.PERSON)])
+    paused = PauseState(Until.PERSON, 50.0)
+    assert ledger.task(A, 50.0).attempt == Attempt(1, AttemptState.RUNNING, 50.0, paused=paused)
+    ledger.note(A, 1, paused=json.dumps({"at": wall.now, "until": "person", "for": "", "held": 3, "before": [[7, 8, "boot"]]}))
+    assert ledger.task(A, 50.0).attempt == Attempt(1, AttemptState.RUNNING, 50.0, paused=replace(paused, still=True))
+    wall.now += 7
+    ledger.commit([Pause(A, 1, Until.SLOT, "x")])
+    waits = PauseState(Until.SLOT, 43.0, still=True, made_for="x")
+    assert ledger.task(A, 50.0).attempt == Attempt(1, AttemptState.RUNNING, 50.0, paused=waits), "what it found is kept"
     ledger.commit([Resume(A, 1)])
     assert ledger.task(A, 50.0).attempt == Attempt(1, AttemptState.RUNNING, 50.0), "its deadline counts again"
     row = ledger.attempt(A, 1)
-    assert row is not None and json.loads(row.suspended or "") == {"at": wall.now, "before": [[7, 8, "boot"]], "resuming": 1}
+    assert row is not None
+    kept = {"at": wall.now - 7, "until": "slot", "for": "x", "held": 3, "before": [[7, 8, "boot"]]}
+    assert json.loads(row.paused or "") == {**kept, "resuming": 1}
+    ledger.commit([Pause(A, 1, Until.PERSON)])
+    assert ledger.task(A, 50.0).attempt == Attempt(1, AttemptState.RUNNING, 50.0, paused=paused), "it may move again: a pause of its own"
 
 
 def test_a_batch_is_one_transaction(ledger: Ledger, path: Path) -> None:
@@ -159,7 +170,7 @@ STALE: list[Command] = [
     Start(A, 3, "again"),
     MarkRunning(A, 1),
     Stop(A, 1, "cancelled"),
-    Suspend(A, 1),
+    Pause(A, 1, Until.PERSON),
     Resume(A, 1),
     Collect(A, 1, End.DONE, ""),
     Finish(A, 1, End.DONE, "", TaskState.DONE, 0.0),
@@ -264,7 +275,7 @@ def test_a_backoff_outlives_the_daemon_and_any_clock(ledger: Ledger, wall: Wall,
     wall.now += jump
     (task,) = ledger.unfinished(now=77.0)
     assert task.not_before == (77.0 + left if left else 0.0)
-    assert (task.failures, task.losses, task.cause) == (1, 0, "failed")
+    assert (task.tally, task.cause) == (Tally(failures=1), "failed")
 
 
 def test_the_cause_of_a_retry_outlives_the_daemon(ledger: Ledger) -> None:
@@ -272,7 +283,7 @@ def test_the_cause_of_a_retry_outlives_the_daemon(ledger: Ledger) -> None:
     ledger.commit(whole(A, 1, End.FAILED, TaskState.FAILED))
     ledger.commit([Revive(A, "retry asked; was failed"), SetState(A, TaskState.READY, "")])
     (task,) = ledger.unfinished(0.0)
-    assert (task.cause, task.failures, task.epoch) == ("retry asked; was failed", 0, 1)
+    assert (task.cause, task.tally, task.epoch) == ("retry asked; was failed", Tally(), 1)
 
 
 def test_a_retry_revives_what_was_skipped_because_of_it(ledger: Ledger) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -12,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from supervisor.core.crew import Command
+from supervisor.core.commands import Command
 from supervisor.core.spec import TaskSpec
-from supervisor.core.states import FINAL
+from supervisor.core.states import FINAL, AttemptState
 from supervisor.core.task import Task
 from supervisor.ledger.ledger import Ledger
 from tests.core.machine import CrewMachine, facts
@@ -35,7 +36,7 @@ class LedgerMachine(CrewMachine):
         run = f"r{self.runs}"
         names = [tuple(f"t{need}" for need in needs) for _, needs in plan]
         specs = [
-            replace(spec, name=f"t{index}", after=names[index], after_any=names[index] if spec.after_any else ())
+            replace(spec, name=f"t{index}", after=names[index], after_any=names[index] if spec.after_any else ()).submitted_at(self.wall())
             for index, (spec, _) in enumerate(plan)
         ]
         self.ledger.submit(submission(*specs, key=run), run)
@@ -51,6 +52,12 @@ class LedgerMachine(CrewMachine):
         self.ledger.close()
         self.ledger = Ledger(self.path, self.wall)
         return self.ledger.unfinished(self.now)
+
+    def stood_still(self, name: str) -> None:
+        super().stood_still(name)
+        row = self.ledger.attempt(name, self.books.tasks[name].epoch)
+        if row is not None and row.paused and row.state is AttemptState.RUNNING and "resuming" not in row.paused:
+            self.ledger.note(name, row.epoch, paused=json.dumps({**json.loads(row.paused), "held": 1}))
 
     @rule(seconds=st.sampled_from([1.0, 3600.0, -3600.0, -315e6]))
     def the_wall_clock_jumps(self, seconds: float) -> None:

@@ -15,7 +15,9 @@ import pytest
 
 from supervisor.cli.follow import Followed
 from supervisor.cli.live_view import LiveView
+from supervisor.core.admission import ADMIT
 from supervisor.core.crew import Crew
+from supervisor.core.spec import Settings
 from supervisor.core.states import TaskState
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
@@ -96,7 +98,8 @@ def test_the_supervisors_own_screen(homes: list[Home], monkeypatch: pytest.Monke
 
 def shown_of(home: Home) -> tuple[Home, SimpleNamespace]:
     with closing(Ledger(home.ledger, Wall())) as ledger:
-        return home, SimpleNamespace(alerts=[], crew=Crew(ledger.unfinished(0.0)))
+        doors = {"settings": Settings(), "admission": SimpleNamespace(verdict=ADMIT), "capacity": SimpleNamespace(seen=None)}
+        return home, SimpleNamespace(alerts=[], crew=Crew(ledger.unfinished(0.0)), **doors)
 
 
 def draw(home: Home, loop: SimpleNamespace) -> None:

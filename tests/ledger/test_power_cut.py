@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.errors import LedgerError
+from supervisor.ledger import archive, archiving, queries
 from supervisor.ledger.ledger import Ledger
-from tests.ledger.kit import Wall, check_integrity
+from tests.ledger.kit import Wall, check_integrity, rows, submit, whole
 
 POINTS = 20
 RUNS = 60
@@ -72,14 +74,14 @@ def _put(data: bytearray, at: int, part: bytes) -> None:
     data[at : at + len(part)] = part
 
 
-def recorded(path: Path, synchronous: str) -> list[tuple[str, str, int, bytes]]:
-    """Call, file, offset and bytes, in their order: `write`, `sync`, and `said`, where the writer noted that a run was acknowledged."""
-    names = [path.name, f"{path.name}-wal", f"{path.name}-journal"]
+def recorded(path: Path, program: str, *given: str) -> list[tuple[str, str, int, bytes]]:
+    """Call, file, offset and bytes, in their order: `write`, `sync`, and `said`, where the writer noted that something is done for good."""
+    names = [f"{file}{suffix}" for file in (path.name, "archive.db") for suffix in ("", "-wal", "-journal")]
     log, notes = path.with_name("calls"), path.with_name("notes")
     watched = [word for name in [*names, notes.name] for word in ("-P", str(path.with_name(name)))]
     calls = "trace=openat,pwrite64,write,ftruncate,fsync,fdatasync,close"
-    argv = ["strace", "-f", "-y", "-xx", "-s", "1000000", "-e", calls, *watched, "-o", str(log), sys.executable, "-c", WRITER]
-    subprocess.run([*argv, str(path), synchronous, str(RUNS)], check=True, cwd=Path(__file__).parents[2])
+    argv = ["strace", "-f", "-y", "-xx", "-s", "1000000", "-e", calls, *watched, "-o", str(log), sys.executable, "-c", program]
+    subprocess.run([*argv, str(path), *given], check=True, cwd=Path(__file__).parents[2])
     found = []
     for call, words, _ in _CALL.findall(log.read_text()):
         at = re.match(r"\d+<((?:\\x[0-9a-f]{2})+)>", words)
@@ -100,10 +102,9 @@ def _bytes(text: str) -> bytes:
     return bytes.fromhex(text.replace("\\x", ""))
 
 
-def lost(before: bytes, calls: list[tuple[str, str, int, bytes]], place: Path, draw: random.Random | None) -> list[str]:
-    """Runs that were acknowledged in `calls` and are not there after a cut."""
+def cut(before: bytes, calls: list[tuple[str, str, int, bytes]], place: Path, draw: random.Random | None) -> None:
+    """Make what a cut after `calls` leaves."""
     disk = Disk({"ledger.db": bytearray(before)}, {"ledger.db": before})
-    said = [text.decode().strip() for call, _, _, text in calls if call == "said"]
     for call, name, at, data in calls:
         if call == "write":
             disk.write(name, at, data)
@@ -111,10 +112,21 @@ def lost(before: bytes, calls: list[tuple[str, str, int, bytes]], place: Path, d
             disk.sync(name)
     place.mkdir()
     disk.cut(place, draw)
+
+
+def lost(before: bytes, calls: list[tuple[str, str, int, bytes]], place: Path, draw: random.Random | None) -> list[str]:
+    """Runs that were acknowledged in `calls` and are not there after a cut."""
+    said = [text.decode().strip() for call, _, _, text in calls if call == "said"]
+    cut(before, calls, place, draw)
     with contextlib.closing(Ledger(place / "ledger.db", Wall(), create=False)) as ledger:
         missing = [run for run in said if not ledger.run_exists(run)]
     check_integrity(place / "ledger.db")
     return missing
+
+
+def must_trace() -> None:
+    if shutil.which("strace") is None or subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("NO PROCESS MAY BE TRACED HERE (strace, ptrace)")
 
 
 @pytest.mark.parametrize("synchronous", ["", "NORMAL"])
@@ -122,13 +134,78 @@ def test_what_was_acknowledged_survives_a_power_cut(path: Path, tmp_path: Path, 
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
-    if shutil.which("strace") is None or subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("NO PROCESS MAY BE TRACED HERE (strace, ptrace)")
+    must_trace()
     Ledger(path, Wall()).close()
     before = path.read_bytes()
-    calls = recorded(path, synchronous)
+    calls = recorded(path, WRITER, synchronous, str(RUNS))
     assert sum(call == "said" for call, *_ in calls) == RUNS
     assert sum(call == "write" and name == path.name for call, name, *_ in calls) > 10, "it was never checkpointed"
     points = sorted({draw.randrange(1, len(calls)) for _ in range(POINTS - 1)} | {len(calls)})
     found = [lost(before, calls[:point], tmp_path / f"{point}-{bool(any_of)}", any_of) for point in points for any_of in (None, draw)]
     assert any(found) == bool(synchronous), "with less syncing this very check must see a loss"
+
+
+ARCHIVER = """
+import sys
+from pathlib import Path
+from supervisor.ledger import archiving
+from tests.ledger.kit import Wall
+archiving.TASKS = 4
+path = Path(sys.argv[1])
+moving = archiving.Archive(path, path.with_name("archive.db"), Wall())
+for schema in ("main", "archive"):
+    moving._db.execute(f"PRAGMA {schema}.wal_autocheckpoint=10")
+    if sys.argv[2]:
+        moving._db.execute(f"PRAGMA {schema}.synchronous={sys.argv[2]}")
+for number in range(4):
+    assert moving.mark(f"run-{number}", 1 << 40)
+    while moving.move(f"run-{number}"):
+        pass
+"""
+
+
+@pytest.mark.parametrize("synchronous", ["", "OFF"])
+def test_what_moves_to_the_archive_survives_a_power_cut(path: Path, tmp_path: Path, synchronous: str) -> None:
+    """S01, of two files: whatever of both is on the disk, each task is there, and once when it is gone on with."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    must_trace()
+    tasks = {f"run-{run}/t{number}" for run in range(5) for number in range(10)}
+    with contextlib.closing(Ledger(path, Wall())) as ledger:
+        for run in range(5):
+            names = submit(ledger, *(f"t{number}" for number in range(10)), run=f"run-{run}")
+            ledger.commit([command for name in names for command in whole(name)])
+            for name in names:
+                ledger.release(name, 1)
+    before = path.read_bytes()
+    with contextlib.closing(archiving.Archive(path, path.with_name("archive.db"), Wall())):
+        pass  # made before: what is cut is the moving
+    empty = path.with_name("archive.db").read_bytes()
+    calls = [("write", "archive.db", 0, empty), ("sync", "archive.db", 0, b""), *recorded(path, ARCHIVER, synchronous)]
+    points = sorted({draw.randrange(2, len(calls)) for _ in range(POINTS - 1)} | {len(calls)})
+    found = [
+        whole_after(before, calls[:point], tmp_path / f"{point}-{bool(some)}", some, tasks) for point in points for some in (None, draw)
+    ]
+    assert all(found) != bool(synchronous), "with less syncing this very check must see a loss"
+
+
+def whole_after(before: bytes, calls: list[tuple[str, str, int, bytes]], place: Path, draw: random.Random | None, tasks: set[str]) -> bool:
+    """Whether every task is there after a cut, each in the one file that has its run whole, and once when the archiver went on."""
+    cut(before, calls, place, draw)
+    path, beside = place / "ledger.db", place / "archive.db"
+    try:
+        seen = set()
+        for run in {task.partition("/")[0] for task in tasks}:
+            with contextlib.closing(archive.reader(path, beside, run)) as db:
+                seen |= {view.id for view in queries.of_run(db, run) if view.state == "done"}
+        with contextlib.closing(archiving.Archive(path, beside, Wall())) as moving:
+            while (left := moving.leaving()) is not None:
+                while moving.move(left):
+                    pass
+        held = [row["id"] for file in (path, beside) for row in rows(file, "SELECT id FROM task")]
+        for file in (path, beside):
+            check_integrity(file)
+    except (LedgerError, AssertionError, ValueError):  # damaged, or not whole: what less syncing is to show
+        return False
+    return seen == tasks and sorted(held) == sorted(tasks)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.crew import Collect, Finish
+from supervisor.core.commands import Collect, Finish
 from supervisor.core.errors import StaleEpoch
 from supervisor.core.states import End, TaskState
 from supervisor.ledger.ledger import Ledger

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.crew import Collect, MarkRunning, SetState, Start
+from supervisor.core.commands import Collect, MarkRunning, SetState, Start
 from supervisor.core.errors import NotFound, UsageError
 from supervisor.core.states import End, TaskState
-from supervisor.ledger import queries, store
+from supervisor.ledger import added_tasks, queries, store, task_names
 from supervisor.ledger.ledger import Ledger
 from tests.ledger.kit import Wall, spec, submission, submit, whole
 
@@ -75,19 +75,19 @@ def db(path: Path, wall: Wall) -> Iterator[sqlite3.Connection]:
 )
 def test_what_a_name_means(db: sqlite3.Connection, name: str, found: list[str]) -> None:
     if "/" in found[0]:
-        assert queries.match_tasks(db, name) == found
+        assert task_names.match_tasks(db, name) == found
         return
     with pytest.raises((UsageError, NotFound)) as caught:
-        queries.match_tasks(db, name)
+        task_names.match_tasks(db, name)
     assert all(part in caught.value.line() for part in found)
     assert isinstance(caught.value, NotFound) == (found == ["no task"])
 
 
 def test_one_name_for_one_task(db: sqlite3.Connection) -> None:
-    assert queries.match_task(db, "lint") == f"{NEW}/lint"
-    assert queries.match_task(db, FAR) == f"{FAR}/only"
+    assert task_names.match_task(db, "lint") == f"{NEW}/lint"
+    assert task_names.match_task(db, FAR) == f"{FAR}/only"
     with pytest.raises(UsageError, match=f"more than one task is meant by {OLD}: {OLD}/lint, .*as RUN/NAME"):
-        queries.match_task(db, OLD)
+        task_names.match_task(db, OLD)
 
 
 def test_views(db: sqlite3.Connection, wall: Wall) -> None:
@@ -196,11 +196,11 @@ ASKS: list[Callable[[sqlite3.Connection], object]] = [
     lambda db: queries.run(db, OLD),
     lambda db: queries.attempts(db, f"{OLD}/lint"),
     lambda db: queries.journal(db, f"{OLD}/lint"),
-    lambda db: queries.children(db, f"{OLD}/lint"),
-    lambda db: queries.given_to_children(db, f"{OLD}/lint"),
-    lambda db: queries.of_key(db, "child:x"),
+    lambda db: added_tasks.children(db, f"{OLD}/lint"),
+    lambda db: added_tasks.given_to_children(db, f"{OLD}/lint"),
+    lambda db: added_tasks.of_key(db, "child:x"),
     *(
-        lambda db, name=name: queries.match_tasks(db, name)
+        lambda db, name=name: task_names.match_tasks(db, name)
         for name in (f"{OLD}/lint", OLD, "lint", "0730", "unit-s", f"{OLD}/un", f"{OLD}/a.b", "a.b.")
     ),
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.crew import Start
+from supervisor.core.commands import Start
 from supervisor.core.errors import LedgerError, NotFound, Refused, StaleEpoch, UsageError
 from supervisor.core.snapshots import Pruned, Snapshot, SnapshotSpec, SnapshotState, key, prune, snapshot_id
 from supervisor.core.states import End, TaskState

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.errors import DiskFull, LedgerError, NightcrewError
-from supervisor.ledger import queries, store
+from supervisor.ledger import queries, store, task_names
 from supervisor.ledger.ledger import Ledger
 from tests import support
 from tests.ledger.kit import RUN, Wall, check_integrity, rows, submission, submit
@@ -187,7 +187,7 @@ def test_damage_that_shows_while_reading_is_our_error_too(path: Path) -> None:
     asks: list[Callable[[sqlite3.Connection], object]] = [
         queries.unfinished,
         lambda db: queries.runs(db, 5),
-        lambda db: queries.match_tasks(db, "task"),
+        lambda db: task_names.match_tasks(db, "task"),
         lambda db: db.execute("SELECT * FROM task").fetchone(),
     ]
     for ask in asks:

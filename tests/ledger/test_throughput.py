@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.crew import Collect, Command, Crew, Event, Finish, Secured, Start, Started, Submitted, TreeGone
+from supervisor.core.commands import Collect, Command, Finish, Start
+from supervisor.core.crew import Crew
 from supervisor.core.decide import decide
+from supervisor.core.events import Event, Secured, Started, Submitted, TreeGone
 from supervisor.core.states import End
 from supervisor.ledger.ledger import Ledger
 from tests.ledger.kit import RUN, check_integrity, rows, spec, submission

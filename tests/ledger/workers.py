@@ -8,7 +8,7 @@ import random
 import time
 from pathlib import Path
 
-from supervisor.core.crew import Collect, Finish, Start
+from supervisor.core.commands import Collect, Finish, Start
 from supervisor.core.errors import StaleEpoch
 from supervisor.core.states import End, TaskState
 from supervisor.ledger import store

@@ -20,7 +20,7 @@ from agents.runner import warm
 from agents.zygote.preload import threads
 from supervisor.host.sandbox import probing
 
-_PACKAGES = ("supervisor", "agents", "worktrees")
+_PACKAGES = ("supervisor", "agents", "memory", "worktrees")
 _MAIN = "supervisor.cli.main"  # what `-m` runs must not be imported already
 _PATH = os.environb.get(b"PATH")
 
@@ -30,7 +30,10 @@ def main() -> None:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if module.name != _MAIN and not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
+    os.environ["GIT_PYTHON_REFRESH"] = "quiet"  # as worktrees.git has it, which imports GitPython when it is used first
     import multiprocessing.pool  # noqa: F401
+
+    import git.cmd  # noqa: F401
 
     probing.known()  # half of what a supervisor's start takes; a fork that finds other programs asks again
     sys.modules.pop(_MAIN, None)

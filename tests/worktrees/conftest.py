@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from supervisor.host.sandbox import executors, probing
 from supervisor.host.sandbox.executors import Executor
+from tests.support import copied, wait_until
 from worktrees import securing
 from worktrees.environment import Environment
 from worktrees.environments import Confined, create
@@ -54,14 +54,17 @@ class World:
         return self.run(where, "sh", "-c", at_once, f"change {name}")
 
     def make(self, name: str = "repo", files: int = 3) -> Path:
-        path = self.tmp / name
-        path.mkdir(parents=True)
-        self.sh(path, "init", "-q")
-        for number in range(files):
-            (path / f"f{number}.txt").write_text(f"{number}\n" * 5)
-        self.sh(path, "add", "-A")
-        self.sh(path, "commit", "-q", "-m", "start")
-        return path
+        """A repository of that many files and one commit."""
+
+        def make(place: Path) -> None:
+            place.mkdir()
+            self.sh(place, "init", "-q")
+            for number in range(files):
+                (place / f"f{number}.txt").write_text(f"{number}\n" * 5)
+            self.sh(place, "add", "-A")
+            self.sh(place, "commit", "-q", "-m", "start")
+
+        return copied(f"{files} of a world", make, self.tmp / name)
 
     def repo(self, name: str = "repo", files: int = 3) -> Repository:
         return discover(self.git, self.make(name, files))
@@ -149,11 +152,8 @@ def confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    def wait(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
-        end = time.monotonic() + deadline_s
-        while not condition():
-            assert time.monotonic() < end, "the condition never came true"
-            time.sleep(0.005)
+    def wait(condition: Callable[[], bool], deadline_s: float = 60.0) -> None:
+        wait_until(condition, "the condition to come true", deadline_s, every_s=0.005)
 
     return wait
 

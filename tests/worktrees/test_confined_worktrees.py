@@ -120,6 +120,7 @@ TREES: dict[Plant, list[str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "plant",
     [

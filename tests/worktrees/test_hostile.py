@@ -14,11 +14,11 @@ from supervisor.core.errors import NightcrewError, Refused
 from worktrees.environment import Environment
 from worktrees.environments import create, open_env, release
 from worktrees.git import Git
-from worktrees.guard import config_guard
 from worktrees.merge import ByHand, diff, preview, take
 from worktrees.removal import forget, inspect, remove
 from worktrees.repository import Repository, discover, resolve
 from worktrees.securing import publish, secure, snapshot
+from worktrees.tampering import config_guard
 
 if TYPE_CHECKING:
     from .conftest import World

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +12,9 @@ import pytest
 
 from supervisor.core.errors import NotFound, Refused
 from worktrees.environment import Environment
-from worktrees.guard import changed, config_guard
 from worktrees.merge import ByHand, Merged, diff, preview, take
 from worktrees.repository import Repository
+from worktrees.tampering import changed, config_guard
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -38,6 +41,43 @@ def test_fast_forward(world: World, repo: Repository, env: Environment) -> None:
     assert (repo.root / "a.txt").exists()
     assert state(world, repo.root).count("\n") == 1
     assert take(repo, env.branch) == Merged(tip, fast_forward=True)
+
+
+def locked(repo: Repository, age_s: float) -> Path:
+    """The checkout as a git left it that was killed so many seconds ago."""
+    lock = repo.git_dir / "index.lock"
+    lock.write_text("")
+    os.utime(lock, (time.time() - age_s,) * 2)
+    return lock
+
+
+def test_the_lock_of_a_git_that_was_killed_long_ago_is_removed(world: World, repo: Repository, env: Environment) -> None:  # S18
+    tip, lock = world.commit(env.path, "a.txt"), locked(repo, 120)
+    assert take(repo, env.branch) == Merged(tip, fast_forward=True, unlocked=True)
+    assert not lock.exists() and (repo.root / "a.txt").exists()
+
+
+@pytest.mark.parametrize("holder", ["it is young", "a process has it open", "a git works in the checkout"])
+def test_a_lock_that_may_be_somebodys_stays(world: World, repo: Repository, env: Environment, holder: str) -> None:  # S18
+    world.commit(env.path, "a.txt")
+    lock, living = locked(repo, 5 if holder == "it is young" else 120), None
+    if holder == "a process has it open":
+        with lock.open() as file:
+            living = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(file.fileno(),))
+    elif holder == "a git works in the checkout":
+        living = subprocess.Popen(["git", "cat-file", "--batch"], cwd=repo.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    if living is not None:
+        assert living.stdin is not None and living.stdout is not None
+        living.stdin.write(b"HEAD\n")  # an answer: it is there, as the program that it is
+        living.stdin.flush()
+        assert living.stdout.readline()
+    try:
+        with pytest.raises(Refused, match=r"index\.lock"):
+            take(repo, env.branch)
+        assert lock.exists() and not (repo.root / "a.txt").exists()
+    finally:
+        if living is not None:
+            living.communicate()
 
 
 def test_only_the_commit_that_was_agreed_to_is_merged(world: World, repo: Repository, env: Environment) -> None:

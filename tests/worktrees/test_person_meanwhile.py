@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,20 +71,20 @@ class Person:
         self._thread.join()
 
 
-def again(act: Callable[[], object], kinds: tuple[type[NightcrewError], ...] = (NightcrewError,), tries: int = 50) -> None:
+def again(
+    act: Callable[[], object], kinds: tuple[type[NightcrewError], ...] = (NightcrewError,), pauses: Sequence[float] = (0,) * 50
+) -> None:
     """A gc that prunes what is young takes unnamed objects away at any moment."""
-    for _ in range(tries):
-        try:
+    for pause in pauses:
+        with suppress(*kinds):
             act()
-        except kinds as error:
-            met = error
-        else:
             return
-    raise met
+        time.sleep(pause)
+    act()
 
 
 def again_as_the_supervisor(act: Callable[[], object]) -> None:
-    again(act, (ToolFailed, HostError), 1 + len(SECURE_PAUSES_S))
+    again(act, (ToolFailed, HostError), SECURE_PAUSES_S)
 
 
 def live(world: World, env: Environment, rounds: int) -> list[str]:

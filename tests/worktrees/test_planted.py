@@ -101,12 +101,14 @@ def pipe(home: Home, path: Path) -> None:
 KINDS = [link, dangling, hard, pipe]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_draft_of_the_branch_is_nobody_elses_file(home: Home, nobody_alive: Alive, kind: Callable[[Home, Path], None]) -> None:
     kind(home, home.ref.with_name(".work.new"))
     live_on(home, nobody_alive)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("deleted", [False, True], ids=["with its branch", "branch deleted"])
 def test_nothing_is_appended_to_what_lies_in_place_of_the_log(
@@ -118,6 +120,7 @@ def test_nothing_is_appended_to_what_lies_in_place_of_the_log(
     live_on(home, nobody_alive)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("other", ["main", "other"])
 @pytest.mark.parametrize("as_link", [False, True], ids=["text", "link"])
 def test_a_branch_that_names_another_one_moves_and_deletes_only_itself(home: Home, nobody_alive: Alive, other: str, as_link: bool) -> None:
@@ -167,6 +170,7 @@ def test_many_pipes_are_many_renames_and_few_words(home: Home, nobody_alive: Ali
     live_on(home, nobody_alive)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("what", ["HEAD", "link for HEAD", "branch", "beside"])
 def test_a_neighbour_that_still_runs_costs_nobody_else(home: Home, nobody_alive: Alive, what: str) -> None:
     """git reads all refs to say what a commit is reachable from, and the HEAD of every worktree to say who has a branch checked out."""
@@ -239,6 +243,7 @@ OPENED = [
 """Where git would open a file, in every directory. Together are those of which none keeps git from opening another when it is put aside."""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("as_link", [False, True], ids=["pipe", "link"])
 @pytest.mark.parametrize(("place", "names"), OPENED, ids=lambda each: each if isinstance(each, str) else each[0])
 def test_git_waits_for_no_pipe(home: Home, nobody_alive: Alive, place: str, names: Sequence[str], as_link: bool) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from supervisor.host.foreign import folders, remove_tree
 from tests.host.test_trees import dig
+from tests.worktrees.kinds_of_repositories import PEOPLES, shallow, with_configured_worktrees
 from worktrees import blocking_files, own_refs, private_repository
 from worktrees.environment import Environment
 from worktrees.environments import release
@@ -104,6 +105,7 @@ WORK = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", WORK)
 def test_inside_it_is_an_ordinary_worktree_and_its_work_comes_out(world: World, env: Environment, nobody_alive: Alive, name: str) -> None:
     elsewhere = world.make("elsewhere")
@@ -225,98 +227,6 @@ def test_the_refs_are_those_of_the_start(world: World, nobody_alive: Alive, make
 # A person's repository of another kind
 
 
-def sha256(world: World, path: Path) -> Path:
-    world.sh(world.tmp, "init", "-q", "--object-format=sha256", os.fspath(path))
-    world.commit(path, "f0.txt")
-    return path
-
-
-def shallow(world: World, path: Path) -> Path:
-    origin = world.make("origin")
-    for number in range(5):
-        world.commit(origin, f"{number}.txt")
-    world.sh(world.tmp, "clone", "-q", "--depth=2", origin.as_uri(), os.fspath(path))
-    return path
-
-
-def borrowing(world: World, path: Path) -> Path:
-    world.sh(world.tmp, "clone", "-q", "--shared", os.fspath(world.make("lender")), os.fspath(path))
-    return path
-
-
-def borrowing_by_a_relative_path(world: World, path: Path) -> Path:
-    borrowing(world, path)
-    alternates = path / ".git" / "objects" / "info" / "alternates"
-    alternates.write_text(os.path.relpath(world.tmp / "lender" / ".git" / "objects", path / ".git" / "objects") + "\n")
-    return path
-
-
-def including(world: World, path: Path) -> Path:
-    world.make(path.name)
-    (path / ".git" / "more.config").write_text("[nightcrew-test]\n\tvalue = included\n")
-    world.sh(path, "config", "include.path", "more.config")
-    (world.tmp / "other.config").write_text("[core]\n\tautocrlf = input\n")
-    world.sh(path, "config", "includeIf.gitdir:/.path", os.fspath(world.tmp / "other.config"))
-    return path
-
-
-def with_configured_worktrees(world: World, path: Path) -> Path:
-    world.make(path.name)
-    world.sh(path, "config", "extensions.worktreeConfig", "true")
-    world.sh(path, "config", "--worktree", "user.email", "person@example.com")
-    return path
-
-
-def sparse(world: World, path: Path) -> Path:
-    world.make(path.name)
-    world.commit(path, "docs/a.txt")
-    world.sh(path, "sparse-checkout", "set", "docs")
-    return path
-
-
-def for_a_group(world: World, path: Path) -> Path:
-    world.sh(world.tmp, "init", "-q", "--shared=group", os.fspath(path))
-    world.commit(path, "f0.txt")
-    return path
-
-
-def behind_a_link(world: World, path: Path) -> Path:
-    world.make(path.name)
-    (path / ".git").rename(world.tmp / "elsewhere.git")
-    (path / ".git").symlink_to(world.tmp / "elsewhere.git")
-    return path
-
-
-def with_its_directory_elsewhere(world: World, path: Path) -> Path:
-    world.sh(world.tmp, "init", "-q", f"--separate-git-dir={world.tmp / 'elsewhere.git'}", os.fspath(path))
-    world.commit(path, "f0.txt")
-    return path
-
-
-def a_worktree(world: World, path: Path) -> Path:
-    world.sh(world.make("first"), "worktree", "add", "-q", "-b", "side", os.fspath(path))
-    return path
-
-
-def a_clone_of_a_bundle(world: World, path: Path) -> Path:
-    origin = world.make("origin")
-    world.sh(origin, "bundle", "create", "-q", os.fspath(world.tmp / "bundle"), "--all")
-    world.sh(world.tmp, "clone", "-q", os.fspath(world.tmp / "bundle"), os.fspath(path))
-    return path
-
-
-def without_hooks_and_info(world: World, path: Path) -> Path:
-    world.sh(world.tmp, "init", "-q", "--template=", os.fspath(path))
-    world.commit(path, "f0.txt")
-    return path
-
-
-PEOPLES = [
-    sha256, shallow, borrowing, borrowing_by_a_relative_path, including, with_configured_worktrees, sparse, for_a_group, behind_a_link,
-    with_its_directory_elsewhere, a_worktree, a_clone_of_a_bundle, without_hooks_and_info,
-]  # fmt: skip
-
-
 def work(world: World, env: Environment) -> list[str]:
     """Two commits, one of them published; a stash; a leftover file."""
     made = [world.commit(env.path, "a.txt")]
@@ -329,6 +239,7 @@ def work(world: World, env: Environment) -> list[str]:
     return made
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("make", PEOPLES)
 def test_repositories_of_every_kind(world: World, nobody_alive: Alive, make: Callable[[World, Path], Path]) -> None:
     repo = discover(world.git, make(world, world.tmp / "repo"))
@@ -341,6 +252,7 @@ def test_repositories_of_every_kind(world: World, nobody_alive: Alive, make: Cal
     live_on(world, env, nobody_alive, work(world, env))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name",
     [

@@ -168,6 +168,7 @@ def move_to_main(env: Environment) -> None:
     by_hand(env.repo.root, "update-ref", env.branch_ref, "refs/heads/main")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("packed", [False, True], ids=["loose", "packed"])
 @pytest.mark.parametrize("published", [False, True], ids=["not published", "published"])
 @pytest.mark.parametrize("meddle", [rename, delete, move_on, move_to_main])

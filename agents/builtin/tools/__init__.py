@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.builtin.tools import files, search, shell
+from agents.builtin.tools import memory as memories
 from agents.builtin.tools.given import Given, Place, ToolError
 
 AT_ONCE = 16
@@ -77,6 +78,8 @@ class Tools:
             case "read" | "write" | "edit":
                 work = {"read": files.read, "write": files.write, "edit": files.edit}[name]
                 return await asyncio.get_running_loop().run_in_executor(self._threads, work, given, self._place)
+            case "memory":
+                return await asyncio.get_running_loop().run_in_executor(self._threads, memories.memory, given)
             case _:
                 raise ToolError(f"there is no tool {name!r}")
 
@@ -95,6 +98,8 @@ def groups(calls: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def _depend(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     names = {one["name"], other["name"]}
+    if names == {"memory"}:
+        return True  # one may read what the other writes
     return bool(names & _WRITERS) and (bool(names & _ALL_FILES) or _path(one) == _path(other))
 
 

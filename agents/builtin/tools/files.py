@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from agents.builtin.tools import lease
 from agents.builtin.tools.given import OUTPUT_MAX, Given, Place, ToolError
 from supervisor.core.errors import HostError
 from supervisor.host.files import atomic_write
@@ -68,9 +69,11 @@ def write(given: Given, place: Place) -> str:
     existed = path.exists()
     if existed and not path.is_file():
         raise ToolError(f"{place.shown(path)} is not a plain file")
+    told = lease.before_write(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _replace(path, _encoded(content))
-    return f"{'replaced' if existed else 'made'} {place.shown(path)}, {content.count(chr(10)) + (not content.endswith(chr(10)))} lines"
+    lines = content.count(chr(10)) + (not content.endswith(chr(10)))
+    return f"{'replaced' if existed else 'made'} {place.shown(path)}, {lines} lines{told}"
 
 
 def edit(given: Given, place: Place) -> str:
@@ -89,9 +92,10 @@ def edit(given: Given, place: Place) -> str:
     if found != 1 and not (every and found):
         why = "is not there: read the file again" if not found else f"is there {found} times: give more lines around it, or set all"
         raise ToolError(f"'old' {why} ({place.shown(path)})")
+    told = lease.before_write(path)
     _replace(path, data.replace(old, new))
     line = data[: data.index(old)].count(b"\n") + 1
-    return f"changed {place.shown(path)} at line {line}" + (f" and {found - 1} more places" if found > 1 else "")
+    return f"changed {place.shown(path)} at line {line}" + (f" and {found - 1} more places" if found > 1 else "") + told
 
 
 def _open(path: Path, place: Place) -> BinaryIO:

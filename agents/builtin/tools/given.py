@@ -39,6 +39,13 @@ class Given:
             raise ToolError(f"{name!r} is not a number from {least:g} to {most:g}")
         return float(value)
 
+    def numbers(self, name: str) -> list[int]:
+        """A list of whole numbers, by default none. Raises ToolError."""
+        value = self._shape.get(name) or []
+        if not isinstance(value, list) or not all(type(number) is int for number in value):
+            raise ToolError(f"{name!r} is not a list of whole numbers")
+        return value
+
     def flag(self, name: str) -> bool:
         """True or false, by default false. Raises ToolError."""
         value = self._shape.get(name, False)

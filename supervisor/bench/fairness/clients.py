@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supervisor.bench.fairness.simulation import AdmissionPolicy, Timeline, Turn
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 RETRIES = 10
 LONGEST_RETRY_AFTER = 60

@@ -11,7 +11,7 @@ from functools import partial
 from supervisor.bench.fairness.clients import Agent, ClientStreams
 from supervisor.bench.fairness.simulation import AdmissionPolicy, Timeline, Upstream, World
 from supervisor.bench.figures import quantile
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 LIMIT_TPM = 80_000.0
 HOUR_S = 3600.0

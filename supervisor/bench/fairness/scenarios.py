@@ -16,7 +16,7 @@ from supervisor.bench.fairness.nightcrew_policy import Gateway
 from supervisor.bench.fairness.runs import HOUR_S, LIMIT_TPM, Figures, Outside, Scenario, run
 from supervisor.bench.fairness.simulation import Upstream, World
 from supervisor.core.gateway.settings import Limits
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 INPUTS = (1_000.0, 12_000.0)
 QUICK_S = 600.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from supervisor.core.gateway.types import Level, Observed
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 LINK_S = 0.05
 TOKENS_PER_S = 60.0

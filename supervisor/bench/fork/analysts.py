@@ -30,7 +30,7 @@ def measure(side: SupervisedRun, files: int, rounds: int) -> tuple[dict[str, Any
     """
     source = side.home.root.parent / "corpus"
     size = fixtures.corpus(source, files)
-    usable = cores.choose(0, None, cores.usable()) or cores.usable()
+    usable = cores.for_agents(None)
     tasks = _tasks(files, size, len(usable))
     repo = side.repository(source)
     side.snapshot(repo, SnapshotSpec(FILES))

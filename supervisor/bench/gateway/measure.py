@@ -26,7 +26,7 @@ from supervisor.core.gateway.events import Arrived, Ended
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Upstream
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.core.gateway.types import Agent, Api, End, LaneKey, Usage
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.host.paths import Home
 
 

@@ -14,7 +14,7 @@ import psutil
 
 from supervisor.bench.workspace import busy_s
 from supervisor.core import tokens
-from supervisor.core.crew import MarkRunning, SetState, Start
+from supervisor.core.commands import MarkRunning, SetState, Start
 from supervisor.core.errors import ToolFailed
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.core.states import TaskState

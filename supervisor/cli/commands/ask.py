@@ -36,7 +36,7 @@ def command(name: str, question: str, as_json: bool) -> int:
         raise UsageError("there is no question", why="it is empty" if not text.strip() else "it holds a NUL character")
     where = home()
     db = common.ledger(where)
-    submission = asking.question(db, common.task_named(where, name), text, os.environ)
+    submission = asking.question(db, common.task_named(where, name, archived=False), text, os.environ)
     accepted = follow.hand_over(where, submission, ())
     follow.to_the_end(where, accepted.run, quiet=True)
     view = queries.one(common.ledger(where), accepted.tasks[0])

@@ -18,6 +18,7 @@ from supervisor.ledger import queries
 def command(name: str | None) -> int:
     """Look into an agent's pane, live; type into it when it is of kind terminal. Detach with Ctrl-b d: the agent goes on.
 
+    One that was set aside in the night goes on, so that it can be answered.
     Without NAME: the agent that waits longest for you, or else the one that has run longest.
     `nightcrew attach supervisor` shows the supervisor.
 
@@ -38,7 +39,7 @@ def command(name: str | None) -> int:
         waiting = common.who_needs(where)
         view = queries.one(db, waiting[0]["task"]) if waiting else running[0]
     else:
-        view = common.task_named(where, name)
+        view = common.task_named(where, name, archived=False)
     if view.state is not TaskState.RUNNING:
         raise NotFound(
             "no live pane of",
@@ -46,6 +47,8 @@ def command(name: str | None) -> int:
             why=f"it is {_state(view)}",
             hint=f"nightcrew logs {view.id}" if view.epoch else "nightcrew status",
         )
+    if any(view.id == task for task, _, _ in queries.set_aside(db)):
+        common.ask(where, "resume", {"tasks": [view.id]})
     code = sessions.attach(where, view.id, view.epoch)
     common.say(f"{view.id} is {_state(queries.one(db, view.id))}")
     return code

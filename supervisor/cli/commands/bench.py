@@ -1,4 +1,4 @@
-"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness`, `gateway` and `status`."""
+"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness`, `gateway`, `status`, `queue`, `map` and `memory`."""
 
 from __future__ import annotations
 
@@ -168,6 +168,72 @@ def status(quick: bool, under: Path | None, as_json: bool) -> None:
 
     _leave_on_signals()
     report = measure.measure(measure.QUICK if quick else measure.Options(), under, common.say)
+    _show(report, measure.table, as_json)
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="A short run: 500 attempts, 6 kills instead of 30, 10 busy agents.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the moments of kills.")
+@_under
+@common.json_option
+def queue(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
+    """The queue of tasks: how fast 10,000 are accepted, how soon a free slot is taken, who starts first, what 30 kills lose, what a person
+    feels of 50 busy agents; and the usual Redis queue beside it where redis-server and its client are installed.
+
+    A full run takes some minutes. It measures and never judges: the exit code says only whether it ran.
+
+    \b
+    nightcrew bench queue --quick
+    nightcrew bench queue --json
+    """
+    from supervisor.bench.queue import measure
+
+    _leave_on_signals()
+    options = dataclasses.replace(measure.QUICK if quick else measure.Options(), seed=seed)
+    report = measure.measure(options, under, common.say)
+    _show(report, measure.table, as_json)
+
+
+@command.command(name="map")
+@click.option("-q", "--quick", is_flag=True, help="A short run: 600 files, 10 workers, 4 s of work; too short for the aim of efficiency.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated repository's content.")
+@_under
+@common.json_option
+def map_(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
+    """A large workload over many workers: 10,000 files over 50 agents, where 2 % of the files kill a process at their first try, beside a
+    plain pool of processes; and what is done again after everything was killed at half.
+
+    A full run takes about six minutes on two cores. It measures and never judges, but for the output: one that is not that of a sequential
+    run is an error.
+
+    \b
+    nightcrew bench map --quick
+    nightcrew bench map --json
+    """
+    from supervisor.bench.map import measure
+
+    _leave_on_signals()
+    report = measure.measure(dataclasses.replace(measure.QUICK if quick else measure.Options(), seed=seed), under, common.say)
+    _show(report, measure.table, as_json)
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="A short run: fewer files, notes and processes; too short for some of the aims.")
+@common.json_option
+def memory(quick: bool, as_json: bool) -> None:
+    """What agents know together: how soon a change wakes who waits for it, how fast notes are found and how well, leases, waits, lines that
+    are added by many at once, and what the watching costs while nothing happens.
+
+    Real files, sockets and processes. It measures and never judges: the exit code says only whether it ran.
+
+    \b
+    nightcrew bench memory --quick
+    nightcrew bench memory --json
+    """
+    from supervisor.bench.memory import measure
+
+    _leave_on_signals()
+    report = measure.measure(quick, common.say)
     _show(report, measure.table, as_json)
 
 

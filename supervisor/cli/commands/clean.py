@@ -29,8 +29,9 @@ _TELL_S = 2.0
 @click.option("-y", "--yes", is_flag=True, help="Remove what can be removed.")
 @click.option("--ignored", is_flag=True, help="Also those that hold ignored files only: caches, build output.")
 @click.option("--discard", is_flag=True, help="Also remove the named ones whose work is only on their rescue ref.")
+@click.option("--old", is_flag=True, help="Instead of worktrees what [keep] lets go: records, logs, recordings; old runs are archived.")
 @common.json_option
-def command(names: tuple[str, ...], yes: bool, ignored: bool, discard: bool, as_json: bool) -> None:
+def command(names: tuple[str, ...], yes: bool, ignored: bool, discard: bool, old: bool, as_json: bool) -> None:
     """Show which worktrees can be removed and why not the rest; with --yes remove them.
 
     A worktree can be removed when its task has ended, it is clean, its work is merged (a squash merge counts) or empty, and nothing
@@ -40,8 +41,17 @@ def command(names: tuple[str, ...], yes: bool, ignored: bool, discard: bool, as_
     \b
     nightcrew clean
     nightcrew clean --yes 1121-k3f9
+    nightcrew clean --old
     """
     from supervisor.daemon import start
+
+    if old:
+        from supervisor.cli import cleaning_old
+
+        if names or ignored or discard:
+            raise UsageError("--old takes no names and no other option but --yes and --json", hint="nightcrew clean --old")
+        cleaning_old.run(home(), yes=yes, as_json=as_json)
+        return
 
     if discard and not names:
         raise UsageError("--discard needs names", why="it removes worktrees whose work is not merged", hint="nightcrew clean")

@@ -27,7 +27,7 @@ def command(name: str, stat: bool, as_json: bool) -> None:
 
     where = home()
     view = common.task_named(where, name)
-    text = results.diff(common.ledger(where), view, stat=stat)
+    text = results.diff(common.ledger(where, view.id), view, stat=stat)
     if as_json:
         common.print_json(task=view.id, base=view.base_oid, branch=view.branch, diff=os.fsencode(text).decode("utf-8", "replace"))
         return

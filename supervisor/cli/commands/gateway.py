@@ -139,7 +139,7 @@ def replay(run: str, port: int, paced: bool) -> None:
 def _must_be(where: Home, run: str) -> None:
     """Raise NotFound when there is a ledger and it knows of no such run: that is another mistake than a run of which nothing was kept."""
     if where.ledger.exists():
-        with contextlib.closing(common.ledger(where)) as db:
+        with contextlib.closing(common.ledger(where, run)) as db:
             queries.run(db, run)
 
 

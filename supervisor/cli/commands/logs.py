@@ -25,14 +25,15 @@ SCREEN_MAX = 2**22
 @click.argument("name", shell_complete=any_name)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task has ended. Ctrl-C only stops looking.")
 @click.option("--attempt", type=click.IntRange(min=1), help="An earlier attempt (default: the newest).")
-@click.option("--stream", type=click.Choice(["stdout", "stderr", "both"]), default="both", show_default=True)
+@click.option("--stream", type=click.Choice(["stdout", "stderr", "both", "gate"]), default="both", show_default=True)
 @click.option("--transcript", "as_transcript", is_flag=True, help="Who said and did what, read from the stream of JSON on its stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with -f or --transcript a line for each piece.")
 def command(name: str, follow: bool, attempt: int | None, stream: str, as_transcript: bool, as_json: bool) -> None:
-    """Show what an agent printed: its stdout on stdout, its stderr on stderr, byte for byte.
+    """Show what an agent printed: its stdout on stdout, its stderr on stderr, byte for byte; or what its gate did.
 
     \b
     nightcrew logs lint
+    nightcrew logs --stream gate lint
     nightcrew logs -f --stream stderr 1121-k3f9/lint
     nightcrew logs --transcript discounts
     """
@@ -45,12 +46,15 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_transc
             raise NotFound("no log of", on=view.id, why=why, hint=f"nightcrew status {view.id}")
         epoch = 1
     directory = where.attempt(view.id, epoch)
+    if view.final and not any((directory / f"{kind}.log").exists() for kind in ("stdout", "stderr")):
+        common.say(f"there are no logs of {view.id}: its logs were removed, or it never came so far; nightcrew status {view.id}")
     if as_transcript:
         from supervisor.cli import transcript
 
         transcript.show(view, _pieces(Tail(directory / "stdout.log"), view.id, epoch if follow else None), as_json=as_json)
         return
-    tails = [Tail(directory / f"{kind}.log") for kind in ("stdout", "stderr") if stream in (kind, "both")]
+    streams = ("stdout", "stderr") if stream == "both" else (stream,)
+    tails = [Tail(directory / f"{kind}.log") for kind in streams]
     if as_json and not follow:
         common.print_json(task=view.id, epoch=epoch, **{tail.stream: _text(tail.read()) for tail in tails})
         return
@@ -61,7 +65,7 @@ def command(name: str, follow: bool, attempt: int | None, stream: str, as_transc
         if ended:
             break
         time.sleep(LOOK_S)
-    if not shown and not as_json:
+    if not shown and not as_json and stream != "gate":
         click.echo(_text(foreign.read_plain(directory / "screen.txt", SCREEN_MAX) or b""), nl=False)
 
 
@@ -92,6 +96,6 @@ def _text(data: bytes) -> str:
 
 
 def _ended(task: str, epoch: int) -> bool:
-    with contextlib.closing(common.ledger(home())) as db:
+    with contextlib.closing(common.ledger(home(), task)) as db:
         view = queries.one(db, task)
     return view.epoch > epoch or (view.epoch == epoch and view.end is not None) or (view.final and view.epoch < epoch)

@@ -14,6 +14,9 @@ from supervisor.core.errors import UsageError
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
+ANSWER_S = 120.0
+"""A text before it and this one may each be confirmed after half a minute (`agents.delivery.CONFIRM_S`), or not at all."""
+
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="NAME [TEXT]", shell_complete=agent_name)
@@ -43,7 +46,7 @@ def command(words: tuple[str, ...], file: Path | None, now: bool, everything: bo
     text = common.typable(_given(texts, file))
     where = home()
     tasks = _wanted(where, names, run)
-    answer = common.ask(where, "send", {"tasks": tasks, "text": text, "now": now, "some": many})
+    answer = common.ask(where, "send", {"tasks": tasks, "text": text, "now": now, "some": many}, timeout_s=ANSWER_S)
     _say(answer)
     common.print_names([one["task"] for one in answer["deliveries"]], answer, as_json=as_json)
 
@@ -60,7 +63,7 @@ def _given(texts: tuple[str, ...], file: Path | None) -> bytes:
 
 def _wanted(where: Home, names: tuple[str, ...], run: str | None) -> list[str]:
     if names:
-        return [common.task_named(where, names[0]).id]
+        return [common.task_named(where, names[0], archived=False).id]
     if run is not None:
         return common.tasks_named(where, (run,))
     return [view.id for view in queries.unfinished(common.ledger(where)) if view.attempt_state == "running"]

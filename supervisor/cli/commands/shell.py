@@ -24,4 +24,4 @@ def command(name: str, words: tuple[str, ...]) -> int:
     from supervisor.daemon import shell
 
     where = home()
-    return shell.run(where, common.task_named(where, name), words, os.environ)
+    return shell.run(where, common.task_named(where, name, archived=False), words, os.environ)

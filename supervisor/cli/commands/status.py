@@ -8,21 +8,24 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import click
 
 from supervisor.cli import common, looking
 from supervisor.cli.names import any_name
+from supervisor.core.admission import Verdict
 from supervisor.core.deliveries import Delivery
 from supervisor.core.errors import UsageError, one_line
-from supervisor.core.result import rfc3339
 from supervisor.core.states import TaskState
+from supervisor.core.units import rfc3339
 from supervisor.daemon import gateway_report, lock
-from supervisor.faces import model_usage, tasks_json
+from supervisor.faces import installed_nights, map_workers, model_usage, nights, tasks_json, usage, waits
+from supervisor.faces import mail as mail_lines
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
-from supervisor.ledger import conversations, deliveries, queries
+from supervisor.ledger import archive, deliveries, mail, queries
 
 RECENT = 5
 ALL = 1_000_000
@@ -57,7 +60,7 @@ def command(name: str | None, watch: bool, everything: bool, explain: bool, as_j
         from supervisor.cli import live_pane
 
         live_pane.watch("nightcrew status", lambda: _frame(where, name), as_json=as_json)
-    db = common.ledger(where) if where.ledger.exists() or name is not None else None
+    db = common.holding(where, name) if name is not None else common.ledger(where) if where.ledger.exists() else None
     if as_json:
         _print_json(where, db, name, everything)
     else:
@@ -67,7 +70,7 @@ def command(name: str | None, watch: bool, everything: bool, explain: bool, as_j
 def _explain(where: Home, name: str, *, as_json: bool) -> None:
     from supervisor.faces import agent_status
 
-    with contextlib.closing(common.ledger(where)) as db:
+    with contextlib.closing(common.holding(where, name)) as db:
         views = looking.named(db, name)
     now = time.time()
     found = looking.explained(where, views, now)
@@ -79,31 +82,44 @@ def _explain(where: Home, name: str, *, as_json: bool) -> None:
             click.echo(line)
 
 
-def _all(db: sqlite3.Connection, name: str | None, everything: bool) -> tuple[list[queries.RunView], list[queries.TaskView]]:
+def _all(db: sqlite3.Connection, name: str | None) -> tuple[list[queries.RunView], list[queries.TaskView]]:
     """For programs: nothing is left out."""
     if name is not None:
         views = looking.named(db, name)
         return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
-    runs = queries.runs(db, ALL if everything else RECENT)
+    runs = queries.runs(db, RECENT)
     views = queries.unfinished(db)
-    if not everything and not views and runs:
-        views = queries.of_run(db, runs[0].id)
-    elif not everything and runs:
-        known = {view.id for view in views}
+    known = {view.id for view in views}
+    if runs:
         views += [view for view in queries.of_run(db, runs[0].id) if view.id not in known]
     return runs, views
 
 
+def _every(where: Home, db: sqlite3.Connection) -> list[queries.RunView]:
+    """The runs of the ledger and of the archive, newest first; once each, also those on their way."""
+    runs = queries.runs(db, ALL)
+    if where.archive.exists():
+        with contextlib.closing(archive.connect(where.archive)) as kept:
+            runs += [run for run in queries.runs(kept, ALL) if not queries.has_run(db, run.id)]
+    return sorted(runs, key=lambda run: run.created, reverse=True)
+
+
 def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
-    runs, views = _all(db, name, everything) if db is not None else ([], [])
+    runs, views = _all(db, name) if db is not None else ([], [])
+    if db is not None and name is None and everything:
+        runs = _every(where, db)
     pid = lock.holder(where.lock)
-    shape: dict[str, Any] = {"supervisor": {"running": pid is not None, "pid": pid, "home": os.fspath(where.root)}}
+    process = {"running": pid is not None, "pid": pid, "home": os.fspath(where.root), "stopped": where.sentinel.exists()}
+    shape: dict[str, Any] = {"supervisor": process}
     shape["runs"] = [tasks_json.run(run) for run in runs]
-    shape["tasks"] = [tasks_json.task(view) for view in views]
+    heard = gateway_report.hear(where) if pid is not None else gateway_report.Heard()
+    reasons = _reasons(where, db, views, heard) if db is not None else {}
+    shape["tasks"] = [{**tasks_json.task(view), "waits_for": waits.shape(reasons.get(view.id))} for view in views]
     shape["gateway"], _ = looking.gateway(where)
     shape["deliveries"] = [one.shape() for one in _sent(db, views)] if db is not None else []
     asked, states = common.needs_and_states(where) if pid is not None else ([], {})
     shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
+    shape["mail"] = [one.shape(time.time()) for one in mail.asked_of_person(db)] if db is not None else []
     shape["agent_states"] = {**states, **_limited(shape["gateway"])}
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = queries.journal(db, views[0].id)
@@ -119,34 +135,52 @@ def _sent(db: sqlite3.Connection, views: list[queries.TaskView]) -> list[Deliver
 
 
 def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
+    if name is None:
+        for line in installed_nights.not_started(where, datetime.now()):
+            common.say(f"{line}; next: nightcrew night list")
     if db is None:
         common.say("nothing was ever run here; next: nightcrew run PLAN")
         return
     views, counts = _chosen(db, name, everything)
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
     shape, said = looking.gateway(where) if name is None else (None, "")
-    now, waits, layout = time.time(), _waiting(where, db, views, shape), text.Layout(common.width(), common.use_color())
-    for view in waits.first(views):
-        detail = "; ".join(filter(None, (text.detail(view, where.root), _held(view, heard))))
-        common.show(text.line(view, now, layout, detail=detail, waits=waits))
+    now, waiting, layout = time.time(), _waiting(where, db, views, shape, heard), text.Layout(common.width(), common.use_color())
+    for line in mail_lines.all_asked(waiting.mail, now) if name is None else ():
+        common.show(text.cut(line, layout.width))
+    foremost = waiting.first(views)
+    for view, said_of_all in map_workers.as_one(foremost) if name is None else [(view, "") for view in foremost]:
+        common.show(text.line(view, now, layout, detail=said_of_all or text.detail(view, where.root), waits=waiting))
     if left := text.more(views, counts):
         click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")
     if name is not None and len(views) == 1:
+        if (reason := waiting.reasons.get(views[0].id)) is not None:
+            click.echo(f"  waits     {one_line(reason.words)}")  # whole: the line above is cut to the terminal
         _print_task(where, db, views[0])
     elif everything:
-        for run in queries.runs(db, ALL):
+        for run in _every(where, db):
             tally = ", ".join(f"{number} {state}" for state, number in run.counts.items())
             click.echo(f"run {run.id}  {one_line(run.title)}  {tally}")
     elif not views:
         common.say("nothing to do; next: nightcrew run PLAN")
+    for line in nights.lines(db) if name is None else ():
+        common.show(text.cut(line, common.width()))
     if _is_worth_a_line(shape, views):
         common.show(text.cut(said, common.width()))
 
 
-def _waiting(where: Home, db: sqlite3.Connection, views: list[queries.TaskView], shape: dict[str, Any] | None) -> text.Waiting:
+def _waiting(
+    where: Home, db: sqlite3.Connection, views: list[queries.TaskView], shape: dict[str, Any] | None, heard: gateway_report.Heard
+) -> text.Waiting:
     """`shape`: the gateway, None when it was not asked."""
     asked, states = common.needs_and_states(where) if any(view.state is TaskState.RUNNING for view in views) else ([], {})
-    return text.waiting(asked, deliveries.pending(db), {**states, **_limited(shape)})
+    return text.waiting(
+        asked, deliveries.pending(db), {**states, **_limited(shape)}, _reasons(where, db, views, heard), mail.asked_of_person(db)
+    )
+
+
+def _reasons(where: Home, db: sqlite3.Connection, views: list[queries.TaskView], heard: gateway_report.Heard) -> dict[str, Verdict]:
+    """By task, what those that have not started wait for."""
+    return waits.reasons(db, views, heard.conditions, runs=lock.holder(where.lock) is not None, wall=time.time())
 
 
 def _limited(gateway: dict[str, Any] | None) -> dict[str, str]:
@@ -168,11 +202,9 @@ def _is_worth_a_line(shape: dict[str, Any] | None, views: list[queries.TaskView]
     return shape is not None and (shape["running"] or any(not view.final for view in views))
 
 
-def _held(view: queries.TaskView, heard: gateway_report.Heard) -> str:
-    return heard.why(view.task_class) if view.state is TaskState.READY else ""
-
-
 def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> None:
+    from supervisor.ledger import added_tasks
+
     click.echo(f"  title     {one_line(view.title)}")
     click.echo(f"  repo      {one_line(queries.run(db, view.run).root)}")
     if view.branch:
@@ -182,12 +214,14 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
         click.echo(f"  {name:<9} {one_line(said)}")
     if view.parent:
         click.echo(f"  added by  {view.parent}:{view.parent_epoch}")
-    if below := queries.several(db, queries.children(db, view.id)):
+    if below := queries.several(db, added_tasks.children(db, view.id)):
         click.echo(f"  children  {text.tally(text.counted(below))}: {', '.join(child.id for child in below[:SENT])}")
     if view.epoch:
         click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
     if taken := model_usage.of([view.result]):
         click.echo(f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}")
+    for name, said in usage.facts(view):
+        click.echo(f"  {name:<9} {said}")
     for said in _conversation(db, view):
         click.echo(f"  {said}")
     for one in _sent(db, [view]):
@@ -198,6 +232,8 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> 
 
 def _conversation(db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:
     """Whose conversation its agent continued, and how much of its first request a provider's cache had, beside that of the first."""
+    from supervisor.ledger import conversations  # with what tasks are made of, which the list of all does not need
+
     held = conversations.one(db, view.id, view.epoch)
     before = None
     if held is not None and held.origin is not None:
@@ -211,10 +247,11 @@ def _conversation(db: sqlite3.Connection, view: queries.TaskView) -> Iterator[st
 def _frame(where: Home, name: str | None) -> str:
     from supervisor.cli import live_pane
 
-    views, counts, waits = list[queries.TaskView](), Counter[TaskState](), text.NOTHING_WAITS
+    views, counts, waiting = list[queries.TaskView](), Counter[TaskState](), text.NOTHING_WAITS
     shape, said = looking.gateway(where) if name is None else (None, "")
     if where.ledger.exists() or name is not None:
-        with contextlib.closing(common.ledger(where)) as db:
+        with contextlib.closing(common.ledger(where) if name is None else common.holding(where, name)) as db:
             views, counts = _chosen(db, name, everything=False)
-            waits = _waiting(where, db, views, shape)
-    return live_pane.frame(where, views, counts, [], time.time(), gateway=said if _is_worth_a_line(shape, views) else "", waits=waits)
+            heard = gateway_report.hear(where) if any(view.state is TaskState.READY for view in views) else gateway_report.Heard()
+            waiting = _waiting(where, db, views, shape, heard)
+    return live_pane.frame(where, views, counts, [], time.time(), gateway=said if _is_worth_a_line(shape, views) else "", waits=waiting)

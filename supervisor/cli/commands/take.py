@@ -30,7 +30,8 @@ def command(name: str, repo: Path, only_print: bool, as_json: bool) -> int:
     from supervisor.daemon import results
 
     where = home()
-    taken = results.take(common.ledger(where), common.task_named(where, name), repo, only_print=only_print)
+    view = common.task_named(where, name)
+    taken = results.take(common.ledger(where, view.id), view, repo, only_print=only_print)
     if as_json:
         common.print_json(task=taken.task, merged=taken.merged, commit=taken.commit, commands=list(taken.commands))
     else:

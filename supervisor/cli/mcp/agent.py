@@ -1,21 +1,19 @@
-"""The tools of an agent that may add tasks. Its token decides what it reaches: `supervisor.daemon.agent_verbs`."""
+"""The tools of an agent. Its token decides what it reaches: `supervisor.daemon.agent_verbs`."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import contextlib
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
 from pydantic import Field
 
-from supervisor.cli.mcp import data, serving
-from supervisor.core.errors import NotRunning
-from supervisor.daemon import protocol
+from supervisor.cli.mcp import data, serving, together
+from supervisor.cli.mcp.asking import PATIENCE_S, ask
+from supervisor.core.errors import NightcrewError
 
 WAIT_MAX_S = 540.0
-PATIENCE_S = 30.0
 INSTRUCTIONS = (
     "You conduct a crew: add tasks for other agents, wait for them, read what they came to. Each works in a git worktree of its own, from "
     "your base commit, on a branch of its own; result.tip of a finished one is a commit that you can merge or look at with git. How many "
@@ -26,21 +24,14 @@ INSTRUCTIONS = (
 Ids = Annotated[list[str], Field(description="Ids of your tasks, as add_task and list_tasks give them")]
 
 
-def _ask(verb: str, patience_s: float = PATIENCE_S, **args: Any) -> dict[str, Any]:
-    path, token = os.environ.get("NIGHTCREW_AGENTS_SOCKET", ""), os.environ.get("NIGHTCREW_TOKEN", "")
-    if not path or not token:
-        raise NotRunning("no crew to conduct", why="this is not an agent of nightcrew: NIGHTCREW_TOKEN is not set")
-    return dict(data.cleaned(protocol.call(Path(path), verb, args, timeout_s=patience_s, token=token)))
-
-
 def budget() -> dict[str, Any]:
     """Who you are, and how many tasks (children_max), levels of them (depth_max) and dollars (cost_max) you have."""
-    return _ask("whoami")
+    return ask("whoami")
 
 
 def list_tasks() -> dict[str, Any]:
     """All tasks that you added, and those that they added, oldest first."""
-    return data.first(_ask("list")["tasks"])
+    return data.first(ask("list")["tasks"])
 
 
 def add_task(
@@ -63,7 +54,7 @@ def add_task(
     given = {"id": id, "kind": kind, "title": title, "model": model, "steps_max": steps_max, "timeout": timeout, "retries": retries}
     given |= {"cost_max": cost_max, "children_max": children_max}
     options = {name: value for name, value in given.items() if value is not None}
-    return _ask("add", text=text, options=options, after=after or [], on=on, base=base, key=key)
+    return ask("add", text=text, options=options, after=after or [], on=on, base=base, key=key)
 
 
 async def wait(
@@ -72,32 +63,38 @@ async def wait(
     any: Annotated[bool, Field(description="Until one of them has ended, not all")] = False,
 ) -> dict[str, Any]:
     """Wait until tasks have ended. When the time runs out `unfinished` is not empty: call it again, nothing is missed meanwhile."""
-    ask = lambda: _ask("wait", timeout_s + PATIENCE_S, tasks=tasks, timeout_s=timeout_s, any=any)  # noqa: E731 - for the thread
-    return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
+    again = lambda: ask("wait", timeout_s + PATIENCE_S, tasks=tasks, timeout_s=timeout_s, any=any)  # noqa: E731 - for the thread
+    return await anyio.to_thread.run_sync(again, abandon_on_cancel=True)
 
 
 def read_result(task: str) -> dict[str, Any]:
     """What a task came to: how it ended and why, its commits and tip, its cost, what its agent said last."""
-    return {"note": data.NOTE, **_ask("result", tasks=[task])}
+    return {"note": data.NOTE, **ask("result", tasks=[task])}
 
 
 def send(task: str, text: str) -> dict[str, Any]:
     """Say something to the agent of a task of yours; refused for one that reads nothing while it works."""
-    return _ask("send", tasks=[task], text=text)
+    return ask("send", tasks=[task], text=text)
 
 
 def kill(tasks: Ids) -> dict[str, Any]:
     """End tasks of yours and everything that they added. Their work so far is kept."""
-    return _ask("kill", tasks=tasks)
+    return ask("kill", tasks=tasks)
 
 
-def server() -> MCPServer[Any]:
-    """Of the tools above."""
+def server(*, conducts: bool = True, shares: bool = False) -> MCPServer[Any]:
+    """Of the tools above, for an agent that `conducts`: it may add tasks; and of those of the memory for one that `shares`."""
     reads, adds, changes = serving.READS, serving.ADDS, serving.CHANGES
-    tools: dict[serving.Function, Any] = {budget: reads, list_tasks: reads, wait: reads, read_result: reads}
-    return serving.server(INSTRUCTIONS, {**tools, add_task: adds, send: adds, kill: changes})
+    own: dict[serving.Function, Any] = {budget: reads, list_tasks: reads, wait: reads, read_result: reads}
+    own = {**own, add_task: adds, send: adds, kill: changes} if conducts else {}
+    told = [text for text, is_for in ((INSTRUCTIONS, conducts), (together.INSTRUCTIONS, shares)) if is_for]
+    return serving.server(" ".join(told), {**own, **(together.TOOLS if shares else {})})
 
 
 def serve() -> None:
-    """Serve the agent that started this process, until its stdin closes."""
-    server().run("stdio")
+    """Serve the agent that started this process, until its stdin closes. It has the tools of which its task and the settings let it make
+    use: each tool's description is part of every request."""
+    said: dict[str, Any] = {}
+    with contextlib.suppress(NightcrewError):  # no supervisor answers now: what it may do is refused later, if it is
+        said = ask("whoami")
+    server(conducts=bool(said.get("children_max", True)), shares=bool(said.get("memory_tools", False))).run("stdio")

@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field
 
 from supervisor.cli import common, follow, looking, transcript
 from supervisor.cli.mcp import data, serving
+from supervisor.cli.memory import door
 from supervisor.cli.tail import CHUNK, Tail
 from supervisor.core.errors import NotFound, Refused
 from supervisor.faces import agent_status, tasks_json
@@ -45,7 +46,7 @@ def list_agents(
     where = home()
     if not where.ledger.exists():
         return {"tasks": [], "left_out": 0, "needs_person": []}
-    with contextlib.closing(common.ledger(where)) as db:
+    with contextlib.closing(common.ledger(where) if run is None else common.holding(where, run)) as db:
         views = looking.named(db, run) if run is not None else looking.foremost(db, data.SHOWN_MAX)[0]
     found = data.first(data.briefly(tasks_json.task(view)) for view in views)
     return {**found, "needs_person": data.cleaned(common.who_needs(where))}
@@ -127,7 +128,7 @@ def diff(name: Name, stat: bool = False, offset: Offset = 0) -> dict[str, Any]:
     from supervisor.daemon import results
 
     view = common.task_named(home(), name)
-    with contextlib.closing(common.ledger(home())) as db:
+    with contextlib.closing(common.ledger(home(), view.id)) as db:
         text = results.diff(db, view, stat=stat)
     shown = os.fsencode(text).decode("utf-8", "replace")
     return {"task": view.id, "base": view.base_oid, "branch": view.branch, **data.quoted(f"the branch of {view.id}", shown, offset)}
@@ -153,7 +154,7 @@ def send(
 ) -> dict[str, Any]:
     """Type a text into the terminal of an interactive agent and press Enter; kept until it can take it."""
     plain = common.typable(text.encode("utf-8", "replace"))
-    args = {"tasks": [common.task_named(home(), name).id], "text": plain, "now": now, "some": False}
+    args = {"tasks": [common.task_named(home(), name, archived=False).id], "text": plain, "now": now, "some": False}
     return dict(data.cleaned(common.ask(home(), "send", args)))
 
 
@@ -189,7 +190,7 @@ def take(
 
     view = common.task_named(home(), name)
     commit = str((view.result or {}).get("tip") or "")
-    with contextlib.closing(common.ledger(home())) as db:
+    with contextlib.closing(common.ledger(home(), view.id)) as db:
         if not confirm:
             planned = results.take(db, view, Path(repo), only_print=True)
             shown = data.plain(results.diff(db, view, stat=True))[-4000:]
@@ -208,10 +209,24 @@ def limits() -> dict[str, Any]:
     return {"gateway": data.cleaned(shape), "line": data.plain(said)}
 
 
+def memory(
+    op: Literal["ls", "search", "show", "mail"],
+    what: Annotated[str | None, Field(description="For search words, for show a path, for ls a directory")] = None,
+    repo: str = ".",
+) -> dict[str, Any]:
+    """Read what the agents of a repository know together; mail lists the unread messages to the person."""
+    if op == "mail":
+        return {"note": data.NOTE, **data.cleaned(door.ask("mail", "ls", {}, repo=Path(repo)))}
+    word = {"ls": "prefix", "search": "query", "show": "path"}[op]
+    return {"note": data.NOTE, **data.cleaned(door.ask("mem", op, {word: what}, reads=op != "search", repo=Path(repo)))}
+
+
 def server() -> MCPServer[Any]:
     """Of the tools above."""
     reads, adds, changes = serving.READS, serving.ADDS, serving.CHANGES
-    tools: dict[serving.Function, Any] = dict.fromkeys((list_agents, explain, wait, read_result, diff, read_transcript, limits), reads)
+    tools: dict[serving.Function, Any] = dict.fromkeys(
+        (list_agents, explain, wait, read_result, diff, read_transcript, limits, memory), reads
+    )
     return serving.server(INSTRUCTIONS, {**tools, add_task: adds, send: adds, kill: changes, take: changes})
 
 

@@ -121,6 +121,11 @@ class BreakerPolicy:
         """Whether a request that was sent after that was served."""
         return self._served > when
 
+    def woke(self, seconds: float) -> None:
+        """The machine slept for so long: what was to open meanwhile may be tried now."""
+        for breaker in (self.limit, self.failures):
+            breaker.until -= seconds
+
     def capped(self, now: float) -> bool:
         """The spend cap is reached and it is not yet time to try again."""
         return self.spend_capped and self.limit.state is BreakerState.OPEN and now < self.limit.until

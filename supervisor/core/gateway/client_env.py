@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.types import Api
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 _CLAUDE_QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1"}
 _CLAUDE_PATIENT = {

@@ -8,6 +8,7 @@ Arrived ──> (Send) ──> Responded? ──> Began? ──> Ended
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from supervisor.core.gateway.types import NOTHING_OBSERVED, Agent, End, LaneKey, Observed, Refusal, Usage
 
@@ -73,6 +74,7 @@ class Ended:
     end: End
     usage: Usage | None
     cost_usd: float | None = None
+    """What counts below the caps on dollars; None: the most that it can cost."""
     tokens: int | None = None
     """Input and output that its task is charged, without what was read from a cache; None: the most that it can take."""
     observed: Observed = NOTHING_OBSERVED
@@ -96,9 +98,34 @@ class Withdrawn:
     ticket: int
 
 
+@dataclass(slots=True, eq=False)
+class BatchHold:
+    """What is reserved for a batch of requests while it lives: no tokens of any minute, but the most that it can take and cost in all."""
+
+    agent: Agent
+    model: str
+    bound: float | None
+    """US dollars; None when its model has no known price."""
+    bound_tokens: int
+    pots: tuple[Any, ...] = ()
+    """The caps that it shares with others, once it is reserved; its budget's affair."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A batch that was made is over, and its results say what it took. None: nobody can say; it is charged the most."""
+
+    batch: BatchHold
+    cost_usd: float | None
+    tokens: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed: `wakes_at` was reached, or nothing happened for a while."""
 
+    slept_s: float = 0.0
+    """Seconds for which the machine slept just now: its monotonic clock stood still, and the provider's windows went on."""
 
-Event = Arrived | Responded | Began | Ended | Refused | Withdrawn | Tick
+
+Event = Arrived | Responded | Began | Ended | Refused | Withdrawn | BatchEnded | Tick

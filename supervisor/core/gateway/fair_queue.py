@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
+from supervisor.core.gateway.latency import Latency
 from supervisor.core.gateway.ticket import QUEUED, Ticket
 
 T = TypeVar("T", bound=Ticket)
@@ -47,7 +48,7 @@ class Flow(Generic[T]):
 class FairQueue(Generic[T]):
     """The requests that wait in one class of one lane."""
 
-    __slots__ = ("_entries", "_finish", "_flows", "_heads", "asked_at", "cost", "count", "grace_s", "owed", "virtual", "weight")
+    __slots__ = ("_entries", "_finish", "_flows", "_heads", "asked_at", "cost", "count", "grace_s", "latency", "owed", "virtual", "weight")
 
     def __init__(self) -> None:
         self.virtual = 0.0
@@ -62,6 +63,7 @@ class FairQueue(Generic[T]):
         """Grace period: its credit must be worth so many seconds of the rate, beside the request's cost."""
         self.asked_at = float("-inf")
         """When it, or a class below it, last waited or was sent."""
+        self.latency = Latency()
         self._finish: dict[str, float] = {}
         self._flows: dict[tuple[str, Hashable], Flow[T]] = {}
         self._heads: dict[Hashable, list[tuple[float, int, int, Flow[T]]]] = {}

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from supervisor.core.gateway.budget import Night
 from supervisor.core.gateway.commands import Command, Journal
 from supervisor.core.gateway.events import Arrived, Fallback
 from supervisor.core.gateway.model_queue import Door, RoutedTicket
 from supervisor.core.gateway.network import Network
+from supervisor.core.gateway.pot import Pot
 from supervisor.core.gateway.ticket import SENT
 from supervisor.core.gateway.types import BreakerState
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 
 class Fallbacks:
     """Decides by the breakers and the night as they are."""
 
-    def __init__(self, network: Network, night: Night, part: float) -> None:
+    def __init__(self, network: Network, night: Pot, part: float) -> None:
         self._network = network
         self._night = night
         self._was_near = False
@@ -68,5 +68,6 @@ class Fallbacks:
     def _is_cheaper(self, event: Arrived, other: Fallback, *, must_be: bool) -> bool:
         """`must_be`: that is what it is for; else it only must not be known to cost as much."""
         if other.bound_usd is None:
-            return not must_be and event.agent.cost_max is None and self._night.cap is None
+            no_cap = event.agent.night is None and (event.agent.cost_max is None or event.agent.cost_assumed)
+            return not must_be and no_cap and self._night.cap is None
         return event.bound_usd is None or other.bound_usd < event.bound_usd

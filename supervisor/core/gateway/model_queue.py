@@ -21,18 +21,19 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.budget import Budget, Never, Wait
+from supervisor.core.gateway.budget import Budget
 from supervisor.core.gateway.commands import TurnAway
 from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, REQUESTS, TOKENS
 from supervisor.core.gateway.estimate import Guess
 from supervisor.core.gateway.events import Arrived
 from supervisor.core.gateway.fair_queue import FairQueue
 from supervisor.core.gateway.pool import Pool
+from supervisor.core.gateway.pot import Never, Wait
 from supervisor.core.gateway.refusals import STEP_BACK_S
 from supervisor.core.gateway.settings import Policy
 from supervisor.core.gateway.ticket import Ticket
 from supervisor.core.gateway.types import LaneKey
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 INTERACTIVE, NORMAL, BATCH = range(3)
 _NORMAL, _BATCH = TaskClass.NORMAL, TaskClass.BATCH
@@ -70,12 +71,19 @@ class RoutedTicket(Ticket):
     route: Route
 
     def __init__(self, event: Arrived, route: Route, rank: ClassRank, budget: Budget, guess: Guess, now: float) -> None:
-        super().__init__(event, route.lane.key.api, route, budget.weight, guess, now)
+        super().__init__(event, route.lane.key.api, route, budget.weight * rank.latency.raised(event.agent.name), guess, now)
         self.lane = route.lane
         self.rank = rank
         self.budget = budget
         self.pool: Pool
         """Only while it is sent."""
+
+    def note_sent(self, now: float) -> None:
+        """It is sent: count the attempt, and how long its agent's turn waited."""
+        self.attempt += 1
+        budget, counts = self.budget, self.attempt == 1 and not self.budget.was_held
+        self.rank.latency.sent(budget.agent.name, self.arrived_at, budget.weight, now, counts=counts)
+        budget.was_held = False
 
     def pause_s(self, wait_s: float, now: float) -> float:
         """Seconds until it queues again after a refusal; `wait_s` is what its pool asks for. 0 when another pool may serve it at once."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supervisor.core.gateway.breaker_policy import PoolHooks
-from supervisor.core.gateway.budget import Never, Wait
 from supervisor.core.gateway.commands import Alert, Command, TurnAway
 from supervisor.core.gateway.model_queue import Door, ModelQueue, Route, RoutedTicket
 from supervisor.core.gateway.pool import Pool
+from supervisor.core.gateway.pot import Never, Wait
 from supervisor.core.gateway.settings import GatewaySettings, Upstream
 from supervisor.core.gateway.types import LaneKey, PoolKey
 

@@ -279,6 +279,11 @@ class Pool:
         left = ((window, max(0.0, window.resets_in_s - gone)) for window in self._windows)
         return tuple(replace(window, resets_in_s=left_s, spent=window.spent and left_s > 0) for window, left_s in left)
 
+    def woke(self, seconds: float) -> None:
+        """The machine slept for so long. What it has left of its limits is not guessed: the next answer says."""
+        self._windows_at -= seconds
+        self.breakers.woke(seconds)
+
     def tune(self, margin: float, now: float) -> None:
         """Use this part of the limits from now on."""
         for dimension in self.dimensions:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from supervisor.core.gateway.types import Api
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +139,4 @@ class GatewaySettings:
     keep_days: float = 30.0
     """How long settled requests and recordings are kept."""
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """The user's own prices, model -> {input, output, cache_read, cache_write} in US dollars per million tokens."""
+    """The user's own prices, model -> {input, output, cache_read, cache_write, cache_write_1h} in US dollars per million tokens."""

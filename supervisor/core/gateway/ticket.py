@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from supervisor.core.gateway.estimate import Guess
     from supervisor.core.gateway.events import Arrived
+    from supervisor.core.gateway.pot import Pot
     from supervisor.core.gateway.refusals import Refusals
     from supervisor.core.gateway.sliding_window import Slot
     from supervisor.core.gateway.types import Api, Observed
@@ -25,7 +26,7 @@ class Ticket:
 
     __slots__ = (
         "answered", "answered_at", "api", "arrived_at", "attempt", "bound", "cost", "counted", "deadline", "deviation", "doubt",
-        "event", "guess", "id", "input", "input_known", "marks", "observed", "order", "output", "probe", "refusals", "route",
+        "event", "guess", "id", "input", "input_known", "marks", "observed", "order", "output", "pots", "probe", "refusals", "route",
         "sent_at", "serial", "slot", "start", "upstream", "weight", "where",
     )  # fmt: skip
 
@@ -51,6 +52,8 @@ class Ticket:
         """What its agent's finish tag was raised by (before the weight)."""
         self.deadline: float
         # From here on only while it is sent.
+        self.pots: tuple[Pot, ...]
+        """What it was reserved in, beside its agent's own caps."""
         self.upstream: str
         self.serial: int
         self.sent_at: float
@@ -72,3 +75,13 @@ class Ticket:
         self.slot: Slot
         self.counted: float
         """Tokens that its agent's last minutes hold for it, up from `slot`."""
+
+    @property
+    def bound_tokens(self) -> int:
+        """The most that it can take."""
+        return self.event.bound_tokens
+
+    @property
+    def model(self) -> str:
+        """As it is sent."""
+        return self.event.model

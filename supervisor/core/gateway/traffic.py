@@ -5,7 +5,7 @@ clock, a socket or a random number. The parts, from the request's side:
 
     traffic         tickets, timers, and what becomes of a request     model_queue     the queue of one model class, over several pools
     kept_positions  of requests that come back                         fair_queue      the requests of one task class
-    budget          agents and their own caps                          pool            one account's limits and reservations
+    budget, pot     agents' own caps, and those that they share        pool            one account's limits and reservations
     estimate        what a request will take                           breaker_policy  refusals: breakers, margin, parking
     forecast        what the provider will have left soon
 
@@ -20,14 +20,15 @@ from typing import Any, cast
 
 from supervisor.core.gateway import memory, views
 from supervisor.core.gateway.bucket import NEVER
-from supervisor.core.gateway.budget import Budget, Budgets, Never, Wait
+from supervisor.core.gateway.budget import Budget, Budgets
 from supervisor.core.gateway.commands import Command, Send, TurnAway
 from supervisor.core.gateway.estimate import Estimator
-from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
+from supervisor.core.gateway.events import Arrived, BatchEnded, Began, Ended, Event, Refused, Responded, Tick, Withdrawn
 from supervisor.core.gateway.fallback import Fallbacks
 from supervisor.core.gateway.kept_positions import KeptPositions
 from supervisor.core.gateway.model_queue import Door, ModelQueue, Route, RoutedTicket
 from supervisor.core.gateway.network import Network
+from supervisor.core.gateway.pot import Never, Wait
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.ticket import GONE, LATER, QUEUED, SENT
 from supervisor.core.gateway.timers import EARLY_S, Timers
@@ -67,8 +68,9 @@ class Traffic:
             Began: self._began,
             Ended: self._ended,
             Refused: self._refused,
-            Withdrawn: self._withdrawn,
-            Tick: lambda _, now: self._ring(now),
+            Withdrawn: lambda event, now: self._ended(Ended(event.ticket, End.CLIENT_GONE, None), now),
+            BatchEnded: self._batch_ended,
+            Tick: lambda event, now: self._ring(now, event.slept_s),
         }
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -162,14 +164,13 @@ class Traffic:
         if ticket is None:
             self._withdraw(event.ticket, now)
             return
-        pool = ticket.pool
-        pool.breakers.ended(ticket, event.end, now)
+        ticket.pool.breakers.ended(ticket, event.end, now)
         if event.observed is not NOTHING_OBSERVED:
-            pool.responded(ticket, event.observed, now)
+            ticket.pool.responded(ticket, event.observed, now)
         self._settle(ticket, event, now)
         self._over(ticket)
         ticket.budget.close(ticket, event.cost_usd, event.tokens, now)
-        self._ask_again(self.crew.freed(ticket.budget), now)
+        self._ask_again(self.crew.freed(ticket.budget, ticket), now)
         if ticket.lane.waiting:
             self._pump(ticket.lane, now)
 
@@ -184,14 +185,12 @@ class Traffic:
         self._again(ticket, str(why), wait, now)
         if why is Refusal.SPEND_CAP or why is Refusal.KEY_REFUSED:
             self._turn_away_hopeless(now)
-        self._ask_again(self.crew.freed(ticket.budget), now)
+        self._ask_again(self.crew.freed(ticket.budget, ticket), now)
         self._pump(ticket.lane, now)
 
-    def _withdrawn(self, event: Withdrawn, now: float) -> None:
-        if self._sent(event.ticket):
-            self._ended(Ended(event.ticket, End.CLIENT_GONE, None), now)
-        else:
-            self._withdraw(event.ticket, now)
+    def _batch_ended(self, event: BatchEnded, now: float) -> None:
+        budget = self.crew.close_batch(event, now)
+        self._ask_again(self.crew.freed(budget, event.batch), now)
 
     # A request's way ----------------------------------------------------------------------------------------------------------------
 
@@ -220,11 +219,9 @@ class Traffic:
 
     def _admit_or_queue(self, ticket: RoutedTicket, now: float) -> None:
         lane = ticket.lane
-        if not lane.waiting and not ticket.budget.capped:
-            door = lane.choose(ticket, lane.leaves(ticket.rank, now), now)
-            if door:
-                self._send(ticket, door, now)
-                return
+        if not lane.waiting and not ticket.budget.capped and (door := lane.choose(ticket, lane.leaves(ticket.rank, now), now)):
+            self._send(ticket, door, now)
+            return
         self._queue(ticket)
         if lane.waiting == 1 or ticket.rank.first(ticket.route) is ticket:  # nothing changes for those before it
             self._pump(lane, now)
@@ -262,7 +259,7 @@ class Traffic:
 
     def _send(self, ticket: RoutedTicket, door: Door, now: float) -> None:
         ticket.where = SENT
-        ticket.attempt += 1
+        ticket.note_sent(now)
         ticket.upstream, ticket.pool = door.upstream, (pool := door.pool)
         pool.send(ticket, now)
         ticket.budget.open(ticket, now)
@@ -344,11 +341,11 @@ class Traffic:
             self._turn_away(ticket, TurnAway(ticket.id, 402, verdict.why))
             return
         budget = ticket.budget
-        budget.held.append((ticket.rank, ticket.rank.set_aside(ticket)))
+        budget.hold(ticket.rank, ticket.rank.set_aside(ticket))
         if verdict.until is not None:
             self._plan(self._held, verdict.until, budget)
-        if verdict.night:
-            self.crew.night.held.append(budget)
+        if verdict.pot is not None:
+            verdict.pot.held.append(budget)
 
     def _ask_again(self, budgets: list[Budget], now: float) -> None:
         """Let the agents whose caps may have room queue again."""
@@ -374,8 +371,10 @@ class Traffic:
         if when < self._alarm:
             self._alarm = when
 
-    def _ring(self, now: float) -> None:
+    def _ring(self, now: float, slept_s: float = 0.0) -> None:
         """Do all that is due, then set the one alarm for the next."""
+        for pool in self.network.pools() if slept_s else ():
+            pool.woke(slept_s)
         for ticket in self._later.due(now):
             if ticket.where == LATER:
                 self._leave(ticket, QUEUED)

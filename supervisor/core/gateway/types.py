@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 
 class Api(StrEnum):
@@ -25,6 +25,17 @@ class Usage:
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
+    cache_write_1h: int = 0
+    """The part of `cache_write` that is kept for an hour, which costs more."""
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.cache_write_1h + other.cache_write_1h,
+        )
 
     @property
     def limited_input(self) -> int:
@@ -43,6 +54,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class NightCap:
+    """What the requests of all tasks of a night may cost together."""
+
+    run: str
+    cost_max: float
+    """US dollars."""
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """Who asks: one attempt of one task, as its token and the ledger say."""
 
@@ -56,17 +76,28 @@ class Agent:
     """Tokens per minute that it takes at most over time, whatever is idle; see `budget`."""
     cost_max: float | None = None
     """US dollars that its task may cost over all its attempts."""
+    cost_assumed: bool = False
+    """Nobody said so but its kind: it holds for models of a known price alone."""
     tokens_max: int | None = None
     """Tokens that its task may take over all its attempts: input and output, without what is read from a cache."""
     size: str = ""
     """As its task says: `small`, `medium`, `large` or nothing."""
+    family: str = ""
+    """Whose batches it sees, its own among them: a worker of a map those of its repository's maps. Empty: its task's."""
     patient: bool = False
     """Its client was told to wait longer than `Policy.hold_s` for a first byte."""
+    night: NightCap | None = None
+    """The cap of the night that its task belongs to."""
 
     @property
     def capped(self) -> bool:
-        """Whether its task may only take so much in all."""
-        return self.cost_max is not None or self.tokens_max is not None
+        """Whether its task, or its night, may only take so much in all."""
+        return self.cost_max is not None or self.tokens_max is not None or self.night is not None
+
+    @property
+    def strict(self) -> bool:
+        """Whether somebody said so: then what cannot be bounded is refused."""
+        return (self.cost_max is not None and not self.cost_assumed) or self.tokens_max is not None or self.night is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +243,10 @@ class AgentView:
     place: int | None
     """Place of its first request in the queue, 1 is next; None when it has none."""
     waiting_s: float
+    turn_wait_s: float = 0.0
+    """How long its turns waited of late, see `latency`; of several queues the longest."""
+    raised: float = 1.0
+    """By what its weight is multiplied because they waited much longer than the others' of its class."""
 
 
 @dataclass(frozen=True, slots=True)

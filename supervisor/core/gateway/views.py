@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from supervisor.core.gateway import forecast
 from supervisor.core.gateway.bucket import NEVER
 from supervisor.core.gateway.dimension import REQUESTS, Dimension
+from supervisor.core.gateway.latency import Waits
 from supervisor.core.gateway.model_queue import RoutedTicket
 from supervisor.core.gateway.ticket import SENT
 from supervisor.core.gateway.types import AgentView, BreakerState, LaneKey, PoolView, TrafficView
@@ -84,6 +85,10 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
     active = {budget.agent.name for budget in budgets if budget.in_flight or budget.queued or now - budget.seen_at <= ACTIVE_S}
     weights = sum(budget.agent.weight for budget in budgets if budget.agent.name in active)
     tokens = _tokens_per_minute(network, now)
+    turns: dict[str, list[Waits]] = {}
+    for lane in network.lanes.values():
+        for name, waits in ((name, waits) for rank in lane.ranks for name, waits in rank.latency.agents.items()):
+            turns.setdefault(name, []).append(waits)
     return tuple(
         AgentView(
             name=budget.agent.name,
@@ -96,6 +101,8 @@ def _agents(network: Network, budgets: list[Budget], waiting: dict[LaneKey, list
             queued=budget.queued,
             place=places.get(budget.agent.name),
             waiting_s=now - since.get(budget.agent.name, now),
+            turn_wait_s=max((one.mean_s for one in turns.get(budget.agent.name, ())), default=0.0),
+            raised=max((one.raised for one in turns.get(budget.agent.name, ())), default=1.0),
         )
         for budget in budgets
     )

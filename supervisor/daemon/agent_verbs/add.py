@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from typing import Any
@@ -11,7 +10,7 @@ from agents.kinds import kinds, of_task
 from supervisor.config import plan
 from supervisor.core import conducting
 from supervisor.core.conducting import Parent
-from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused, UsageError
+from supervisor.core.errors import NightcrewError, NotFound, Refused, UsageError
 from supervisor.core.sandbox import Tier
 from supervisor.core.spec import RunSpec, Submission
 from supervisor.core.states import AttemptState
@@ -19,7 +18,7 @@ from supervisor.daemon import model_usage
 from supervisor.daemon.agent_verbs.asked import Asked
 from supervisor.daemon.handlers import submit
 from supervisor.daemon.submit import refuse_missing
-from supervisor.ledger import queries
+from supervisor.ledger import added_tasks, queries
 from supervisor.ledger.rows import LaunchRow
 
 TEXT_MAX = 128 * 2**10
@@ -31,7 +30,7 @@ OPTIONS = {
     "priority": "priority", "class": "task_class", "timeout": "timeout_s", "retries": "retries", "weight": "weight", "tpm_max": "tpm_max",
     "cost_max": "cost_max", "tokens_max": "tokens_max", "sandbox": "sandbox", "network": "network", "gpus": "gpus",
     "memory_max": "memory_max", "disk_max": "disk_max", "processes_max": "processes_max", "cpu_max": "cpu_max",
-    "children_max": "children_max", "depth_max": "depth_max",
+    "children_max": "children_max", "depth_max": "depth_max", "paths": "paths",
 }  # fmt: skip
 """Keys of a plan's task that an agent may give, and the fields of `TaskSpec` that they are."""
 
@@ -42,10 +41,19 @@ async def add(asked: Asked) -> dict[str, Any]:
 
     Returns `task`, its id, and whether it is `new`. Raises UsageError, NotFound, Refused, BudgetSpent, ToolMissing.
     """
+    return await _counted(asked, "")
+
+
+async def add_from(asked: Asked, base: str) -> dict[str, Any]:
+    """As `add`, of a task that starts from the commit `base`, which is its agent's own."""
+    return await _counted(asked, base)
+
+
+async def _counted(asked: Asked, base: str) -> dict[str, Any]:
     now = asked.loop.clock.monotonic()
     try:
         asked.adds.take(asked.task, now)
-        return await _add(asked)
+        return await _add(asked, base)
     except NightcrewError as error:
         if many := asked.adds.refused(asked.task, now):
             asked.loop.ledger.journal(asked.task, asked.epoch, "add refused", {"why": error.line()[:500], "times": many})
@@ -53,11 +61,11 @@ async def add(asked: Asked) -> dict[str, Any]:
         raise
 
 
-async def _add(asked: Asked) -> dict[str, Any]:
+async def _add(asked: Asked, base: str) -> dict[str, Any]:
     row = asked.loop.ledger.launch_row(asked.task)
     _refuse_ending(asked)
     key = conducting.child_key(asked.task, _key(asked.args))
-    if (known := queries.of_key(asked.db, key)) is not None:
+    if (known := added_tasks.of_key(asked.db, key)) is not None:
         return {"task": known, "new": False}
     text, options = _text(asked.args.get("text"), "text", TEXT_MAX), _options(asked.args.get("options", {}))
     spec = plan.single((text,), kinds(), {"name": "task", **options, **_after(asked)}).tasks[0]
@@ -65,7 +73,7 @@ async def _add(asked: Asked) -> dict[str, Any]:
     refuse_missing(spec, row.env)
     run = RunSpec(title=spec.title, base=row.base_oid, tasks=(spec,))
     root = asked.loop.ledger.project_root(row.project)
-    submission = Submission(key, row.project, root, row.common_dir, _base(asked, row), run, row.env)
+    submission = Submission(key, row.project, root, row.common_dir, base or _base(asked, row), run, row.env)
     answer = await submit.handle(asked.loop, submit.to_wire(submission))
     _note(asked, answer["tasks"][0])
     return {"task": answer["tasks"][0], "new": answer["new"]}
@@ -80,7 +88,7 @@ def _refuse_ending(asked: Asked) -> None:
 
 
 def _parent(asked: Asked, row: LaunchRow) -> Parent:
-    below = [asked.loop.ledger.launch_row(name).spec for name in queries.children(asked.db, asked.task)]
+    below = [asked.loop.ledger.launch_row(name).spec for name in added_tasks.children(asked.db, asked.task)]
     attempt = asked.loop.ledger.attempt(asked.task, asked.epoch)
     return Parent(
         asked.task,
@@ -143,5 +151,3 @@ def _base(asked: Asked, row: LaunchRow) -> str:
 def _note(asked: Asked, task: str) -> None:
     by = {"by": f"{asked.task}:{asked.epoch}"}
     asked.loop.ledger.journal(task, None, "added by an agent", by)
-    with contextlib.suppress(HostError):  # it is in the journal already
-        asked.audit.note("task added by an agent", {"task": task, **by})

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.wait_graph import WaitKind
 from supervisor.daemon.agent_verbs.rate import AddRate
 from supervisor.daemon.loop import Loop
-from supervisor.host.audit import Audit
+from supervisor.daemon.mapping.desk import MapDesk
+from supervisor.daemon.memory.desk import MemoryDesk
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.ledger import added_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +27,27 @@ class Asked:
     epoch: int
     args: dict[str, Any]
     home: Home
-    audit: Audit
     adds: AddRate
-    waiting: Counter[str]
-    """How many requests of each task wait now."""
+    maps: MapDesk
+    memory: MemoryDesk
 
     @property
     def db(self) -> sqlite3.Connection:
         """The ledger, for queries."""
         return self.loop.ledger.db
 
+    def waits(
+        self, kind: WaitKind, what: str, holders: Iterable[str], timeout_s: float, *, any_of: bool = False
+    ) -> AbstractAsyncContextManager[int]:
+        """`WaitDesk.waiting` for this agent."""
+        project = self.loop.ledger.launch_row(self.task).project
+        return self.memory.waits.waiting(project, self.task, self.epoch, kind, what, holders, timeout_s, any_of=any_of)
+
     def descendants(self) -> list[str]:
         """Full ids of the tasks that the agents of this task added by now, with those that were added below them; parents first."""
         found = [self.task]
         for name in found:  # grows while it is walked
-            found += queries.children(self.db, name)
+            found += added_tasks.children(self.db, name)
         return found[1:]
 
     def meant(self, names: Any) -> list[str]:
@@ -47,7 +56,7 @@ class Asked:
         if not isinstance(names, list) or not names:
             raise UsageError("not a request", why="tasks is a list of at least one id")
         known = self.descendants()
-        short = {name.partition("/")[2]: name for name in queries.children(self.db, self.task)}
+        short = {name.partition("/")[2]: name for name in added_tasks.children(self.db, self.task)}
         found = [name if name in known else short.get(name, "") for name in map(str, names)]
         if "" in found:
             raise NotFound("none of its tasks is called", on=str(names[found.index("")])[:100], why="an agent sees what it added itself")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
-from supervisor.core.errors import Refused, UsageError
+from supervisor.core.errors import TimedOut, UsageError
 from supervisor.core.states import FINAL
+from supervisor.core.wait_graph import WaitKind
 from supervisor.daemon import handlers
 from supervisor.daemon.agent_verbs.asked import Asked
 from supervisor.ledger import queries
@@ -15,8 +17,6 @@ from supervisor.ledger import queries
 WAIT_MAX_S = 600.0
 """Of one request; who waits longer asks again, and misses nothing."""
 LOOK_S = 0.1
-WAITERS_MAX = 64
-"""Requests of one task that wait at the same moment."""
 RESULT_MAX = 2**18
 TEXT_MAX = 128 * 2**10
 
@@ -28,26 +28,26 @@ async def listed(asked: Asked) -> dict[str, Any]:
 
 async def wait(asked: Asked) -> dict[str, Any]:
     """`tasks`; `timeout_s`, at most WAIT_MAX_S; `any`: until one of them has ended, and not all. Returns `ended` and `unfinished`, as
-    `listed`, also when the time ran out; asking again goes on waiting."""
+    `listed`, also when the time ran out; asking again goes on waiting. Raises Deadlock when they wait for this task."""
     names, timeout_s = asked.meant(asked.args.get("tasks")), asked.args.get("timeout_s", WAIT_MAX_S)
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 <= timeout_s <= WAIT_MAX_S:
         raise UsageError("not a request", on="timeout_s", why=f"a number of seconds, at most {WAIT_MAX_S:.0f}")
-    enough = 1 if asked.args.get("any") else len(names)
-    if asked.waiting[asked.task] >= WAITERS_MAX:
-        raise Refused("too many wait already", on=asked.task, why=f"{WAITERS_MAX} requests of one task")
-    asked.waiting[asked.task] += 1
-    try:
-        ends_at = asked.loop.clock.monotonic() + timeout_s
-        left = [name for name in names if not _ended(asked, name)]
-        while len(names) - len(left) < enough and asked.loop.clock.monotonic() < ends_at:
-            await asyncio.sleep(LOOK_S)
-            left = [name for name in left if not _ended(asked, name)]
-    finally:
-        asked.waiting[asked.task] -= 1
-        if not asked.waiting[asked.task]:
-            del asked.waiting[asked.task]
+    any_of = bool(asked.args.get("any"))
+    left = _unfinished(asked, names)
+    if timeout_s and left and not (any_of and len(left) < len(names)):
+        with contextlib.suppress(TimedOut):
+            await _until_ended(asked, names, left, timeout_s, any_of=any_of)
     shapes = [_shape(asked, name) for name in names]
     return {"ended": [one for one in shapes if one["ended"]], "unfinished": [one for one in shapes if not one["ended"]]}
+
+
+async def _until_ended(asked: Asked, names: list[str], left: list[str], timeout_s: float, *, any_of: bool) -> None:
+    many = len(left)
+    async with asked.waits(WaitKind.TASK, ", ".join(names), left, timeout_s, any_of=any_of) as number:
+        while left and not (any_of and len(left) < many):
+            await asyncio.sleep(LOOK_S)
+            left = _unfinished(asked, left)
+            asked.memory.waits.change_holders(number, left)
 
 
 async def result(asked: Asked) -> dict[str, Any]:
@@ -74,6 +74,10 @@ async def send(asked: Asked) -> dict[str, Any]:
 async def kill(asked: Asked) -> dict[str, Any]:
     """`tasks`, as `nightcrew kill`: what was added below them ends too."""
     return await handlers.kill.handle(asked.loop, {"tasks": asked.meant(asked.args.get("tasks"))})
+
+
+def _unfinished(asked: Asked, names: list[str]) -> list[str]:
+    return [name for name in names if not _ended(asked, name)]
 
 
 def _ended(asked: Asked, name: str) -> bool:

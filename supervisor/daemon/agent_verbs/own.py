@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from supervisor.core.errors import UsageError
+from supervisor.core.errors import DiskFull, UsageError
 from supervisor.core.states import AttemptState
+from supervisor.core.wait_graph import WaitKind
 from supervisor.daemon.agent_verbs.asked import Asked
+from supervisor.daemon.memory import lease_hooks
+from supervisor.daemon.memory.waits import LONGEST_S
+
+LATE_S = 5.0
+"""Beyond the time-out of a quota, which gives up its turn by itself."""
 
 
 async def quota(asked: Asked) -> dict[str, Any]:
     """A ticket of a named quota, as the verb of the same name gives people; the tasks that wait take turns."""
-    return await asked.loop.quotas.ask(asked.task, asked.args)
+    wait_s, quotas = asked.args.get("wait_s"), asked.loop.quotas
+    if wait_s == 0 or not isinstance(wait_s, int | float | None):
+        return await quotas.ask(asked.task, asked.args)
+    found = await quotas.ask(asked.task, {**asked.args, "wait_s": 0})
+    if found["taken"]:
+        return found
+    longest_s = LONGEST_S if wait_s is None else wait_s + LATE_S
+    async with asked.waits(WaitKind.RATE, f"quota {found['quota']}", (), longest_s):
+        return await quotas.ask(asked.task, asked.args)
 
 
 async def whoami(asked: Asked) -> dict[str, Any]:
@@ -29,21 +44,26 @@ async def whoami(asked: Asked) -> dict[str, Any]:
         "children_max": spec.children_max,
         "depth_max": spec.depth_max,
         "parent": spec.parent or None,
+        "memory_tools": asked.loop.settings.memory.tools,
     }
 
 
 async def hook(asked: Asked) -> dict[str, Any]:
-    """An event of the agent's command line: `name`, and `event`, the hook's input; null when it was too long to send."""
+    """An event of the agent's command line: `name`, and `event`, the hook's input; null when it was too long to send. Returns what the hook
+    prints, as `print`, where it should print something."""
     name, event = asked.args.get("name"), asked.args.get("event")
     if not isinstance(name, str) or not (event is None or isinstance(event, dict)):
         raise UsageError("not an event", why="name is text, event is an object or null")
     if _is_anothers(asked, str((event or {}).get("session_id") or "")):
         raise asked.loop.evidence.forged((asked.task, asked.epoch))
-    asked.loop.evidence.hook((asked.task, asked.epoch), name, event)
+    for told, what in asked.loop.evidence.hook((asked.task, asked.epoch), name, event):
+        with contextlib.suppress(DiskFull):  # how the agent is was heard all the same
+            asked.loop.ledger.journal(asked.task, asked.epoch, told, {"why": what})
     held = asked.loop.crew.tasks.get(asked.task)
     if held is not None and held.attempt is not None and held.attempt.state is AttemptState.LAUNCHING:
         asked.loop.hint()  # it is there: who sends it something at once is not told that it does not run
-    return {}
+    await asked.loop.emergency.held()
+    return lease_hooks.answer(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), name, event)
 
 
 def _is_anothers(asked: Asked, session: str) -> bool:

@@ -8,17 +8,39 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from supervisor.daemon.handlers import clean, down, evidence, kill, needs, ping, quota, resume, retry, send, snapshot, submit, suspend
+from supervisor.daemon.handlers import (
+    capacity,
+    clean,
+    down,
+    evidence,
+    keep,
+    kill,
+    needs,
+    night_refused,
+    notify_test,
+    pause,
+    ping,
+    quota,
+    resume,
+    retry,
+    send,
+    snapshot,
+    submit,
+)
 from supervisor.daemon.loop import Loop
 
 Handler = Callable[[Loop, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 HANDLERS: Mapping[str, Handler] = {
+    "capacity": capacity.handle,
     "clean": clean.handle,
     "down": down.handle,
     "evidence": evidence.handle,
+    "keep": keep.handle,
     "kill": kill.handle,
     "needs": needs.handle,
+    "night_refused": night_refused.handle,
+    "notify_test": notify_test.handle,
     "ping": ping.handle,
     "quota": quota.handle,
     "resume": resume.handle,
@@ -26,7 +48,7 @@ HANDLERS: Mapping[str, Handler] = {
     "send": send.handle,
     "snapshot": snapshot.handle,
     "submit": submit.handle,
-    "suspend": suspend.handle,
+    "pause": pause.handle,
 }
 
 ENDS_WITH_ITS_CLIENT = frozenset({"quota"})

@@ -11,13 +11,16 @@ from supervisor.daemon.loop import Loop
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`attempts`: pairs of a task's full id and an epoch; whoever has many asks for some at a time. `remove`: act, or only look. `ignored`:
-    also those that hold ignored files. `discard`: also what is only on a rescue ref.
+    also those that hold ignored files. `discard`: also what is only on a rescue ref. `forget`:
+    drop rescue refs that hold nothing beside the base.
 
     Returns `removable` (removed, when asked to) and `kept`, each item with `attempt`, `path`, and `why` when kept. One whose worktree is
     removed already is in neither.
     """
     wanted = {(str(task), int(epoch)) for task, epoch in args["attempts"]}
-    how = Cleaning(remove=bool(args["remove"]), ignored=bool(args["ignored"]), discard=bool(args["discard"]))
+    how = Cleaning(
+        remove=bool(args["remove"]), ignored=bool(args["ignored"]), discard=bool(args["discard"]), forget=bool(args.get("forget"))
+    )
     async with loop.jobs.cleaning if how.remove else contextlib.nullcontext():
         rows = [row for row in loop.ledger.worktrees({task for task, _ in wanted}) if (row.task, row.epoch) in wanted]
         whys = await loop.jobs.clean(rows, how)

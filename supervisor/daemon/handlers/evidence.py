@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from agents import delivery, hints
@@ -29,9 +29,9 @@ async def of(loop: Loop, key: tuple[str, int]) -> dict[str, Any]:
     """Of one attempt."""
     await loop.streams.fresh(key)
     session, evidence, refused = loop.evidence.of(key)
-    spec = loop.ledger.launch_row(key[0]).spec
+    spec, slept_since = loop.ledger.launch_row(key[0]).spec, loop.incidents.timekeeping.slept_since
     if of_task(spec.kind).owns_terminal(interactive=spec.interactive) and (known := await loop.sending.known(key)) is not None:
-        evidence = delivery.evidence(known, loop.clock.wall())
-    elif (piece := hints.silence(loop.streams.printed(key), loop.clock.wall())) is not None:
+        evidence = delivery.evidence(replace(known, printed=known.printed + slept_since(known.printed)), loop.clock.wall())
+    elif (piece := hints.silence((at := loop.streams.printed(key)) + slept_since(at), loop.clock.wall())) is not None:
         evidence = [*evidence, piece]
     return {"session": session, "evidence": [asdict(piece) for piece in evidence], "refused": refused}

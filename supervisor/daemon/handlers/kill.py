@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.core.crew import CancelAsked
 from supervisor.core.errors import NotFound
+from supervisor.core.events import CancelAsked
 from supervisor.core.states import FINAL
 from supervisor.daemon.loop import Loop
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.status import NEEDS_PERSON, Evidence, Source, fuse
+from agents.status import NEEDS_PERSON, AgentState, Evidence, Source, fuse
 from supervisor.daemon.handlers import evidence
 from supervisor.daemon.loop import Loop
+from supervisor.ledger import mail, queries
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - every handler is called so
     """Returns `agents`, who waits longest first: `task`, `state`, `detail` and `since` (wall-clock seconds). Only agents that tell by
     hooks are known to wait; a hook that says so is compared with what else is known before it is believed. Of one that has not spoken
-    yet the screen is looked at: a dialog may keep it from starting. `states`: by task how each agent is that has said so."""
-    found, states = [], {}
+    yet the screen is looked at: a dialog may keep it from starting. Those that were set aside are among them. `states`: by task how each
+    agent is that has said so. `mail`: the requests to a person that nobody has read, oldest first; their senders may go on."""
+    aside = queries.set_aside(loop.ledger.db)
+    found, states = [{"task": name, "state": str(AgentState.WAITING_INPUT), "detail": asked, "since": at} for name, asked, at in aside], {}
     for name, task in list(loop.crew.living.items()):
+        if any(name == other for other, _, _ in aside):
+            continue
         key = name, task.epoch
         await loop.streams.fresh(key)
         session, heard, _ = loop.evidence.of(key)
@@ -25,4 +30,9 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: A
             status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
             if status.needs_person:
                 found.append({"task": name, "state": str(status.state), "detail": status.detail, "since": status.since})
-    return {"agents": sorted(found, key=lambda one: one["since"]), "states": states}
+    return {"agents": sorted(found, key=lambda one: one["since"]), "states": states, "mail": _mail(loop)}
+
+
+def _mail(loop: Loop) -> list[dict[str, Any]]:
+    now = loop.clock.wall()
+    return [one.shape(now) for one in mail.asked_of_person(loop.ledger.db)]

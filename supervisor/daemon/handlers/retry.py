@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.core.crew import Event, RetryAsked, Submitted
 from supervisor.core.errors import NotFound, Refused
+from supervisor.core.events import Event, RetryAsked, Submitted
 from supervisor.core.states import FINAL, TaskState
 from supervisor.daemon.loop import Loop
 
@@ -14,6 +14,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns every task that waits again. Refused when one has not ended, comes after one that cannot be done, or
     has a named environment that is open or that another of them has."""
     asked = list(dict.fromkeys(str(name) for name in args["tasks"]))
+    loop.ledger.refuse_leaving(asked)
     now = loop.clock.monotonic()
     revived: list[str] = []
     events: list[Event] = []

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from supervisor.core import names
-from supervisor.core.crew import Submitted
+from supervisor.core import admission, names
+from supervisor.core.admission import Decision
 from supervisor.core.errors import NotFound, Refused
+from supervisor.core.events import Submitted
+from supervisor.core.night import NightOrder
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.core.task import Task
+from supervisor.daemon import nights
 from supervisor.daemon.loop import Loop
 from supervisor.host.failpoint import failpoint
 
@@ -20,25 +23,29 @@ from supervisor.host.failpoint import failpoint
 def to_wire(submission: Submission) -> dict[str, Any]:
     """The shape that `handle` takes."""
     spec = submission.spec
-    run = {"title": spec.title, "base": spec.base, "tasks": [task.to_json() for task in spec.tasks]}
-    return {**asdict(submission), "spec": run, "env": dict(submission.env)}
+    run = {"title": spec.title, "base": spec.base, "tasks": [task.to_shape() for task in spec.tasks]}
+    rest = {field.name: getattr(submission, field.name) for field in fields(submission)}
+    night = submission.night.to_shape() if submission.night is not None else None
+    return {**rest, "spec": run, "env": dict(submission.env), "night": night}
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """Returns the run's id, its tasks' ids, and whether it is new: the same key twice is one run."""
     run = dict(args["spec"])
-    tasks = tuple(TaskSpec.from_json(text) for text in run["tasks"])
+    tasks = tuple(TaskSpec.from_shape(shape).submitted_at(loop.clock.wall()) for shape in run["tasks"])
     spec = RunSpec(title=str(run["title"]), base=str(run["base"]), tasks=tasks)
-    _refuse_large_groups(spec, loop.settings.slots)
-    submission = Submission(**{**args, "spec": spec})
+    night = NightOrder.from_shape(args["night"]) if args.get("night") else None
+    submission = Submission(**{**args, "spec": spec, "night": night})
+    _refuse_large_groups(spec, min(loop.settings.slots, (night and night.terms.parallel) or loop.settings.slots))
     before = _before(loop, submission)
+    _refuse_when_full(loop, len(tasks), str(args["key"]))
     run_id, new = loop.ledger.submit(submission, _fresh_id(loop))
     failpoint("submit.committed")
-    crew = loop.ledger.tasks_of_run(run_id, loop.clock.monotonic())
     if new:
+        crew = loop.ledger.tasks_of_run(run_id, loop.clock.monotonic(), tasks)
         # Offered, not fed: the run is acknowledged by its own commit, whatever becomes of the next one.
-        loop.events([Submitted((*before, *crew))])
-    return {"run": run_id, "new": new, "tasks": [task.id for task in crew]}
+        loop.events([*nights.began(loop.ledger, run_id), Submitted((*before, *crew))])
+    return {"run": run_id, "new": new, "tasks": loop.ledger.names_of_run(run_id)}
 
 
 def _before(loop: Loop, submission: Submission) -> list[Task]:
@@ -53,6 +60,14 @@ def _before(loop: Loop, submission: Submission) -> list[Task]:
             raise Refused("cannot come after", on=name, why="it works in another repository")
         found.append(loop.ledger.task(name, loop.clock.monotonic()))
     return found
+
+
+def _refuse_when_full(loop: Loop, new: int, key: str) -> None:
+    verdict = admission.of_submission(loop.crew.counts.total(), new, loop.settings.admission)
+    if verdict.decision is Decision.REFUSE and not loop.ledger.key_is_known(key):
+        raise Refused(
+            "cannot take the run", why=verdict.words, kept="what was taken before", hint="later, or `queue.waiting_max` in config.toml"
+        )
 
 
 def _refuse_large_groups(spec: RunSpec, slots: int) -> None:

@@ -1,21 +1,16 @@
-"""report.html: one file that opens from a disk without a network, and runs nothing that it was not written with.
-
-The page's policy allows exactly the two scripts and style sheets we ship, by their hashes, and no connection to anywhere; the template
-escapes every text, and the charts' data is JSON that cannot end its own element.
-"""
+"""report.html: one file that opens from a disk without a network, see `page`. The charts' data is JSON that cannot end its own element."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 
-from supervisor.faces.report import charts, words
+from supervisor.faces import memory_use
+from supervisor.faces.report import charts, page, words
 
 _HERE = Path(__file__).parent
 
@@ -32,6 +27,7 @@ def render(report: words.Report) -> str:
             report=facts,
             prose=report["prose"] and words.paragraphs(report["prose"]["text"]),
             verdict=words.verdict(facts),
+            memory_sentence=memory_use.sentence,
             failures=words.failures(facts),
             issues=words.issues(facts) if facts["summary"] else [],
             ready=[task for task in facts["tasks"] if words.takeable(task)],
@@ -41,7 +37,7 @@ def render(report: words.Report) -> str:
             data=json_island(drawn),
             script=script,
             style=style,
-            policy=_policy(script, style),
+            policy=page.policy(script, style),
         )
     )
 
@@ -52,33 +48,20 @@ def json_island(value: Any) -> str:
     return text.translate({ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 
-def _policy(script: str, style: str) -> str:
-    allowed = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
-    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
 @cache
 def _script() -> str:
-    licence = _read("vendor/LICENSE").rstrip()
-    return f"/*!\nuPlot draws the charts.\n{licence}\n*/\n{_read('vendor/uPlot.iife.min.js')}\n{_read('report.js')}"
+    licence = page.text(_HERE / "vendor/LICENSE").rstrip()
+    ours = "\n".join(page.text(_HERE / name) for name in ("vendor/uPlot.iife.min.js", "report.js", "copy.js"))
+    return f"/*!\nuPlot draws the charts.\n{licence}\n*/\n{ours}"
 
 
 @cache
 def _style() -> str:
-    return f"{_read('vendor/uPlot.min.css')}\n{_read('report.css')}"
-
-
-def _read(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8")
+    return "\n".join(page.text(_HERE / name) for name in ("vendor/uPlot.min.css", "report.css"))
 
 
 @cache
 def _environment() -> Environment:
-    made = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.globals |= {"words": words}
+    made = page.environment(_HERE)
     made.filters |= {"number": words.number, "ratio": words.ratio, "seconds": words.seconds, "moment": words.moment, "many": words.many}
     return made

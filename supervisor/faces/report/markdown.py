@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from supervisor.faces import memory_use
 from supervisor.faces.report import words
 from supervisor.faces.report.escape import code, text
 from supervisor.faces.report.words import many, number, ratio, seconds
@@ -19,6 +20,10 @@ def render(report: words.Report) -> str:
     """The report (schema 1) as GitHub's Markdown, ending with a newline."""
     facts = words.shown(report)
     sections = [_head(facts), *_result(facts, report["prose"]), *_crew(facts)]
+    if used := facts.get("memory"):
+        sections.append(_memory(used))
+    if pairs := facts.get("mail"):
+        sections.append(_mail(pairs))
     if words.compared(facts):
         sections.append(_parallel(facts))
     if facts["summary"]:
@@ -102,12 +107,12 @@ def _perspectives(summary: Mapping[str, Any]) -> str:
         ]
         for one in summary["perspectives"]
     ]
-    return "## Perspectives\n\n" + _table(["Perspective", "State", "Per 1,000 lines:", "Plain:", "Counted", "High / medium / low:"], rows)
+    return "## Perspectives\n\n" + table(["Perspective", "State", "Per 1,000 lines:", "Plain:", "Counted", "High / medium / low:"], rows)
 
 
 def _hot_spots(spots: Sequence[Mapping[str, Any]]) -> str:
     rows = [[code(words.file(one["file"])), number(one["high"]), number(one["medium"]), number(one["low"])] for one in spots]
-    return "## Hot spots\n\n" + _table(["File", "High:", "Medium:", "Low:"], rows) if rows else ""
+    return "## Hot spots\n\n" + table(["File", "High:", "Medium:", "Low:"], rows) if rows else ""
 
 
 def _all_findings(facts: Mapping[str, Any]) -> str:
@@ -128,7 +133,7 @@ def _crew(facts: Mapping[str, Any]) -> Iterable[str]:
     heads = ["Task", "State", "Set-up:", "Work:", "CPU:", *(["Models"] if taken else []), "Last line"]
     rows = [_task(task, models=bool(taken)) for task in facts["tasks"]]
     said = [text(one) for one in (words.at_once(facts), f"Models: {taken}." if taken else "") if one]
-    yield "\n\n".join(["## The crew", *said, _table(heads, rows) if rows else "No task belongs to this run."])
+    yield "\n\n".join(["## The crew", *said, table(heads, rows) if rows else "No task belongs to this run."])
 
 
 def _task(task: Mapping[str, Any], *, models: bool) -> list[str]:
@@ -136,6 +141,17 @@ def _task(task: Mapping[str, Any], *, models: bool) -> list[str]:
     state = task["state"] + (f", attempt {task['epoch']}" if task["epoch"] > 1 else "")
     times = [seconds(time.setup), seconds(time.work), seconds(task["cpu_s"])]
     return [code(task["name"]), state, *times, *([text(words.models(task))] if models else []), code(words.last_line(task))]
+
+
+def _memory(used: Mapping[str, Any]) -> str:
+    rows = [[code(one["path"]), number(one["given"]), number(one["asked"]), number(one["agents"])] for one in used["top"]]
+    heads = ["Note", "Before a prompt:", "Asked for:", "Agents:"]
+    return f"## What they knew\n\n{text(memory_use.sentence(used))}" + (f"\n\n{table(heads, rows)}" if rows else "")
+
+
+def _mail(pairs: Sequence[Mapping[str, Any]]) -> str:
+    rows = [[code(one["from"]), code(one["to"]), number(one["messages"]), number(one["tokens"])] for one in pairs]
+    return f"## What they wrote to each other\n\n{table(['From', 'To', 'Messages:', 'Tokens:'], rows)}"
 
 
 def _parallel(facts: Mapping[str, Any]) -> str:
@@ -149,7 +165,7 @@ def _parallel(facts: Mapping[str, Any]) -> str:
         f"{ratio(figures['efficiency_agents'])} of {many(figures['agents'], 'agent')}, {ratio(figures['efficiency_usable'])} of "
         f"{many(figures['usable_cores'], 'usable core')}.\n\n"
     )
-    return "## At once\n\n" + said + compared + _table(["Agent", "Alone:", "At once:", "Set-up:"], rows)
+    return "## At once\n\n" + said + compared + table(["Agent", "Alone:", "At once:", "Set-up:"], rows)
 
 
 def _method(summary: Mapping[str, Any]) -> str:
@@ -162,7 +178,7 @@ def _method(summary: Mapping[str, Any]) -> str:
         for one in summary["perspectives"]
     ]
     return (
-        "## How it was computed\n\n" + _table(["Perspective", "Weight:", "Score per 1,000 lines", "Plain score"], rows) + "\n\n"
+        "## How it was computed\n\n" + table(["Perspective", "Weight:", "Score per 1,000 lines", "Plain score"], rows) + "\n\n"
         "The health is the mean of the scores per 1,000 lines by weight, over the perspectives that have one."
     )
 
@@ -175,7 +191,7 @@ def _provenance(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A head that ends with a colon is a column of numbers. The cells are escaped by who calls."""
     lines = [[head.rstrip(":") for head in heads], ["--:" if head.endswith(":") else "---" for head in heads], *rows]
     return "\n".join(f"| {' | '.join(cell or '–' for cell in line)} |" for line in lines)

@@ -14,10 +14,11 @@ from supervisor.core.analysis import analyst_results, lead, speedup
 from supervisor.core.analysis.analysis_tasks import CORES, PHASE
 from supervisor.core.analysis.speedup import Phase
 from supervisor.core.analysis.types import Finding, Severity, order
-from supervisor.core.result import rfc3339
+from supervisor.core.mail import Pair
 from supervisor.core.states import TaskState
-from supervisor.faces import model_usage, status
-from supervisor.ledger import queries
+from supervisor.core.units import rfc3339
+from supervisor.faces import memory_use, model_usage, status
+from supervisor.ledger import mail, queries
 from supervisor.ledger.queries import RunView, TaskView
 
 SCHEMA = 1
@@ -48,8 +49,15 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
         "exclude": _excluded(outcomes),
         "figures": found.to_json() if found else None,
         "spent": model_usage.total(task["spent"] for task in tasks),
+        "memory": memory_use.of_run(db, run.id, run.created, root / "projects" / run.project),
+        "mail": [pair(one) for one in mail.pairs(db, run.project, {view.id for view in views})],
         "tasks": tasks,
     }
+
+
+def pair(found: Pair) -> dict[str, Any]:
+    """What one wrote to another, and about how many tokens the other was given by it."""
+    return {"from": found.sender, "to": found.recipient, "messages": found.mails, "tokens": found.tokens}
 
 
 def benchmark(report: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from typing import Any
 from supervisor.core.analysis.types import REPOSITORY, Perspective
 from supervisor.core.analysis.types import many as many  # the pages take their words from here, this one too
 from supervisor.core.errors import one_line
+from supervisor.core.gates import GATE
 from supervisor.faces.model_usage import text as spent_words
 from supervisor.faces.status import cut
 
@@ -316,7 +317,8 @@ def notes(report: Report) -> list[tuple[str, str]]:
 
 
 def _failure(task: str, name: str, state: str, reason: str) -> Failure:
-    return Failure(task, name, state, reason or "no reason was recorded", command("logs" if state in _LOOK_INTO else "status", task))
+    look = "logs --stream gate" if reason.startswith(GATE) else "logs"
+    return Failure(task, name, state, reason or "no reason was recorded", command(look if state in _LOOK_INTO else "status", task))
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,8 +374,7 @@ def parts(attempt: Mapping[str, Any], now: float | None = None) -> list[tuple[st
 
 def compared(report: Report) -> bool:
     """Whether the crew's time can be set against a baseline's; without one the figures only repeat the crew's table."""
-    figures = report["figures"]
-    return bool(figures) and figures["sequential_s"] is not None and report["run"]["state"] != "running"
+    return bool(figures := report["figures"]) and figures["sequential_s"] is not None and report["run"]["state"] != "running"
 
 
 def at_once(report: Report) -> str:
@@ -395,5 +396,4 @@ def health_sum(summary: Mapping[str, Any]) -> str:
 def formulas(perspective: Mapping[str, Any]) -> list[str]:
     """Of the score per 1,000 lines and of the plain one, as printed: written out, with real multiplication and minus signs."""
     plain, per_kloc = perspective["formula"], perspective["formula_per_kloc"]
-    said = (plain if per_kloc == "the same" else per_kloc, plain)
-    return [text.replace(" x ", " × ").replace(" - ", " − ") for text in said]
+    return [text.replace(" x ", " × ").replace(" - ", " − ") for text in (plain if per_kloc == "the same" else per_kloc, plain)]

@@ -5,13 +5,14 @@ Every function takes the connection that `schema.connect_readonly` gives. Durati
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from supervisor.core.gateway.types import Api, End, LaneKey, PoolKey, Usage
-from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED
+from supervisor.core.gateway.types import Api, End, LaneKey, PoolKey, Refusal, Usage
+from supervisor.gateway.account.rows import BATCH, CRASHED, NEVER_SENT, REFUSED
 
 NEWEST = 10_000
 """A window is read from at most this many of its newest rows (0.1 s): with more, it is shorter than asked for, and says so."""
@@ -127,6 +128,16 @@ class Totals:
     def cost_usd(self) -> float | None:
         """None when a part of it is not known."""
         return None if self.unpriced else self.known_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """When the requests of an attempt were where: from and to, wall clock."""
+
+    busy: tuple[tuple[float, float], ...] = ()
+    """At an upstream."""
+    queued: tuple[tuple[float, float], ...] = ()
+    """Waiting for their turn."""
 
 
 # Windows --------------------------------------------------------------------------------------------------------------------------
@@ -255,6 +266,30 @@ def first_of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Usage | 
     return Usage(*map(int, row)) if row is not None else None
 
 
+def spans_of_attempt(db: sqlite3.Connection, agent: str, epoch: int) -> Spans:
+    """Of every sending that has ended, and of every request that we turned away. `total_ms` counts from a request's arrival."""
+    which = "agent = ? AND epoch = ?", (agent, epoch)
+    sent = db.execute(f"SELECT at, queued_ms, total_ms FROM request WHERE total_ms IS NOT NULL AND {which[0]}", which[1]).fetchall()  # noqa: S608 - ours
+    away = db.execute(f"SELECT at, waited_ms FROM turned_away WHERE {which[0]}", which[1]).fetchall()  # noqa: S608 - ours
+    queued = [(at - waited / 1000, at) for at, waited in [*(row[:2] for row in sent), *away] if waited]
+    return Spans(tuple((at, at + max(0.0, total - waited) / 1000) for at, waited, total in sent), tuple(queued))
+
+
+def unserved(db: sqlite3.Connection, agent: str, epoch: int) -> str:
+    """Why no provider served the last request of an attempt; empty when one did, or it made none, or its limit was spent."""
+    row = db.execute(
+        "SELECT end, flags FROM request WHERE agent = ? AND epoch = ? AND end IS NOT NULL ORDER BY at DESC, id DESC LIMIT 1", (agent, epoch)
+    ).fetchone()
+    if row is None:
+        return ""
+    why = str(row["flags"]).partition(",")[0] if row["end"] == REFUSED else _BROKEN.get(row["end"], "")
+    return why if why in _UNSERVED else ""
+
+
+_BROKEN = {End.CUT: "its answer was cut off", CRASHED: "the gateway died"}
+_UNSERVED = frozenset({Refusal.OVERLOADED, Refusal.SERVER_ERROR, Refusal.UNREACHABLE, *_BROKEN.values()})
+
+
 def of_task(db: sqlite3.Connection, agent: str) -> Totals:
     """All attempts of one task."""
     return _totals(db, "agent = ?", (agent,)).get(agent, Totals())
@@ -266,9 +301,28 @@ def under_way_usd(db: sqlite3.Connection, agent: str) -> float:
     return float(db.execute(sql, (agent,)).fetchone()[0])
 
 
+def counted_of(db: sqlite3.Connection, agent: str) -> float:
+    """US dollars that a task took over all its attempts, as its caps count them."""
+    return float(db.execute(f"SELECT total({_counted(db)}) FROM request WHERE agent = ?", (agent,)).fetchone()[0])  # noqa: S608 - ours
+
+
+def _counted(db: sqlite3.Connection) -> str:
+    """What caps on dollars count of a row: more than it costs where a client hung up. Schemas before 5 do not tell."""
+    known = any(row["name"] == "counted_usd" for row in db.execute("PRAGMA table_info(request)"))
+    return "coalesce(counted_usd, cost_usd)" if known else "cost_usd"
+
+
+def at_most(db: sqlite3.Connection, agents: Sequence[str]) -> float:
+    """US dollars that the requests of these which have ended can have cost. One that was under way when a gateway died may have been served
+    to its end: it counts with its bound, until its retry tells what it took."""
+    sql = f"""SELECT total(CASE WHEN end = '{CRASHED}' AND flags = '' THEN max(coalesce(bound_usd, 0.0), coalesce(cost_usd, 0.0))
+              ELSE {_counted(db)} END) FROM request WHERE end IS NOT NULL AND agent IN (SELECT value FROM json_each(?))"""  # noqa: S608 - our word
+    return float(db.execute(sql, (json.dumps(agents),)).fetchone()[0])
+
+
 def spent_since(db: sqlite3.Connection, at: float) -> float:
-    """US dollars that all took since `at`, of the requests that have ended and whose price is known."""
-    return float(db.execute("SELECT total(cost_usd) FROM request WHERE at >= ?", (at,)).fetchone()[0])
+    """US dollars that all took since `at`, as caps count them, of the requests that have ended and whose price is known."""
+    return float(db.execute(f"SELECT total({_counted(db)}) FROM request WHERE at >= ?", (at,)).fetchone()[0])  # noqa: S608 - ours
 
 
 _NO_SUCH = ", ".join(f"'{end}'" for end in sorted(_NOT_ONE_OF_ITS_OWN))
@@ -319,7 +373,7 @@ def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[Poo
     """
     charges: list[tuple[PoolKey, float, Usage, str]] = []
     rows = db.execute(
-        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL",  # noqa: S608 - our own column names
+        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL AND body_key NOT LIKE '{BATCH}%'",  # noqa: S608 - our own names
         (now - seconds - LONGEST_S,),
     )
     for row in rows:

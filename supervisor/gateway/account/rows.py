@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from supervisor.core.gateway.types import LaneKey, PoolKey, Usage
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 REFUSED = "refused"
 """End of a sending that the upstream did not serve (429, 529, 5xx, no answer); the client saw none of it."""
 CRASHED = "crashed"
 """End of a sending that was open when the gateway died."""
+BATCH = "batch:"
+"""How the `body_key` of a batch's row begins: it took nothing of a limit a minute."""
 NEVER_SENT = "never sent"
 """End of a sending whose client left before the first byte went out."""
 
@@ -70,6 +72,8 @@ class SettledRow(NamedTuple):
     status: int | None = None
     """The upstream's; None when no response line came."""
     cost_usd: float | None = None
+    counted_usd: float | None = None
+    """What the caps on dollars count instead of `cost_usd`; None: nothing else."""
     estimated: bool = False
     first_byte_ms: float | None = None
     """From the arrival to the first byte for the client; None when there was none."""
@@ -81,6 +85,10 @@ class SettledRow(NamedTuple):
     """State of the pool's breaker when it ended."""
     flags: tuple[str, ...] = ()
     """What was odd: `partial`, `usage missing`, `usage larger than the bound` and whatever the reader of the answer says."""
+    body: bytes = b""
+    """As the client sent it; only its digest is kept."""
+    output_sha256: str | None = None
+    """Of the answer's body as the client got it; None: it got none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,9 @@ class Exchange:
     def refuse_by_fault(self) -> web.Response:
         """The error that the fault asks for."""
         status = self.fault.status
-        return self.refuse(Failure(status, self.fault.message or WORDS.get(status, "error"), self.fault.reason), f"fault:{status}")
+        opens_at = self.provider.clock.wall() + float(self.fault.retry_after or 0) if self.fault.reason == "window" else 0.0
+        failure = Failure(status, self.fault.message or WORDS.get(status, "error"), self.fault.reason, opens_at=opens_at)
+        return self.refuse(failure, f"fault:{status}")
 
     def _retry_after(self, failure: Failure) -> str | None:
         """The scripted text, or whole seconds, rounded up, of a wait that is known. Gemini says it in the body."""

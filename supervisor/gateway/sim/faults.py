@@ -18,7 +18,8 @@ Wire = Literal["", "no_answer", "mid_headers", "length_short", "length_long", "n
 Then = Literal["", "cut", "error", "silence", "pings"]
 Manner = Literal["", "bytes", "split", "crlf", "comments", "big_line"]
 UsageFault = Literal["", "missing", "negative", "duplicated", "larger"]
-Reason = Literal["", "acceleration", "spend_cap"]
+Reason = Literal["", "acceleration", "spend_cap", "window"]
+BatchFault = Literal["", "expired", "canceled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Fault:
     """One fault. The first group of fields says for whom and how often; all others are what happens, and may be combined."""
 
     api: str = ""
-    """`anthropic`, `count_tokens`, `chat`, `responses` or `gemini`; empty: any."""
+    """`anthropic`, `count_tokens`, `chat`, `responses`, `gemini`, `batches` (their routes) or `batch` (one request of one); empty: any."""
     model: str = ""
     """Part of the model's name."""
     key: str = ""
@@ -42,7 +43,8 @@ class Fault:
     status: int = 0
     """Answer with this status in the API's own error shape; 0: serve the request."""
     reason: Reason = ""
-    """What a 429 is about: the rate (empty), a too sharp rise, or the spend cap."""
+    """What a 429 is about: the rate (empty), a too sharp rise, the spend cap, or the window of a subscription, which opens again after
+    `retry_after` seconds. OpenAI says the last in its body; for Anthropic give the headers."""
     message: str = ""
     """Instead of the error's own words."""
     retry_after: str | None = None
@@ -69,6 +71,8 @@ class Fault:
     usage: UsageFault = ""
     """Usage that is left out, below zero, said twice, or ten times as much output as was produced."""
 
+    batch: BatchFault = ""
+    """What becomes of a request of a batch."""
     text: str | None = None
     """The answer's exact text."""
     tool: str = ""
@@ -102,7 +106,7 @@ class Fault:
         return Fault(**given)
 
 
-_CHOICES = {"wire": Wire, "then": Then, "manner": Manner, "usage": UsageFault, "reason": Reason}
+_CHOICES = {"wire": Wire, "then": Then, "manner": Manner, "usage": UsageFault, "reason": Reason, "batch": BatchFault}
 
 NO_FAULT = Fault()
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable
 
 from supervisor.gateway.sim.account import Accounts
+from supervisor.gateway.sim.batches import Batches
 from supervisor.gateway.sim.faults import Fault, FaultBook
 from supervisor.gateway.sim.settings import SimSettings
 from supervisor.gateway.sim.stats import Stats
@@ -23,6 +24,7 @@ class Provider:
         self.accounts = Accounts(settings, self.clock, rng)
         self.faults = FaultBook(rng)
         self.stats = Stats(settings.keep_last)
+        self.batches = Batches(settings, self.clock, rng, (self.accounts, self.faults, self.stats))
         self._held: dict[str, asyncio.Event] = {}
 
     def fault(self, faults: Iterable[Fault]) -> None:
@@ -38,5 +40,6 @@ class Provider:
             self.stats.held[name] -= 1
 
     def release(self, name: str) -> None:
-        """Let every answer go that waits for `name` now; later ones wait anew."""
+        """Let every answer go that waits for `name` now, and every batch that is held; later ones wait anew."""
+        self.batches.release()
         self._held.pop(name, asyncio.Event()).set()

@@ -29,9 +29,9 @@ async def complete(provider: Provider, dialect: Dialect, request: web.Request) -
     try:
         body = await request.read()
     except web.HTTPRequestEntityTooLarge:
-        return _exchange(provider, dialect, request, b"").refuse(Failure(413, WORDS[413]), "invalid")
-    exchange = _exchange(provider, dialect, request, body)
-    if not _known(provider, exchange.key):
+        return exchange_of(provider, dialect, request, b"").refuse(Failure(413, WORDS[413]), "invalid")
+    exchange = exchange_of(provider, dialect, request, body)
+    if not is_known(provider, exchange.key):
         return exchange.refuse(Failure(401, WORDS[401]), "key")
     if exchange.ask is _INVALID:
         return exchange.refuse(Failure(400, WORDS[400]), "invalid")
@@ -42,10 +42,10 @@ async def complete(provider: Provider, dialect: Dialect, request: web.Request) -
 async def count(provider: Provider, dialect: Dialect, request: web.Request) -> web.Response:
     """Say how many tokens a body has. It costs none, and its own limit on requests is not simulated."""
     body = await request.read()
-    exchange = _exchange(provider, dialect, request, body)
+    exchange = exchange_of(provider, dialect, request, body)
     exchange.entry.api = "count_tokens"
     fault = exchange.fault = provider.faults.choose(Facts("count_tokens", exchange.ask.model, exchange.key, body))
-    if not _known(provider, exchange.key):
+    if not is_known(provider, exchange.key):
         return exchange.refuse(Failure(401, WORDS[401]), "key")
     if exchange.ask is _INVALID:
         return exchange.refuse(Failure(400, WORDS[400]), "invalid")
@@ -59,7 +59,7 @@ async def count(provider: Provider, dialect: Dialect, request: web.Request) -> w
 async def models(provider: Provider, request: web.Request) -> web.Response:
     """The list of models, in the shape of the API that the request's headers are of. It costs nothing, and no fault is for it."""
     key, anthropic = _key(request.headers, request.query), "anthropic-version" in request.headers
-    if not _known(provider, key):
+    if not is_known(provider, key):
         failure = Failure(401, WORDS[401])
         error = Anthropic().error(failure, "") if anthropic else Chat().error(failure, "")
         return web.json_response(error, status=401, headers=SIMULATED)
@@ -75,8 +75,8 @@ def _openai_models() -> dict[str, Any]:
     return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "simulated"} for name in GPT_MODELS]}
 
 
-def _exchange(provider: Provider, dialect: Dialect, request: web.Request, body: bytes) -> Exchange:
-    """Write the request down."""
+def exchange_of(provider: Provider, dialect: Dialect, request: web.Request, body: bytes) -> Exchange:
+    """Write a request down."""
     key, ask, number = _key(request.headers, request.query), _read(dialect, request, body), provider.stats.number()
     entry = Entry(
         number=number,
@@ -111,5 +111,6 @@ def _key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
     return headers.get("x-api-key") or headers.get("x-goog-api-key") or bearer or query.get("key", "")
 
 
-def _known(provider: Provider, key: str) -> bool:
+def is_known(provider: Provider, key: str) -> bool:
+    """Whether the provider takes the key."""
     return key in provider.settings.keys if provider.settings.keys else bool(key) or not provider.settings.needs_key

@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from supervisor.core.gateway.settings import Limits
+from supervisor.gateway.sim import batch_routes
 from supervisor.gateway.sim.dialects import Anthropic, Chat, Failure, Gemini, Responses
 from supervisor.gateway.sim.exchange import SIMULATED
 from supervisor.gateway.sim.faults import Fault
@@ -91,6 +92,7 @@ def _routes(app: web.Application, provider: Provider, runner: web.AppRunner) -> 
         post(f"{path}:generateContent", partial(complete, provider, GEMINI))
         post(f"{path}:streamGenerateContent", partial(complete, provider, GEMINI))
         post(f"{path}:countTokens", partial(count, provider, GEMINI))
+    batch_routes.add(app, provider)
     app.router.add_get("/v1/models", partial(models, provider))
     app.router.add_get("/sim/stats", partial(_tell, provider, runner))
     post("/sim/{verb:faults|release|limits|clear}", partial(_control, provider))

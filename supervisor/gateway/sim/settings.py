@@ -64,6 +64,8 @@ class SimSettings:
     tokens_per_s: float | None = None
     """How fast output is produced; None: at once."""
     tokens_per_event: int = 16
+    batch_s: float = 0.0
+    """Seconds of the provider's own, faster clock that it works at a batch, each request for an equal part."""
     output_mean: float = 200.0
     """Mean number of output tokens of an answer that nobody scripted, clamped to what the request allows."""
     output_spread: float = 0.5

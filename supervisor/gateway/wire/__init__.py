@@ -2,6 +2,7 @@
 
 asked       what an address names, and what a request asks for
 addresses   which addresses are passed on, and to where
+batches     a batch of requests, and its results
 reading     a request's body, and the two ways in which it is ever changed
 sse         a response cut into its events or elements while it passes
 usages      what the providers say was used, cleaned and brought to one form
@@ -15,6 +16,7 @@ errors      our own answers, in each API's shape
 from supervisor.gateway.wire.addresses import recognise, target, upgrade_refused
 from supervisor.gateway.wire.answer import Answer
 from supervisor.gateway.wire.asked import Asked, BadRequest, Endpoint, Recognised
+from supervisor.gateway.wire.batches import BatchAsked, BatchResult, read_batch, read_result
 from supervisor.gateway.wire.errors import error
 from supervisor.gateway.wire.headers import CLIENT_AUTH_HEADERS, HOP_BY_HOP, auth_headers, observed
 from supervisor.gateway.wire.reading import read, sent_body
@@ -27,6 +29,8 @@ __all__ = [
     "Answer",
     "Asked",
     "BadRequest",
+    "BatchAsked",
+    "BatchResult",
     "Endpoint",
     "KeyFilter",
     "Recognised",
@@ -36,6 +40,8 @@ __all__ = [
     "observed",
     "passable",
     "read",
+    "read_batch",
+    "read_result",
     "reason",
     "recognise",
     "refusal",

@@ -16,6 +16,8 @@ _EXACT: Mapping[tuple[str, str], tuple[Endpoint, Api | None, str]] = {
     ("HEAD", "/api/hello"): (Endpoint.PROBE, Api.ANTHROPIC, "/"),
     ("POST", "/v1/messages"): (Endpoint.MESSAGES, Api.ANTHROPIC, "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"): (Endpoint.COUNT_TOKENS, Api.ANTHROPIC, "/v1/messages/count_tokens"),
+    ("POST", "/v1/messages/batches"): (Endpoint.BATCHES, Api.ANTHROPIC, "/v1/messages/batches"),
+    ("GET", "/v1/messages/batches"): (Endpoint.BATCHES, Api.ANTHROPIC, "/v1/messages/batches"),
     ("GET", "/v1/models"): (Endpoint.MODELS, None, "/v1/models"),
     ("POST", "/v1/chat/completions"): (Endpoint.CHAT, Api.OPENAI, "/v1/chat/completions"),
     ("POST", "/v1/responses"): (Endpoint.RESPONSES, Api.OPENAI, "/v1/responses"),
@@ -34,6 +36,12 @@ _SENT = re.compile(r"beta=true|alt=sse|api-version=[0-9A-Za-z.-]{1,40}|limit=\d{
 
 _TOKEN = re.compile(r"/a/([A-Za-z0-9_.~-]{1,512})")
 _GEMINI = re.compile(r"/v1beta/models/([A-Za-z0-9][A-Za-z0-9._-]{0,199}):([A-Za-z]+)")
+_BATCH = re.compile(r"/v1/messages/batches/([A-Za-z0-9_-]{1,128})(|/results|/cancel)")
+_BATCH_VERBS: Mapping[tuple[str, str], Endpoint] = {
+    ("GET", ""): Endpoint.BATCH,
+    ("GET", "/results"): Endpoint.BATCH_RESULTS,
+    ("POST", "/cancel"): Endpoint.BATCH_CANCEL,
+}
 _KEY = re.compile(r"key=([A-Za-z0-9_.~-]{1,512})")
 _VERSION = re.compile(r"v\d+(?:alpha|beta)?\d*")
 _SOCKET_PATHS = frozenset({"/v1/responses", "/responses"})
@@ -54,6 +62,8 @@ def recognise(method: str, raw_path: str) -> Recognised | None:
     if exact := _EXACT.get((method, path)):
         endpoint, api, upstream_path = exact
         return Recognised(endpoint, api, upstream_path, sent, token)
+    if (batch := _BATCH.fullmatch(path)) and (endpoint := _BATCH_VERBS.get((method, batch[2]))):  # type: ignore[assignment]  # None: the next rule
+        return Recognised(endpoint, Api.ANTHROPIC, path, sent, token, batch=batch[1])
     if method == "POST" and (named := _GEMINI.fullmatch(path)) and (action := _ACTIONS.get(named[2])):
         keys = [key[1] for key in map(_KEY.fullmatch, parameters) if key]
         return Recognised(action, Api.GEMINI, path, sent, token or (keys[0] if keys else ""), named[1])

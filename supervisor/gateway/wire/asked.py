@@ -17,11 +17,18 @@ class Endpoint(StrEnum):
     RESPONSES = "responses"
     GENERATE = "generate"
     STREAM_GENERATE = "stream generate"
+    BATCHES = "batches"
+    """Making one, and the list of them."""
+    BATCH = "batch"
+    BATCH_RESULTS = "batch results"
+    BATCH_CANCEL = "cancel batch"
     MODELS = "models"
     PROBE = "probe"
     """`HEAD /` or `HEAD /api/hello`: Claude Code sends one before its first request, without a token, and ignores the answer."""
 
 
+OF_BATCHES = frozenset({Endpoint.BATCHES, Endpoint.BATCH, Endpoint.BATCH_RESULTS, Endpoint.BATCH_CANCEL})
+"""Served by `batches`: what they take is charged when a batch has ended."""
 FREE = frozenset({Endpoint.COUNT_TOKENS, Endpoint.MODELS, Endpoint.PROBE})
 """Takes no tokens, so it waits in no queue."""
 
@@ -49,6 +56,8 @@ class Recognised(NamedTuple):
     """The client's token, when the address carries it: `/a/<token>/...`, or Gemini's `?key=`."""
     model: str = ""
     """The model, when the path names it (Gemini)."""
+    batch: str = ""
+    """The batch that the path names."""
 
 
 Span = tuple[int, int]
@@ -77,6 +86,8 @@ class Asked(NamedTuple):
     """Answers that were asked for at once."""
     stored_input: bool = False
     """It refers to input that the provider keeps, so its body does not bound its input."""
+    may_cache_hour: bool = False
+    """It may have something written to the cache for an hour (Anthropic)."""
 
     @property
     def free(self) -> bool:

@@ -38,7 +38,8 @@ MAX_RETRY_AFTER_S = 86_400.0
 UNKNOWN_RESET_S = 300.0
 """A spent window that does not say when it opens again (or has no Date to count from) is looked at after this."""
 
-_MAX_RESET_S = 32 * 86_400.0
+MAX_RESET_S = 32 * 86_400.0
+"""A reset that is further away is nonsense."""
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?")
 _DURATION = re.compile(
     r"(?:(\d{1,6}(?:\.\d+)?)d)?(?:(\d{1,6}(?:\.\d+)?)h)?(?:(\d{1,6}(?:\.\d+)?)m)?(?:(\d{1,9}(?:\.\d+)?)s)?(?:(\d{1,9}(?:\.\d+)?)ms)?"
@@ -154,7 +155,7 @@ def _level(limit_text: str | None, remaining_text: str | None, full_in_s: float 
     remaining = None if remaining_text is None else number(remaining_text)
     if limit is None and remaining is None:
         return None
-    return Level(limit, remaining, _sane(full_in_s, _MAX_RESET_S))
+    return Level(limit, remaining, _sane(full_in_s, MAX_RESET_S))
 
 
 def _windows(headers: Mapping[str, str], wait: float | None, now: datetime | None) -> tuple[Window, ...]:
@@ -164,7 +165,7 @@ def _windows(headers: Mapping[str, str], wait: float | None, now: datetime | Non
     windows = [_window(headers, name, wait, now) for name in names]
     if overall == "rejected" and not any(window.spent for window in windows):
         resets_in_s = _until(_rfc3339(headers.get(_UNIFIED + "reset", "")), now)
-        windows.append(Window("unified", 1.0, _first(_sane(resets_in_s, _MAX_RESET_S), wait, UNKNOWN_RESET_S), spent=True))
+        windows.append(Window("unified", 1.0, _first(_sane(resets_in_s, MAX_RESET_S), wait, UNKNOWN_RESET_S), spent=True))
     return tuple(windows)
 
 
@@ -173,7 +174,7 @@ def _window(headers: Mapping[str, str], name: str, wait: float | None, now: date
     status = headers.get(prefix + "status", "").lower()
     used = number(headers.get(prefix + "utilization", ""))
     over = status == "rejected" or (not status and used is not None and used >= 1.0)
-    resets_in_s = _sane(_until(_rfc3339(headers.get(prefix + "reset", "")), now), _MAX_RESET_S)
+    resets_in_s = _sane(_until(_rfc3339(headers.get(prefix + "reset", "")), now), MAX_RESET_S)
     return Window(
         name,
         utilization=used if used is not None else float(over),

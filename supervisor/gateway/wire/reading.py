@@ -56,6 +56,10 @@ _SESSION_HEADERS = ("x-claude-code-session-id", "session-id", "session_id")
 _SESSION = re.compile(r"[!-~]{1,200}")
 _OLD_USER_ID = re.compile(r"_session_([0-9a-fA-F-]{36})$")
 
+_TTL = re.compile(rb'"ttl"|\\u00')
+"""A cache's time to live, or a name that may be one in disguise, wherever it stands: it counts only where a provider does not tell how long
+it keeps what it has written."""
+
 _SPACE = re.compile(r"[ \t\n\r]*")
 _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
 _NEXT = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*")
@@ -83,9 +87,9 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
         return Asked(api, recognised.endpoint)
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise BadRequest(415, "send the body without a Content-Encoding.")
-    text, members = _parsed(body)
+    text, members = parsed(body)
     values = {name: member.value for name, member in members.items()}
-    model = recognised.model or _model(values.get("model"))
+    model = recognised.model or model_name(values.get("model"))
     is_stream = recognised.endpoint is Endpoint.STREAM_GENERATE or values.get("stream") is True
     if recognised.endpoint is Endpoint.RESPONSES and values.get("background") not in (None, False):
         raise BadRequest(400, "background: it is not passed on, since what it takes could not be counted; stream the response instead.")
@@ -103,6 +107,7 @@ def read(recognised: Recognised, headers: Mapping[str, str], body: bytes) -> Ask
         None if edit is None else (_in_bytes(text, body, edit[0]), edit[1]),
         choices,
         any(values.get(name) is not None for name in _STORED.get(recognised.endpoint, ())),
+        _TTL.search(body) is not None,
     )
 
 
@@ -137,15 +142,24 @@ def _short(text: str) -> str:
     return text
 
 
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a member comes twice")
+    return found
+
+
 _decoder = json.JSONDecoder(parse_constant=_refused, parse_int=_whole, parse_float=_real)
+_strict_decoder = json.JSONDecoder(parse_constant=_refused, parse_int=_whole, parse_float=_real, object_pairs_hook=_once)
 
 
-def _parsed(body: bytes) -> tuple[str, _Members]:
+def parsed(body: bytes, *, once: bool = False) -> tuple[str, _Members]:
+    """The text, and the members of the object that it is. `once`: also no object inside may have a member twice. Raises BadRequest."""
     if len(body) > BRACKETS_MAX and _has_too_many_values(body):  # a shorter one cannot hold so many
         raise BadRequest(413, "the body has too many values.")
     try:
         text = body.decode()
-        members, end = _object(text, _space(text, 0))
+        members, end = _object(text, _space(text, 0), _strict_decoder if once else _decoder)
         if _space(text, end) != len(text):
             raise BadRequest(400, "something follows the JSON object.")
     except UnicodeDecodeError:
@@ -161,7 +175,7 @@ def _has_too_many_values(body: bytes) -> bool:
     return body.count(b"[") + body.count(b"{") > BRACKETS_MAX or body.count(b",") > VALUES_MAX
 
 
-def _object(text: str, start: int) -> tuple[_Members, int]:
+def _object(text: str, start: int, decoder: json.JSONDecoder = _decoder) -> tuple[_Members, int]:
     """The members of the object that begins at `start`, and where it ends. Raises ValueError, RecursionError; BadRequest for a name that
     comes twice: the provider might take the one, and we the other."""
     if text[start : start + 1] != "{":
@@ -179,7 +193,7 @@ def _object(text: str, start: int) -> tuple[_Members, int]:
             raise BadRequest(400, f"an object of the request has more than {MEMBERS_MAX} members.")
         if name in members:
             raise BadRequest(400, "a member of the JSON object comes twice.")
-        value, end = _decoder.raw_decode(text, colon.end())
+        value, end = decoder.raw_decode(text, colon.end())
         members[name] = _Member(value, colon.end(), end)
         after = _NEXT.match(text, end)
         if after is None:
@@ -203,7 +217,8 @@ def _in_bytes(text: str, body: bytes, span: Span) -> Span:
     return start, start + len(text[span[0] : span[1]].encode())
 
 
-def _model(value: object) -> str:
+def model_name(value: object) -> str:
+    """The name of a model. Raises BadRequest for what is none."""
     if not isinstance(value, str) or not value or len(value) > MODEL_CHARS or not value.isprintable():
         raise BadRequest(400, "model: a name of 1 to 200 printable characters is required.")
     return value
@@ -214,14 +229,14 @@ def _most_output(endpoint: Endpoint, values: Mapping[str, Any]) -> tuple[int | N
     places = [values]
     if endpoint in (Endpoint.GENERATE, Endpoint.STREAM_GENERATE):
         places = [config for name in _CONFIGS if isinstance(config := values.get(name), dict)]
-    limits = [_tokens(place.get(name)) for place in places for name in _LIMITS.get(endpoint, ())]
-    counts = [_tokens(place.get(name)) for place in places for name in _CHOICES.get(endpoint, ())]
+    limits = [tokens(place.get(name)) for place in places for name in _LIMITS.get(endpoint, ())]
+    counts = [tokens(place.get(name)) for place in places for name in _CHOICES.get(endpoint, ())]
     choices = max((count for count in counts if count), default=1)
     most = max((limit for limit in limits if limit is not None), default=None)
     return None if most is None else min(most * choices, MAX_TOKENS), choices
 
 
-def _tokens(value: object) -> int | None:
+def tokens(value: object) -> int | None:
     """A count that the client gives; None for none, and for -1, which some servers take for 'as many as you like'."""
     if value is None:
         return None

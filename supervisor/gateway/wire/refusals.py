@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from supervisor.core.gateway.types import Api, Level, Observed, Refusal, Window
-from supervisor.gateway.wire.headers import MAX_RETRY_AFTER_S, UNKNOWN_RESET_S, date_of, duration_s, number, observed
+from supervisor.gateway.wire.headers import MAX_RESET_S, MAX_RETRY_AFTER_S, UNKNOWN_RESET_S, date_of, duration_s, number, observed
 
 _SPEND_CODES = frozenset(
     {
@@ -65,6 +65,8 @@ def refusal(api: Api, status: int, headers: Mapping[str, str], body: bytes) -> t
         return None
     fault = _fault(body)
     seen = observed(api, headers)
+    if api is Api.OPENAI and fault.get("type") == "usage_limit_reached":
+        seen = replace(seen, windows=(_openai_window(seen, headers, fault),))
     if api is Api.GEMINI:
         seen = _gemini_limits(seen, headers, fault)
     why = _account(api, status, fault) or _why(status, fault, seen)
@@ -120,6 +122,14 @@ def _codes(fault: Mapping[str, Any]) -> set[str]:
 def _details(fault: Mapping[str, Any]) -> list[dict[str, Any]]:
     details = fault.get("details")
     return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
+
+
+def _openai_window(seen: Observed, headers: Mapping[str, str], fault: Mapping[str, Any]) -> Window:
+    """What ChatGPT's backend says of a subscription whose window is spent: the moment when it opens, as `resets_at`."""
+    at, now = number(str(fault.get("resets_at", ""))), date_of(headers)
+    in_s = max(0.0, at - now.timestamp()) if at is not None and now is not None else None
+    known = in_s if in_s is not None and in_s <= MAX_RESET_S else seen.retry_after_s
+    return Window("usage", 1.0, known if known is not None else UNKNOWN_RESET_S, spent=True)
 
 
 def _gemini_limits(seen: Observed, headers: Mapping[str, str], fault: Mapping[str, Any]) -> Observed:

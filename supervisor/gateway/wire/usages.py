@@ -19,6 +19,7 @@ ABSURD = 20_000_000
 _Message = Mapping[str, Any]
 _RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
 _ANTHROPIC_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_FIVE_MINUTES, _HOUR = "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"
 
 
 class Meter:
@@ -30,6 +31,7 @@ class Meter:
         self.final = False
         self.failed = ""
         self.flags: list[str] = []
+        self._may_cache_hour = asked.may_cache_hour
         self._said: dict[str, int] = {}
         """Anthropic's counts so far: a later message names only those that changed."""
         # Plain functions: its own bound methods would keep it alive until the collector comes.
@@ -63,15 +65,27 @@ class Meter:
                 self._fail(message.get("error"), "type")
 
     def _anthropic_usage(self, said: object) -> bool:
-        if not isinstance(said, dict) or not (counts := self._counts(said, _ANTHROPIC_COUNTS)):
+        if not isinstance(said, dict) or not (counts := self._anthropic_counts(said)):
             return False
         self._said |= counts
-        usage = Usage(*(self._said.get(name, 0) for name in _ANTHROPIC_COUNTS))
+        usage = self._anthropic_sum(self._said)
         for extra in _dicts(said.get("iterations")):
             if extra.get("type") == "compaction":  # "not included in the top-level usage", says Anthropic's SDK
-                usage = _sum(usage, Usage(*((self._counts(extra, _ANTHROPIC_COUNTS) or {}).get(name, 0) for name in _ANTHROPIC_COUNTS)))
+                usage += self._anthropic_sum(self._anthropic_counts(extra) or {})
         self._take(usage)
         return True
+
+    def _anthropic_counts(self, said: _Message) -> dict[str, int] | None:
+        counts = self._counts(said, _ANTHROPIC_COUNTS)
+        split = self._counts(_dict(said.get("cache_creation")), (_FIVE_MINUTES, _HOUR))
+        return None if counts is None or split is None else counts | split
+
+    def _anthropic_sum(self, counts: Mapping[str, int]) -> Usage:
+        """What is written to the cache, and not said to be for five minutes, is for an hour where the request may have asked for that."""
+        given, output, read, written = (counts.get(name, 0) for name in _ANTHROPIC_COUNTS)
+        short, hour = counts.get(_FIVE_MINUTES, 0), counts.get(_HOUR, 0)
+        written = max(written, short + hour)
+        return Usage(given, output, read, written, written - short if self._may_cache_hour else hour)
 
     def _chat(self, message: _Message) -> None:
         if message.get("error"):
@@ -176,7 +190,3 @@ def _dict(value: object) -> dict[str, Any]:
 
 def _dicts(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(one.input + other.input, one.output + other.output, one.cache_read + other.cache_read, one.cache_write + other.cache_write)

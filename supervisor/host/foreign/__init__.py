@@ -7,14 +7,14 @@ file counts only when it is a regular one with a single name. No call here waits
     folder, Folder            one directory by its handle, and the files in it
     Descent, entries          a whole tree by handles, however deep
     remove_tree
-    open_plain, read_plain, read_on, last_line
+    open_plain, read_plain, read_on, last_line, sha256
                             a file in a directory of ours alone, when only the file itself is in doubt: there a path will do
 
 What lies in the way is not deleted but renamed where it lies (`Folder.set_aside`): a link's text may be all that tells what was tried.
 """
 
 from supervisor.host.foreign.folders import ASIDE, Folder, folder, kind, may_wait
-from supervisor.host.foreign.reading import last_line, open_plain, read_on, read_plain
+from supervisor.host.foreign.reading import last_line, open_plain, read_on, read_plain, sha256
 from supervisor.host.foreign.trees import Descent, entries, remove_tree
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "read_on",
     "read_plain",
     "remove_tree",
+    "sha256",
 ]

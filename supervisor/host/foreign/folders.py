@@ -68,16 +68,20 @@ class Folder:
         return True
 
     def create(self, name: str, data: bytes, *, sync: bool = False) -> bool:
-        """Make a new file, with `sync` on the disk; False when anything has that name. Raises OSError."""
+        """Make a new file, with `sync` on the disk; False when anything has that name. Raises OSError, with no file left."""
         try:
             handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, _MADE, dir_fd=self.handle)
         except FileExistsError:
             return False
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            if sync:
-                os.fsync(handle)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                if sync:
+                    os.fsync(handle)
+        except OSError:
+            self.remove(name)
+            raise
         return True
 
     def draft(self, name: str, data: bytes, *, sync: bool = False) -> str:
@@ -104,6 +108,19 @@ class Folder:
                 return False
             raise
         return True
+
+    def move(self, name: str, to: Folder) -> bool:
+        """Rename `name` into another directory of the same file system, where it replaces what has that name; False when there is nothing:
+        of several that move the same file one alone does. Raises OSError."""
+        try:
+            os.rename(name, name, src_dir_fd=self.handle, dst_dir_fd=to.handle)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def sync(self) -> None:
+        """What was made, renamed or removed in it is on the disk."""
+        os.fsync(self.handle)
 
     def remove(self, name: str) -> None:
         """Unlink; absent is fine. Raises OSError, also for a directory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -13,6 +14,7 @@ from supervisor.core.errors import ToolFailed
 from supervisor.host.foreign.folders import SAFE, folder
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENXIO, errno.ENODEV, errno.EINVAL)
+_PIECE = 2**20
 
 
 def open_plain(file: Path) -> IO[bytes]:
@@ -58,6 +60,15 @@ def read_on(path: Path, begin: int, limit: int) -> tuple[bytes, float] | None:
         if error.errno in _NO_FILE:
             return None
         raise ToolFailed("cannot read", on=str(path), why=error.strerror or str(error)) from error
+
+
+def sha256(path: Path) -> str | None:
+    """Of a whole file, as 64 hex digits; None when no regular file is there. Raises ToolFailed."""
+    digest, begin = hashlib.sha256(), 0
+    while (piece := read_on(path, begin, _PIECE)) is not None:
+        digest.update(piece[0])
+        begin += len(piece[0])
+    return digest.hexdigest() if begin or read_plain(path, 1) is not None else None
 
 
 def last_line(log: Path, limit: int = 4096) -> str:

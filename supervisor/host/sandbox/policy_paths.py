@@ -59,6 +59,13 @@ def caches(agent_home: Path, env: Mapping[str, str], writable: Collection[str] =
     return tuple(sorted({real for path, real in found.items() if not Path(home).is_relative_to(real) and not _leads_through(path, taken)}))
 
 
+def unmoved(home: Home, path: Path) -> str:
+    """Where a directory of the state really lies; empty when something above or at it is a link: an agent without a sandbox can put one
+    there, and what it leads to would be shown to those that have one."""
+    wanted = os.path.join(os.path.realpath(home.root), os.path.relpath(path, home.root))
+    return wanted if os.path.realpath(path) == wanted else ""
+
+
 def _leads_through(path: str, places: Collection[str]) -> bool:
     """Whether something above `path` lies in one of `places`, links followed."""
     above = {os.path.realpath(parent) + "/" for parent in map(str, Path(path).parents)}

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agents.analysts import commands
 from agents.analysts.progress import Progress
 from tests.agents.analysts.kit import assert_gone, checkout, environment, run
 from tests.support import wait_until
@@ -127,6 +129,22 @@ def test_one_that_is_stopped_leaves_no_child(tmp_path: Path, number: signal.Sign
     assert (process.returncode, out, err) == (128 + number, b"", b"")
 
 
+def test_a_signal_amid_the_start_of_a_child_ends_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    children: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def interrupted(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        children.append(start(*args, **kwargs))
+        commands.stop(signal.SIGTERM)
+        return children[0]
+
+    monkeypatch.setattr(commands._Stop, "number", 0)
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        commands.run(commands.Command("sleep", ("sleep", "1000"), 60), tmp_path)
+    assert stopped.value.code == 128 + signal.SIGTERM and children[0].returncode == -signal.SIGKILL
+
+
 def test_a_line_that_nobody_reads_is_no_success(tmp_path: Path) -> None:
     path = checkout(tmp_path / "r", {"a.py": "x = 1\n"})
     reader, writer = os.pipe()
@@ -147,6 +165,9 @@ class _Hands:
         return self.now
 
     def monotonic(self) -> float:
+        return self.now
+
+    def boottime(self) -> float:
         return self.now
 
 

@@ -35,7 +35,7 @@ def test_every_tool_in_turn(bench: Bench) -> None:
     assert (result["subtype"], result["is_error"], result["num_turns"], result["result"]) == ("success", False, 7, "Both are there.")
     assert git(bench.repo, "show", "HEAD:src/a.py") == "one = 1\ntwo = 22"
     assert "> edit src/a.py" in ran.pane and "Both are there." in ran.pane
-    assert ran.lines[0]["subtype"] == "init" and ran.lines[0]["tools"] == ["bash", "read", "write", "edit", "grep", "glob"]
+    assert ran.lines[0]["subtype"] == "init" and ran.lines[0]["tools"] == ["bash", "read", "write", "edit", "grep", "glob", "memory"]
 
 
 def test_what_it_counts_is_what_the_provider_reported(bench: Bench) -> None:

@@ -79,9 +79,11 @@ class Session:
 
     def answer(self, label: str) -> None:
         """Choose one of a dialog's answers by its number."""
-        wait_until(lambda: label in self.screen(), label)
-        line = next(line for line in self.screen().splitlines() if label in line)
-        key = next(word for word in line.replace(".", " ").split() if word.isdigit())
+        wanted = re.compile(rf"^.*?(\d)\.?\s+{label}.*$", re.MULTILINE)
+        wait_until(lambda: wanted.search(self.screen()), label)
+        found = wanted.search(self.screen())
+        assert found is not None
+        line, key = found[0], found[1]
 
         def is_taken() -> bool:
             """A dialog that was drawn this moment does not take keys yet."""
@@ -135,6 +137,7 @@ def test_a_day_with_it(house: House, tmp_path: Path) -> None:
     git(house.repo, "add", "-A")
     git(house.repo, "commit", "-q", "-m", "hooks of a nested agent")
     with claude(house, tmp_path / "person", prompt="one", allow=["Bash(until:*)"]) as it:
+        wait_until(lambda: it.sim.tally().asked, "its first turn: it says that it is idle before that, too")
         it.becomes("idle")
         refuses(it)
         approves(it)
@@ -142,6 +145,7 @@ def test_a_day_with_it(house: House, tmp_path: Path) -> None:
         it.agent.tmux("copy-mode", "-t", it.agent.pane)
         it.send("six")
         wait_until(lambda: it.sent()[-1] == "confirmed", "the text: copy mode is left first")
+        wait_until(lambda: it.prompts()[-1] == "six", "its transcript, which it writes later than it takes a prompt")
         it.becomes("idle")
         assert it.prompts() == ["one", "two", "three", "four", "five", "six"], "each once"
         it.send("/exit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -155,3 +156,35 @@ def test_without_a_compiler_it_is_a_script(tmp_path: Path, place: Path, monkeypa
     assert program.read_bytes().startswith(b"#!/bin/sh")
     assert run([str(program)], place, "Stop", b"{}").returncode == 0
     assert [line["name"] for line in kept(place)] == ["Stop"]
+
+
+DENIES = (
+    b'{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "a}}\\n \\u00e9"}}'
+)
+
+
+def test_what_the_supervisor_says_before_a_tool_is_used_is_printed(client: list[str], place: Path) -> None:
+    listener = Listener(place, b'{"ok": true, "value": {"print": ' + DENIES + b"}}\n")
+    done = run(client, place, "PreToolUse", b"{}")
+    listener.heard()
+    assert (done.returncode, done.stdout, done.stderr) == (0, DENIES, b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("PostToolUse", b'{"ok": true, "value": {"print": ' + DENIES + b"}}\n"),
+        ("PreToolUse", b'{"ok": true, "value": {"print": ' + DENIES),
+        ("PreToolUse", b'{"ok": true, "value": {"print": "' + b"x" * 40_000 + b'"}}\n'),
+        ("PreToolUse", b'{"ok": true, "value": {}}\n'),
+        ("PreToolUse", b'{"ok": false, "error": {"print": {}}}\n'),
+        ("PreToolUse", b""),
+    ],
+    ids=["another event", "a part", "too long", "nothing", "refused", "no answer"],
+)
+def test_nothing_else_is_printed(client: list[str], place: Path, name: str, answer: bytes) -> None:
+    listener = Listener(place, answer)
+    done = run(client, place, name, b"{}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        listener.heard()

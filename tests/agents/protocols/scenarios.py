@@ -113,6 +113,22 @@ def _with_tools(name: str, **given: object) -> Fault:
     return Fault(contains='"name":"bash"', tool=name, tool_input=given, times=1)
 
 
+RESETS_AT = 2_000_000_000.0
+SPENT = {
+    f"anthropic-ratelimit-unified-{name}": text
+    for name, text in {
+        "status": "rejected",
+        "reset": f"{RESETS_AT:.0f}",
+        "representative-claim": "five_hour",
+        "5h-status": "rejected",
+        "5h-reset": f"{RESETS_AT:.0f}",
+        "5h-utilization": "1.0",
+        "overage-status": "rejected",
+        "overage-disabled-reason": "org_level_disabled",
+    }.items()
+}
+"""What Anthropic says of a subscription whose window of five hours is spent."""
+
 SCENARIOS = [
     Scenario(
         "claude", "tool", 0, lambda where: [_write(where), _bash(COMMIT), Fault(text="Committed.")],
@@ -127,6 +143,12 @@ SCENARIOS = [
         "claude", "529", 1, lambda _: [Fault(status=529)],
         {"ended": True, "is_error": True, "denials": (), "steps": 1},
         reason="api_error 529: API Error: 529 Overloaded", env={"CLAUDE_CODE_MAX_RETRIES": "0"},
+    ),
+    Scenario(
+        "claude", "spent", 1, lambda _: [Fault(status=429, headers=SPENT)],
+        {"ended": True, "is_error": True, "resets_at": RESETS_AT},
+        reason="api_error 429: You've hit your 5-hour limit · resets May 18, 2033, 3:33am (UTC)",
+        env={"CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-x", "ANTHROPIC_AUTH_TOKEN": "", "TZ": "UTC"},
     ),
     Scenario(
         "claude", "max-turns", 1, lambda where: [Fault(tool="Read", tool_input={"file_path": str(where / "nowhere")})],
@@ -151,6 +173,10 @@ SCENARIOS = [
         {"ended": True, "is_error": False, "denials": (), "message": "Committed."},
     ),
     Scenario("codex", "failed", 1, lambda _: [Fault(status=400)], {"ended": True, "is_error": True}, reason="invalid request"),
+    Scenario(
+        "codex", "spent", 1, lambda _: [Fault(status=429, reason="window", retry_after="7200")],
+        {"ended": True, "is_error": True}, reason="You’ve hit your usage limit.", env={"TZ": "UTC"},
+    ),
     Scenario(
         "codex", "529", 1, lambda _: [Fault(status=529)],
         {"ended": True, "is_error": True}, reason="unexpected status 529",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agents import protocols
 from agents.protocols import Entry, Outcome, Usage, lines
+from supervisor.core.leases import SAID
 from tests.agents.protocols.scenarios import DATA, SCENARIOS
 
 RECORDED = sorted(DATA.glob("*/*.jsonl"))
@@ -78,6 +79,19 @@ def test_what_an_agent_inside_prints_is_not_its_own() -> None:
     said = read(start(), start(OTHER), result(num_turns=2, result="Mine."), inside)
     assert (said.session, said.is_error, said.denials, said.steps, said.message) == (ME, False, (), 2, "Mine.")
     assert read(start(), start(OTHER), inside) == Outcome(session=ME, began=True, models=("m",)), "its own turn has not ended"
+
+
+def test_what_our_hook_denied_is_nothing_that_a_person_could_allow() -> None:
+    def call(number: str, source: str, why: str) -> dict[str, Any]:
+        """The result of a call that was denied."""
+        meta = {"id": number, "permission_decision": {"decision": "reject", "source": source}}
+        block = {"type": "tool_result", "tool_use_id": number, "is_error": True, "content": why}
+        return {"type": "user", "session_id": ME, "message": {"content": [block]}, "tool_result_meta": [meta]}
+
+    lease = f"src/x.py belongs to r/a, {SAID} src"
+    calls = call("t1", "hook", lease), call("t2", "hook", "no rm here"), call("t3", "rule", lease)
+    denied = [{"tool_name": f"W{number}", "tool_use_id": number} for number in ("t1", "t2", "t3")]
+    assert read(start(), *calls, result(permission_denials=denied)).denials == ("Wt2", "Wt3")
 
 
 def test_the_last_result_of_its_own_counts() -> None:

@@ -9,15 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from supervisor.core import records
+from supervisor.core import identity, records
 from supervisor.core.records import Exit, LaunchSpec, Started
+from tests.support import wait_until
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[3]
@@ -69,10 +69,15 @@ signal.pause()
 
 def until(condition: Callable[[], T | None], what: str, seconds: float = 90.0) -> T:
     """Poll until `condition` gives something true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"timed out: {what}"
-        time.sleep(0.005)
+    found: T | None = None
+
+    def look() -> bool:
+        nonlocal found
+        found = condition()
+        return bool(found)
+
+    wait_until(look, what, seconds, every_s=0.005)
+    assert found is not None
     return found
 
 
@@ -90,20 +95,24 @@ class Attempt:
     def __init__(self, directory: Path, spec: LaunchSpec) -> None:
         self.directory = directory
         self.spec = spec
+        self.session = False
+        """Runners lead a session of their own, as in a pane."""
         self.runners: list[subprocess.Popen[bytes]] = []
         directory.mkdir()
         (directory / "launch.spec").write_bytes(records.write_spec(spec))
 
     def start(self, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         quiet = subprocess.DEVNULL
-        runner = subprocess.Popen([*RUNNER, str(self.directory)], stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, env=environ)
+        runner = subprocess.Popen(
+            [*RUNNER, str(self.directory)], stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, env=environ, start_new_session=self.session
+        )
         self.runners.append(runner)
         return runner
 
-    def run(self, environ: Mapping[str, str] | None = None) -> int:
+    def run(self, environ: Mapping[str, str] | None = None, timeout_s: float = 60.0) -> int:
         """Run it to its end; the runner's exit status."""
         runner = self.start(environ)
-        runner.communicate(timeout=60)
+        runner.communicate(timeout=timeout_s)
         return runner.returncode
 
     def read(self, name: str) -> bytes:
@@ -147,9 +156,9 @@ class Lab:
             tag=tag,
             argv=argv,
             cwd=str(self.folder),
-            env=(("PATH", os.environ["PATH"]), (records.TAG_VARIABLE, tag)),
+            env=(("PATH", os.environ["PATH"]), (identity.TAG_VARIABLE, tag)),
             grace_s=10.0,
-            mark=records.mark(tag),
+            mark=identity.mark(tag),
         )
         made = Attempt(self.folder / f"attempt-{len(self.attempts)}", dataclasses.replace(spec, **changes))  # type: ignore[arg-type]
         self.attempts.append(made)
@@ -220,3 +229,9 @@ def tmux_server() -> Iterator[Server]:
         with suppress(subprocess.CalledProcessError):
             server.tmux("kill-server")
         shutil.rmtree(folder)
+
+
+def seen_by_agent(attempt: Attempt) -> list[str]:
+    """Run it; the lines that the agent printed."""
+    assert attempt.run() == 0, attempt.read("stderr.log")
+    return attempt.read("stdout.log").decode().splitlines()

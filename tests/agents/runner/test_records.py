@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agents.runner import loop as runner_loop
 from agents.runner.records import ExitRecord, Spec, SpecError, to_json, write_started
-from supervisor.core import records
+from supervisor.core import identity, records
 from supervisor.core.records import LaunchSpec
 
 DATA = st.binary(max_size=30).map(lambda data: data.replace(b"\0", b""))
@@ -34,15 +34,20 @@ SPECS = st.builds(
     grace_s=st.floats(0, 1e9),
     log_max=st.integers(0, 2**40),
     nice=st.integers(-20, 19),
+    idle=st.booleans(),
+    share=st.lists(BYTES, max_size=3).map(tuple),
     cores=st.lists(st.integers(0, 500), max_size=4).map(tuple),
     rlimits=st.lists(st.tuples(st.sampled_from(["AS", "CPU"]), st.integers(0, 2**62)), max_size=3).map(tuple),
     mark=st.integers(0, 2**62),
     hint_socket=BYTES,
     warm=st.booleans(),
     quiet=st.booleans(),
+    sentinel=BYTES,
     policy=BYTES,
     wrap=st.lists(BYTES, max_size=3).map(tuple),
     join=st.lists(BYTES, max_size=3).map(tuple),
+    gate=st.lists(BYTES, max_size=3).map(tuple),
+    gate_timeout_s=st.floats(0, 1e9),
 )
 
 
@@ -57,8 +62,10 @@ def test_the_runner_reads_what_the_daemon_writes(spec: LaunchSpec) -> None:
     assert (read.timeout_s, read.grace_s, read.log_max) == (spec.timeout_s, spec.grace_s, spec.log_max)
     assert (read.nice, tuple(read.cores), tuple(read.rlimits), read.mark) == (spec.nice, spec.cores, spec.rlimits, spec.mark)
     assert read.quiet == spec.quiet
+    assert os.fsdecode(read.sentinel) == spec.sentinel
     assert (read.warm, os.fsdecode(read.policy), tuple(map(os.fsdecode, read.wrap))) == (spec.warm, spec.policy, spec.wrap)
-    assert tuple(map(os.fsdecode, read.join)) == spec.join
+    assert (tuple(map(os.fsdecode, read.join)), tuple(map(os.fsdecode, read.share)), read.idle) == (spec.join, spec.share, spec.idle)
+    assert (tuple(map(os.fsdecode, read.gate)), read.gate_timeout_s) == (spec.gate, spec.gate_timeout_s)
 
 
 def test_every_field_of_the_contract_is_read() -> None:
@@ -67,12 +74,14 @@ def test_every_field_of_the_contract_is_read() -> None:
 
 
 def test_a_spec_of_an_older_supervisor_starts_cold_and_alone() -> None:
-    whole = records.write_spec(LaunchSpec("run/t", 1, "tag", ("true",), "/", warm=True, policy="p", wrap=("w",), join=("/j",)))
-    newer = (b"warm=", b"quiet=", b"policy=", b"wrap=", b"join=")
+    more: dict[str, Any] = {"warm": True, "idle": True, "policy": "p", "wrap": ("w",), "join": ("/j",), "share": ("/s",), "gate": ("g",)}
+    whole = records.write_spec(LaunchSpec("run/t", 1, "tag", ("true",), "/", **more))
+    newer = (b"warm=", b"quiet=", b"sentinel=", b"idle=", b"policy=", b"wrap=", b"join=", b"share=", b"gate=", b"gate_timeout_s=")
     older = b"".join(entry + b"\0" for entry in whole.split(b"\0")[:-1] if not entry.startswith(newer))
     assert len(older) < len(whole)
     read = Spec(older)
-    assert (read.warm, read.policy, read.wrap, read.join, read.confined) == (False, b"", [], [], False)
+    assert (read.warm, read.idle, read.policy, read.wrap, read.join, read.share) == (False, False, b"", [], [], [])
+    assert (read.gate, read.gate_timeout_s, read.confined) == ([], 0.0, False)
 
 
 def test_a_spec_that_is_cut_short_anywhere_is_refused() -> None:
@@ -105,7 +114,7 @@ def test_its_json_is_json(value: object) -> None:
 
 
 def test_the_tag_variable_is_the_same() -> None:
-    assert f"{records.TAG_VARIABLE}=".encode() == runner_loop._TAG
+    assert f"{identity.TAG_VARIABLE}=".encode() == runner_loop._TAG
 
 
 def test_only_the_first_claim_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

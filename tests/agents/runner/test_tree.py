@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.records import TAG_VARIABLE
+from supervisor.core.identity import TAG_VARIABLE
 from supervisor.host import processes
 from tests.agents.runner.kit import KINDS, Lab, running, until
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
-from supervisor.core import records
-from supervisor.core.records import TAG_VARIABLE
+from supervisor.core import identity
+from supervisor.core.identity import TAG_VARIABLE
 from supervisor.host import processes
 from tests.agents.runner.kit import ROOT, Attempt, running, until
 from tests.agents.zygote import kit
@@ -102,14 +102,14 @@ def both(warm: Warm, /, *argv: str, **changes: object) -> tuple[tuple[object, ..
         "stdin": str(warm.lab.folder / "input"),
         "nice": 1,
         "cores": (core,),
-        "mark": records.mark(tag),
+        "mark": identity.mark(tag),
         **changes,
     }
     (warm.lab.folder / "input").write_text("first\nsecond\nthird\n")
     pair = [warm.attempt(*argv, tag=tag, **made) for _ in range(2)]
     found = []
-    for attempt, start in zip(pair, (warm.start, Attempt.start), strict=True):
-        start(attempt).communicate(timeout=60)
+    for attempt, is_forked in zip(pair, (True, False), strict=True):
+        (warm.start(attempt) if is_forked else attempt.start()).communicate(timeout=60)
         found.append(outcome(attempt, folder))
         for file in folder.glob("left*"):
             file.unlink()
@@ -123,6 +123,7 @@ def forked(served: zygote.Place, tmp_path: Path, compiled_client: Path) -> objec
         yield Warm(served, compiled_client, lab)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_script_does_what_it_does_in_an_interpreter_of_its_own(forked: Warm, name: str) -> None:
     script = forked.lab.folder / "program.py"

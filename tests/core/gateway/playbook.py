@@ -22,7 +22,7 @@ from supervisor.core.gateway.events import Arrived, Began, Ended, Event, Refused
 from supervisor.core.gateway.settings import GatewaySettings, Limits, Policy, Upstream
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.core.gateway.types import Agent, Api, BreakerState, DimensionView, End, LaneKey, Level, Observed, PoolView, Refusal, Usage
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 LANE = LaneKey(Api.ANTHROPIC, "opus-4")
 INTERACTIVE, NORMAL, BATCH = TaskClass.INTERACTIVE, TaskClass.NORMAL, TaskClass.BATCH

@@ -106,6 +106,14 @@ def test_without_a_price_a_cap_cannot_be_kept_and_the_request_says_so() -> None:
     assert play >> ask(2) << sent(2) >> Ended(2, End.SERVED, SERVED)
 
 
+def test_what_only_its_kind_says_holds_for_models_of_a_known_price() -> None:
+    usual = Agent("usual", 1, cost_max=1.0, cost_assumed=True)
+    assert usual.capped and not usual.strict
+    play = Playbook(FREE) >> ask(1, usual) << sent(1) >> Ended(1, End.SERVED, SERVED)
+    assert play >> ask(2, usual, bound_usd=0.6) << sent(2) >> Ended(2, End.SERVED, SERVED, cost_usd=0.6)
+    assert play >> ask(3, usual, bound_usd=0.6) << away(3, 402) >> ask(4, usual) << sent(4)
+
+
 def test_a_task_stops_before_it_would_take_more_tokens_than_it_may() -> None:
     short = Agent("short", 1, tokens_max=10_000)
     play = Playbook(FREE) >> [ask(1, short, bound_tokens=6000), ask(2, short, bound_tokens=6000), ask(3, "other", bound_tokens=10**6)]

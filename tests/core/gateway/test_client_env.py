@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.core.gateway import client_env
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Upstream
 from supervisor.core.gateway.types import Api
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 
 
 def env(*upstreams: Upstream, patient: bool = False) -> dict[str, str]:

@@ -12,7 +12,7 @@ from supervisor.core.gateway.commands import Send
 from supervisor.core.gateway.events import Arrived, Ended, Fallback, Withdrawn
 from supervisor.core.gateway.settings import Limits
 from supervisor.core.gateway.types import Agent, Api, BreakerState, End, LaneKey, Refusal, Usage
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from tests.core.gateway.playbook import (
     BATCH,
     CLOSED,
@@ -91,6 +91,7 @@ def test_without_a_price_a_fallback_answers_only_where_no_cap_holds() -> None:
     assert opened() >> batch(2, usd=None) << by_fallback(2)
     assert opened(night=100.0) >> batch(2, usd=None)
     assert opened() >> batch(2, Agent("poor", 1, task_class=BATCH, cost_max=5.0), usd=None)
+    assert opened() >> batch(2, Agent("usual", 1, task_class=BATCH, cost_max=5.0, cost_assumed=True), usd=None) << by_fallback(2)
 
 
 def test_when_the_nights_cap_is_near_the_fallback_answers_at_its_own_price() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from supervisor.core.gateway.commands import Journal, Send, TurnAway
-from supervisor.core.gateway.events import Ended, Refused, Responded, Withdrawn
+from supervisor.core.gateway.events import Ended, Refused, Responded, Tick, Withdrawn
 from supervisor.core.gateway.settings import Limits
 from supervisor.core.gateway.types import NOTHING_OBSERVED, End, Observed, Refusal, Usage, Window
 from tests.core.gateway.playbook import (
@@ -207,6 +207,16 @@ def test_a_spent_window_parks_the_pool_until_its_reset_and_goes_on_by_itself() -
     play >> After(1.1) << journal("limit", OPEN, HALF_OPEN) << sent(1, attempt=2, probe=True)
     play >> Responded(1, Observed(windows=(Window("5h", 0.01, 18_000.0, spent=False),))) << journal("limit", HALF_OPEN, CLOSED)
     assert play >> Ended(2, End.SERVED, SERVED) << sent(3)
+
+
+def test_a_window_whose_reset_comes_while_the_machine_sleeps_is_tried_on_waking() -> None:
+    spent = (Window("5h", 1.0, 18_000.0, spent=True),)
+    play = Playbook(Limits(), hold_s=1e5) >> ask(1) << sent(1) >> refused(1, Refusal.WINDOW_SPENT, windows=spent)
+    play << journal("limit", CLOSED, OPEN, why="subscription window 5h is spent")
+    assert play >> After(10) >> Tick(slept_s=3600.0)
+    view = play.traffic.view(play.now).pools[0]
+    assert [(window.resets_in_s, window.spent) for window in view.windows] == [(14_390.0, True)]
+    assert play >> Tick(slept_s=14_400.0) << journal("limit", OPEN, HALF_OPEN) << sent(1, attempt=2, probe=True)
 
 
 @pytest.mark.parametrize(("said", "seconds"), [(None, 300.0), (40.0, 40.0)])

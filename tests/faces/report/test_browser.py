@@ -2,82 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from supervisor.faces.report import html
+from tests.faces.browsing import DESK, NEEDS_CHROMIUM, PHONE, Opened
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, sample, summary
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the browser tests need Chromium (Debian: apt-get install chromium)")
-DESK, PHONE = (1280, 800), (360, 740)
-
-
-@dataclass
-class Opened:
-    """A page of ours, and what it did that it must not do."""
-
-    page: Any
-    requests: list[str] = field(default_factory=list)
-    noise: list[str] = field(default_factory=list)
-
-    def on_dialog(self, dialog: Any) -> None:
-        self.noise.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def check_quiet(self) -> None:
-        """Nothing was fetched but the page itself; nothing was said on the console; no dialog was opened."""
-        assert self.requests == [self.page.url]
-        assert self.noise == []
-
-    def check_fits(self) -> None:
-        """No part of the page is wider than the screen."""
-        width, screen = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        assert width <= screen
-
-    def open_all(self) -> None:
-        self.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """One for the file, closed after it: playwright's event loop must not be there when other tests start theirs."""
-    with playwright.sync_playwright() as driver:
-        # No sandbox: root and most containers cannot have one, and the only page is our own.
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
-
+pytestmark = NEEDS_CHROMIUM
 
 Open = Callable[..., Opened]
 
 
 @pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    with contextlib.ExitStack() as stack:
+def show(open_page: Callable[..., Opened]) -> Open:
+    def opened(report: dict[str, Any], size: tuple[int, int] = DESK, **options: Any) -> Opened:
+        return open_page(html.render(report), size, **options)
 
-        def opened(report: dict[str, Any], size: tuple[int, int] = DESK, **options: Any) -> Opened:
-            file = tmp_path / "report.html"
-            file.write_text(html.render(report), encoding="utf-8")
-            context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
-            stack.callback(context.close)
-            made = Opened(context.new_page())
-            made.page.on("request", lambda request: made.requests.append(request.url))
-            made.page.on("console", lambda message: made.noise.append(message.text))
-            made.page.on("pageerror", lambda error: made.noise.append(str(error)))
-            made.page.on("dialog", made.on_dialog)
-            made.page.goto(file.as_uri())
-            return made
-
-        yield opened
+    return opened
 
 
 COLOURS = """canvas => {

@@ -207,7 +207,7 @@ def luminance(colour: str) -> float:
 
 
 def test_every_colour_of_text_can_be_read_by_day_and_by_night() -> None:
-    style = html._read("report.css")
+    style = html._style()
     light, dark = (colours(block) for block in style.split(":root {")[1:3])
     for theme in (light, light | dark):
         for name in ("ink", "muted", "accent", "high", "medium", "low", "good"):

@@ -111,10 +111,13 @@ def test_every_formula_is_written_out() -> None:
 def test_every_failure_is_told_once_with_its_command() -> None:
     told = summary([], failed=[{"task": task("a")["id"], "perspective": "tests", "shard": "1/2", "reason": "it printed nothing"},
                                {"task": "1121-k3f9/gone", "perspective": "tests", "shard": "2/2", "reason": "no attempt"}])  # fmt: skip
-    found = words.failures(report(summary=told, tasks=[task("a", "failed"), task("b", "skipped", reason=""), task("c")]))
+    found = words.failures(report(summary=told, tasks=[
+        task("a", "failed"), task("b", "skipped", reason=""), task("c"), task("d", "failed", reason="gate: exit code 3")
+    ]))  # fmt: skip
     assert [(one.name, one.reason, one.command) for one in found] == [
         ("a", "it printed nothing", "nightcrew logs 1121-k3f9/a"),
         ("b", "no reason was recorded", "nightcrew status 1121-k3f9/b"),
+        ("d", "gate: exit code 3", "nightcrew logs --stream gate 1121-k3f9/d"),
         ("tests 2/2", "no attempt", "nightcrew logs 1121-k3f9/gone"),
     ]
 

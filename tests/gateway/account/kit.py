@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.core.gateway import commands
 from supervisor.core.gateway.types import Api, BreakerState, LaneKey, PoolKey, Usage
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
@@ -41,7 +41,7 @@ def price(model: str, usage: Usage) -> float | None:
 
 def usd(usage: Usage) -> float:
     """US dollars."""
-    return (5 * usage.input + 25 * usage.output + 0.5 * usage.cache_read + 6.25 * usage.cache_write) / 1e6
+    return (5 * usage.input + 25 * usage.output + 0.5 * usage.cache_read + 6.25 * usage.cache_write + 3.75 * usage.cache_write_1h) / 1e6
 
 
 def opened(**facts: Any) -> OpenRow:

@@ -21,7 +21,7 @@ async def test_an_account_that_cannot_grow_refuses_new_requests(path: Path) -> N
     book = Account(path, Wall())
     book.start(unpriced)
     ids = [await book.open(opened()) for _ in range(20)]
-    await book._written("PRAGMA max_page_count=1", ())  # SQLite takes as many as there are
+    await book.written("PRAGMA max_page_count=1", ())  # SQLite takes as many as there are
     with pytest.raises(DiskFull) as caught:
         await open_for_ever(book, ids)
     assert "cannot write the account" in caught.value.line() and "kept: everything committed before" in caught.value.line()

@@ -53,6 +53,7 @@ def test_an_old_account_can_be_looked_at(old: Path) -> None:
     with contextlib.closing(schema.connect_readonly(old)) as db:
         found = reading.window(db, NOW + 60, 120.0)
         night = reading.of_attempt(db, "1121-k3f9/night", 2)
+        assert reading.spent_since(db, 0.0) == pytest.approx(1.74)
         journal = [(row["event"], row["about"]) for row in db.execute("SELECT * FROM journal ORDER BY seq")]
         assert [row["file"] for row in db.execute("SELECT file FROM recording")] == ["1121-k3f9/1.tape"]
     assert set(found.pools) == {"work/anthropic/opus-4", "work/gemini/gemini-3-pro/long"}

@@ -15,7 +15,7 @@ from supervisor.core.errors import LedgerError
 from supervisor.core.gateway.types import Api, LaneKey, Usage
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Answered, Figures, Percentiles, Totals
-from supervisor.gateway.account.rows import NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
+from supervisor.gateway.account.rows import CRASHED, NEVER_SENT, REFUSED, OpenRow, SettledRow, TurnedAwayRow
 from supervisor.gateway.account.writer import Account
 from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, away, opened, served, unpriced
 
@@ -99,6 +99,27 @@ def test_a_request_that_was_sent_again_is_one_and_its_429_is_the_upstreams(path:
 @pytest.mark.parametrize(("end", "failed"), [("served", 0), ("cut", 1), ("rejected", 1), ("client gone", 0)])
 def test_which_ends_are_failures(path: Path, end: str, failed: int) -> None:
     assert window(path, (opened(), served(end=end))).total.failed == failed
+
+
+@pytest.mark.parametrize(
+    ("end", "flags", "why"),
+    [
+        ("served", (), ""),
+        ("rejected", (), ""),
+        ("client gone", (), ""),
+        ("cut", ("x",), "its answer was cut off"),
+        (CRASHED, (), "the gateway died"),
+        (REFUSED, ("unreachable", "x"), "unreachable"),
+        (REFUSED, ("overloaded",), "overloaded"),
+        (REFUSED, ("rate limited",), ""),
+        (REFUSED, ("subscription window spent",), ""),
+    ],
+)
+def test_whether_a_provider_served_the_last_request_of_an_attempt(path: Path, end: str, flags: tuple[str, ...], why: str) -> None:
+    first, last = (opened(at=NOW - 9), served()), (opened(at=NOW - 5), served(end=end, flags=flags))
+    with contextlib.closing(written(path, [last, first])) as db:
+        assert reading.unserved(db, AGENT, 1) == why
+        assert reading.unserved(db, AGENT, 2) == "" == reading.unserved(db, "nobody", 1)
 
 
 def test_an_unknown_price_makes_the_whole_unknown(path: Path) -> None:

@@ -193,6 +193,7 @@ async def test_rows_that_are_open_at_the_start_are_charged_what_was_expected_and
         (None, 700, Usage(6000, 700, 4000)),
         (Usage(2000, 1, 8000, 100), 20, Usage(2000, 300, 8000, 100)),
         (Usage(2000, 900, 8000, 100), 950, Usage(2000, 950, 8000, 100)),
+        (Usage(2000, 1, 8000, 100, 60), 20, Usage(2000, 300, 8000, 100, 60)),
     ],
 )
 async def test_what_was_seen_of_an_open_row_is_charged(path: Path, said: Usage | None, passed: int, charged: Usage) -> None:
@@ -202,7 +203,7 @@ async def test_what_was_seen_of_an_open_row_is_charged(path: Path, said: Usage |
             book.note()
     await reopened(path)
     (row,) = rows(path)
-    assert Usage(row["input"], row["output"], row["cache_read"], row["cache_write"]) == charged
+    assert Usage(*(row[kind] for kind in ("input", "output", "cache_read", "cache_write", "cache_write_1h"))) == charged
     assert row["cost_usd"] == pytest.approx(usd(charged))
 
 
@@ -230,20 +231,21 @@ async def test_what_is_seen_is_written_once_and_not_after_the_end(path: Path) ->
 
 @pytest.mark.asyncio
 async def test_the_answer_to_the_same_body_says_what_the_lost_one_took(path: Path) -> None:
-    """The prompt of 9000 was written to the cache by the one, and read from it by the other; 4000 had been there before both."""
+    """The prompt of 9000 was written to the cache by the one, and read from it by the other; 4000 had been there before both. For how
+    long it is kept nobody says, so it is charged as for an hour."""
     told: list[tuple[str, float]] = []
     async with account(path) as book:
         await book.open(opened())
         book.watch(await book.open(opened(body_key="other")), lambda: (Usage(50, 1, 0, 9000), 800))
         book.note()
     async with account(path) as book:
-        book.recosted = lambda agent, usd, _: told.append((agent, usd))
+        book.recosted = lambda *said: told.append(said[:2])
         for facts in ({"agent": "1121-k3f9/other"}, {"model": "claude-haiku-4-5"}):
             book.settle(await book.open(opened(**facts)), served())
         book.settle(await book.open(opened()), served(end="cut", estimated=True))
         assert told == []
     async with account(path) as book:  # killed again before it was answered
-        book.recosted = lambda agent, usd, _: told.append((agent, usd))
+        book.recosted = lambda *said: told.append(said[:2])
         for key in ("21600:1", "21600:1", "other"):
             book.settle(await book.open(opened(body_key=key)), served(usage=Usage(50, 640, 8950, 0)))
     lost, seen, *_ = rows(path)
@@ -251,7 +253,7 @@ async def test_the_answer_to_the_same_body_says_what_the_lost_one_took(path: Pat
     assert (seen["input"], seen["output"], seen["cache_read"], seen["cache_write"]) == (50, 800, 0, 9000)
     assert [(row["end"], row["estimated"], row["flags"]) for row in (lost, seen)] == [("crashed", 1, "told_by_retry")] * 2
     assert [agent for agent, _ in told] == [AGENT, AGENT]
-    changes = usd(Usage(50, 640, 4000, 4950)) - usd(Usage(6000, 300, 4000)), 0.0
+    changes = usd(Usage(50, 640, 4000, 4950, 4950)) - usd(Usage(6000, 300, 4000)), 0.0
     assert [usd for _, usd in told] == [pytest.approx(change) for change in changes]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.independent.agent import Agent, Ends, Load

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.gateway.types import Usage
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.gateway.account.rows import OpenRow
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.proxied_request import key_of

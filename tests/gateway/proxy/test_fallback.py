@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.simulator import Fault, Running, SimSettings, running

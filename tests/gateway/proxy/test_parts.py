@@ -19,7 +19,7 @@ import pytest
 from supervisor.core.errors import Refused
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Route, Upstream
 from supervisor.core.gateway.types import Agent, Api
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.gateway import keys, listen, process_lock
 from supervisor.gateway.log import Handler, Log
 from supervisor.gateway.process_hardening import clean_environment

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.gateway.events import Tick
-from supervisor.core.task import TaskClass
+from supervisor.core.states import TaskClass
 from supervisor.gateway import status_client
 from supervisor.host.paths import Home
 from tests.gateway import kit
@@ -219,6 +220,46 @@ async def test_settings_are_read_again_while_streams_go_on(tmp_path: Path) -> No
         assert (await gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/c"))).status == 200, "the queue knows it too"
 
 
+async def test_limits_that_become_less_than_what_was_used_hold_and_break_nothing(tmp_path: Path) -> None:  # I12
+    clock, dear = kit.StandingClock(), '[prices."claude-opus-4-8"]\ninput = 5.0\noutput = 25.0\n'
+    async with throttled(tmp_path, clock, "learn = false\ntpm = 100000", f"[gateway]\ncost_per_night = 100.0\n{dear}") as (gate, sim):
+
+        async def edited(cap: float, tpm: int) -> None:
+            settings = f"[gateway]\ncost_per_night = {cap}\n{dear}"
+            gate.config.write_text(settings + kit.upstream(gate.home, sim.url, more=f"learn = false\ntpm = {tpm}"))
+            await gate.gateway.reload()
+
+        tokens = [gate.crew.agent(f"run/{name}") for name in "abcd"]
+        for token in tokens[:2]:
+            assert (await gate.post("/v1/messages", kit.messages("x" * 8000), token)).status == 200
+        await edited(1e-6, 100_000)
+        refused = await gate.post("/v1/messages", kit.messages(), tokens[2])
+        assert (refused.status, "cost_per_night" in refused.json["error"]["message"]) == (402, True)
+        caps = (await gate.status())["caps"]
+        assert caps["cost_per_night"] == 1e-6 < caps["night_usd"], "who starts agents is told"
+        await edited(100.0, 60)
+        waiting = [asyncio.create_task(gate.post("/v1/messages", kit.messages("x" * 8000), token)) for token in tokens[1:]]
+        await kit.until(lambda: gate.gateway.context.admission.traffic.waiting > 0, "one to wait")
+        assert not [one for one in numbers(await gate.status()) if one[1] < 0 or not math.isfinite(one[1])]
+        await edited(100.0, 100_000)
+        for _ in range(100):
+            await move(gate, clock, 2.0)
+            await asyncio.sleep(0)
+        assert [(await one).status for one in waiting] == [200] * 3
+
+
+def numbers(shape: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a shape that says how long or how much: levels and what is left of a limit may be below nothing."""
+    if isinstance(shape, dict):
+        for key, value in shape.items():
+            yield from numbers(value, f"{name}.{key}")
+    elif isinstance(shape, list):
+        for value in shape:
+            yield from numbers(value, name)
+    elif isinstance(shape, int | float) and not name.endswith((".level", ".remaining", ".outside")):
+        yield name, float(shape)
+
+
 async def test_classes_weights_and_caps_come_from_the_ledger(tmp_path: Path) -> None:
     async with running(SimSettings()) as sim, kit.gateway(tmp_path, kit.upstream(home(tmp_path), sim.url)) as gate:
         token = gate.crew.agent("run/a", task_class=TaskClass.BATCH, weight=3.0, tpm_max=5000)
@@ -246,3 +287,17 @@ async def test_when_it_stops_those_who_wait_come_back_and_what_does_not_end_is_c
         (row,) = await kit.settled(gate.home, 1)
         assert (row["end"], row["estimated"]) == ("cut", 1)
         assert "gateway_stopped" in row["flags"]
+
+
+async def test_a_spent_window_that_opens_while_the_machine_sleeps_is_tried_on_waking(tmp_path: Path) -> None:
+    clock = kit.StandingClock()
+    said = {"anthropic-ratelimit-unified-status": "rejected", "date": "Tue, 14 Nov 2023 22:13:20 GMT"}
+    spent = {**said, "anthropic-ratelimit-unified-5h-status": "rejected", "anthropic-ratelimit-unified-5h-reset": "2023-11-15T03:13:20Z"}
+    async with throttled(tmp_path, clock, "") as (gate, sim):
+        sim.faults(Fault(status=429, headers=spent, times=1))
+        waiting = asyncio.create_task(gate.post("/v1/messages", kit.messages(), gate.crew.agent("run/a")))
+        await queued(gate, 1)
+        assert [window["resets_in_s"] for pool in (await gate.status())["pools"] for window in pool["windows"]] == [18_000.0]
+        clock.slept += 18_001.0
+        assert (await waiting).status == 200
+        assert "the machine slept for 18001 s" in gate.log()

@@ -35,7 +35,8 @@ def test_messages_streamed_in_the_order_of_the_real_events(claude: anthropic.Ant
     start, end = events[0], events[-2]
     assert start.type == "message_start" and start.message.usage.output_tokens == 1
     assert end.type == "message_delta" and end.usage.output_tokens == 50, "cumulative"
-    assert sim.tally(key).reported == {"input": start.message.usage.input_tokens, "output": 50, "cache_read": 0, "cache_write": 0}
+    kept = {"cache_read": 0, "cache_write": 0, "cache_write_1h": 0}
+    assert sim.tally(key).reported == {"input": start.message.usage.input_tokens, "output": 50, **kept}
 
 
 def test_messages_tool_use(claude: anthropic.Anthropic, sim: Simulator) -> None:

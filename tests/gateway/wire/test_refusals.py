@@ -56,6 +56,7 @@ BAD_KEY = {"error": {"code": 400, "status": "INVALID_ARGUMENT", "details": [{"@t
         (A, 413, fault("request_too_large"), None),
         (A, 200, None, None),
         (OA, 429, {"error": {"type": "tokens", "code": "rate_limit_exceeded", "message": "Rate limit reached"}}, Refusal.RATE_LIMITED),
+        (OA, 429, {"error": {"type": "usage_limit_reached", "resets_at": 1795269600}}, Refusal.WINDOW_SPENT),
         (OA, 429, {"error": {"type": "insufficient_quota", "code": "insufficient_quota"}}, Refusal.SPEND_CAP),
         (OA, 503, {"error": {"message": "Slow down", "code": "slow_down"}}, Refusal.ACCELERATION),
         (OA, 503, {"error": {"message": "The engine is currently overloaded, please try again later"}}, Refusal.OVERLOADED),
@@ -187,3 +188,11 @@ def test_any_body_is_judged(api: Api, status: int, body: bytes) -> None:
 def test_a_body_that_was_cut_off_or_is_nested_too_deep_is_judged_by_its_status() -> None:
     assert refusal(A, 529, {}, b"[" * 200_000) is not None
     assert refusal(A, 429, {}, b'{"error":{"type":"rate_li') is not None
+
+
+@pytest.mark.parametrize(("at", "seconds"), [(1795269600, 14_400.0), (1795000000, 0.0), (10**11, 77.0), ("soon", 77.0), (None, 77.0)])
+def test_openai_says_when_a_subscriptions_window_opens(at: object, seconds: float) -> None:
+    body = {"error": {"type": "usage_limit_reached", "message": "The usage limit has been reached", "resets_at": at}}
+    found = refusal(OA, 429, DATE | {"retry-after": "77"}, json.dumps(body).encode())
+    assert found is not None and found[0] is Refusal.WINDOW_SPENT
+    assert found[1].windows == (Window("usage", 1.0, seconds, spent=True),)

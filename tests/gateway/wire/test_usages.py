@@ -52,6 +52,21 @@ def test_a_delta_that_splits_the_input_anew_is_believed_when_the_sum_holds() -> 
     assert (found.usage, found.flags) == (Usage(40, 2, 60, 0), [])
 
 
+def test_what_is_cached_for_an_hour_is_told_apart_or_taken_for_the_dearer() -> None:
+    parts = {"ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 70}
+    start = began(input_tokens=1, cache_creation_input_tokens=100, cache_creation=parts, output_tokens=1)
+    assert meter("anthropic", start, changed(output_tokens=5)).usage == Usage(1, 5, 0, 100, 70)
+    assert meter("anthropic", start, changed(cache_creation_input_tokens=100, output_tokens=5)).usage == Usage(1, 5, 0, 100, 70)
+    assert meter("anthropic", began(cache_creation=parts)).usage == Usage(0, 0, 0, 100, 70), "the sum is not less than its parts"
+    unsplit = began(cache_creation_input_tokens=100)
+    assert meter("anthropic", unsplit).usage == Usage(0, 0, 0, 100, 0)
+    found = Meter(asked("anthropic")._replace(may_cache_hour=True))
+    found.read(unsplit)
+    assert found.usage == Usage(0, 0, 0, 100, 100)
+    bad = meter("anthropic", began(input_tokens=9, cache_creation={"ephemeral_1h_input_tokens": -1}))
+    assert (bad.usage, bad.flags) == (None, ["usage_negative"])
+
+
 def test_compaction_is_added_because_anthropic_leaves_it_out() -> None:
     parts = [
         {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500},

@@ -74,6 +74,24 @@ FILES = [
     Attack("read another program's files in /tmp", "read(H['elsewhere'] + '/private')", by_tmp=True),
 ]
 
+MEMORY = [
+    Attack("write the memory of its project", "write(H['memory'] + '/core.md')", outside=True),
+    Attack("add a note to it", "write(H['memory'] + '/semantic/new.md', mode='x')", outside=True),
+    Attack("put a link into it", "os.symlink(H['state'] + '/secret', H['memory'] + '/semantic/link.md')", outside=True),
+    Attack("put a file of its own over a note", "write('note'); os.replace('note', H['memory'] + '/core.md')", outside=True),
+    Attack("write a note through /proc", "write('/proc/self/root' + H['memory'] + '/core.md')", outside=True),
+    Attack(
+        "make the memory writable as owner of new namespaces",
+        "become_owner_of_mounts(); libc.mount(None, H['memory'].encode(), None, REMOUNT | BIND, None); write(H['memory'] + '/core.md')",
+        outside=True,
+    ),
+    Attack("read another agent's mail", "read(H['mail'] + '/run/other/new/1.md')"),
+    Attack("read its own mail past the supervisor", "read(H['mail'] + '/run/mine/new/1.md')"),
+    Attack("read the versions of the memory", "read(os.path.dirname(H['memory']) + '/memory.db')"),
+    Attack("read another project's memory", "read(H['their_memory'] + '/core.md')"),
+    Attack("find another project", "assert os.path.basename(os.path.dirname(H['their_memory'])) in os.listdir(H['state'] + '/projects')"),
+]
+
 GIT_VERBS = [
     Attack("delete a branch of the person's", "git('branch', '-D', 'theirs')", outside=True),
     Attack("configure a program for the person's git", "git('config', 'core.fsmonitor', '/bin/false')", outside=True),
@@ -244,7 +262,7 @@ ESCAPES = [
     Attack("become another user", "os.setgroups([]); os.setuid(1)", as_root=True),
 ]  # fmt: skip
 
-ATTACKS = (*FILES, *GIT_VERBS, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
+ATTACKS = (*FILES, *MEMORY, *GIT_VERBS, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
 
 DRIVER = """
 import ctypes, json, os, signal, socket, struct, sys

@@ -111,6 +111,13 @@ class House:
         (self.user / ".claude.json").write_text("{}")
         (self.user / ".profile").touch()
         (self.elsewhere / "private").write_text(self.canary)
+        self.memory, self.their_memory = self.home.memory("project"), self.home.memory("elsewhere")
+        self.mail = self.home.project("project") / "mail"
+        told = (self.memory / "core.md", self.memory / "semantic" / "fact.md", self.their_memory / "core.md")
+        letters = (self.mail / "run" / name / "new" / "1.md" for name in ("mine", "other"))
+        for file in (*told, *letters, self.home.project("project") / "memory.db"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"known: {self.canary}")
 
     def _doors(self) -> None:
         self.home.run_dir.mkdir(parents=True, exist_ok=True)
@@ -149,6 +156,7 @@ class House:
         """What `mine.1` gets. Sockets of other tests are left out: they go at any moment, and bubblewrap fails where one goes while it
         mounts (docs/environments.md)."""
         found = policy_paths.survey(self.home, self.attempt, self.worktree, (self.repo / ".git", self.private, "mine.1"), self.user)
+        found = replace(found, memory=policy_paths.unmoved(self.home, self.memory))
         made = policy_paths.policy(found, tier, network, port)
         temporary, own = Path(tempfile.gettempdir()).resolve(), self.root.resolve()
         masked = (Path(path) for path in made.masked)
@@ -207,7 +215,8 @@ class House:
         known = {
             "state": self.home.root, "run_dir": self.home.run_dir, "attempt": self.attempt, "worktree": self.worktree,
             "neighbour": self.neighbour, "their_git": private_repository.place(self.neighbour), "beside": beside(self.worktree),
-            "home": self.user, "repo": self.repo, "common": common, "admin": common / "worktrees" / "mine.1", "elsewhere": self.elsewhere,
+            "home": self.user, "memory": self.memory, "their_memory": self.their_memory, "mail": self.mail,
+            "repo": self.repo, "common": common, "admin": common / "worktrees" / "mine.1", "elsewhere": self.elsewhere,
             "ref": common / "refs/heads/nightcrew/run/mine/work", "attacks": table, "cgroup": next(filter(os.path.exists, _GROUPS)),
         }  # fmt: skip
         names = {"pack": next((common / "objects" / "pack").glob("*.pack")).name, "loose": self.loose, "abstract": self.abstract}

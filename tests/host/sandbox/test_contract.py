@@ -8,10 +8,13 @@ import subprocess
 import sys
 import uuid
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from supervisor.core.sandbox import Tier
+from supervisor.host.paths import Home
+from supervisor.host.sandbox import policy_paths
 from tests.host.sandbox.kit import PYTHON, Box, children, living
 from tests.support import git, signal_if_there, wait_until
 
@@ -28,6 +31,7 @@ def test_inside_is_an_ordinary_worktree_and_a_commit_stays_there(box: Box) -> No
     assert git(box.house.repo, "fsck", "--strict", "--no-dangling") == ""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -67,6 +71,24 @@ def test_the_persons_git_goes_on_beside_it(box: Box) -> None:
         base = agent.stdout.read().decode().strip()
     assert base != ""
     assert git(box.house.repo, "rev-parse", "nightcrew/run/mine/work") != ""
+
+
+def test_it_reads_the_memory_of_its_project_and_nothing_beside_it(box: Box) -> None:
+    memory = box.house.memory
+    done = box.run("sh", "-ec", f"cat {memory}/core.md {memory}/semantic/fact.md; ls {memory.parent}; ls {memory.parent.parent}")
+    assert done.returncode == 0, done.stderr
+    told = f"known: {box.house.canary}"
+    assert done.stdout == f"{told}{told}memory\nproject\n"
+
+
+def test_a_memory_that_became_a_link_is_not_shown(tmp_path: Path) -> None:
+    home = Home(tmp_path / "state")
+    memory = home.memory("project")
+    memory.mkdir(parents=True)
+    assert policy_paths.unmoved(home, memory) == str(memory)
+    memory.rmdir()
+    memory.symlink_to("/etc")
+    assert policy_paths.unmoved(home, memory) == ""
 
 
 def test_the_places_of_its_own(box: Box) -> None:

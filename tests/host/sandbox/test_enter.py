@@ -58,7 +58,7 @@ def test_memory_and_handles_come_along(crew: House, tier: Tier) -> None:
     answer, pid, parent, state, cwd, group, handles = json.loads(said)
     assert (answer, pid, parent, group, status) == (42, 2, 1, 2, "9")
     assert handles == [0, 1, 2], "and the one that it speaks through"
-    assert sorted(state) == ["run", "runs", "worktrees"]
+    assert sorted(state) == ["projects", "run", "runs", "worktrees"]
     assert cwd == os.path.realpath(crew.worktree)
 
 

@@ -3,6 +3,7 @@
 # ruff: noqa: ARG002 - one interface for all dialects, and not each needs every argument
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ class OpenAi:
     def error(self, failure: Failure, request_id: str) -> dict[str, Any]:
         """OpenAI's object has no request id: the header carries it."""
         kind, code = _kind(failure)
+        if failure.reason == "window":  # as ChatGPT's backend answers, by what Codex 0.169.0 reads of it
+            return {"error": {"message": failure.message, "type": kind, "resets_at": math.ceil(failure.opens_at)}}
         return {"error": {"message": failure.message, "type": kind, "param": None, "code": code}}
 
     def ping(self) -> bytes:
@@ -40,6 +43,8 @@ class OpenAi:
 
 def _kind(failure: Failure) -> tuple[str, str | None]:
     """(type, code)."""
+    if failure.reason == "window":
+        return "usage_limit_reached", None
     if failure.reason == "spend_cap":
         return "insufficient_quota", "insufficient_quota"
     if failure.status == 429:

@@ -82,6 +82,8 @@ class Failure:
     """Of that dimension, per minute."""
     wait_s: float | None = None
     """Until it would be served; None: not known."""
+    opens_at: float = 0.0
+    """Of a window that is spent: when it opens again, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,181 @@
+"""One mailbox: `tmp/`, `new/` and `cur/` of its owner. A message is written in `tmp/`, lies in `new/` until it is read, and then in `cur/`.
+
+Whoever renames it from `new/` to `cur/` has claimed it: of several readers exactly one does. A person, and an agent without a sandbox, can
+write here, so everything is reached through the foreign door; what we did not put there is told apart by the ledger, not by its look.
+All functions read and write files: call them on the memory's thread. They raise HostError when the directory cannot be used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from memory.message import FILE_MAX
+from supervisor.core.errors import HostError
+from supervisor.host import files, foreign
+from supervisor.host.foreign import Folder
+
+SUFFIX = ".md"
+LOOKED_MAX = 1000
+"""Files of a mailbox that one look takes."""
+
+
+class Box(StrEnum):
+    """Where in a mailbox a message lies."""
+
+    TMP = "tmp"
+    NEW = "new"
+    CUR = "cur"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file in `new/` that is not one of ours."""
+
+    name: str
+    data: bytes | None
+    """None when it is no plain file of at most FILE_MAX bytes, which `why` explains."""
+    why: str = ""
+
+
+class Maildir:
+    """The mailbox of one owner. It is made with its first message."""
+
+    def __init__(self, mail: Path, owner: str) -> None:
+        """`mail`: the directory of all mailboxes of a project. `owner`: a task's id or `person`."""
+        self._mail = mail
+        self.owner = owner
+
+    def draft(self, name: str, data: bytes) -> None:
+        """Put a message into `tmp/`, on the disk. One that is there already is replaced."""
+        with self._box(Box.TMP) as tmp:
+            tmp.remove(name + SUFFIX)
+            if not tmp.create(name + SUFFIX, data, sync=True):
+                raise HostError("cannot write the message", on=name, why="something lies at its place")
+            tmp.sync()
+
+    def deliver(self, name: str) -> bool:
+        """Move a draft to `new/`, on the disk. False when it is not there any more: it was moved before, or somebody removed it."""
+        return self._move(name, Box.TMP, Box.NEW)
+
+    def claim(self, name: str) -> bool:
+        """Move a message from `new/` to `cur/`. True for exactly one of all who ask."""
+        return self._move(name, Box.NEW, Box.CUR)
+
+    def give_back(self, name: str) -> bool:
+        """Undo `claim`."""
+        return self._move(name, Box.CUR, Box.NEW)
+
+    def forget(self, name: str) -> None:
+        """Remove a draft that was never accepted."""
+        with self._box(Box.TMP) as tmp:
+            tmp.remove(name + SUFFIX)
+
+    def text(self, name: str) -> str | None:
+        """The text of a message, wherever it lies; None when there is none."""
+        for box in (Box.NEW, Box.CUR, Box.TMP):
+            with self._box(box) as place:
+                data = place.read(name + SUFFIX, FILE_MAX + 1)
+            if data is not None:
+                return data[:FILE_MAX].decode("utf-8", "replace")
+        return None
+
+    def where(self, name: str) -> Box | None:
+        """Where a message lies."""
+        for box in (Box.NEW, Box.CUR, Box.TMP):
+            with self._box(box) as place:
+                if place.look(name + SUFFIX) is not None:
+                    return box
+        return None
+
+    def drafts(self) -> list[str]:
+        """Names in `tmp/`."""
+        with self._box(Box.TMP) as tmp:
+            return [name.removesuffix(SUFFIX) for name in tmp.names() if name.endswith(SUFFIX)][:LOOKED_MAX]
+
+    def strangers(self, ours: frozenset[str]) -> list[Found]:
+        """What lies in `new/` beside our own messages, oldest name first. What begins with a dot is somebody's draft, or was set aside."""
+        with self._box(Box.NEW) as new:
+            names = sorted(name for name in new.names() if not name.startswith(".") and name.removesuffix(SUFFIX) not in ours)
+            return [_found(new, name) for name in names[:LOOKED_MAX]]
+
+    def set_aside(self, name: str) -> str:
+        """Take a file of `new/` out of the way, by a name that is hidden there; returns it."""
+        with self._box(Box.NEW) as new:
+            return new.set_aside(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file of `new/` that was taken over."""
+        with self._box(Box.NEW) as new:
+            new.remove(name)
+
+    def _move(self, name: str, begin: Box, end: Box) -> bool:
+        with self._box(begin) as source, self._box(end) as target:
+            if not source.move(name + SUFFIX, target):
+                return False
+            target.sync()
+            source.sync()
+            return True
+
+    @contextlib.contextmanager
+    def _box(self, box: Box) -> Iterator[Folder]:
+        try:
+            with foreign.folder(self._mail, f"{self.owner}/{box}", make=True) as place:
+                yield place
+        except OSError as error:
+            on = f"{self._mail}/{self.owner}/{box}"
+            if files.is_no_space(error):
+                raise files.disk_full("cannot write the message", Path(on), "the disk is full") from error
+            why = "it is a link or no directory" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror or str(error)
+            raise HostError("cannot use the mailbox", on=on, why=why) from error
+
+
+def _found(new: Folder, name: str) -> Found:
+    seen = new.look(name)
+    if seen is None:
+        return Found(name, None, "it is gone")
+    if not name.endswith(SUFFIX):
+        return Found(name, None, f"its name does not end with {SUFFIX}")
+    data = new.read(name, FILE_MAX + 1)
+    if data is None:
+        what = foreign.kind(seen)
+        return Found(name, None, f"it is {what}" if what != "a file" else "it is a file with several names")
+    if len(data) > FILE_MAX:
+        return Found(name, None, f"it is larger than {FILE_MAX} bytes")
+    return Found(name, data)
+
+
+def owners(mail: Path) -> list[str]:
+    """Who has a mailbox: `person`, and tasks as RUN/TASK. Names that can be neither are left out."""
+    found = []
+    with foreign.folder(mail) as top:
+        runs = [name for name in top.names() if _is_folder(top, name)]
+    for run in sorted(runs):
+        with contextlib.suppress(OSError), foreign.folder(mail, run) as below:
+            names = [name for name in below.names() if _is_folder(below, name)]
+            found += [run] if run == "person" else [f"{run}/{name}" for name in sorted(names)]
+    return found
+
+
+def _is_folder(place: Folder, name: str) -> bool:
+    seen = place.look(name)
+    return not name.startswith(".") and seen is not None and foreign.kind(seen) == "a directory"
+
+
+def changed(mail: Path, owner: str) -> int:
+    """When `new/` of a mailbox changed last, as the file system says; 0 when there is none."""
+    try:
+        with foreign.folder(mail, owner) as box:
+            seen = box.look(Box.NEW)
+    except OSError:
+        return 0
+    return seen.st_mtime_ns if seen is not None else 0
+
+
+def id_of(name: str) -> str:
+    """The id of the message that a file is called after."""
+    return name.removesuffix(SUFFIX)

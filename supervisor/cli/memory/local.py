@@ -1,0 +1,103 @@
+"""Reading without a supervisor: the files as they are, and `memory.db` opened to be read. Shapes are those of the supervisor's answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from memory import difference, disk, layout, note
+from memory.layout import Kind, Layout
+from memory.listing import Entry, Listing, no_such, refused, superseding
+from memory.versions import Change, Versions
+from memory.writing import QUARANTINE
+from supervisor.core.errors import NotFound
+from supervisor.host.paths import Home
+
+Args = dict[str, Any]
+
+
+def answer(where: Home, asked: Args) -> dict[str, Any] | None:
+    """What the supervisor would answer; None for an operation that only it can do."""
+    ops: dict[str, Callable[[Layout, Args], dict[str, Any]]] = {"ls": _ls, "show": _show, "log": _log, "quarantine": _quarantine}
+    op = ops.get(asked["op"])
+    if asked["op"] == "show" and str(asked["path"]).startswith(QUARANTINE):
+        return None  # a supervisor remembers what was shown
+    return op(Layout(where.project(asked["project"])), asked) if op is not None else None
+
+
+def everything(where: Home, project: str) -> Iterator[tuple[str, str, float, dict[str, Any] | None]]:
+    """Every file: path, text, when it was changed, and its newest change by a door."""
+    there = Layout(where.project(project))
+    with _versions(there) as kept:
+        for entry in Listing(there.root, "memory").entries():
+            found = disk.read(there.root, f"memory/{entry.path}", layout.size_max(entry.kind))
+            newest = kept.changes(entry.path, 1) if kept is not None else []
+            if found is not None:
+                shape = _changed(kept, newest[0], patch=False) if newest else None
+                yield entry.path, found.data.decode("utf-8", "replace"), entry.mtime, shape
+
+
+def _ls(there: Layout, asked: Args) -> dict[str, Any]:
+    files = Listing(there.root, "memory")
+    found = [_shape(entry) for entry in files.entries() if entry.path.startswith(asked.get("prefix") or "")]
+    return {"entries": found, "more": 0, **refused(files.strange(), files.misnamed())}
+
+
+def _quarantine(there: Layout, _: Args) -> dict[str, Any]:
+    return {"entries": list(map(_shape, Listing(there.root, "quarantine").entries()))}
+
+
+def _shape(entry: Entry) -> dict[str, Any]:
+    return {"kind": str(entry.kind), **{name: getattr(entry, name) for name in ("path", "size", "mtime", "version", "title")}}
+
+
+def _show(there: Layout, asked: Args) -> dict[str, Any]:
+    path, version = str(asked["path"]), asked.get("version")
+    kind = layout.checked(path)
+    if version:
+        with _versions(there) as kept:
+            data = _content(kept, path, str(version))
+    else:
+        found = disk.read(there.root, f"memory/{path}", layout.size_max(kind))
+        if found is None:
+            raise no_such(path, [entry.path for entry in Listing(there.root, "memory").entries()])
+        data, version = found.data, found.version
+    text = data.decode("utf-8", "replace")
+    known = note.parse(text).meta.get("id") if kind is not Kind.EPISODIC else None
+    newer = superseding(Listing(there.root, "memory").entries(), path, known)
+    return {"path": path, "kind": str(kind), "version": version, "text": text, "superseded_by": newer}
+
+
+def _log(there: Layout, asked: Args) -> dict[str, Any]:
+    path = asked.get("path")
+    with _versions(there) as kept:
+        changes = kept.changes(path, int(asked.get("limit") or 100)) if kept is not None else []
+        return {"changes": [_changed(kept, change, patch=bool(asked.get("patch"))) for change in changes]}
+
+
+def _changed(kept: Versions | None, change: Change, *, patch: bool) -> dict[str, Any]:
+    names = ("number", "path", "at", "author", "epoch", "version", "before", "size")
+    shape = {"action": str(change.action), **{name: getattr(change, name) for name in names}}
+    return {**shape, "patch": difference.patch(kept.content, change)} if patch and kept is not None else shape
+
+
+def _content(kept: Versions | None, path: str, start: str) -> bytes:
+    version = next(iter(kept.versions_like(path, start)), "") if kept is not None and len(start) >= 4 else ""
+    data = kept.content(version) if kept is not None and version else None
+    if data is None:
+        raise NotFound("no such version is kept of", on=path, hint=f"nightcrew mem log {path}")
+    return data
+
+
+@contextlib.contextmanager
+def _versions(there: Layout) -> Iterator[Versions | None]:
+    """None where nothing was ever written through nightcrew."""
+    if not there.book.exists():
+        yield None
+        return
+    kept = Versions(there.book, reads=True)
+    try:
+        yield kept
+    finally:
+        kept.close()

@@ -1,0 +1,184 @@
+"""What one attempt took, and where its time went: `account` of `result.json` and of the ledger.
+
+While it lives the account holds what was measured of its processes (`Measured`); when it has ended the times and the tokens join it.
+What nobody measured is None.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+Span = tuple[float, float]
+"""From when to when, in seconds of one clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What an attempt's processes have of the graphics processors, as the vendor's tool says."""
+
+    memory: int | None = None
+    """Bytes, all its processes together; None where the tool does not say."""
+    utilisation: float | None = None
+    """Share of the processors' time, 0 to 1 for each device; None where the tool does not say it of a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """All processes of an attempt at one moment, its runner included."""
+
+    processes: int
+    memory: int
+    """Bytes. What several processes share counts once (PSS). Of a process of which the kernel does not say so, or not in time, all counts
+    but what it has of files: a part of it may be counted twice."""
+    cpu_s: float
+    """Of those that live and of the children that they waited for."""
+    agent_cpu_s: float
+    """Of the agent's own process and of ours around it; the rest of `cpu_s` is its tools'."""
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the looks at a living attempt came to."""
+
+    samples: int = 0
+    memory: int = 0
+    """Bytes at the newest look."""
+    peak_memory: int | None = None
+    """The most at any look, and not less than the most that one process had at once."""
+    processes: int = 0
+    peak_processes: int | None = None
+    cpu_s: float | None = None
+    agent_cpu_s: float | None = None
+    peak_gpu_memory: int | None = None
+    gpu_utilisation: float | None = None
+    """The mean over the looks at which the tool said it."""
+    gpu_samples: int = 0
+    warning: str = ""
+    """What was said of its memory last, for people."""
+
+    def to_json(self) -> str:
+        """The form in the ledger while the attempt lives."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Measured:
+        """What `to_json` wrote, or the account of one that has ended; unknown keys are dropped."""
+        shape: dict[str, Any] = json.loads(text) if text else {}
+        return cls(**{item.name: shape[item.name] for item in fields(cls) if shape.get(item.name) is not None})
+
+    def after(self, tree: Tree) -> Measured:
+        """With one more look."""
+        new = replace(
+            self,
+            samples=self.samples + 1,
+            memory=tree.memory,
+            peak_memory=max(self.peak_memory or 0, tree.memory),
+            processes=tree.processes,
+            peak_processes=max(self.peak_processes or 0, tree.processes),
+            cpu_s=max(self.cpu_s or 0.0, tree.cpu_s),
+            agent_cpu_s=max(self.agent_cpu_s or 0.0, tree.agent_cpu_s),
+        )
+        return new._with_gpu(tree.gpu) if tree.gpu is not None else new
+
+    def _with_gpu(self, gpu: Gpu) -> Measured:
+        memory = self.peak_gpu_memory if gpu.memory is None else max(self.peak_gpu_memory or 0, gpu.memory)
+        if gpu.utilisation is None:
+            return replace(self, peak_gpu_memory=memory)
+        before = (self.gpu_utilisation or 0.0) * self.gpu_samples
+        mean = (before + gpu.utilisation) / (self.gpu_samples + 1)
+        return replace(self, peak_gpu_memory=memory, gpu_utilisation=mean, gpu_samples=self.gpu_samples + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The times of one attempt: wall-clock seconds since 1970, and sums in seconds."""
+
+    queued: float
+    """When it could have started, had there been a slot."""
+    spawned: float
+    started: float | None
+    """When its command began; None: it never did, or nobody wrote it down."""
+    ended: float
+    model: tuple[Span, ...] = ()
+    """Its requests at the models, each from its sending to its end."""
+    waited: tuple[Span, ...] = ()
+    """Its requests' waits for their turn at the gateway."""
+    human_s: float | None = None
+    """How long it waited for a person; None: nobody tells of this kind of agent."""
+    paused_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What is known at the end beside the looks."""
+
+    cpu_s: float | None = None
+    """Of every process that was waited for."""
+    process_memory: int = 0
+    """The most that one process had in memory at once, bytes; 0: not known."""
+    tokens: int | None = None
+    """What counts against a limit: input that came from no cache, what was written to one, and output."""
+    all_tools: bool = False
+    """It is no agent of ours to tell from its tools: a command, all of whose processor time is a tool's."""
+
+
+def closed(measured: Measured, used: Used, life: Life) -> dict[str, Any]:
+    """The account of an attempt that has ended, as a JSON object. Seconds and bytes. `local_s` is what is left of `wall_s`: its tools and
+    its own work."""
+    cpu_s = max(filter(None, (measured.cpu_s, used.cpu_s)), default=used.cpu_s)
+    peak = max(measured.peak_memory or 0, used.process_memory)
+    return {
+        **_times(life),
+        "cpu_s": _rounded(cpu_s),
+        "tool_cpu_s": _rounded(cpu_s if used.all_tools else _tools(cpu_s, measured)),
+        "agent_cpu_s": None if used.all_tools else _rounded(measured.agent_cpu_s),
+        "tokens": used.tokens,
+        "peak_memory": peak or None,
+        "peak_processes": measured.peak_processes,
+        "peak_gpu_memory": measured.peak_gpu_memory,
+        "gpu_utilisation": _rounded(measured.gpu_utilisation),
+        "samples": measured.samples,
+    }
+
+
+def _tools(cpu_s: float | None, measured: Measured) -> float | None:
+    if cpu_s is None or measured.agent_cpu_s is None:
+        return None
+    return max(0.0, cpu_s - measured.agent_cpu_s)
+
+
+def _times(life: Life) -> dict[str, float | None]:
+    began = life.started or life.spawned
+    wall = max(0.0, life.ended - began)
+    within = (began, began + wall)
+    model = covered(life.model, within)
+    waited = covered((*life.model, *life.waited), within) - model
+    away = min(wall, (life.human_s or 0.0) + life.paused_s)
+    return {
+        "wall_s": round(wall, 3),
+        "slot_queue_s": round(max(0.0, life.spawned - life.queued), 3),
+        "launch_s": round(max(0.0, began - life.spawned), 3),
+        "model_s": round(model, 3),
+        "token_queue_s": round(waited, 3),
+        "human_s": _rounded(life.human_s),
+        "paused_s": round(life.paused_s, 3),
+        "local_s": round(max(0.0, wall - model - waited - away), 3),
+    }
+
+
+def covered(spans: Iterable[Span], within: Span) -> float:
+    """Seconds of `within` that lie in at least one of the spans."""
+    total, reached = 0.0, within[0]
+    for begin, end in sorted(spans):
+        begin, end = max(begin, reached), min(end, within[1])
+        if end > begin:
+            total, reached = total + end - begin, end
+    return total
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,20 @@
+"""Figures and moments as they are written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def size(number: int) -> str:
+    """`1.5 GiB`, for people."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return f"{number} B"
+
+
+def rfc3339(seconds: float | None) -> str | None:
+    """UTC with milliseconds, or None."""
+    if not seconds:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

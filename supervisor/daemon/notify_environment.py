@@ -1,0 +1,50 @@
+"""The variables that `[notify] urls` names, on their way to a supervisor that a verb starts in a pane of our tmux server.
+
+That gives a pane none of them, since agents have their panes there too. They go by a file of the state that only we may read, which is
+there until the supervisor has read it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supervisor.host import files
+from supervisor.host.paths import Home
+
+if TYPE_CHECKING:
+    from supervisor.core.notify import Terms
+
+
+def named(terms: Terms) -> set[str]:
+    """The variables in which the receivers of `terms` have their addresses."""
+    pairs = (receiver.source.partition(":") for receiver in terms.receivers if receiver.name == receiver.source)
+    return {name for kind, _, name in pairs if kind == "env"}
+
+
+def leave(home: Home, settings_file: Path, environ: Mapping[str, str]) -> None:
+    """Have the supervisor that is about to start find those that `environ` holds. Raises ConfigError, DiskFull, ToolFailed."""
+    from supervisor.config import user
+
+    found = {name: environ[name] for name in sorted(named(user.load_notify(settings_file))) if name in environ}
+    if found:
+        files.atomic_write(home.handed, json.dumps(found).encode(), durable=False)
+
+
+def withdraw(home: Home) -> None:
+    """Take back what no supervisor has read."""
+    home.handed.unlink(missing_ok=True)
+
+
+def take(home: Home, terms: Terms) -> dict[str, str]:
+    """Those that `terms` names: what was left, read once and removed, else our own environment's. A shell's names win."""
+    try:
+        left = json.loads(home.handed.read_bytes())
+    except (OSError, ValueError):
+        left = {}
+    withdraw(home)
+    both = {**os.environ, **(left if isinstance(left, dict) else {})}
+    return {name: str(both[name]) for name in named(terms) if name in both}

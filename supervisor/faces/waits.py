@@ -1,0 +1,130 @@
+"""What every task that has not started waits for, and what agents do: from the ledger, and from what the supervisor says."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from supervisor.core.admission import Conditions, Decision, Verdict, of_start
+from supervisor.core.leases import Lease
+from supervisor.core.states import TaskClass, TaskState, Until
+from supervisor.core.units import rfc3339
+from supervisor.core.wait_graph import Wait, WaitKind
+from supervisor.faces.status import age, pause
+from supervisor.ledger import awaited_notes, leases, nights, queries, waits
+from supervisor.ledger.queries import Need, TaskView
+
+SHOWN = 3
+"""Tasks that are named, of those that one comes after."""
+CODES = {
+    WaitKind.LEASE: "lease",
+    WaitKind.TASK: "task",
+    WaitKind.MAIL: "mail",
+    WaitKind.HUMAN: "person",
+    WaitKind.RATE: "rate",
+    WaitKind.MEMORY: "note",
+}
+"""Of what agents wait for; `memory` is that of the machine."""
+_WHAT = {
+    WaitKind.LEASE: "the lease",
+    WaitKind.MAIL: "",  # it says of itself whether it is mail or a reply
+    WaitKind.RATE: "its turn,",
+    WaitKind.MEMORY: "the note",
+}
+_WAIT = (TaskState.WAITING, TaskState.READY, TaskState.PAUSED, TaskState.PARKED)
+_RESTING = (TaskState.READY, TaskState.PARKED)
+
+
+def reasons(db: sqlite3.Connection, views: Iterable[TaskView], now: Conditions | None, *, runs: bool, wall: float) -> dict[str, Verdict]:
+    """By task, of those that wait for a start or are paused, and of those whose agents wait at the supervisor. `now` is what that says,
+    None when it does not answer; `runs`: there is one."""
+    views = list(views)
+    waiting = [view for view in views if view.state in _WAIT or view.paused]
+    blocked = [view.id for view in waiting if view.state is TaskState.WAITING]
+    needs, notes = queries.open_needs(db, blocked), awaited_notes.missing(db, blocked)
+    rests = queries.backoffs(db, [view.id for view in waiting if view.state in _RESTING])
+    aside = (
+        {task for task, _, _ in queries.set_aside(db)} if any(view.state is TaskState.PAUSED or view.paused for view in waiting) else set()
+    )
+    ahead = leases.ahead(db, [view.id for view in waiting if view.state is TaskState.READY])
+    of_nights = nights.of_runs(db, {view.run for view in waiting}) if now is not None and now.nights else {}
+    found = _of_agents(db, views) if runs else {}
+    for view in waiting:
+        match view.state:
+            case TaskState.RUNNING if view.paused == Until.SLOT:
+                found[view.id] = Verdict(Decision.DEFER, "slots", pause(view))
+            case TaskState.PAUSED | TaskState.RUNNING:
+                since = view.changed if view.state is TaskState.PAUSED else 0.0  # of one that runs that is when it started
+                found[view.id] = Verdict(Decision.DEFER, "paused", _held(view, is_aside=view.id in aside), since)
+            case TaskState.PARKED:
+                words = f"its limit opens in {age(max(0.0, rests.get(view.id, wall) - wall))}"
+                found[view.id] = Verdict(Decision.DEFER, "limit", words, view.changed)
+            case TaskState.WAITING:
+                found[view.id] = _after(needs.get(view.id, ()), notes.get(view.id, ()), view)
+            case _:
+                found[view.id] = _ready(view, rests.get(view.id, 0.0) - wall, now, of_nights, runs=runs)
+                if runs and view.id in ahead and found[view.id].code != "backoff":
+                    found[view.id] = _behind(view, ahead[view.id])
+    return found
+
+
+def _of_agents(db: sqlite3.Connection, views: Iterable[TaskView]) -> dict[str, Verdict]:
+    """The oldest wait of each, and how many more."""
+    open_ones = waits.open_of(db, [view.id for view in views if view.state is TaskState.RUNNING])
+    return {task: Verdict(Decision.DEFER, CODES[found[0].kind], _words(found), found[0].since) for task, found in open_ones.items()}
+
+
+def _words(found: Sequence[Wait]) -> str:
+    wait, more = found[0], f", and for {len(found) - 1} more" if len(found) > 1 else ""
+    names = [name.partition("/")[2] or name for name in wait.holders[:SHOWN]]
+    left = f" and {len(wait.holders) - SHOWN} more" if len(wait.holders) > SHOWN else ""
+    one_of = "one of " if wait.any_of and len(wait.holders) > 1 else ""
+    match wait.kind:
+        case WaitKind.TASK:
+            return f"waits for {one_of}{', '.join(names)}{left}{more}"
+        case WaitKind.HUMAN:
+            return f"waits for a person: {wait.what}{more}"
+        case _:
+            whose = f" of {one_of}{', '.join(names)}{left}" if names else ""
+            return f"waits for {f'{_WHAT[wait.kind]} {wait.what}'.strip()}{whose}{more}"
+
+
+def _held(view: TaskView, *, is_aside: bool) -> str:
+    if not is_aside:
+        return f"a person holds it: nightcrew resume {view.name}"
+    return f"it was set aside: nightcrew {'attach' if view.state is TaskState.RUNNING else 'resume'} {view.name}"
+
+
+def _after(needs: Sequence[Need], notes: Sequence[str], view: TaskView) -> Verdict:
+    every = [need.name for need in needs if not need.any]
+    one_of = [need.name for need in needs if need.any]
+    names = every or one_of
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    which = "one of " if one_of and not every else ""
+    awaited = [f"{which}{', '.join(names[:SHOWN])}{more}"] if names else []
+    awaited += [f"the note{'s' if len(notes) > 1 else ''} {', '.join(notes[:SHOWN])}"] if notes else []
+    words = f"waits for {' and '.join(awaited)}" if awaited else "is about to be ready"
+    return Verdict(Decision.DEFER, "after", words, view.changed)
+
+
+def _behind(view: TaskView, lease: Lease) -> Verdict:
+    return Verdict(Decision.DEFER, "paths", f"waits for {lease.task}, which has {lease.glob}", view.changed)
+
+
+def _ready(view: TaskView, rests_s: float, now: Conditions | None, of_nights: Mapping[str, str], *, runs: bool) -> Verdict:
+    if not runs:
+        return Verdict(Decision.DEFER, "no_supervisor", "waits for a supervisor: nightcrew up -d", view.changed)
+    if rests_s > 0:
+        return Verdict(Decision.DEFER, "backoff", f"runs again in {rests_s:.0f}s", view.changed)
+    if now is None:
+        return Verdict(Decision.DEFER, "unknown", "the supervisor does not answer", view.changed)
+    found = of_start(TaskClass(view.task_class), now, night=of_nights.get(view.run, ""), kind=view.kind)
+    if found.decision is Decision.ADMIT:
+        return Verdict(Decision.ADMIT, "turn", "is about to start", view.changed)
+    return found if found.since else Verdict(found.decision, found.code, found.words, view.changed)
+
+
+def shape(found: Verdict | None) -> dict[str, Any] | None:
+    """As `--json` has it; None for a task that does not wait."""
+    return None if found is None else {**found.shape(), "since": rfc3339(found.since)}

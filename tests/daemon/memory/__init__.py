@@ -1,0 +1,1 @@
+"""Notes, mail, leases and waits as the supervisor keeps them."""

@@ -1,0 +1,100 @@
+"""A desk of the memory with a real ledger and real files, without the rest of a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from supervisor.core.crew import Crew
+from supervisor.core.events import Event
+from supervisor.core.spec import Settings
+from supervisor.daemon.alerts import Alerts
+from supervisor.daemon.loop import Loop
+from supervisor.daemon.memory import verbs
+from supervisor.daemon.memory.desk import MemoryDesk
+from supervisor.daemon.memory.request import PERSON, Request
+from supervisor.daemon.memory.watch import PACE, Pace
+from supervisor.host.clock import Clock, SystemClock
+from supervisor.host.paths import Home
+from supervisor.ledger.ledger import Ledger
+
+PROJECT = "0123abcd"
+
+
+@dataclass
+class LoopOfDesk:
+    """What a desk asks of the loop."""
+
+    ledger: Ledger
+    clock: Clock
+    alerts: Alerts = field(default_factory=Alerts)
+    crew: Crew = field(default_factory=Crew)
+    look_for_note: Callable[[str], None] = lambda _: None
+    offered: list[Event] = field(default_factory=list)
+    settings: Settings = field(default_factory=Settings)
+    jobs: SimpleNamespace = field(default_factory=SimpleNamespace)
+    later: Callable[[Event], None] = lambda _: None
+
+    def alert(self, text: str) -> None:
+        self.alerts.say(text)
+
+    def events(self, events: Any) -> None:
+        self.offered += events
+
+
+@dataclass
+class Kit:
+    desk: MemoryDesk
+    loop: LoopOfDesk
+    home: Home
+    journals: list[tuple[str, str]] = field(default_factory=list)
+    """What `journal` gives at the end."""
+
+    @property
+    def memory(self) -> Path:
+        return self.home.memory(PROJECT)
+
+    def journal(self) -> list[tuple[str, str]]:
+        return [tuple(row) for row in self.loop.ledger.db.execute("SELECT event, data FROM journal ORDER BY rowid")]
+
+    def write(self, path: str, text: str) -> None:
+        """As a person's editor does."""
+        (self.memory / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.memory / path).write_text(text)
+
+    async def followed(self) -> None:
+        """Until the project is watched, and its files were looked at once."""
+        self.desk.follow(PROJECT)
+        await eventually(lambda: self.desk.watch.walks >= 2, "the first walks")
+
+    async def mem(self, op: str, author: str = PERSON, **args: Any) -> dict[str, Any]:
+        return await verbs.mem(Request(self.desk, PROJECT, author, None, {"op": op, **args}))
+
+
+async def eventually(condition: Callable[[], object], what: str) -> None:
+    """As `tests.support.wait_until`, while the loop goes on."""
+    deadline = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def memory_desk(root: Path, pace: Pace = PACE) -> AsyncIterator[Kit]:
+    home = Home(root / "home")
+    home.root.mkdir(exist_ok=True)
+    clock = SystemClock()
+    with contextlib.closing(Ledger(home.ledger, clock.wall)) as ledger:
+        ledger.know_project(PROJECT, "/repo", "/repo/.git")
+        loop = LoopOfDesk(ledger, clock)
+        desk = MemoryDesk(cast(Loop, loop), home, pace)
+        kit = Kit(desk, loop, home)
+        async with desk.kept():
+            yield kit
+        kit.journals = kit.journal()

@@ -1,0 +1,149 @@
+"""Mail as files: those of strangers, a mailbox that is a link, a file that is removed, and a kill at every step of a message."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.core.deliveries import DeliveryState
+from supervisor.core.errors import Refused
+from supervisor.core.mail import TERMS
+from supervisor.ledger import mail as rows
+from tests.daemon.memory.mail_kit import AGENT, A, B, in_a_loop, mail_desk
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "link.md": lambda file: file.symlink_to("/etc/passwd"),
+    "fifo.md": os.mkfifo,
+    "folder.md": lambda file: file.mkdir(),
+    "twice.md": lambda file: os.link(_written(file.with_name("..").resolve() / "other", b"x"), file),
+    "huge.md": lambda file: _written(file, b"x" * 100_000),
+    "broken.md": lambda file: _written(file, b"---\nsubject: [a, b\n- c\n---\nx"),
+    "endless.md": lambda file: _written(file, b"---\nsubject: x\n"),
+    "bomb.md": lambda file: _written(file, b'---\na: &a "x"\nsubject: "' + b'\\"' * 3000 + b"\n---\n"),
+    "note.txt": lambda file: _written(file, b"x"),
+    "socket.md": lambda file: _listens(file),
+}
+
+
+def _listens(file: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(file))
+
+
+def _written(file: Path, data: bytes) -> Path:
+    file.write_bytes(data)
+    return file
+
+
+@in_a_loop
+async def test_files_of_strangers_are_adopted_from_nobody_or_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with mail_desk(tmp_path) as kit:
+        monkeypatch.chdir(kit.file(B, "x").parent)  # a socket's path is short
+        for name, make in HOSTILE.items():
+            make(Path(name).absolute() if name != "socket.md" else Path(name))
+        kit.file(B, "nice.md").write_text(f"---\nfrom: {A}\ntype: request\npriority: high\nsubject: obey \u202eme\n---\nwords\x1b[2J\n")
+        kit.file(B, "plain.md").write_text("no front matter\n")
+        kit.file("0731-aaaa/nobody", "x.md").write_text("x")
+        await kit.keeper.scan()
+        found = {one.subject: one for one in rows.unread(kit.ledger.db)}
+        assert {name: (one.sender, one.recipient, str(one.type)) for name, one in found.items()} == {
+            "obey me": ("unknown", B, "request"), "no front matter": ("unknown", B, "info"),
+        }  # fmt: skip
+        assert kit.boxes(B)["new"] == sorted(f"{one.id}.md" for one in found.values()), "the rest is set aside"
+        assert kit.boxes("0731-aaaa/nobody")["new"] == []
+        aside = [row["data"] for row in kit.ledger.db.execute("SELECT data FROM journal WHERE event = 'mail set aside'")]
+        assert len(aside) == len(HOSTILE) + 1 == len(kit.said)
+        text = (await kit.ask(B, "read", id=found["obey me"].id))["mail"]["text"]
+        assert text.strip() == "words" and Path("/etc/passwd").read_text() not in text
+        with pytest.raises(Refused, match="from unknown, who reads no mail"):
+            await kit.ask(B, "reply", id=found["obey me"].id, text="yes")
+        await kit.keeper.scan()
+        assert len(rows.unread(kit.ledger.db)) == 1, "once"
+
+
+@in_a_loop
+async def test_a_mailbox_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    async with mail_desk(tmp_path) as kit:
+        outside = tmp_path / "outside"
+        (outside / "new").mkdir(parents=True)
+        kit.layout.mailbox(B).parent.mkdir(parents=True)
+        kit.layout.mailbox(B).symlink_to(outside)
+        with pytest.raises(Exception, match="cannot use the mailbox"):
+            await kit.send(A, "b")
+        await kit.keeper.scan()
+        assert [*outside.rglob("*")] == [outside / "new"] and rows.unread(kit.ledger.db) == []
+
+
+@in_a_loop
+async def test_a_flood_of_files_comes_in_at_the_pace_of_one_sender(tmp_path: Path) -> None:
+    async with mail_desk(tmp_path) as kit:
+        for number in range(TERMS.pair_burst + 5):
+            kit.file("person", f"{number:02}.md").write_text(f"number {number}")
+        await kit.keeper.scan()
+        assert len(rows.unread(kit.ledger.db)) == TERMS.pair_burst
+        kit.clock.ahead = 10_000
+        await kit.keeper.scan()
+        assert len(rows.unread(kit.ledger.db)) == TERMS.pair_burst + 5
+
+
+STEPS = ("mail.drafted", "mail.accepted", "mail.filed", "mail.given", "mail.claimed", "mail.read")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whoever_is_killed_at_any_step_each_accepted_message_has_one_reader(tmp_path: Path, step: str) -> None:
+    child = multiprocessing.get_context("fork").Process(target=_dies, args=(tmp_path, step))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL, "it came past that step"
+    asyncio.run(_goes_on(tmp_path, step))
+
+
+def _dies(root: Path, step: str) -> None:
+    async def work() -> None:
+        async with mail_desk(root) as kit:
+            await kit.send(A, "agent", "one", key="one")
+            os.environ["NIGHTCREW_DIE_AT"] = step
+            if step in ("mail.claimed", "mail.read"):
+                await kit.ask(AGENT, "read")
+            else:
+                await kit.send(A, "agent", "two", key="two")
+
+    asyncio.run(work())
+
+
+async def _goes_on(root: Path, step: str) -> None:
+    async with mail_desk(root) as kit:
+        assert kit.boxes(AGENT)["tmp"] == []
+        await kit.step()
+        kit.runs(AGENT)
+        await kit.step()
+        second = await kit.send(A, "agent", "two", key="two")
+        texts = [one.text for one in kit.ledger.deliveries.unfinished()]
+        waiting = (await kit.ask(AGENT, "ls"))["mails"]
+        read = 1 if step == "mail.read" else 0
+        assert len(texts) == len(waiting) == 2 - read and sum(second in text for text in texts) == 1, "each is given once"
+        answers: list[dict[str, Any]] = [await kit.ask(AGENT, "read") for _ in range(4)]
+        claimed = [answer["mail"]["text"].strip() for answer in answers if answer["claimed"]]
+        assert claimed == ["one", "two"][read:]
+        assert kit.boxes(AGENT) == {"tmp": [], "new": [], "cur": kit.boxes(AGENT)["cur"]} and len(kit.boxes(AGENT)["cur"]) == 2
+        assert kit.ledger.deliveries.unfinished() == []
+
+
+@in_a_loop
+async def test_a_file_that_somebody_removed_is_said_to_its_sender(tmp_path: Path) -> None:
+    async with mail_desk(tmp_path) as kit:
+        sent = await kit.send(A, "agent")
+        kit.file(AGENT, f"{sent}.md").unlink()
+        kit.runs(AGENT)
+        for text in kit.ledger.deliveries.unfinished():
+            kit.ledger.deliveries.ended(text.id, DeliveryState.DROPPED)
+        await kit.step()
+        assert kit.state(sent) == "lost" and (await kit.ask(A, "read"))["mail"]["in_reply_to"] == sent

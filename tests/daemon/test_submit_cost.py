@@ -1,0 +1,37 @@
+"""What a submission costs for each of its tasks, counted and not timed: a plan has up to 20,000."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+from supervisor.core.crew import Crew
+from supervisor.core.spec import Settings, Submission
+from supervisor.daemon.handlers import submit
+from supervisor.ledger.ledger import Ledger
+from tests.core.effort import steps
+from tests.ledger.kit import Wall, spec, submission
+
+STEPS = 5000
+"""Instructions of the interpreter for one task. It has about 50 fields, so each of them may cost 100 on the whole way; it takes 60. Copying
+the plan deeply took 21,000."""
+
+
+def test_a_submission_costs_little_for_each_task(tmp_path: Path) -> None:
+    def counted(tasks: int) -> int:
+        with closing(Ledger(tmp_path / f"{tasks}.db", Wall())) as ledger:
+            return steps(lambda: handed_over(ledger, submission(*(spec(f"t{number}") for number in range(tasks)))))
+
+    few, many = counted(10), counted(60)
+    assert 0 < (many - few) / 50 <= STEPS
+
+
+def handed_over(ledger: Ledger, order: Submission) -> None:
+    """From the client's plan to the supervisor's answer, without the socket between them."""
+    clock = SimpleNamespace(wall=Wall(), monotonic=lambda: 0.0)
+    loop = SimpleNamespace(ledger=ledger, clock=clock, settings=Settings(), crew=Crew(), events=lambda _: None)
+    answer = asyncio.run(submit.handle(loop, json.loads(json.dumps(submit.to_wire(order)))))  # type: ignore[arg-type]  # what it uses of a loop
+    assert len(answer["tasks"]) == len(order.spec.tasks)

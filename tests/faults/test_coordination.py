@@ -1,0 +1,73 @@
+"""A random history of agents that coordinate, as real processes at the real socket, with `kill -9` of the supervisor in between; then a
+checker: no file has two exclusive holders, nobody waits for ever, and every accepted mail is read by its recipient, exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor import __version__
+from supervisor.ledger import store
+from tests.faults import coordinating_agent
+from tests.support import House, plan_of, shell_task, wait_until
+
+NAMES = [f"agent-{at}" for at in range(5)]
+
+
+@pytest.mark.parametrize(("steps", "kills"), [(15, 2), pytest.param(150, 12, marks=pytest.mark.soak)])
+def test_a_random_history(house: House, tmp_path: Path, steps: int, kills: int) -> None:
+    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
+    print(f"NIGHTCREW_TEST_SEED={seed}")
+    dice = random.Random(seed)
+    (place := tmp_path / "place").mkdir()
+    house.config.write_text(f"slots = {len(NAMES)}\n" + house.config.read_text())
+    daemon = house.start_daemon()
+    program = [sys.executable, "-I", "-S", coordinating_agent.__file__, __version__, str(place)]
+    tasks = [shell_task(name, [*program, name, str(seed), str(steps), *(one for one in NAMES if one != name)]) for name in NAMES]
+    house.ok("run", "--detach", house.plan(plan_of(tasks)))
+    for kill in range(kills):
+        at = dice.randrange(len(NAMES) * steps // (kills + 1)) + kill * len(NAMES) * steps // (kills + 1)
+        wait_until(lambda at=at: len(told(place)) >= at // 2 or all_over(place), "agents to go on")  # type: ignore[misc]  # lambdas have defaults
+        daemon.kill()
+        daemon.wait()
+        daemon = house.start_daemon()
+    house.wait_final(300)
+    check(house, place)
+
+
+def all_over(place: Path) -> bool:
+    return all((place / f"{name}.over").exists() for name in NAMES)
+
+
+def told(place: Path) -> list[dict[str, Any]]:
+    """What the agents wrote down; a line that is being written is left out."""
+    lines = (line for name in NAMES if (log := place / f"{name}.log").exists() for line in log.read_text().splitlines(keepends=True))
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def check(house: House, place: Path) -> None:
+    logs = {name: house.run("logs", name).stdout[-2000:] for name in NAMES if house.state(name) != "done"}
+    assert not logs, f"an agent failed: its file was held twice, or it was refused what it may do: {logs}"
+    found = told(place)
+    refusals = {one["error"] for one in found if one.get("error")}
+    assert refusals <= {*coordinating_agent.GIVEN_UP}, "a living agent is refused nothing else, whoever was killed"
+    assert "TimedOut" not in {one["error"] for one in found if one["what"] == "lease"}, "those who hold one go on, or are refused"
+    sent = {one["id"] for one in found if one["what"] == "sent"}
+    claimed = Counter(one["id"] for one in found if one["what"] == "read" and one["claimed"])
+    assert max(claimed.values(), default=1) == 1, "nobody is handed a mail for the first time twice"
+    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+        mails = {row["id"]: row["state"] for row in db.execute("SELECT id, state FROM mail")}
+        waits = db.execute("SELECT COUNT(*) FROM wait WHERE ended IS NULL").fetchone()[0]
+        leases = db.execute("SELECT COUNT(*) FROM lease WHERE ended IS NULL").fetchone()[0]
+    assert sent <= mails.keys(), "what was accepted is there"
+    assert {mails[one] for one in sent} <= {"read"}
+    assert (waits, leases) == (0, 0)
+    assert sent and claimed and any(one["what"] == "lease" and not one["error"] for one in found), "something happened at all"

@@ -1,0 +1,111 @@
+"""Branches that would conflict: compared with a real merge of every pair, and without a trace in the repository."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from tests.support import git, make_repository
+from worktrees import conflicts
+from worktrees.git import Git
+from worktrees.repository import Repository, discover
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    lines = "".join(f"line {number}\n" for number in range(40))
+    return make_repository(tmp_path / 'a "b": c', {"one.txt": lines, "two.txt": lines, "d/a.txt": lines, "d/e/b.txt": lines, "g": lines})
+
+
+def opened(place: Path) -> Repository:
+    return discover(Git(place.parent / "state"), place)
+
+
+def branch(place: Path, name: str, *shell: str) -> str:
+    """A branch from main that does this."""
+    git(place, "switch", "-q", "-c", name, "main")
+    for line in shell:
+        subprocess.run(["sh", "-ec", line], cwd=place, check=True)
+    git(place, "add", "-A")
+    git(place, "commit", "-q", "--allow-empty", "-m", name)
+    git(place, "switch", "-q", "main")
+    return name
+
+
+def test_with_the_checkout_and_with_each_other(place: Path) -> None:
+    base = git(place, "rev-parse", "main")
+    one = branch(place, "nightcrew/one", "sed -i 's/^line 5$/one/' one.txt")
+    two = branch(place, "nightcrew/two", "sed -i 's/^line 5$/two/' one.txt")
+    far = branch(place, "nightcrew/far", "sed -i 's/^line 35$/far/' one.txt")
+    taken = branch(place, "nightcrew/taken", "echo more >> two.txt")
+    behind = branch(place, "nightcrew/behind", "sed -i 's/^line 39$/behind/' two.txt")
+    git(place, "merge", "-q", taken)
+    found = conflicts.look(opened(place), [one, two, far, taken, behind, "nightcrew/gone"], base)
+    assert found.gone == {"nightcrew/gone"}
+    assert found.merged == {taken}
+    assert found.with_head == {behind: ("two.txt",)}
+    assert found.with_others == {(one, two): ("one.txt",)}
+
+
+def test_nothing_changes_in_the_repository(place: Path) -> None:
+    base = git(place, "rev-parse", "main")
+    names = [branch(place, f"nightcrew/{number}", f"sed -i 's/^line 5$/{number}/' one.txt") for number in range(3)]
+    before = sorted(path for path in place.rglob("*"))
+    assert len(conflicts.look(opened(place), names, base).with_others) == 3
+    assert sorted(path for path in place.rglob("*")) == before
+    assert not list((place.parent / "state").glob("nightcrew.*/*"))
+
+
+DEEDS = (
+    "sed -i 's/^line 5$/{n}/' one.txt",
+    "sed -i 's/^line 30$/{n}/' one.txt",
+    "git rm -q two.txt",
+    "sed -i 's/^line 9$/{n}/' two.txt",
+    "git mv d h",
+    "git mv d/e k",
+    "echo {n} > d/new-{n}.txt",
+    "mkdir -p d/o && echo {n} > d/o/new-{n}.txt",
+    "echo {n} > d/e/same.txt",
+    "git rm -q g && mkdir g && echo {n} > g/inner",
+    "sed -i 's/^line 9$/{n}/' g",
+    "mkdir -p z && echo {n} > z/free-{n}",
+    "echo {n} > z",
+    "git mv one.txt moved.txt",
+)
+
+
+def test_no_conflict_is_missed_that_a_merge_of_every_pair_finds(place: Path) -> None:
+    base, seed = git(place, "rev-parse", "main"), random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    some = [(deed,) for deed in DEEDS] + [(chance.choice(DEEDS[:2]), chance.choice(DEEDS[6:9])) for _ in range(2)]
+    names = [branch(place, f"nightcrew/{n:02}", *(deed.replace("{n}", str(n)) for deed in deeds)) for n, deeds in enumerate(some)]
+    repo = opened(place)
+    found = conflicts.look(repo, names, base)
+    pairs = list(combinations(names, 2))
+    tips = {name: git(place, "rev-parse", name) for name in names}
+    told = conflicts._merges(repo, [(tips[one], tips[two]) for one, two in pairs])
+    assert found.with_others == {pair: files for pair, files in zip(pairs, told, strict=True) if files}
+    one, two = next(iter(found.with_others))
+    assert (
+        subprocess.run(["git", "-C", place, "merge-tree", "--write-tree", one, two], stdout=subprocess.DEVNULL, check=False).returncode == 1
+    )
+    assert 8 < len(found.with_others) < len(pairs)
+
+
+def test_too_many_pairs_are_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = git(place, "rev-parse", "main")
+    names = [branch(place, f"nightcrew/{number}", f"sed -i 's/^line 5$/{number}/' one.txt") for number in range(4)]
+    monkeypatch.setattr(conflicts, "PAIRS_MAX", 2)
+    found = conflicts.look(opened(place), names, base)
+    assert (len(found.with_others), found.not_tried) == (2, 4)
+
+
+def test_no_branch_at_all(place: Path) -> None:
+    found = conflicts.look(opened(place), [], git(place, "rev-parse", "main"))
+    assert not found.with_head
+    assert not found.gone
