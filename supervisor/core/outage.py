@@ -7,7 +7,8 @@ probe only sees to it that somebody asks.
 
 A death is a loss, a KILL that nobody of us sent (what the kernel does without memory), or a failure of an agent that would be run again, or
 of a command that would be and did not get to its own end. What fails for good is an answer, a command's own exit status too, and so is a
-gate that was not passed. While no provider serves anything every failure and every timeout is a death.
+gate that was not passed. Nor is a failure one while the cost cap of its night refuses requests. While no provider serves anything every
+other failure and every timeout is a death.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def died(board: Board, task: Task, attempt: Attempt, end: End, cause: str) -> No
     outage = board.draft.health.outage
     if outage is not None and outage.probe == task.id:
         _probe_ended(board, outage, task, attempt, end, cause)
-    elif not _is_death(task, end, cause, outage):
+    elif not _is_death(task, end, cause, outage) or _lacks_money(board, task, end):
         return
     elif outage is not None:
         _set_free(board, task.id, outage)
@@ -64,6 +65,12 @@ def _is_death(task: Task, end: End, cause: str, outage: Outage | None) -> bool:
         return False
     again = task.tally.failures < task.retries and (not task.has_command or bool(_BROKEN.match(cause)))
     return again or cause in _KILLED
+
+
+def _lacks_money(board: Board, task: Task, end: End) -> bool:
+    """Whether it failed while its night's cost cap refuses requests: then many fail at one moment, and nothing is out."""
+    night = board.draft.nights.get(task.night)
+    return end is End.FAILED and night is not None and night.spent.refused
 
 
 def _look(board: Board, task: Task, how: str) -> None:

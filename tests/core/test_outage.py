@@ -13,6 +13,8 @@ from supervisor.core.events import (
     CancelAsked,
     EmergencyChanged,
     Event,
+    NightBegan,
+    NightsSpent,
     ProviderChanged,
     Secured,
     Started,
@@ -20,6 +22,7 @@ from supervisor.core.events import (
     TrafficChanged,
     TreeGone,
 )
+from supervisor.core.night import Night, NightSpent, NightTerms
 from supervisor.core.outage import PROBE_FIRST_S, PROBE_OK_S, PROBES_FREE, WITHIN_S
 from supervisor.core.recovery import REBOOTED
 from supervisor.core.states import FINAL, End, TaskState
@@ -31,12 +34,12 @@ FAILED = "exit code 127"
 class Many:
     """A crew whose attempts begin at once and end as the test says. Time moves by hand; the wall clock goes along."""
 
-    def __init__(self, count: int, slots: int = 50, **facts: Any) -> None:
+    def __init__(self, count: int, *before: Event, slots: int = 50, **facts: Any) -> None:
         self.crew = Crew(slots=slots)
         self.now = 1000.0
         self.commands: list[Command] = []
         self.starts = 0
-        self.feed(Submitted(tuple(task(f"t{number:02}", number, **facts) for number in range(count))))
+        self.feed(*before, Submitted(tuple(task(f"t{number:02}", number, **facts) for number in range(count))))
 
     def feed(self, *events: Event, after: float = 0.0) -> list[Command]:
         self.now += after
@@ -208,6 +211,14 @@ def test_a_gate_that_nobody_passes_is_no_outage() -> None:
     many = Many(20)
     many.die(*many.living, end=End.FAILED, cause="gate: exit code 1")
     assert not many.why and {done.tally.gates for done in many.finishes} == {1}
+
+
+@pytest.mark.parametrize(("refused", "end", "is_outage"), [(True, End.FAILED, False), (False, End.FAILED, True), (True, End.LOST, True)])
+def test_agents_whom_the_cost_cap_of_their_night_refuses_are_no_outage(refused: bool, end: End, is_outage: bool) -> None:
+    many = Many(6, NightBegan(Night("n", NightTerms(cost_max=10.0))), night="n", retries=2)
+    many.feed(NightsSpent({"n": NightSpent(8.0, refused=refused)}))
+    many.die("t00", "t01", "t02", end=end, cause="402: the night's cost_max was reached")
+    assert bool(many.why) is is_outage
 
 
 def test_a_provider_that_is_dead_holds_starts_until_the_gateway_says_otherwise() -> None:
