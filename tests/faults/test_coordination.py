@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import sys
 from collections import Counter
@@ -23,9 +22,7 @@ NAMES = [f"agent-{at}" for at in range(5)]
 
 
 @pytest.mark.parametrize(("steps", "kills"), [(15, 2), pytest.param(150, 12, marks=pytest.mark.soak)])
-def test_a_random_history(house: House, tmp_path: Path, steps: int, kills: int) -> None:
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"NIGHTCREW_TEST_SEED={seed}")
+def test_a_random_history(house: House, tmp_path: Path, steps: int, kills: int, seed: int) -> None:
     dice = random.Random(seed)
     (place := tmp_path / "place").mkdir()
     house.config.write_text(f"slots = {len(NAMES)}\n" + house.config.read_text())
