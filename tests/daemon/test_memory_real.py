@@ -27,7 +27,7 @@ from tests.gateway.simulator import Simulator
 from tests.support import House, wait_until
 
 CLAUDE = CLIENTS / "node_modules" / ".bin" / "claude"
-TIERS = [int(tier) for tier in probing.known().tiers if tier >= Tier.FILES]
+TIERS = sorted(int(tier) for tier in probing.known().tiers if tier >= Tier.FILES)
 pytestmark = [
     pytest.mark.skipif(not CLAUDE.exists(), reason="make clients installs it"),
     pytest.mark.skipif(not TIERS, reason="this host has no sandbox"),
@@ -84,7 +84,7 @@ class Crew:
         """It sends the other a request, and waits for the answer."""
         other = OTHER[name]
         sends = f'{AGENT} mail send {other} --type request --subject "By {name}" "{question(name)}"'
-        self.next(name, knows, command=f"{sends} && {AGENT} mail wait --from {other} --timeout 100")
+        self.next(name, knows, command=f"{sends} && {AGENT} mail wait --from {other}")
 
     def ends_turn(self, name: str) -> None:
         """The agent's turn ends once the other's request lies in its inbox and the other waits for it; in its next turn it reads the
@@ -92,7 +92,7 @@ class Crew:
         other, task = OTHER[name], self.house.task(name).id
         self.sim.wait_held(name)
         inbox = self.house.home.attempt(task, 1) / "inbox"
-        wait_until(lambda: any(question(other) in file.read_text() for file in inbox.glob("*.txt")), f"the request in the inbox of {name}")
+        wait_until(lambda: question(other) in "".join(file.read_text() for file in inbox.glob("*.txt")), f"{inbox} to have it", 150)
         wait = (self.house.task(other).id, [task])
         wait_until(lambda: wait in [(one["task"], one["holders"]) for one in self.told("mem", "graph")["waits"]], f"{other} to wait")
         (request,) = self.told("mail", "ls", "--of", name)["mails"]
