@@ -90,7 +90,6 @@ class Crew:
         """The agent's turn ends once the other's request lies in its inbox and the other waits for it; in its next turn it reads the
         other's note, as a file, and answers."""
         other, task = OTHER[name], self.house.task(name).id
-        self.sim.wait_held(name)
         inbox = self.house.home.attempt(task, 1) / "inbox"
         wait_until(lambda: question(other) in "".join(file.read_text() for file in inbox.glob("*.txt")), f"{inbox} to have it", 150)
         wait = (self.house.task(other).id, [task])
@@ -98,6 +97,7 @@ class Crew:
         (request,) = self.told("mail", "ls", "--of", name)["mails"]
         reads = f'cat "$NIGHTCREW_MEMORY/{note(other)}"'
         self.next(name, question(other), command=f'{reads} && {AGENT} mail reply {request["id"]} "{answer(name)}"')
+        self.sim.wait_held(name)
         self.sim.release(name)
 
     def asked(self, name: str) -> list[str]:
@@ -152,7 +152,7 @@ def test_both_read_a_note_write_one_and_answer_a_mail(house: House, tmp_path: Pa
         begin(it, tmp_path / "agent-home")
         it.ends_turn("mate")
         it.ends_turn("claude")
-        house.wait_final()
+        house.wait_final(150)
         for name in MODELS:
             result = house.task(name).result or {}
             assert (house.task(name).state, result["agent"]["message"]) == ("done", last_word(name)), house.run("logs", name).stdout
