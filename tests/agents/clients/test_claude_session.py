@@ -80,9 +80,9 @@ class Session:
     def answer(self, label: str) -> None:
         """Choose one of a dialog's answers, and wait until the dialog has closed.
 
-        A digit takes its answer, but one that comes just after the dialog was drawn only moves the cursor there (2.1.329: 20 of 25 did), and
-        the dialog stays; Enter takes it then. The digit is typed once, because a second one could reach the input line behind the dialog and
-        become a part of the next prompt. Enter does nothing there.
+        A digit takes its answer, but one that comes just after the dialog was drawn only moves the cursor there (2.1.329: 20 of 25 did),
+        and the dialog stays; Enter takes it then. The digit is typed once, because a second one could reach the input line behind the
+        dialog and become a part of the next prompt. Enter does nothing there.
         """
         shown = re.compile(rf"^(.*?)(\d)\. +{label}", re.MULTILINE)
 
