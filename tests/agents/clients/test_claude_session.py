@@ -144,6 +144,7 @@ def place(house: House) -> Path:
     return Path(str(house.task("agent").worktree))
 
 
+@pytest.mark.timeout(400)  # some 20 s on a quiet machine; with a load of 27 on 2 cores it was ended in its last steps after 180
 def test_a_day_with_it(house: House, tmp_path: Path) -> None:
     (house.repo / "hooks.json").write_text(kinds()["claude"].settings)
     git(house.repo, "add", "-A")
