@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from memory import days, layout, note
 from memory.layout import Kind, Layout
-from memory.listing import Entry, Listing
+from memory.listing import Entry, Listing, Replacement
 from memory.note import Note
 from memory.plain_text import stripped
 from memory.versions import PERSON, UNKNOWN, Action, Author, Change, Versions
@@ -98,6 +98,11 @@ class Store:
         """The records of a day, and the lines that are none. Both are empty when there is no such day."""
         found = self.read(path)
         return days.records(found.text.encode()) if found is not None else ([], [])
+
+    def superseding(self, path: str, kind: Kind, note_id: object) -> list[str]:
+        """The paths of the notes that take the place of the one at `path`."""
+        believed = Replacement(lambda: self.terms.approval, self._versions.by_person)
+        return believed.of(self.entries(), path, kind, note_id)
 
     def strange(self) -> list[tuple[str, str]]:
         """What lies where a file may lie and is none that is read: its path, and why."""

@@ -195,6 +195,10 @@ class Versions:
             rows = self._db.execute(sql, (path, limit))
         return [_change(row) for row in rows]
 
+    def by_person(self, path: str) -> bool:
+        """Whether a person wrote or approved what was last known there."""
+        return any(change.author == PERSON.name for change in self.changes(path, 1))
+
     def changes_after(self, number: int, limit: int) -> list[Change]:
         """Oldest first."""
         rows = self._db.execute("SELECT * FROM change WHERE number > ? AND state = 'done' ORDER BY number LIMIT ?", (number, limit))

@@ -8,10 +8,11 @@ from typing import Any
 
 from memory import difference, disk, layout, note
 from memory.layout import Kind, Layout
-from memory.listing import Entry, Listing, no_such, refused, superseding
+from memory.listing import Entry, Listing, Replacement, no_such, refused
 from memory.versions import Change, Versions
 from memory.writing import QUARANTINE
-from supervisor.core.errors import NotFound
+from supervisor.core.errors import ConfigError, NotFound
+from supervisor.core.notes import MemoryTerms
 from supervisor.host.paths import Home
 
 Args = dict[str, Any]
@@ -65,8 +66,20 @@ def _show(there: Layout, asked: Args) -> dict[str, Any]:
         data, version = found.data, found.version
     text = data.decode("utf-8", "replace")
     known = note.parse(text).meta.get("id") if kind is not Kind.EPISODIC else None
-    newer = superseding(Listing(there.root, "memory").entries(), path, known)
+    with _versions(there) as kept:
+        believed = Replacement(_approval, kept.by_person if kept is not None else lambda _: False)
+        newer = believed.of(Listing(there.root, "memory").entries(), path, kind, known)
     return {"path": path, "kind": str(kind), "version": version, "text": text, "superseded_by": newer}
+
+
+def _approval() -> frozenset[Kind]:
+    """As the supervisor has it; by default where the settings cannot be read, which hides no note."""
+    from supervisor.config import user  # only here: it costs short commands much
+
+    try:
+        return user.load(user.path(), usable_cores=1).memory.approval
+    except ConfigError:
+        return MemoryTerms().approval
 
 
 def _log(there: Layout, asked: Args) -> dict[str, Any]:

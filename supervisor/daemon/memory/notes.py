@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from memory import difference, layout, note
-from memory.layout import NOTE_MAX, PATH_MAX
-from memory.listing import no_such, refused, superseding
+from memory.layout import NOTE_MAX, PATH_MAX, Kind
+from memory.listing import no_such, refused
 from memory.plain_text import cleaned, quoted
 from memory.store import PERSON, QUARANTINE, Author, Change, Entry, Put, Store
 from supervisor.core.errors import Refused, UsageError
@@ -60,7 +60,7 @@ async def show(asked: Request) -> dict[str, Any]:
         text = found.text if found is not None else store.older(path, version)[1] if version is not None else None
         if text is None:
             raise no_such(path, [entry.path for entry in store.entries()])
-        return _shown(asked, store, path, kind.value, found.version if found is not None else str(version), text)
+        return _shown(asked, store, path, kind, found.version if found is not None else str(version), text)
 
     found = await asked.desk.of(asked.project, look)
     if path.startswith(QUARANTINE):
@@ -70,12 +70,13 @@ async def show(asked: Request) -> dict[str, Any]:
     return found
 
 
-def _shown(asked: Request, store: Store, path: str, kind: str, version: str, text: str) -> dict[str, Any]:
+def _shown(asked: Request, store: Store, path: str, kind: Kind, version: str, text: str) -> dict[str, Any]:
     whole, text = len(text), text[-DAY_TAIL:]
-    meta = note.parse(text).meta if kind != "episodic" else {"title": path}
+    meta = note.parse(text).meta if kind is not Kind.EPISODIC else {"title": path}
     title = str(meta["title"])
-    newer = superseding(store.entries(), path, meta.get("id"))
-    shape = {"path": path, "kind": kind, "version": version, "title": title, "text": text, "superseded_by": newer, "cut": whole - len(text)}
+    newer = store.superseding(path, kind, meta.get("id"))
+    shape: dict[str, Any] = {"path": path, "kind": kind.value, "version": version, "title": title, "text": text}
+    shape |= {"superseded_by": newer, "cut": whole - len(text)}
     if broken := meta.get("broken"):
         shape["broken"] = str(broken)
     if asked.author != PERSON.name:

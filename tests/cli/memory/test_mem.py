@@ -54,6 +54,19 @@ def memory_of(house: House, repo: Path | None = None) -> Path:
     return house.home.memory(discover(Git(house.home.root / "git"), repo or house.repo).project)
 
 
+def test_without_a_supervisor_only_what_counts_supersedes_a_note(house: House) -> None:
+    memory = memory_of(house)
+    for path, text in {"procedural/a.md": "# How\n", "semantic/b.md": "---\nsupersedes: procedural/a.md\n---\n# Fact\n"}.items():
+        (memory / path).parent.mkdir(parents=True, exist_ok=True)
+        (memory / path).write_text(text)
+    assert mem(house, "show", "procedural/a.md")["superseded_by"] == []
+    house.config.write_text('[memory]\napproval = ["core"]\n')
+    assert mem(house, "show", "procedural/a.md")["superseded_by"] == ["semantic/b.md"]
+    house.config.write_text("memory = 5\n")
+    assert mem(house, "show", "procedural/a.md")["superseded_by"] == [], "what nobody can read is the default"
+    assert lock.holder(house.home.lock) is None, "no supervisor was started"
+
+
 def test_looking_takes_no_supervisor_and_nothing_drives_the_terminal(house: House, monkeypatch: pytest.MonkeyPatch) -> None:  # X12
     memory = memory_of(house)
     (memory / "semantic").mkdir(parents=True)
