@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from memory import difference, disk, layout, note
+from memory import disk, history, layout, note
+from memory.history import Wanted
 from memory.layout import Kind, Layout
 from memory.listing import Entry, Listing, Replacement, no_such, refused
-from memory.versions import Change, Versions
+from memory.versions import Versions
 from memory.writing import QUARANTINE
 from supervisor.core.errors import ConfigError, NotFound
 from supervisor.core.notes import MemoryTerms
@@ -35,7 +36,7 @@ def everything(where: Home, project: str) -> Iterator[tuple[str, str, float, dic
             found = disk.read(there.root, f"memory/{entry.path}", layout.size_max(entry.kind))
             newest = kept.changes(entry.path, 1) if kept is not None else []
             if found is not None:
-                shape = _changed(kept, newest[0], patch=False) if newest else None
+                shape = history.told(newest[0]) if newest else None
                 yield entry.path, found.data.decode("utf-8", "replace"), entry.mtime, shape
 
 
@@ -85,14 +86,8 @@ def _approval() -> frozenset[Kind]:
 def _log(there: Layout, asked: Args) -> dict[str, Any]:
     path = asked.get("path")
     with _versions(there) as kept:
-        changes = kept.changes(path, int(asked.get("limit") or 100)) if kept is not None else []
-        return {"changes": [_changed(kept, change, patch=bool(asked.get("patch"))) for change in changes]}
-
-
-def _changed(kept: Versions | None, change: Change, *, patch: bool) -> dict[str, Any]:
-    names = ("number", "path", "at", "author", "epoch", "version", "before", "size")
-    shape = {"action": str(change.action), **{name: getattr(change, name) for name in names}}
-    return {**shape, "patch": difference.patch(kept.content, change)} if patch and kept is not None else shape
+        wanted = Wanted(path, int(asked.get("limit") or 100), asked.get("before"), patch=bool(asked.get("patch")))
+        return history.page(kept, wanted) if kept is not None else {"changes": [], "before": None}
 
 
 def _content(kept: Versions | None, path: str, start: str) -> bytes:

@@ -217,3 +217,17 @@ def test_an_agent_in_a_sandbox_reads_the_files_and_writes_by_the_socket(house: H
     assert "push to main" in house.ok("mem", "show", "quarantine/procedural/release.md")
     house.ok("mem", "approve", "procedural/release.md")
     assert "push to main" in house.ok("mem", "show", "procedural/release.md")
+
+
+def test_a_long_log_is_asked_for_in_pieces(house: House) -> None:
+    for number in range(5):
+        house.ok("mem", "put", "semantic/a.md", "--text", f"text {number}")
+    numbers = [one["number"] for one in mem(house, "log", "-n", "2", "-p")["changes"]]
+    assert numbers == [5, 4]
+    shown = house.run("mem", "log", "-n", "3", "-p", "semantic/a.md")
+    assert shown.returncode == 0 and "next: nightcrew mem log -p semantic/a.md --before 3" in shown.stderr
+    rest = mem(house, "log", "-p", "semantic/a.md", "--before", "3")
+    assert [one["number"] for one in rest["changes"]] == [2, 1] and rest["before"] is None
+    assert "+text 1" in rest["changes"][0]["patch"] and "--before" not in house.run("mem", "log").stderr
+    house.ok("down")
+    assert mem(house, "log", "-p", "semantic/a.md", "--before", "3") == rest, "and without a supervisor"
