@@ -147,6 +147,27 @@ def test_who_decides_is_offered_what_waits(tmp_path: Path, monkeypatch: pytest.M
     assert offers == {"approve": waiting_path, "restore": archived_path}
 
 
+def test_completion_looks_at_no_more_than_a_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent can write the directory: a link in its place leads nowhere, and a tree of any size is left after so many looks."""
+    others = tmp_path / "others"
+    (others / "semantic").mkdir(parents=True)
+    (others / "semantic" / "secret.md").touch()
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "memory").symlink_to(others)
+    monkeypatch.setattr("supervisor.cli.memory.door.files", lambda: project / "memory")
+    assert note_path(None, None, "") == []  # type: ignore[arg-type]
+    (project / "memory").unlink()
+    (project / "memory" / "semantic").mkdir(parents=True)
+    (project / "memory" / "agents").symlink_to(others)
+    (project / "memory" / "procedural").symlink_to(others / "semantic")
+    for number in range(20):
+        (project / "memory" / "semantic" / f"{number:02}.md").touch()
+    assert len(note_path(None, None, "")) == 20  # type: ignore[arg-type]
+    monkeypatch.setattr("supervisor.cli.memory.completing.ENTRIES_MAX", 10)
+    assert 0 < len(note_path(None, None, "")) < 10  # type: ignore[arg-type]
+
+
 def test_a_list_a_log_and_a_text_drive_no_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # X12
     """Whatever a supervisor, or a file, says."""
     entry = {"path": f"semantic/{EVIL}.md", "size": 1, "version": EVIL, "mtime": 0.0, "title": EVIL}
