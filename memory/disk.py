@@ -131,7 +131,8 @@ class Replaced:
 def replace(here: Folder, name: str, path: Path, data: bytes, expected: str, limit: int) -> Replaced | Changed:
     """Put `data` in the place of the version `expected` (empty: of nothing), on the disk before this returns.
 
-    Raises Refused for what is no plain file, and DiskFull or ToolFailed; the old content is then still there.
+    Raises Refused for what is no plain file, and DiskFull or ToolFailed; the old content is then still there, but for the error of
+    `files.unsynced`: then the file is the new one, and what was there has the draft's name.
     """
     try:
         draft = here.draft(name, data, sync=True)
@@ -143,12 +144,19 @@ def replace(here: Folder, name: str, path: Path, data: bytes, expected: str, lim
             raise
         if isinstance(found, Changed):
             here.remove(draft)
-        else:
-            os.fsync(here.handle)
-            failpoint("note.replaced")
+            return found
     except OSError as error:
         raise files.write_error(path, error) from error
+    _sync(here, path, "the new text")
+    failpoint("note.replaced")
     return found
+
+
+def _sync(here: Folder, path: Path, kept: str) -> None:
+    try:
+        here.sync()
+    except OSError as error:
+        raise files.unsynced(path, error, kept) from error
 
 
 def _swap(here: Folder, name: str, path: Path, draft: str, expected: str, limit: int) -> Replaced | Changed:
@@ -261,12 +269,14 @@ def _lock(handle: int) -> None:
 
 def move(root: Path, path: str, to: str) -> str:
     """Rename a file; the path that it got: `to`, or with a number when something has that. Links on the way are refused, and one at
-    `path` is moved as it is. Raises FileNotFoundError, Refused, DiskFull and ToolFailed."""
+    `path` is moved as it is. Raises FileNotFoundError, Refused, DiskFull and ToolFailed, with the file where it was but for the error of
+    `files.unsynced`."""
     with directory(root, path) as (here, name), directory(root, to, make=True) as (there, new):
         for number in range(1, NUMBERS):
             fresh = new if number == 1 else f"{new}.{number}"
             if renaming.move_new(here.handle, name, there.handle, fresh):
-                os.fsync(there.handle)
-                os.fsync(here.handle)
-                return f"{to.rpartition('/')[0]}/{fresh}".lstrip("/")
+                moved = f"{to.rpartition('/')[0]}/{fresh}".lstrip("/")
+                for one in (there, here):
+                    _sync(one, root / path, f"it is at {root / moved}")
+                return moved
     raise Refused("there are too many of this name", on=str(root / to), kept=str(root / path))

@@ -6,13 +6,14 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from memory import disk, layout, note
 from memory.layout import Kind
 from memory.plain_text import cleaned
+from memory.pruning import may_supersede
 from memory.versions import Identity
 from supervisor.core.errors import HostError, NotFound, Refused
 from supervisor.host.foreign import Folder
@@ -39,10 +40,22 @@ class Entry:
     meta: Mapping[str, object]
 
 
-def superseding(entries: Iterable[Entry], path: str, note_id: object) -> list[str]:
-    """The paths of the notes that say they replace the one at `path`, whose `id` is empty or None when it has none."""
-    names = {path, str(note_id or "")} - {""}
-    return [entry.path for entry in entries if entry.path != path and str(entry.meta.get("supersedes") or "") in names]
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Whose word counts: see `pruning.may_supersede`."""
+
+    approval: Callable[[], frozenset[Kind]]
+    """Asked only when one note names another: it may have to read the settings."""
+    by_person: Callable[[str], bool]
+    """Whether a person wrote or approved what lies at a path."""
+
+    def of(self, entries: Iterable[Entry], path: str, kind: Kind, note_id: object) -> list[str]:
+        """The paths of the notes that take the place of the one at `path`, whose `id` is empty or None when it has none: those that pruning
+        believes."""
+        names = {path, str(note_id or "")} - {""}
+        claims = [entry for entry in entries if entry.path != path and str(entry.meta.get("supersedes") or "") in names]
+        waits = self.approval() if claims else frozenset()
+        return [one.path for one in claims if may_supersede(kind, one.kind, waits, by_person=self.by_person(one.path))]
 
 
 def folders(root: Path, top: str, strange: list[tuple[str, str]]) -> Iterator[str]:
@@ -158,6 +171,6 @@ class Listing:
         read = disk.read_in(here, path.rpartition("/")[2], self._root / self._top / path, layout.size_max(kind))
         if read is None:
             return None
-        meta = {} if kind is Kind.EPISODIC else note.parse(read.data.decode("utf-8", "replace")).meta
+        meta = {} if kind is Kind.EPISODIC else note.listed(read.data.decode("utf-8", "replace"))
         title = str(meta.get("title", "")) or path
         return read.identity, Entry(path, kind, len(read.data), seen.st_mtime, read.version, title, meta)

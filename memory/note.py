@@ -8,7 +8,8 @@
     The body, markdown.
 
 Reading is lenient: a person's file is never refused for its form. Most front matter is lines of `key: value`, which are read here, since
-YAML takes a millisecond a note and an index reads ten thousand; the rest is read as YAML 1.2 with no aliases and a bounded depth.
+YAML takes a millisecond a note and an index reads ten thousand; the rest is read as YAML 1.2 with no aliases and a bounded depth, and line
+by line where it is one of many notes (`listed`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from memory import pages
 from memory.plain_text import stripped
 from supervisor.core.errors import UsageError
 
@@ -40,12 +42,14 @@ LISTS = ("paths", "tags")
 KEYS = ("id", "kind", "title", "agent", "task", *MOMENTS, *LISTS, "confidence", "supersedes", "source")
 """Those that mean something, in the order in which new ones are written."""
 _FRONT = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<front>(?:[^\n]*\n)*?)---[ \t]*(?:\r?\n|\Z)")
-_LINE = re.compile(r"(?P<key>[A-Za-z_][A-Za-z0-9_-]*):(?:[ \t]+(?P<value>.*?))?[ \t]*\r?\Z")
+_LINE = re.compile(r"(?P<key>[A-Za-z_][A-Za-z0-9_-]*):(?:[ \t](?P<value>.*))?\Z")
 _KEY = re.compile(r"^(?P<key>[A-Za-z_][A-Za-z0-9_-]*):.*\n", re.MULTILINE)
 _NEVER = "\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff"  # not in YAML, or a line break there
 _PLAIN = re.compile(rf"[\w./*+(~][^{_NEVER}:#\[\]{{}},&!|>'\"%@`]*\Z")
 _PLAIN_IN_BLOCK = re.compile(rf"[\w./+(](?:[^{_NEVER}:#]|:(?=\S)|#(?<=\S#))*\Z")
 _FLOW = re.compile(r"\[(?P<items>[^\[\]{}\"'#&!|>%@`:\\]*)\]\Z")
+_ODD_BEGIN = tuple("|>&*!{")
+"""Of a value that goes on in the next lines, or is none that is on its line."""
 _MARKS = re.compile(r"[\[\]{},\n\r]")
 _QUOTED = re.compile(rf"'(?P<single>[^'{_NEVER}]*)'\Z|\"(?P<double>[^\"\\{_NEVER}]*)\"\Z")
 
@@ -66,13 +70,26 @@ class Note:
 
 def parse(text: str) -> Note:
     """Read a file. Never raises: what cannot be read is said in `broken`."""
+    return _note(text, _read)
+
+
+def listed(text: str) -> Mapping[str, object]:
+    """The `meta` of one of many notes. As `parse`, but for front matter that is more than lines of `key: value`: of that the keys of KEYS
+    are read whose values are on their line, or lists of such, 100 times faster. Whether it is YAML is not known then."""
+    return _note(text, _read_lines).meta
+
+
+def _note(text: str, read: Callable[[str], dict[str, Any]]) -> Note:
     found = _FRONT.match(text)
     if found is None:
         broken = {"broken": "its front matter has no end"} if text.lstrip("\ufeff").startswith(("---\n", "---\r\n")) else {}
         return Note(MappingProxyType({"title": _first_line(text), **broken}), text)
     body = text[found.end() :]
     try:
-        meta = _checked(_read(found["front"]))
+        front = found["front"]
+        if len(front) > FRONT_MAX:
+            raise _BrokenError(f"its front matter has more than {FRONT_MAX} characters")
+        meta = _checked(read(front))
     except _BrokenError as error:
         meta = {"broken": str(error)}
     meta.setdefault("title", _first_line(body))
@@ -89,10 +106,16 @@ class _BrokenError(Exception):
 
 
 def _read(front: str) -> dict[str, Any]:
-    if len(front) > FRONT_MAX:
-        raise _BrokenError(f"its front matter has more than {FRONT_MAX} characters")
     simple = _simple(front)
     return _as_yaml(front) if simple is None else simple
+
+
+def _read_lines(front: str) -> dict[str, Any]:
+    if (simple := _simple(front)) is not None:
+        return simple
+    _check_work(front)
+    known = {key: value for key, value in pages.keys(front).items() if key in KEYS and value[:1] not in _ODD_BEGIN}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in known.items()}
 
 
 def _simple(front: str) -> dict[str, Any] | None:
@@ -101,8 +124,8 @@ def _simple(front: str) -> dict[str, Any] | None:
     for line in front.split("\n"):
         if not line.strip() or line.startswith("#"):
             continue
-        match = _LINE.match(line)
-        value = _scalar(match["value"] or "") if match is not None else None
+        match = _LINE.match(line.removesuffix("\r").rstrip(" \t"))
+        value = _scalar((match["value"] or "").lstrip(" \t")) if match is not None else None
         if match is None or value is None or match["key"] in found:
             return None
         found[match["key"]] = value

@@ -13,7 +13,7 @@ from memory.layout import Kind, kind_of
 TITLE_MAX = 200
 LIST_MAX = 64
 """Globs and tags of one note that count."""
-_FRONT = re.compile(r"---[ \t]*\n(.*?\n)?---[ \t]*(?:\n|\Z)", re.DOTALL)
+_FRONT = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):[ \t]*(.*)\Z")
 _QUOTED = re.compile(r"\"([^\"\\]*)\"|'([^']*)'")
 _NAME = re.compile(r"\b\w+(?<=[a-z0-9])[A-Z]\w*")
@@ -70,11 +70,14 @@ def front_matter(text: str) -> tuple[Mapping[str, str | tuple[str, ...]], str]:
     """The keys of a note's front matter that are plain text or lists of it, and what follows. A full reader of YAML takes a millisecond a
     note, which is ten seconds for a memory of 10,000; the index needs five keys in the form that people and agents write them."""
     found = _FRONT.match(text)
-    if found is None:
-        return {}, text
+    return (keys(found[1] or ""), text[found.end() :]) if found is not None else ({}, text)
+
+
+def keys(front: str) -> dict[str, str | tuple[str, ...]]:
+    """The keys of front matter, as `front_matter` gives them."""
     said: dict[str, str | tuple[str, ...]] = {}
     key = ""
-    for line in (found[1] or "").split("\n"):
+    for line in front.split("\n"):
         bare = line.strip()
         if (begun := _KEY.match(line)) is not None:
             key, value = begun[1], begun[2].strip()
@@ -82,7 +85,7 @@ def front_matter(text: str) -> tuple[Mapping[str, str | tuple[str, ...]], str]:
         elif key and bare.startswith("- ") and not (isinstance(said[key], str) and said[key]):
             held = said[key]
             said[key] = (*(held if isinstance(held, tuple) else ()), _scalar(bare[2:]))[:LIST_MAX]
-    return said, text[found.end() :]
+    return said
 
 
 def one(said: Mapping[str, str | tuple[str, ...]], key: str) -> str:

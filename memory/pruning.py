@@ -11,6 +11,8 @@ from supervisor.core.notes import MemoryTerms
 from supervisor.core.units import size
 
 DAY_S = 86400.0
+REPLACED = (Kind.SEMANTIC, Kind.PROCEDURAL)
+"""Kinds of which one note may take the place of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Plan:
 def plan(found: Iterable[Candidate], read: Mapping[str, float], tracked: Sequence[str] | None, now: float, terms: MemoryTerms) -> Plan:
     """`read`: when each note was read last. `tracked`: the files of the repository, sorted; None: nobody knows, and no path is dead."""
     files = sorted(found, key=lambda one: one.path)
-    notes = [one for one in files if one.kind in (Kind.SEMANTIC, Kind.PROCEDURAL)]
+    notes = [one for one in files if one.kind in REPLACED]
     superseded = _superseded(notes, terms.approval)
     going: dict[str, str] = {}
     for one in notes:
@@ -71,13 +73,15 @@ def _superseded(notes: Sequence[Candidate], approval: frozenset[Kind]) -> dict[s
     which is right. What an agent may not write unapproved it does not replace unapproved either."""
     by_name = {name: one for one in notes for name in (one.path, one.id) if name}
     claims = [(by_name[name], one) for one in notes for name in one.supersedes if name in by_name]
-    by_path = {old.path: new.path for old, new in claims if old.path != new.path and may_supersede(old.kind, new, approval)}
+    heard = [(old, new) for old, new in claims if may_supersede(old.kind, new.kind, approval, by_person=new.by_person)]
+    by_path = {old.path: new.path for old, new in heard if old.path != new.path}
     return {path: by for path, by in by_path.items() if not _comes_back(path, by_path)}
 
 
-def may_supersede(old: Kind, new: Candidate, approval: frozenset[Kind]) -> bool:
-    """Whether the word of `new` counts for a note of the kind `old`. `approval`: the kinds of which an agent's text waits for a person."""
-    return new.by_person or new.kind in approval or old not in approval
+def may_supersede(old: Kind, new: Kind, approval: frozenset[Kind], *, by_person: bool) -> bool:
+    """Whether the word of a note of the kind `new` counts for one of the kind `old`. `approval`: the kinds of which an agent's text waits
+    for a person; `by_person`: one wrote or approved the new one as it is."""
+    return old in REPLACED and new in REPLACED and (by_person or new in approval or old not in approval)
 
 
 def _comes_back(path: str, by_path: Mapping[str, str]) -> bool:

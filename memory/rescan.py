@@ -84,7 +84,7 @@ class Rescan:
 
     def _entries(self) -> Generator[tuple[str, os.stat_result | None], None, None]:
         """Every entry, and of regular files what they are. None when there is no such directory."""
-        deep, above = _Deep(self._name.count("/") + 1 + DEPTH_MAX), len(self._name) + 1
+        deep, above = Deep.below(self._name), len(self._name) + 1
         try:
             for folder, _, entry in foreign.entries(self._top, self._name, leave_out=deep):
                 try:
@@ -128,10 +128,15 @@ def is_file(top: Path, path: str, most: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Deep(Container[str]):
+class Deep(Container[str]):
     """The directories that are not entered: nothing of ours lies so deep, or in one that is hidden."""
 
     levels: int
+
+    @classmethod
+    def below(cls, name: str) -> Deep:
+        """Of the tree of notes that is called so."""
+        return cls(name.count("/") + 1 + DEPTH_MAX)
 
     def __contains__(self, path: object) -> bool:
         return str(path).count("/") >= self.levels or "/." in str(path)

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 
 from memory import days, layout, note
 from memory.layout import Kind, Layout
-from memory.listing import Entry, Listing
+from memory.listing import Entry, Listing, Replacement
 from memory.note import Note
 from memory.plain_text import stripped
 from memory.versions import PERSON, UNKNOWN, Action, Author, Change, Versions
 from memory.writing import QUARANTINE, Put, Text, Writer
-from supervisor.core.errors import NotFound, Refused, UsageError
+from supervisor.core.errors import HostError, NotFound, Refused, UsageError
 
 __all__ = ["PERSON", "QUARANTINE", "UNKNOWN", "Action", "Author", "Change", "Entry", "Put", "Store", "Stored", "Terms"]
 
@@ -49,7 +49,8 @@ class Stored:
 
 class Store:
     """Of one project; it belongs to one thread. Paths are those of memory/layout.py. Everything raises UsageError for what is no path,
-    Refused for what is no plain file of its size, and DiskFull, ToolFailed and LedgerError with the files as they were."""
+    Refused for what is no plain file of its size, and DiskFull, ToolFailed and LedgerError with the files as they were, but for a change
+    that a power cut may undo (`host.files.unsynced`): that one is made."""
 
     def __init__(self, where: Layout, wall: Callable[[], float], terms: Terms | None = None) -> None:
         self.terms = terms or Terms()
@@ -97,6 +98,11 @@ class Store:
         """The records of a day, and the lines that are none. Both are empty when there is no such day."""
         found = self.read(path)
         return days.records(found.text.encode()) if found is not None else ([], [])
+
+    def superseding(self, path: str, kind: Kind, note_id: object) -> list[str]:
+        """The paths of the notes that take the place of the one at `path`."""
+        believed = Replacement(lambda: self.terms.approval, self._versions.by_person)
+        return believed.of(self.entries(), path, kind, note_id)
 
     def strange(self) -> list[tuple[str, str]]:
         """What lies where a file may lie and is none that is read: its path, and why."""
@@ -208,18 +214,41 @@ class Store:
 
     def approve(self, path: str, author: Author, version: str | None = None) -> Put:
         """Put what waits in its place, or beside it when that changed since. Raises NotFound, and Refused for an agent, and when what waits
-        is not `version` (none: whatever it is)."""
+        is not `version` (none: whatever it is). What a disk refuses is approved not at all; or it is, still waits, the error says so, and
+        the next approval only moves it."""
         waits = self._waits_at(path, author)
         if version not in (None, waits.version):
             raise Refused("another text waits by now", on=path, kept="it still waits", hint=f"nightcrew mem show {QUARANTINE}{path}")
-        if waits.kind is Kind.EPISODIC:
-            self._approve_day(path, author)
-            return Put(path, "")
-        proposed = next((change for change in self.changes(f"{QUARANTINE}{path}") if change.action is Action.QUARANTINE), None)
-        text = Text(layout.meant(path), waits.text.encode(), author, Action.APPROVE)
-        put = self._writer.write(text, proposed.before if proposed is not None else None)
-        self._writer.move(f"{QUARANTINE}{path}", f"archive/{QUARANTINE}{path}", author, Action.APPROVE)
+        put = Put(path, "")
+        try:
+            with self._writer.moving(f"{QUARANTINE}{path}", f"archive/{QUARANTINE}{path}", author, Action.APPROVE) as move:
+                if waits.kind is Kind.EPISODIC:
+                    self._approve_day(path, author)
+                else:
+                    put = self._approve_note(waits, path, author)
+                move()
+        except HostError as error:
+            error.kept, error.hint = self._left(waits, path, put), f"nightcrew mem approve {path} --version {waits.version}"
+            raise
         return put
+
+    def _approve_note(self, waits: Stored, path: str, author: Author) -> Put:
+        text = Text(layout.meant(path), waits.text.encode(), author, Action.APPROVE)
+        here = self._writer.read(text.path)
+        if here is not None and here.data == text.data:  # an approval came so far before
+            return self._writer.write(text)
+        proposed = next((change for change in self.changes(f"{QUARANTINE}{path}") if change.action is Action.QUARANTINE), None)
+        return self._writer.write(text, proposed.before if proposed is not None else None)
+
+    def _left(self, waits: Stored, path: str, put: Put) -> str:
+        """What an approval left that a disk did not let end."""
+        if put.conflict:
+            return f"it is kept as {put.conflict}, and still waits"
+        if self._writer.read(f"{QUARANTINE}{path}") is None:
+            return "it is approved, and a power cut may undo that"
+        here = self._writer.read(layout.meant(path))
+        is_there = not self._missing(path) if waits.kind is Kind.EPISODIC else here is not None and here.version == waits.version
+        return "it is approved, and still waits" if is_there else "it still waits, and nothing of it is approved"
 
     def reject(self, path: str, author: Author) -> str:
         """Move what waits to the archive; its path there. Raises NotFound, and Refused for an agent."""
@@ -229,12 +258,14 @@ class Store:
         return self._writer.move(f"{QUARANTINE}{path}", f"archive/{QUARANTINE}{path}", author, Action.REJECT)
 
     def _approve_day(self, path: str, author: Author) -> None:
-        there = {str(record.get("seq")) for record in self.day(path)[0]}
-        for record in self.day(f"{QUARANTINE}{path}")[0]:
-            if str(record.get("seq")) not in there:
-                line = days.again(record)
-                self._writer.append(path, author, lambda _, line=line: line, Action.APPROVE)  # type: ignore[misc]
-        self._writer.move(f"{QUARANTINE}{path}", f"archive/{QUARANTINE}{path}", author, Action.APPROVE)
+        self._writer.append_all(path, author, self._missing(path), Action.APPROVE)
+
+    def _missing(self, path: str) -> list[bytes]:
+        """The lines of a day that wait and that it does not have. Two that have no number, since somebody wrote them by hand, are one when
+        they are the same."""
+        there = set(map(days.again, self.day(path)[0]))
+        waits = dict.fromkeys(map(days.again, self.day(f"{QUARANTINE}{path}")[0]))
+        return [line for line in waits if line not in there]
 
     def _waits_at(self, path: str, author: Author) -> Stored:
         if author.is_agent:

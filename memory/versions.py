@@ -186,14 +186,19 @@ class Versions:
         """What a killed writer may or may not have done, oldest first."""
         return [_change(row) for row in self._db.execute("SELECT * FROM change WHERE state = 'pending' ORDER BY number")]
 
-    def changes(self, path: str | None, limit: int) -> list[Change]:
-        """Newest first; of all files when there is no path."""
+    def changes(self, path: str | None, limit: int, before: int | None = None) -> list[Change]:
+        """Newest first, of those before the number `before`; of all files when there is no path."""
+        over = before if before is not None else 2**63 - 1
         if path is None:
-            rows = self._db.execute("SELECT * FROM change WHERE state = 'done' ORDER BY number DESC LIMIT ?", (limit,))
+            rows = self._db.execute("SELECT * FROM change WHERE number < ? AND state = 'done' ORDER BY number DESC LIMIT ?", (over, limit))
         else:
-            sql = "SELECT * FROM change WHERE path = ? AND state = 'done' ORDER BY number DESC LIMIT ?"
-            rows = self._db.execute(sql, (path, limit))
+            sql = "SELECT * FROM change WHERE path = ? AND number < ? AND state = 'done' ORDER BY number DESC LIMIT ?"
+            rows = self._db.execute(sql, (path, over, limit))
         return [_change(row) for row in rows]
+
+    def by_person(self, path: str) -> bool:
+        """Whether a person wrote or approved what was last known there."""
+        return any(change.author == PERSON.name for change in self.changes(path, 1))
 
     def changes_after(self, number: int, limit: int) -> list[Change]:
         """Oldest first."""

@@ -77,6 +77,24 @@ class _Same:
     """A file is as it is known."""
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What lies where a killed writer wrote."""
+
+    plain: Plain | None
+    lines: frozenset[bytes] | None = None
+    """Of a day."""
+    added: int = 0
+    """Bytes of the lines, and their breaks, that are known to be that writer's."""
+    is_plain: bool = True
+
+
+def _is_done(change: Change, text: bytes, seen: _Seen) -> bool:
+    if change.version and seen.lines is not None:
+        return text in seen.lines
+    return seen.is_plain and (seen.plain.version if seen.plain is not None else "") == change.version
+
+
 class Writer:
     """Of one project; it belongs to one thread."""
 
@@ -170,6 +188,13 @@ class Writer:
 
     def move(self, path: str, to: str, author: Author, action: Action) -> str:
         """Rename a file into the archive; the path that it got there. Raises NotFound, and what `write` raises."""
+        with self.moving(path, to, author, action) as now:
+            return now()
+
+    @contextlib.contextmanager
+    def moving(self, path: str, to: str, author: Author, action: Action) -> Iterator[Callable[[], str]]:
+        """As `move`, at the moment that what is given is called: all that a full disk could refuse of it was done before. When what is done
+        meanwhile fails, nothing is moved."""
         self.settle()
         try:
             seen = self.read(path)
@@ -183,33 +208,54 @@ class Writer:
         number = self._versions.begin(Planned(path, author, action, "", before, size), self._wall())
         with self._settled_after():
             failpoint("note.pending")
-            try:
-                moved = disk.move(self._root, place(path), to)
-            except FileNotFoundError:
-                self._versions.settle(number, "dropped")
-                raise NotFound("no such file in the memory", on=path, hint="nightcrew mem ls") from None
-            failpoint("note.moved")
-            with self._row_may_wait():
-                self._done(number, path, "")
+            with disk.directory(self._root, to, make=True):
+                pass  # a full disk has no room for one that has to be made
+            yield lambda: self._moved(number, path, to)
+
+    def _moved(self, number: int, path: str, to: str) -> str:
+        try:
+            moved = disk.move(self._root, place(path), to)
+        except FileNotFoundError:
+            self._versions.settle(number, "dropped")
+            raise NotFound("no such file in the memory", on=path, hint="nightcrew mem ls") from None
+        failpoint("note.moved")
+        with self._row_may_wait():
+            self._done(number, path, "")
         return moved
 
     def append(self, path: str, author: Author, line_of: Callable[[int], bytes], action: Action = Action.APPEND) -> None:
         """Add the line that `line_of` gives for the number of the change. A power cut may lose the newest ones; a kill does not."""
         self.settle()
         with self._versions.together(durable=False):
-            line = line_of(self._versions.next_number())
-            planned = Planned(path, author, action, self._versions.keep(line), "", len(line))
-            number = self._versions.begin(planned, self._wall())
+            lines = [line_of(self._versions.next_number())]
+            numbers = self._begun(path, author, lines, action)
+        self._append(path, lines, numbers)
+
+    def append_all(self, path: str, author: Author, lines: Sequence[bytes], action: Action) -> None:
+        """As `append`, of several lines by one write: a full disk leaves none of them, unless others fill it within that write."""
+        self.settle()
+        with self._versions.together(durable=False):
+            numbers = self._begun(path, author, lines, action)
+        if lines:
+            self._append(path, lines, numbers)
+
+    def _begun(self, path: str, author: Author, lines: Sequence[bytes], action: Action) -> list[int]:
+        rows = (Planned(path, author, action, self._versions.keep(line), "", len(line)) for line in lines)
+        return [self._versions.begin(planned, self._wall()) for planned in rows]
+
+    def _append(self, path: str, lines: Sequence[bytes], numbers: Sequence[int]) -> None:
         with self._settled_after():
             failpoint("note.pending")
-            added = disk.append(self._root, place(path), line, limit(path))
+            whole = b"\n".join(lines)
+            added = disk.append(self._root, place(path), whole, limit(path))
             known, last = self._versions.known(path)
             ours = disk.identity(added.before) == last or (not known and added.before.st_size == 0)
-            grown = added.after.st_size - added.before.st_size in (len(line) + 1, len(line) + 2)
+            grown = added.after.st_size - added.before.st_size in (len(whole) + 1, len(whole) + 2)
             with self._row_may_wait(), self._versions.together(durable=False):
-                self._versions.settle(number, "done")
+                for number in numbers:
+                    self._versions.settle(number, "done")
                 if ours and grown:  # nobody else added meanwhile, or the next look shall find it
-                    self._versions.know(path, version_of(line), disk.identity(added.after))
+                    self._versions.know(path, version_of(lines[-1]), disk.identity(added.after))
             failpoint("note.done")
 
     def found(self, paths: Sequence[str]) -> list[Change]:
@@ -299,33 +345,33 @@ class Writer:
         texts = [self._versions.content(change.version) or b"" for change in pending]
         self._unsettled = False  # what is kept beside a file is a write of its own
         try:
+            seen = {path: self._seen(path) for path in {change.path for change in pending}}
             for change, text in zip(pending, texts, strict=True):
-                state = self._outcome(change, text)
+                state = "done" if _is_done(change, text, seen[change.path]) else "dropped"
                 with self._versions.together():
                     self._versions.settle(change.number, state)
                     if state == "done":
-                        self._know_again(change, len(text))
+                        self._know_again(change, len(text), seen[change.path])
             self._sweep(texts)
         except BaseException:
             self._unsettled = True
             raise
 
-    def _outcome(self, change: Change, text: bytes) -> str:
+    def _seen(self, path: str) -> _Seen:
         try:
-            seen = self.read(change.path)
+            found = self.read(path)
         except Refused:
-            return "dropped"
-        if layout.kind_of(change.path.removeprefix(QUARANTINE)) is Kind.EPISODIC and change.version:
-            return "done" if seen is not None and text in seen.data.split(b"\n") else "dropped"
-        return "done" if (seen.version if seen is not None else "") == change.version else "dropped"
+            return _Seen(None, is_plain=False)
+        is_day = found is not None and layout.kind_of(path.removeprefix(QUARANTINE)) is Kind.EPISODIC
+        return _Seen(found, lines=frozenset(found.data.split(b"\n")) if found is not None and is_day else None)
 
-    def _know_again(self, change: Change, size: int) -> None:
-        if layout.kind_of(change.path.removeprefix(QUARANTINE)) is not Kind.EPISODIC or not change.version:
+    def _know_again(self, change: Change, size: int, seen: _Seen) -> None:
+        if seen.lines is None or seen.plain is None:
             self._versions.know(change.path, change.version)
             return
-        seen, (_, last) = self.read(change.path), self._versions.known(change.path)
-        if seen is not None and len(seen.data) - last[1] in (size + 1, size + 2):  # nobody else added to it
-            self._versions.know(change.path, change.version, seen.looked)
+        seen.added += size + 1
+        if len(seen.plain.data) - self._versions.known(change.path)[1][1] in (seen.added, seen.added + 1):  # nobody else added to it
+            self._versions.know(change.path, change.version, seen.plain.looked)
 
     def _sweep(self, texts: Sequence[bytes]) -> None:
         """Remove the drafts of killed writers. One that has what nobody knows was exchanged for a file within the last moment."""

@@ -19,7 +19,7 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = 
     """Replace `path` by `data`: after a crash or on a full disk it holds either all of the old or all of the new.
 
     Not `durable`, it may be missing or empty after a power cut: for what is then written anew, 1.6 ms sooner here. A symbolic link at
-    `path` is replaced, not followed. Raises DiskFull or ToolFailed; the old content is then still there.
+    `path` is replaced, not followed. Raises DiskFull or ToolFailed; the old content is then still there, but for the error of `unsynced`.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
@@ -35,10 +35,13 @@ def atomic_write(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = 
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        if durable:
-            _sync_directory(path.parent)
     except OSError as error:
         raise write_error(path, error) from error
+    if durable:
+        try:
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise unsynced(path, error) from error
 
 
 def _sync_directory(path: Path) -> None:
@@ -47,6 +50,13 @@ def _sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def unsynced(path: Path, error: OSError, kept: str = "the new content") -> ToolFailed:
+    """What to say when `path` was changed, and then its directory could not be synced: every reader sees the change, and a power cut may
+    undo it. `kept` is what is there now."""
+    why = f"its directory could not be synced: {error.strerror or error}"
+    return ToolFailed("a power cut may undo the change of", on=str(path), why=why, kept=kept, hint="dmesg")
 
 
 def write_error(path: Path, error: OSError) -> HostError:

@@ -10,7 +10,7 @@ import pytest
 
 from memory.store import PERSON, Author, Store
 from supervisor.host.failpoint import FAILPOINTS
-from tests.memory.kit import FIX, TODAY, opened, text_of
+from tests.memory.kit import DOUBTFUL, FIX, TODAY, opened, text_of
 
 OLD, NEW, OTHERS = "old " * 2000, "new " * 3000, "a person's " * 500
 STEPS = [name for name in FAILPOINTS if name.startswith("note.")]
@@ -19,7 +19,7 @@ DOES: dict[str, tuple[str, ...]] = {
     "create": ("note.pending", "note.drafted", "note.replaced", "note.done"),
     "append": ("note.pending", "note.appended", "note.done"),
     "remove": ("note.pending", "note.moved", "note.done"),
-    "approve": ("note.pending", "note.drafted", "note.replaced", "note.done", "note.moved:1", "note.done:2"),
+    "approve": ("note.pending", "note.pending:2", "note.drafted", "note.replaced", "note.done", "note.moved:1", "note.done:2"),
 }
 CASES = [(act, step) for act, steps in DOES.items() for step in steps]
 
@@ -35,6 +35,8 @@ def act(name: str, root: Path) -> None:
                 store.remove("semantic/a.md", FIX)
             case "approve":
                 store.approve("procedural/a.md", PERSON)
+            case "approve day":
+                store.approve(TODAY, PERSON)
 
 
 @pytest.fixture
@@ -93,13 +95,34 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new(filled: Path, name: str, s
     with opened(filled) as store:
         check(store, filled, name, was_done=step.partition(":")[0] not in ("note.pending", "note.drafted"))
         assert drafts(filled) == [] and store.versions.pending() == []
-    if step in ("note.pending", "note.drafted"):
+    if step.partition(":")[0] in ("note.pending", "note.drafted"):
         act(name, filled)
     with opened(filled) as store:
         check(store, filled, name, was_done=True)
         if name == "approve" and step != "note.done:2":
             waits = [entry.path for entry in store.quarantined()]
-            assert waits == ([] if step in ("note.pending", "note.drafted", "note.moved:1") else ["procedural/a.md"])
+            was_moved = step.partition(":")[0] in ("note.pending", "note.drafted") or step == "note.moved:1"
+            assert waits == ([] if was_moved else ["procedural/a.md"])
+            if waits:
+                assert store.approve("procedural/a.md", PERSON).conflict == "" and store.quarantined() == []
+                assert [entry.path for entry in store.entries() if "conflict" in entry.path] == []
+
+
+@pytest.mark.parametrize("step", ["note.pending:2", "note.appended", "note.done", "note.moved", "note.done:2"])
+def test_an_approval_of_a_day_is_whole_after_a_kill(filled: Path, step: str) -> None:
+    with opened(filled) as store:
+        for text in ("three", "four"):
+            store.append({"text": text}, DOUBTFUL)
+    killed_at(step, "approve day", filled)
+    was_done = step != "note.pending:2"
+    with opened(filled) as store:
+        texts = ["one", "two", "three", "four"]
+        assert [record["text"] for record in store.day(TODAY)[0]] == texts[: 4 if was_done else 2]
+        assert store.found_all([TODAY]) == [], "nobody else wrote"
+        if TODAY in [entry.path for entry in store.quarantined()]:
+            store.approve(TODAY, PERSON)
+        assert [record["text"] for record in store.day(TODAY)[0]] == texts
+        assert [entry.path for entry in store.quarantined()] == ["procedural/a.md"]
 
 
 def test_every_step_is_tried() -> None:

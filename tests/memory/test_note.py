@@ -207,3 +207,47 @@ def test_a_change_leaves_every_other_line_byte_for_byte(front: str, body: str, d
 def test_reading_never_raises(text: str) -> None:
     for given_text in (text, f"---\n{text}\n---\n"):
         assert isinstance(parse(given_text).title, str)
+
+
+ODD = """---
+title: "A 'list'"   # in short
+tags:
+  - a   # first
+  - "b c"
+paths: [x/**, 'y']
+owner: {name: Ann, team: [a, b]}
+expires: '2026-12-01'
+supersedes: >
+  semantic/a.md
+---
+Body
+"""
+
+
+def test_one_of_many_notes_is_read_without_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """YAML of 4 KB takes 30 ms: 5,000 notes of agents would stop all that a memory does for minutes."""
+    by_yaml = parse(ODD).meta
+    monkeypatch.setattr(note, "_composed", lambda _: pytest.fail("it is read as YAML"))
+    listed = note.listed(ODD)
+    assert {**listed, "supersedes": "semantic/a.md\n"} == {key: value for key, value in by_yaml.items() if key in KEYS}
+    assert "supersedes" not in listed, "what goes on in the next line"
+    assert note.listed(ODD.replace("\n", "\r\n")) == listed
+    plain = "---\ntitle: x\ntags: [a, b]\nmine: y\n---\n"
+    assert note.listed(plain) == parse(plain).meta
+
+
+@pytest.mark.parametrize("front", [f"a: [{'x, ' * 300}\n", f"a: {'[' * 21}\n", f"a: {'x' * FRONT_MAX}\n", "created: 'it''s'\n"])
+def test_what_is_broken_in_one_of_many_notes_is_said(front: str) -> None:
+    text = f"---\n{front}---\n# Title\n"
+    assert note.listed(text) == parse(text).meta and note.listed(text)["broken"] and note.listed(text)["title"] == "Title"
+
+
+@given(st.text(st.sampled_from(list("ab:'\"[]{}->|&*! #\n\r\t,")), max_size=200))
+def test_one_of_many_notes_never_raises(front: str) -> None:
+    assert note.listed(f"---\n{front}\n---\nbody\n")["title"] is not None
+
+
+@pytest.mark.timeout(20)
+def test_a_line_is_read_in_time_that_grows_with_its_length() -> None:
+    """2 * 10**10 steps where it grows with the square."""
+    assert note._simple("a: x" + " " * 200_000 + "y\nb:" + "\t" * 200_000 + "z \t\r\n") == {"a": "x" + " " * 200_000 + "y", "b": "z"}

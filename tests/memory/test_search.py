@@ -144,3 +144,8 @@ def test_what_is_read_of_a_day() -> None:
     one, other = pages(DAY, lines, 9.0)
     assert (one.line, one.tags, one.task, one.at, one.body) == (1, ("done", "codex"), "1/x", 1_793_527_200.0, "built")
     assert (other.line, other.body) == (4, "5") and other.at == 1_793_491_200.0, "a record without a time is of its day"
+
+
+def test_front_matter_of_an_editor_with_other_line_ends() -> None:
+    (page,) = pages("semantic/a.md", "\ufeff---\r\ntitle: A\r\ntags: [x, y]\r\npaths:\r\n  - src/**\r\n---\r\nBody\r\n", 0.0)
+    assert (page.title, page.tags, page.globs, page.body) == ("A", ("x", "y"), ("src/**",), "Body\r\n")

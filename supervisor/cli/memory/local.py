@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from memory import difference, disk, layout, note
+from memory import disk, history, layout, note
+from memory.history import Wanted
 from memory.layout import Kind, Layout
-from memory.listing import Entry, Listing, no_such, refused, superseding
-from memory.versions import Change, Versions
+from memory.listing import Entry, Listing, Replacement, no_such, refused
+from memory.versions import Versions
 from memory.writing import QUARANTINE
-from supervisor.core.errors import NotFound
+from supervisor.core.errors import ConfigError, NotFound
+from supervisor.core.notes import MemoryTerms
 from supervisor.host.paths import Home
 
 Args = dict[str, Any]
@@ -34,7 +36,7 @@ def everything(where: Home, project: str) -> Iterator[tuple[str, str, float, dic
             found = disk.read(there.root, f"memory/{entry.path}", layout.size_max(entry.kind))
             newest = kept.changes(entry.path, 1) if kept is not None else []
             if found is not None:
-                shape = _changed(kept, newest[0], patch=False) if newest else None
+                shape = history.told(newest[0]) if newest else None
                 yield entry.path, found.data.decode("utf-8", "replace"), entry.mtime, shape
 
 
@@ -65,21 +67,27 @@ def _show(there: Layout, asked: Args) -> dict[str, Any]:
         data, version = found.data, found.version
     text = data.decode("utf-8", "replace")
     known = note.parse(text).meta.get("id") if kind is not Kind.EPISODIC else None
-    newer = superseding(Listing(there.root, "memory").entries(), path, known)
+    with _versions(there) as kept:
+        believed = Replacement(_approval, kept.by_person if kept is not None else lambda _: False)
+        newer = believed.of(Listing(there.root, "memory").entries(), path, kind, known)
     return {"path": path, "kind": str(kind), "version": version, "text": text, "superseded_by": newer}
+
+
+def _approval() -> frozenset[Kind]:
+    """As the supervisor has it; by default where the settings cannot be read, which hides no note."""
+    from supervisor.config import user  # only here: it costs short commands much
+
+    try:
+        return user.load(user.path(), usable_cores=1).memory.approval
+    except ConfigError:
+        return MemoryTerms().approval
 
 
 def _log(there: Layout, asked: Args) -> dict[str, Any]:
     path = asked.get("path")
     with _versions(there) as kept:
-        changes = kept.changes(path, int(asked.get("limit") or 100)) if kept is not None else []
-        return {"changes": [_changed(kept, change, patch=bool(asked.get("patch"))) for change in changes]}
-
-
-def _changed(kept: Versions | None, change: Change, *, patch: bool) -> dict[str, Any]:
-    names = ("number", "path", "at", "author", "epoch", "version", "before", "size")
-    shape = {"action": str(change.action), **{name: getattr(change, name) for name in names}}
-    return {**shape, "patch": difference.patch(kept.content, change)} if patch and kept is not None else shape
+        wanted = Wanted(path, int(asked.get("limit") or 100), asked.get("before"), patch=bool(asked.get("patch")))
+        return history.page(kept, wanted) if kept is not None else {"changes": [], "before": None}
 
 
 def _content(kept: Versions | None, path: str, start: str) -> bytes:

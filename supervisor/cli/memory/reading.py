@@ -111,15 +111,20 @@ def brief(task: str | None, as_json: bool) -> None:
 @click.argument("path", required=False, shell_complete=note_path)
 @click.option("-p", "--patch", is_flag=True, help="With what each change changed.")
 @click.option("-n", "--number", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many of the newest.")
+@click.option("--before", type=click.IntRange(min=1), help="Those before this number of a change, which the last line of a log names.")
 @common.json_option
-def log(path: str | None, patch: bool, number: int, as_json: bool) -> None:
+def log(path: str | None, patch: bool, number: int, before: int | None, as_json: bool) -> None:
     """Show who changed what and when, the newest change first.
 
     \b
     nightcrew mem log
     nightcrew mem log -p core.md
     """
-    found = door.ask("mem", "log", {"path": path, "limit": number, "patch": patch}, reads=True)
+    found = door.ask("mem", "log", {"path": path, "limit": number, "patch": patch, "before": before}, reads=True)
+    while len(found["changes"]) < number and found.get("before"):  # an answer has fewer with patches
+        rest = {"path": path, "limit": number - len(found["changes"]), "patch": patch, "before": found["before"]}
+        more = door.ask("mem", "log", rest, reads=True)
+        found = {"changes": found["changes"] + more["changes"], "before": more.get("before")}
     if as_json:
         common.print_json(**found)
         return
@@ -131,6 +136,9 @@ def log(path: str | None, patch: bool, number: int, as_json: bool) -> None:
             _indented(change)
     if not found["changes"]:
         common.say("nothing was changed")
+    if found.get("before"):
+        again = " ".join(filter(None, ("nightcrew mem log", "-p" if patch else "", one_line(path or ""), f"--before {found['before']}")))
+        common.say(f"there are older ones; next: {again}")
 
 
 def _say_none(path: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from memory.layout import Layout, kind_of
@@ -26,7 +27,7 @@ from supervisor.daemon.memory.turns import Turns
 from supervisor.daemon.memory.waits import WaitDesk
 from supervisor.daemon.memory.watch import PACE, Look, MemoryWatch, Pace
 from supervisor.daemon.memory.write_budget import WriteBudget
-from supervisor.host import files
+from supervisor.host import files, foreign
 from supervisor.host.paths import Home
 
 T = TypeVar("T")
@@ -182,9 +183,11 @@ class MemoryDesk:
 
 def _with_files(home: Home) -> list[str]:
     """The projects that have a note or a mailbox."""
-    found = []
-    for place in sorted(home.project("").glob("*")):
-        with contextlib.suppress(OSError):  # somebody's own file, or one that is gone
-            if any(any((place / name).iterdir()) for name in ("memory", "mail")):
-                found.append(place.name)
-    return found
+    return [place.name for place in sorted(home.project("").glob("*")) if any(_has_entry(place, name) for name in ("memory", "mail"))]
+
+
+def _has_entry(place: Path, name: str) -> bool:
+    """Through the door for what agents write: a link in the place of the directory leads nowhere."""
+    with contextlib.suppress(OSError), contextlib.closing(foreign.entries(place, name)) as found:
+        return next(found, None) is not None
+    return False  # somebody's own file, or one that is gone

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory import difference, layout, note
-from memory.layout import NOTE_MAX, PATH_MAX
-from memory.listing import no_such, refused, superseding
+from memory import layout, note
+from memory.history import CHANGES_MAX, Wanted, page
+from memory.layout import NOTE_MAX, PATH_MAX, Kind
+from memory.listing import no_such, refused
 from memory.plain_text import cleaned, quoted
 from memory.store import PERSON, QUARANTINE, Author, Change, Entry, Put, Store
 from supervisor.core.errors import Refused, UsageError
@@ -15,9 +16,6 @@ from supervisor.daemon.memory.request import Request
 
 LISTED_MAX = 2_000
 """Files of one answer."""
-CHANGES_MAX = 1_000
-PATCHES_MAX = 512 * 2**10
-"""Characters of all patches of one answer."""
 DAY_TAIL = 256 * 2**10
 """Characters of a day that one answer has: its newest."""
 
@@ -60,7 +58,7 @@ async def show(asked: Request) -> dict[str, Any]:
         text = found.text if found is not None else store.older(path, version)[1] if version is not None else None
         if text is None:
             raise no_such(path, [entry.path for entry in store.entries()])
-        return _shown(asked, store, path, kind.value, found.version if found is not None else str(version), text)
+        return _shown(asked, store, path, kind, found.version if found is not None else str(version), text)
 
     found = await asked.desk.of(asked.project, look)
     if path.startswith(QUARANTINE):
@@ -70,12 +68,13 @@ async def show(asked: Request) -> dict[str, Any]:
     return found
 
 
-def _shown(asked: Request, store: Store, path: str, kind: str, version: str, text: str) -> dict[str, Any]:
+def _shown(asked: Request, store: Store, path: str, kind: Kind, version: str, text: str) -> dict[str, Any]:
     whole, text = len(text), text[-DAY_TAIL:]
-    meta = note.parse(text).meta if kind != "episodic" else {"title": path}
+    meta = note.parse(text).meta if kind is not Kind.EPISODIC else {"title": path}
     title = str(meta["title"])
-    newer = superseding(store.entries(), path, meta.get("id"))
-    shape = {"path": path, "kind": kind, "version": version, "title": title, "text": text, "superseded_by": newer, "cut": whole - len(text)}
+    newer = store.superseding(path, kind, meta.get("id"))
+    shape: dict[str, Any] = {"path": path, "kind": kind.value, "version": version, "title": title, "text": text}
+    shape |= {"superseded_by": newer, "cut": whole - len(text)}
     if broken := meta.get("broken"):
         shape["broken"] = str(broken)
     if asked.author != PERSON.name:
@@ -120,20 +119,17 @@ async def restore(asked: Request) -> dict[str, Any]:
 
 
 async def log(asked: Request) -> dict[str, Any]:
-    """`path` (none: all), `limit`, `patch` -> `changes`, newest first: number, path, at, author, epoch, action, version, before, size, and
-    with `patch` what changed, as `diff -u` says it."""
+    """`path` (none: all), `limit`, `patch`, `before` (a number; none: the newest) -> `changes`, newest first: number, path, at, author,
+    epoch, action, version, before, size, and with `patch` what changed, as `diff -u` says it; `before`: what to give for the next older
+    ones, null when there are none. With `patch` an answer has at most 100."""
     path, limit = _optional(asked, "path", PATH_MAX + len(QUARANTINE)), int(asked.number("limit", 100, CHANGES_MAX))
-    with_patch, is_person = asked.args.get("patch") is True, asked.author == PERSON.name
+    before = int(asked.number("before", 0, 2**62)) if asked.args.get("before") is not None else None
+    wanted, is_person = Wanted(path, limit, before, patch=asked.args.get("patch") is True), asked.author == PERSON.name
 
-    def look(store: Store) -> dict[str, Any]:
-        found = [change for change in store.changes(path, limit) if is_person or not change.path.startswith(QUARANTINE)]
-        shapes, room = [_changed(change) for change in found], PATCHES_MAX
-        for shape, change in zip(shapes, found, strict=True) if with_patch else ():
-            shape["patch"] = cleaned(difference.patch(store.versions.content, change))[:room]
-            room -= len(str(shape["patch"]))
-        return {"changes": shapes}
+    def shows(change: Change) -> bool:
+        return is_person or not change.path.startswith(QUARANTINE)
 
-    return await asked.desk.of(asked.project, look)
+    return await asked.desk.of(asked.project, lambda store: page(store.versions, wanted, shows))
 
 
 async def quarantine(asked: Request) -> dict[str, Any]:
@@ -176,11 +172,6 @@ def _shape(entry: Entry) -> dict[str, Any]:
     }
     shape = {"path": entry.path, "kind": str(entry.kind), "size": entry.size, "mtime": entry.mtime, "version": entry.version}
     return {**shape, "title": cleaned(entry.title), **known}
-
-
-def _changed(change: Change) -> dict[str, Any]:
-    names = ("number", "path", "at", "author", "epoch", "version", "before", "size")
-    return {"action": str(change.action), **{name: getattr(change, name) for name in names}}
 
 
 def _put(done: Put) -> dict[str, Any]:

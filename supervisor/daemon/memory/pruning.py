@@ -78,5 +78,5 @@ def _candidate(store: Store, found: Found) -> Candidate:
     said, _ = front_matter(found.text)
     ends = moment(one(said, "expires"))
     instead = many(said, "supersedes")
-    by_person = bool(instead) and any(change.author == BY_PERSON.name for change in store.changes(found.path, 1))
+    by_person = bool(instead) and store.versions.by_person(found.path)
     return Candidate(found.path, kind, found.size, found.modified, one(said, "id"), instead, ends, many(said, "paths"), by_person)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +32,6 @@ class Request:
     def number(self, name: str, default: float, most: float) -> float:
         """An argument from 0 to `most`. Raises UsageError."""
         value = self.args.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not 0 <= value <= most:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
             raise UsageError("not a request", on=name, why=f"a number from 0 to {most:.0f}")
         return value

@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,7 +103,7 @@ class Descent:
 
 def entries(
     top: Path, below: str = "", *, leave_out: Container[str] = (), open_up: bool = False
-) -> Iterator[tuple[str, Folder, os.DirEntry[str]]]:
+) -> Generator[tuple[str, Folder, os.DirEntry[str]], None, None]:
     """Every entry of the tree at `below` of `top`, as in `folder`: the directory's path below `top`, the directory, which is open until the
     next entry is asked for, and the entry. Links are not followed.
 

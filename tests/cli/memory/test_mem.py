@@ -54,6 +54,19 @@ def memory_of(house: House, repo: Path | None = None) -> Path:
     return house.home.memory(discover(Git(house.home.root / "git"), repo or house.repo).project)
 
 
+def test_without_a_supervisor_only_what_counts_supersedes_a_note(house: House) -> None:
+    memory = memory_of(house)
+    for path, text in {"procedural/a.md": "# How\n", "semantic/b.md": "---\nsupersedes: procedural/a.md\n---\n# Fact\n"}.items():
+        (memory / path).parent.mkdir(parents=True, exist_ok=True)
+        (memory / path).write_text(text)
+    assert mem(house, "show", "procedural/a.md")["superseded_by"] == []
+    house.config.write_text('[memory]\napproval = ["core"]\n')
+    assert mem(house, "show", "procedural/a.md")["superseded_by"] == ["semantic/b.md"]
+    house.config.write_text("memory = 5\n")
+    assert mem(house, "show", "procedural/a.md")["superseded_by"] == [], "what nobody can read is the default"
+    assert lock.holder(house.home.lock) is None, "no supervisor was started"
+
+
 def test_looking_takes_no_supervisor_and_nothing_drives_the_terminal(house: House, monkeypatch: pytest.MonkeyPatch) -> None:  # X12
     memory = memory_of(house)
     (memory / "semantic").mkdir(parents=True)
@@ -134,6 +147,27 @@ def test_who_decides_is_offered_what_waits(tmp_path: Path, monkeypatch: pytest.M
     assert offers == {"approve": waiting_path, "restore": archived_path}
 
 
+def test_completion_looks_at_no_more_than_a_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent can write the directory: a link in its place leads nowhere, and a tree of any size is left after so many looks."""
+    others = tmp_path / "others"
+    (others / "semantic").mkdir(parents=True)
+    (others / "semantic" / "secret.md").touch()
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "memory").symlink_to(others)
+    monkeypatch.setattr("supervisor.cli.memory.door.files", lambda: project / "memory")
+    assert note_path(None, None, "") == []  # type: ignore[arg-type]
+    (project / "memory").unlink()
+    (project / "memory" / "semantic").mkdir(parents=True)
+    (project / "memory" / "agents").symlink_to(others)
+    (project / "memory" / "procedural").symlink_to(others / "semantic")
+    for number in range(20):
+        (project / "memory" / "semantic" / f"{number:02}.md").touch()
+    assert len(note_path(None, None, "")) == 20  # type: ignore[arg-type]
+    monkeypatch.setattr("supervisor.cli.memory.completing.ENTRIES_MAX", 10)
+    assert 0 < len(note_path(None, None, "")) < 10  # type: ignore[arg-type]
+
+
 def test_a_list_a_log_and_a_text_drive_no_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # X12
     """Whatever a supervisor, or a file, says."""
     entry = {"path": f"semantic/{EVIL}.md", "size": 1, "version": EVIL, "mtime": 0.0, "title": EVIL}
@@ -204,3 +238,17 @@ def test_an_agent_in_a_sandbox_reads_the_files_and_writes_by_the_socket(house: H
     assert "push to main" in house.ok("mem", "show", "quarantine/procedural/release.md")
     house.ok("mem", "approve", "procedural/release.md")
     assert "push to main" in house.ok("mem", "show", "procedural/release.md")
+
+
+def test_a_long_log_is_asked_for_in_pieces(house: House) -> None:
+    for number in range(5):
+        house.ok("mem", "put", "semantic/a.md", "--text", f"text {number}")
+    numbers = [one["number"] for one in mem(house, "log", "-n", "2", "-p")["changes"]]
+    assert numbers == [5, 4]
+    shown = house.run("mem", "log", "-n", "3", "-p", "semantic/a.md")
+    assert shown.returncode == 0 and "next: nightcrew mem log -p semantic/a.md --before 3" in shown.stderr
+    rest = mem(house, "log", "-p", "semantic/a.md", "--before", "3")
+    assert [one["number"] for one in rest["changes"]] == [2, 1] and rest["before"] is None
+    assert "+text 1" in rest["changes"][0]["patch"] and "--before" not in house.run("mem", "log").stderr
+    house.ok("down")
+    assert mem(house, "log", "-p", "semantic/a.md", "--before", "3") == rest, "and without a supervisor"

@@ -69,6 +69,22 @@ async def test_a_note_from_its_making_to_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_fact_of_an_agent_supersedes_no_procedure(tmp_path: Path) -> None:
+    """As pruning has it."""
+    async with memory_desk(tmp_path) as kit:
+        works(kit, FIX)
+        await kit.mem("put", path="procedural/a.md", text="# How\n")
+        await kit.mem("put", FIX, path="semantic/b.md", text="# Fact", supersedes="procedural/a.md")
+        await kit.mem("put", FIX, path=f"agents/{FIX}/notes.md", text="# Mine", supersedes="semantic/b.md")
+        assert (await kit.mem("show", path="procedural/a.md"))["superseded_by"] == []
+        assert (await kit.mem("show", path="semantic/b.md"))["superseded_by"] == [], "only facts and procedures are replaced, by such"
+        await kit.mem("put", path="semantic/c.md", text="# Mine", supersedes="procedural/a.md")
+        assert (await kit.mem("show", path="procedural/a.md"))["superseded_by"] == ["semantic/c.md"]
+        said = await kit.mem("prune")
+        assert [one["path"] for one in said["pruned"]] == ["procedural/a.md"]
+
+
+@pytest.mark.asyncio
 async def test_only_who_says_so_supersedes_a_note(tmp_path: Path) -> None:
     async with memory_desk(tmp_path) as kit:
         kit.write("semantic/a.md", "# No id\n")

@@ -40,7 +40,8 @@ async def test_what_changes_is_found_at_once(tmp_path: Path) -> None:
 
 async def test_what_is_no_question_is_refused(tmp_path: Path) -> None:
     wrong: list[dict[str, object]] = [
-        {}, {"query": 5}, {"query": ""}, {"query": "x" * (2**20 + 1)}, {"query": "x", "limit": 1e9}, {"query": "x", "limit": "y"},
+        {}, {"query": 5}, {"query": ""}, {"query": "x" * (2**20 + 1)}, {"query": "x", "limit": 1e9}, {"query": "x", "limit": 10**400},
+        {"query": "x", "limit": float("nan")}, {"query": "x", "limit": "y"},
         {"query": "x", "paths": "a"}, {"query": "x", "paths": [5]}, {"query": "x", "paths": ["a"] * 65},
     ]  # fmt: skip
     async with memory_desk(tmp_path) as kit:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -23,9 +24,10 @@ from supervisor.core.crew import Crew
 from supervisor.core.errors import Refused, UsageError
 from supervisor.core.events import NoteAppeared
 from supervisor.core.task import Task, note
-from supervisor.daemon.memory import mail_keeping, note_waiting, watch
+from supervisor.daemon.memory import desk, mail_keeping, note_waiting, watch
 from supervisor.daemon.memory.watch import Pace
 from supervisor.host import mounts
+from supervisor.host.paths import Home
 from tests.daemon.memory.kit import PROJECT, Kit, eventually, memory_desk
 
 pytestmark = pytest.mark.asyncio
@@ -324,3 +326,17 @@ async def test_a_wake_up_keeps_nobody_from_leaving(tmp_path: Path) -> None:
         task.cancel()
         await asyncio.wait([task], timeout=20)
         assert task.cancelled()
+
+
+async def test_a_project_whose_memory_is_a_link_has_no_files(tmp_path: Path) -> None:
+    """What it leads to is not looked at, and a pipe in its place is not waited for."""
+    home = Home(tmp_path / "home")
+    for project, name in (("a" * 8, "memory"), ("b" * 8, "mail"), ("c" * 8, "mail")):
+        (home.project(project) / name).mkdir(parents=True)
+    (home.project("a" * 8) / "memory" / "core.md").touch()
+    (home.project("b" * 8) / "mail" / "person").mkdir()
+    home.project("d" * 8).mkdir()
+    (home.project("d" * 8) / "memory").symlink_to(home.project("a" * 8) / "memory")
+    os.mkfifo(home.project("d" * 8) / "mail")
+    home.project("e" * 8).touch()
+    assert desk._with_files(home) == ["a" * 8, "b" * 8]
