@@ -1,5 +1,6 @@
 """A random history of agents that coordinate, as real processes at the real socket, with `kill -9` of the supervisor in between; then a
-checker: no file has two exclusive holders, nobody waits for ever, every accepted mail is read by its recipient, exactly once, and no accepted line of a note or a day is lost."""
+checker: no file has two exclusive holders, nobody waits for ever, every accepted mail is read by its recipient, exactly once, and no
+accepted line of a note or of a day is lost."""
 
 from __future__ import annotations
 

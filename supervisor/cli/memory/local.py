@@ -1,8 +1,10 @@
-"""Reading without a supervisor: the files as they are, and `memory.db` opened to be read. Shapes are those of the supervisor's answers."""
+"""Reading without a supervisor: the files as they are, `memory.db` and the ledger opened to be read. Shapes are those of
+the supervisor's answers."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,13 +14,18 @@ from memory.listing import Entry, Listing, no_such, refused, superseding
 from memory.versions import Change, Versions
 from memory.writing import QUARANTINE
 from supervisor.core.errors import NotFound
+from supervisor.core.mail import PERSON
+from supervisor.daemon.memory.mail_listing import listed
 from supervisor.host.paths import Home
+from supervisor.ledger import store, task_names
 
 Args = dict[str, Any]
 
 
-def answer(where: Home, asked: Args) -> dict[str, Any] | None:
+def answer(where: Home, verb: str, asked: Args) -> dict[str, Any] | None:
     """What the supervisor would answer; None for an operation that only it can do."""
+    if verb == "mail":
+        return _mails(where, asked) if asked["op"] == "ls" else None
     ops: dict[str, Callable[[Layout, Args], dict[str, Any]]] = {"ls": _ls, "show": _show, "log": _log, "quarantine": _quarantine}
     op = ops.get(asked["op"])
     if asked["op"] == "show" and str(asked["path"]).startswith(QUARANTINE):
@@ -74,6 +81,15 @@ def _log(there: Layout, asked: Args) -> dict[str, Any]:
     with _versions(there) as kept:
         changes = kept.changes(path, int(asked.get("limit") or 100)) if kept is not None else []
         return {"changes": [_changed(kept, change, patch=bool(asked.get("patch"))) for change in changes]}
+
+
+def _mails(where: Home, asked: Args) -> dict[str, Any]:
+    if not where.ledger.exists():
+        return {"pairs": []} if asked.get("pairs") else {"mails": []}
+    with contextlib.closing(store.connect_readonly(where.ledger)) as db:
+        of = str(asked.get("of") or PERSON)
+        owner = of if of == PERSON else task_names.match_task(db, of, asked["project"])
+        return listed(db, asked["project"], PERSON, owner, asked, time.time())
 
 
 def _changed(kept: Versions | None, change: Change, *, patch: bool) -> dict[str, Any]:
