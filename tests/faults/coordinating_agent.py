@@ -75,9 +75,11 @@ class Agent:
 
     def send(self) -> None:
         key = f"{self.name}-{self.dice.getrandbits(60):x}"
-        said = self.ask("mail", "send", to=self.dice.choice(self.others), subject="s", text=key, key=key, type="info")
+        mail = {"to": self.dice.choice(self.others), "subject": "s", "text": key, "key": key, "type": "info"}
+        said = self.ask("mail", "send", **mail)
         if not isinstance(said, str):
-            self.note("sent", text=key, id=said["mail"]["id"])
+            again = self.ask("mail", "send", **mail)
+            self.note("sent", text=key, id=said["mail"]["id"], again=again if isinstance(again, str) else again["mail"]["id"])
 
     def read(self) -> bool:
         """By two readers at a time, of which one may have each message."""
