@@ -1,12 +1,11 @@
 """A random history of agents that coordinate, as real processes at the real socket, with `kill -9` of the supervisor in between; then a
 checker: no file has two exclusive holders, nobody waits for ever, every accepted mail is read by its recipient, exactly once, and no
-accepted line of a note or of a day is lost."""
+accepted line of a note or a day is lost."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import sqlite3
 import sys
@@ -25,9 +24,7 @@ NAMES = [f"agent-{at}" for at in range(5)]
 
 
 @pytest.mark.parametrize(("steps", "kills"), [(15, 2), pytest.param(150, 12, marks=pytest.mark.soak)])
-def test_a_random_history(house: House, tmp_path: Path, steps: int, kills: int) -> None:
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"NIGHTCREW_TEST_SEED={seed}")
+def test_a_random_history(house: House, tmp_path: Path, steps: int, kills: int, seed: int) -> None:
     dice = random.Random(seed)
     (place := tmp_path / "place").mkdir()
     house.config.write_text(f"slots = {len(NAMES)}\n" + house.config.read_text())
