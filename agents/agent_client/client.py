@@ -30,7 +30,7 @@ Tasks of its own, where its task may add some:
     send ID TEXT     type a text into its terminal
     kill ID...       end it, and what it added
 
-Options of mem, mail and lease may stand anywhere; words behind `--` are none. With --json their whole answer is printed.
+Options of wait, mem, mail and lease may stand anywhere; words behind `--` are none. With --json mem, mail and lease print all.
 Exit status: 0; 1 when a task that was waited for did not end well; 2 wrong words; 4 there is no such thing; 5 no supervisor answers, so
 try again later; 6 refused, or kept aside as a conflict; 7 no budget left; 124 time ran out, wait again.
 """
@@ -120,7 +120,7 @@ def listed(_: list[str]) -> int:
 
 
 def wait(words: list[str]) -> int:
-    given, names = options(words, flags=("any",))
+    given, names = options(words, flags=("any",), known=["any", "timeout="])
     deadline = time.monotonic() + seconds(given["timeout"][-1]) if "timeout" in given else None
     while True:
         left = WAIT_S if deadline is None else max(0.0, min(WAIT_S, deadline - time.monotonic()))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from memory.watching import Hints, Watching
+from supervisor.core.errors import NightcrewError
+from supervisor.daemon import lock, protocol
 from supervisor.doctor.check_context import CheckContext, existing
 from supervisor.doctor.finding import Finding, ok, warn
 from supervisor.host import mounts
@@ -23,4 +25,19 @@ def check(context: CheckContext) -> Finding:
         watching.close()
     if why:
         return warn(why, WHY, "sysctl fs.inotify shows the limits; max_user_instances and max_user_watches can be raised")
+    times = _overflows(context)
+    if times:
+        often = "once" if times == 1 else f"{times} times"
+        seen = f"changes of memories are seen at once; the kernel dropped events {often}, and all files were looked at"
+        return warn(seen, "many files change at once, and each such look takes longer", "raise the sysctl fs.inotify.max_queued_events")
     return ok("changes of memories are seen at once")
+
+
+def _overflows(context: CheckContext) -> int:
+    """How often the supervisor was told that events were dropped; 0 when none answers."""
+    if lock.holder(context.home.lock) is None:
+        return 0
+    try:
+        return int(protocol.call(context.home.daemon_socket, "watch", {}, timeout_s=context.tool_s)["overflows"])
+    except NightcrewError:  # `supervisor` says what is the matter with it
+        return 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.admission import Conditions, Decision, Verdict, of_start
@@ -41,32 +42,67 @@ def reasons(db: sqlite3.Connection, views: Iterable[TaskView], now: Conditions |
     None when it does not answer; `runs`: there is one."""
     views = list(views)
     waiting = [view for view in views if view.state in _WAIT or view.paused]
-    blocked = [view.id for view in waiting if view.state is TaskState.WAITING]
-    needs, notes = queries.open_needs(db, blocked), awaited_notes.missing(db, blocked)
-    rests = queries.backoffs(db, [view.id for view in waiting if view.state in _RESTING])
-    aside = (
-        {task for task, _, _ in queries.set_aside(db)} if any(view.state is TaskState.PAUSED or view.paused for view in waiting) else set()
-    )
-    ahead = leases.ahead(db, [view.id for view in waiting if view.state is TaskState.READY])
-    of_nights = nights.of_runs(db, {view.run for view in waiting}) if now is not None and now.nights else {}
+    known = _known(db, waiting, now, runs=runs, wall=wall)
     found = _of_agents(db, views) if runs else {}
-    for view in waiting:
-        match view.state:
-            case TaskState.RUNNING if view.paused == Until.SLOT:
-                found[view.id] = Verdict(Decision.DEFER, "slots", pause(view))
-            case TaskState.PAUSED | TaskState.RUNNING:
-                since = view.changed if view.state is TaskState.PAUSED else 0.0  # of one that runs that is when it started
-                found[view.id] = Verdict(Decision.DEFER, "paused", _held(view, is_aside=view.id in aside), since)
-            case TaskState.PARKED:
-                words = f"its limit opens in {age(max(0.0, rests.get(view.id, wall) - wall))}"
-                found[view.id] = Verdict(Decision.DEFER, "limit", words, view.changed)
-            case TaskState.WAITING:
-                found[view.id] = _after(needs.get(view.id, ()), notes.get(view.id, ()), view)
-            case _:
-                found[view.id] = _ready(view, rests.get(view.id, 0.0) - wall, now, of_nights, runs=runs)
-                if runs and view.id in ahead and found[view.id].code != "backoff":
-                    found[view.id] = _behind(view, ahead[view.id])
-    return found
+    return found | {view.id: _verdict(view, known) for view in waiting}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What verdicts are made of: as `reasons` was given it, and of the ledger by task."""
+
+    now: Conditions | None
+    runs: bool
+    wall: float
+    needs: Mapping[str, Sequence[Need]]
+    notes: Mapping[str, Sequence[str]]
+    rests: Mapping[str, float]
+    """When the backoff of each ends, or its limit opens: wall-clock seconds."""
+    aside: Collection[str]
+    ahead: Mapping[str, Lease]
+    nights: Mapping[str, str]
+    """By run."""
+
+
+def _known(db: sqlite3.Connection, waiting: Sequence[TaskView], now: Conditions | None, *, runs: bool, wall: float) -> _Known:
+    """One query of each sort for all of them."""
+    blocked = _in(waiting, TaskState.WAITING)
+    return _Known(
+        now, runs, wall,
+        needs=queries.open_needs(db, blocked), notes=awaited_notes.missing(db, blocked),
+        rests=queries.backoffs(db, _in(waiting, *_RESTING)), aside=_set_aside(db, waiting),
+        ahead=leases.ahead(db, _in(waiting, TaskState.READY)),
+        nights=nights.of_runs(db, {view.run for view in waiting}) if now is not None and now.nights else {},
+    )  # fmt: skip
+
+
+def _in(views: Iterable[TaskView], *states: TaskState) -> list[str]:
+    return [view.id for view in views if view.state in states]
+
+
+def _set_aside(db: sqlite3.Connection, waiting: Iterable[TaskView]) -> set[str]:
+    is_any_held = any(view.state is TaskState.PAUSED or view.paused for view in waiting)
+    return {task for task, _, _ in queries.set_aside(db)} if is_any_held else set()
+
+
+def _verdict(view: TaskView, known: _Known) -> Verdict:
+    match view.state:
+        case TaskState.PAUSED | TaskState.RUNNING:
+            return _paused(view, known)
+        case TaskState.PARKED:
+            words = f"its limit opens in {age(max(0.0, known.rests.get(view.id, known.wall) - known.wall))}"
+            return Verdict(Decision.DEFER, "limit", words, view.changed)
+        case TaskState.WAITING:
+            return _after(known.needs.get(view.id, ()), known.notes.get(view.id, ()), view)
+        case _:
+            return _ready(view, known)
+
+
+def _paused(view: TaskView, known: _Known) -> Verdict:
+    if view.state is TaskState.RUNNING and view.paused == Until.SLOT:
+        return Verdict(Decision.DEFER, "slots", pause(view))
+    since = view.changed if view.state is TaskState.PAUSED else 0.0  # of one that runs that is when it started
+    return Verdict(Decision.DEFER, "paused", _held(view, is_aside=view.id in known.aside), since)
 
 
 def _of_agents(db: sqlite3.Connection, views: Iterable[TaskView]) -> dict[str, Verdict]:
@@ -112,14 +148,21 @@ def _behind(view: TaskView, lease: Lease) -> Verdict:
     return Verdict(Decision.DEFER, "paths", f"waits for {lease.task}, which has {lease.glob}", view.changed)
 
 
-def _ready(view: TaskView, rests_s: float, now: Conditions | None, of_nights: Mapping[str, str], *, runs: bool) -> Verdict:
-    if not runs:
+def _ready(view: TaskView, known: _Known) -> Verdict:
+    rests_s = known.rests.get(view.id, 0.0) - known.wall
+    if not known.runs:
         return Verdict(Decision.DEFER, "no_supervisor", "waits for a supervisor: nightcrew up -d", view.changed)
     if rests_s > 0:
         return Verdict(Decision.DEFER, "backoff", f"runs again in {rests_s:.0f}s", view.changed)
-    if now is None:
+    if view.id in known.ahead:
+        return _behind(view, known.ahead[view.id])
+    if known.now is None:
         return Verdict(Decision.DEFER, "unknown", "the supervisor does not answer", view.changed)
-    found = of_start(TaskClass(view.task_class), now, night=of_nights.get(view.run, ""), kind=view.kind)
+    return _next(view, known.now, known.nights.get(view.run, ""))
+
+
+def _next(view: TaskView, now: Conditions, night: str) -> Verdict:
+    found = of_start(TaskClass(view.task_class), now, night=night, kind=view.kind)
     if found.decision is Decision.ADMIT:
         return Verdict(Decision.ADMIT, "turn", "is about to start", view.changed)
     return found if found.since else Verdict(found.decision, found.code, found.words, view.changed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from supervisor.core.wait_graph import Wait, WaitKind
 from supervisor.ledger.write_access import WriteAccess
@@ -79,6 +80,41 @@ def open_of(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, list[Wa
     for row in db.execute(query, (json.dumps(list(tasks)),)):
         found.setdefault(row["task"], []).append(_wait(row))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """How often and how long one task waited for the same others."""
+
+    task: str
+    kind: WaitKind
+    holders: tuple[str, ...]
+    times: int
+    seconds: float
+    longest_s: float
+
+
+def waited(db: sqlite3.Connection, tasks: Collection[str], now: float) -> list[Waited]:
+    """What these tasks waited for by `now`, the most time first; nothing in an older ledger."""
+    if db.execute("PRAGMA user_version").fetchone()[0] < _SINCE:
+        return []
+    rows = db.execute(
+        """SELECT task, kind, holders, count(*), sum(max(0, coalesce(ended, :now) - since)), max(max(0, coalesce(ended, :now) - since))
+           FROM wait WHERE task IN (SELECT value FROM json_each(:tasks)) GROUP BY task, kind, holders ORDER BY 5 DESC, task, holders""",
+        {"now": now, "tasks": json.dumps(list(tasks))},
+    )
+    return [Waited(row[0], WaitKind(row[1]), tuple(json.loads(row[2])), *tuple(row)[3:]) for row in rows]
+
+
+def deadlocks(db: sqlite3.Connection, tasks: Collection[str]) -> tuple[int, int]:
+    """How many waits of these tasks were refused, and how many given up, since they could never end, as far as history says."""
+    rows = db.execute(
+        """SELECT event, count(*) FROM journal WHERE task IN (SELECT value FROM json_each(?))
+           AND event IN ('wait refused', 'wait given up') GROUP BY event""",
+        (json.dumps(list(tasks)),),
+    )
+    found = {str(row[0]): int(row[1]) for row in rows}
+    return found.get("wait refused", 0), found.get("wait given up", 0)
 
 
 def _wait(row: sqlite3.Row) -> Wait:

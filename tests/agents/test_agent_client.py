@@ -165,6 +165,33 @@ def test_the_words_of_a_message_stand_apart_from_its_head_and_are_data(
     assert main(["mail", "send", "b", "hello"]) == 0 and capsys.readouterr().out == "id: A\nto: r/b\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "tasks", "is_any"),
+    [
+        (["--any", "--timeout", "0", "one", "two"], ["one", "two"], True),
+        (["one", "--timeout=0", "two", "--any"], ["one", "two"], True),
+        (["one", "--timeout", "0", "--", "--any"], ["one", "--any"], False),
+    ],
+)
+def test_options_of_a_wait_stand_anywhere(monkeypatch: pytest.MonkeyPatch, words: list[str], tasks: list[str], *, is_any: bool) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def ask(_: str, args: dict[str, Any], **__: float) -> dict[str, Any]:
+        assert not seen, "it is over at once"
+        seen.append(args)
+        return {"ended": [], "unfinished": [{"task": "r/one", "state": "running"}]}
+
+    monkeypatch.setattr(client, "ask", ask)
+    assert main(["wait", *words]) == 124
+    assert seen == [{"tasks": tasks, "timeout_s": 0.0, "any": is_any}]
+
+
+@pytest.mark.usefixtures("asked")
+def test_an_option_that_a_wait_has_not_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["wait", "one", "--timeuot", "5"]) == USAGE
+    assert "there is no option --timeuot; next: --timeout" in capfd.readouterr().err
+
+
 def test_a_wait_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
 

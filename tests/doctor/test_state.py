@@ -12,13 +12,14 @@ import pytest
 
 from memory.watching import Watching
 from supervisor.core.spec import Settings
+from supervisor.daemon import lock, protocol
 from supervisor.doctor import file_events
 from supervisor.doctor import state as checks
 from supervisor.doctor.finding import State
 from supervisor.host import mounts
 from supervisor.ledger import store
 from tests.doctor.conftest import Machine
-from tests.support import git, make_repository
+from tests.support import House, git, make_repository
 
 ordinary = pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
 
@@ -45,6 +46,20 @@ def test_directories_that_cannot_be_watched_are_named(machine: Machine, home: Pa
     assert (found.state, found.seen) == (State.WARN, "inotify instance limit reached")
     monkeypatch.setattr(mounts, "file_system", lambda *_: "nfs4")
     assert file_events.check(machine.place()).seen.startswith("nfs4 ")
+
+
+def test_events_that_the_kernel_dropped_are_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "holder", lambda _: 1)
+    for times, state in ((0, State.OK), (1, State.WARN), (2, State.WARN)):
+        monkeypatch.setattr(protocol, "call", lambda _, verb, *__, times=times, **___: {"overflows": times} if verb == "watch" else {})
+        found = file_events.check(machine.place())
+        assert found.state is state and ("dropped events" in found.seen) is bool(times)
+    assert "2 times" in found.seen
+
+
+def test_a_supervisor_says_how_often_events_were_dropped(house: House) -> None:
+    house.start_daemon()
+    assert protocol.call(house.home.daemon_socket, "watch", {}, timeout_s=60) == {"overflows": 0}
 
 
 def test_a_mode_that_lets_others_in_is_mended(machine: Machine, home: Path) -> None:

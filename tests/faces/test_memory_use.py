@@ -9,7 +9,7 @@ from pathlib import Path
 from memory.layout import Layout
 from memory.reads import ReadBook
 from memory.store import PERSON, Author, Store
-from supervisor.faces import memory_use
+from supervisor.faces import memory_use, waited
 from supervisor.faces.report import html, markdown, model
 from supervisor.ledger import mail
 from tests.faces.report.kit import report
@@ -60,3 +60,35 @@ def test_what_the_mail_of_a_run_cost_is_in_its_report() -> None:
     for page in (markdown.render(report(mail=told)), html.render(report(mail=told))):
         assert "What they wrote to each other" in page and "2/a" in page and "90" in page
     assert "wrote to each other" not in html.render(report(mail=[])) + markdown.render(report())
+
+
+def test_who_waited_for_whom_is_in_the_reports() -> None:
+    ledger = sqlite3.connect(":memory:")
+    ledger.row_factory = sqlite3.Row
+    ledger.executescript(
+        """CREATE TABLE wait (task TEXT, kind TEXT, holders TEXT, since REAL, ended REAL);
+           CREATE TABLE journal (task TEXT, event TEXT);"""
+    )
+    assert waited.of_tasks(ledger, ["2/a"], 100.0) is None, "an older ledger"
+    ledger.execute("PRAGMA user_version = 6")
+    assert waited.of_tasks(ledger, ["2/a"], 100.0) is None
+    rows = [
+        ("2/a", "lease", ["2/b"], 10, 30),
+        ("2/a", "lease", ["2/b"], 40, None),
+        ("2/b", "rate", [], 50, 55),
+        ("3/c", "mail", ["2/a"], 0, 90),
+    ]
+    ledger.executemany("INSERT INTO wait VALUES (?, ?, ?, ?, ?)", [(who, kind, json.dumps(whom), *at) for who, kind, whom, *at in rows])
+    events = ["wait refused", "wait refused", "wait given up", "memory changed"]
+    ledger.executemany("INSERT INTO journal VALUES ('2/b', ?)", [(event,) for event in events])
+    found = waited.of_tasks(ledger, ["2/a", "2/b"], 100.0)
+    assert found == {
+        "waits": 3, "seconds": 85.0, "refused": 2, "given_up": 1,
+        "top": [
+            {"task": "2/a", "kind": "lease", "for": ["2/b"], "waits": 2, "seconds": 80.0, "longest_s": 60.0},
+            {"task": "2/b", "kind": "rate", "for": [], "waits": 1, "seconds": 5.0, "longest_s": 5.0},
+        ],
+    }, "of these tasks alone"  # fmt: skip
+    for page in (markdown.render(report(waits=found)), html.render(report(waits=found))):
+        assert "What they waited for" in page and "its turn at a quota" in page and "2 refused at once, 1 given up" in page
+    assert "What they waited for" not in html.render(report(waits=None)) + markdown.render(report())

@@ -61,6 +61,7 @@ def check(house: House, place: Path) -> None:
     assert refusals <= {*coordinating_agent.GIVEN_UP}, "a living agent is refused nothing else, whoever was killed"
     assert "TimedOut" not in {one["error"] for one in found if one["what"] == "lease"}, "those who hold one go on, or are refused"
     sent = {one["id"] for one in found if one["what"] == "sent"}
+    assert all(one["id"] == one["again"] for one in found if one["what"] == "sent"), "the same key twice is one message"
     claimed = Counter(one["id"] for one in found if one["what"] == "read" and one["claimed"])
     assert max(claimed.values(), default=1) == 1, "nobody is handed a mail for the first time twice"
     with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:

@@ -98,7 +98,7 @@ def list_all(everything: bool, sent: bool, thread: str | None, of: str | None, p
     nightcrew mail ls --pairs
     """
     given = {"all": everything, "sent": sent, "thread": thread, "of": of, "pairs": pairs}
-    answer = door.ask("mail", "ls", {name: value for name, value in given.items() if value}, repo=repo)
+    answer = door.ask("mail", "ls", {name: value for name, value in given.items() if value}, reads=True, repo=repo)
     if as_json:
         common.print_json(**answer)
         return
@@ -179,7 +179,8 @@ def _given(texts: tuple[str, ...], file: Path | None) -> str:
             return file.read_text(encoding="utf-8", errors="replace")
         text = sys.stdin.buffer.read(common.TEXT_MAX).decode("utf-8", "replace") if texts[0] == "-" else texts[0]
     except OSError as error:
-        raise UsageError("cannot read", on=str(file), why=error.strerror or str(error)) from error
+        hint = "--file FILE, or - for the standard input"
+        raise UsageError("cannot read", on=str(file), why=error.strerror or str(error), hint=hint) from error
     return text.encode("utf-8", "replace").decode()
 
 

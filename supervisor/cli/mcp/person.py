@@ -216,7 +216,7 @@ def memory(
 ) -> dict[str, Any]:
     """Read what the agents of a repository know together; mail lists the unread messages to the person."""
     if op == "mail":
-        return {"note": data.NOTE, **data.cleaned(door.ask("mail", "ls", {}, repo=Path(repo)))}
+        return {"note": data.NOTE, **data.cleaned(door.ask("mail", "ls", {}, reads=True, repo=Path(repo)))}
     word = {"ls": "prefix", "search": "query", "show": "path"}[op]
     return {"note": data.NOTE, **data.cleaned(door.ask("mem", op, {word: what}, reads=op != "search", repo=Path(repo)))}
 

@@ -25,8 +25,7 @@ def ask(
     verb: str, op: str, args: dict[str, Any], *, reads: bool = False, timeout_s: float = ANSWER_S, repo: Path | None = None
 ) -> dict[str, Any]:
     """What `verb` (`mem`, `mail`, `lease`) answers to `op`, for the agent that runs this, else for the person, of the project of `repo`
-    (the current directory). An operation of `mem` that `reads` works without a supervisor where it can; all else starts
-    one. Raises our errors."""
+    (the current directory). An operation that `reads` works without a supervisor where it can; all else starts one. Raises our errors."""
     asked = {"op": op, **{name: value for name, value in args.items() if value is not None}}
     if is_agent():
         socket, token = Path(os.environ["NIGHTCREW_AGENTS_SOCKET"]), os.environ["NIGHTCREW_TOKEN"]
@@ -39,7 +38,7 @@ def ask(
             return protocol.call(where.daemon_socket, verb, asked, timeout_s=timeout_s)
     from supervisor.cli.memory import local
 
-    found = local.answer(where, asked) if verb == "mem" else None
+    found = local.answer(where, verb, asked)
     return found if found is not None else common.ask(where, verb, asked, timeout_s=timeout_s)
 
 

@@ -1,8 +1,10 @@
-"""Reading without a supervisor: the files as they are, and `memory.db` opened to be read. Shapes are those of the supervisor's answers."""
+"""Reading without a supervisor: the files as they are, `memory.db` and the ledger opened to be read. Shapes are those of
+the supervisor's answers."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,14 +15,19 @@ from memory.listing import Entry, Listing, Replacement, no_such, refused
 from memory.versions import Versions
 from memory.writing import QUARANTINE
 from supervisor.core.errors import ConfigError, NotFound
+from supervisor.core.mail import PERSON
 from supervisor.core.notes import MemoryTerms
+from supervisor.daemon.memory.mail_listing import listed
 from supervisor.host.paths import Home
+from supervisor.ledger import store, task_names
 
 Args = dict[str, Any]
 
 
-def answer(where: Home, asked: Args) -> dict[str, Any] | None:
+def answer(where: Home, verb: str, asked: Args) -> dict[str, Any] | None:
     """What the supervisor would answer; None for an operation that only it can do."""
+    if verb == "mail":
+        return _mails(where, asked) if asked["op"] == "ls" else None
     ops: dict[str, Callable[[Layout, Args], dict[str, Any]]] = {"ls": _ls, "show": _show, "log": _log, "quarantine": _quarantine}
     op = ops.get(asked["op"])
     if asked["op"] == "show" and str(asked["path"]).startswith(QUARANTINE):
@@ -88,6 +95,16 @@ def _log(there: Layout, asked: Args) -> dict[str, Any]:
     with _versions(there) as kept:
         wanted = Wanted(path, int(asked.get("limit") or 100), asked.get("before"), patch=bool(asked.get("patch")))
         return history.page(kept, wanted) if kept is not None else {"changes": [], "before": None}
+
+
+def _mails(where: Home, asked: Args) -> dict[str, Any]:
+    if not where.ledger.exists():
+        return {"pairs": []} if asked.get("pairs") else {"mails": []}
+    with contextlib.closing(store.connect_readonly(where.ledger)) as db:
+        of = str(asked.get("of") or PERSON)
+        owner = of if of == PERSON else task_names.match_task(db, of, asked["project"])
+        return listed(db, asked["project"], PERSON, owner, asked, time.time())
+
 
 
 def _content(kept: Versions | None, path: str, start: str) -> bytes:

@@ -15,7 +15,6 @@ from supervisor.cli.memory import door, printing
 from supervisor.cli.memory.completing import archived_path, note_path, waiting_path
 from supervisor.core.errors import NotFound, UsageError, one_line
 
-_TEXT_HINT = "FILE is the name of a file; --text TEXT gives a text, - stdin"
 _path = click.argument("path", shell_complete=note_path)
 
 
@@ -34,14 +33,19 @@ def put(path: str, files: tuple[str, ...], text: str | None, if_version: str | N
     echo '{"text": "the mirror was down"}' | nightcrew mem put episodic
     """
     if len(files) + (text is not None) > 1:
-        raise UsageError("more than one text", on=" ".join(files), why="a note is one file or one text", hint=_TEXT_HINT)
-    text = text if text is not None else _text(files[0] if files else "-")
+        raise UsageError("more than one text", on=" ".join(files), why="a note is one file or one text", hint=_how(path))
+    text = text if text is not None else _text(path, files[0] if files else "-")
     if path.rstrip("/") == "episodic":
         return _append(text, as_json)
     return _written(door.ask("mem", "put", {"path": path, "text": text, "if_version": if_version}), as_json)
 
 
-def _text(file: str) -> str:
+def _how(path: str) -> str:
+    """What to type instead."""
+    return f"nightcrew mem put {path} FILE with the name of a file; --text TEXT gives a text, - stdin"
+
+
+def _text(path: str, file: str) -> str:
     if file == "-":
         data = sys.stdin.buffer.read(NOTE_MAX + 1)
     else:
@@ -49,13 +53,16 @@ def _text(file: str) -> str:
             with click.open_file(os.fspath(file), "rb") as opened:
                 data = opened.read(NOTE_MAX + 1)
         except OSError as error:
-            raise NotFound("cannot read", on=file, why=error.strerror or str(error), hint=_TEXT_HINT) from None
+            kept, hint = f"{path} as it is", _how(path)
+            raise NotFound("cannot read", on=file, why=error.strerror or str(error), kept=kept, hint=hint) from None
     if len(data) > NOTE_MAX:
         raise UsageError("it is too long", on=file, why=f"at most {NOTE_MAX} bytes", hint="one fact a file")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise UsageError("it is not text", on=file, why="notes are UTF-8") from None
+        raise UsageError(
+            "it is not text", on=file, why="notes are UTF-8", hint=f"iconv -t UTF-8 {file} | nightcrew mem put {path} -"
+        ) from None
 
 
 def _append(text: str, as_json: bool) -> int:

@@ -17,13 +17,13 @@ from supervisor.core.errors import NightcrewError, NotFound, Refused, TimedOut, 
 from supervisor.core.mail import OPEN, PERSON, SUPERVISOR, TERMS, UNKNOWN, Mail, MailState, MailType, Priority
 from supervisor.core.wait_graph import WaitKind
 from supervisor.daemon.memory.mail import Letter, MailDesk
+from supervisor.daemon.memory.mail_listing import LISTED_MAX, listed
 from supervisor.daemon.wakeups import was_set
 from supervisor.ledger import added_tasks, task_names
 from supervisor.ledger import mail as rows
 
 WAIT_MAX_S = 600.0
 """Of one request; who waits longer asks again, and misses nothing."""
-LISTED_MAX = 1000
 REPLY_BY_MAX_S = 30 * 86_400.0
 KEY_MAX = 200
 LOOK_S = 1.0
@@ -92,19 +92,8 @@ async def ls(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str,
     """`mails` that wait, the most urgent first; with `all` those that were read too, with `sent` what was sent, with `thread` one thread.
     With `pairs` instead: `pairs`, what each wrote to each other. A person may name another mailbox, `of`."""
     owner = resolve(desk, asker, _text(args, "of", 200)) if asker.is_person and args.get("of") else asker.name
-    if args.get("pairs"):
-        tasks = () if asker.is_person and owner == PERSON else (owner,)
-        return {"pairs": [one.shape() for one in rows.pairs(desk.db, asker.project, tasks)]}
-    if args.get("thread"):
-        found = rows.of_thread(desk.db, _text(args, "thread", 26), LISTED_MAX)
-        found = [one for one in found if asker.is_person or asker.name in (one.sender, one.recipient)]
-    else:
-        everything, sent = bool(args.get("all")), bool(args.get("sent"))
-        found = rows.of_mailbox(desk.db, asker.project, owner, everything=everything, sent=sent, at_most=LISTED_MAX)
-        found = found if everything or sent else rules.by_urgency(found)
-    answered = rows.answered(desk.db, [one.id for one in found]) if found else set()
-    now = desk.loop.clock.wall()
-    return {"mails": [one.shape(now, answered=one.id in answered) for one in found]}
+    thread = {"thread": _text(args, "thread", 26)} if args.get("thread") else {}
+    return listed(desk.db, asker.project, asker.name, owner, {**args, **thread}, desk.loop.clock.wall())
 
 
 async def read(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -242,6 +242,8 @@ class Night:
     events: tuple[Event, ...]
     trouble: tuple[str, ...] = ()
     """What could not be read, and so is in no figure."""
+    waits: Mapping[str, Any] | None = None
+    """What its agents waited for at the supervisor, as `waited.of_tasks` has it."""
     asks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Agents that wait for a person now, as the supervisor says: `state`, `detail` and `since` by task."""
 

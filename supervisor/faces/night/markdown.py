@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor.faces.night import words
 from supervisor.faces.report.escape import code, text
-from supervisor.faces.report.markdown import table
+from supervisor.faces.report.markdown import table, waits
 from supervisor.faces.report.words import many, seconds
 
 TASKS = 40
@@ -28,6 +28,8 @@ def _sections(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from _ready(facts)
     yield from _cost(facts)
     yield from _time(facts)
+    if found := facts.get("waits"):
+        yield waits(found)
     yield from _again(facts, several)
     moments = [one for one in facts["events"] if one["kind"] not in ("outage", "breaker")]
     yield _list("Moments", [_event(one, several) for one in moments])

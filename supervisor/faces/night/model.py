@@ -55,6 +55,7 @@ def build(found: Rows, now: float) -> Night:
         by_model=reading.by_model(),
         events=tuple(events.of(found.journal, found.breakers, found.run["id"], max(ended or now, last))),
         trouble=tuple(filter(None, [found.trouble, *reading.damaged])),
+        waits=found.waited,
     )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.errors import NightcrewError, NotFound
+from supervisor.faces import waited
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED
 from supervisor.host.paths import Home
@@ -48,6 +50,8 @@ class Rows:
     """What the gateway's journal holds of the time of the run."""
     trouble: str
     """Why the account could not be read; empty when it was, and when there is none."""
+    waited: dict[str, Any] | None = None
+    """What agents waited for at the supervisor, as `waited.of_tasks` has it."""
 
 
 def read(home: Home, run: str) -> Rows:
@@ -63,7 +67,8 @@ def read(home: Home, run: str) -> Rows:
         ids = json.dumps([task["id"] for task in tasks])
         attempts = _all(db, f"SELECT * FROM attempt WHERE task IN {_IDS} ORDER BY task, epoch", ids)  # noqa: S608 - a literal
         before, journal = _before(db, found) if night else None, _journal(db, ids)
-    return Rows(found, night, before, tasks, attempts, journal, **_account(home, ids, found["created"]))
+        at_supervisor = waited.of_tasks(db, [task["id"] for task in tasks], time.time())
+    return Rows(found, night, before, tasks, attempts, journal, **_account(home, ids, found["created"]), waited=at_supervisor)
 
 
 def newest_night(db: sqlite3.Connection, project: str | None) -> str | None:

@@ -40,6 +40,7 @@ def of(night: Night, found: Found = NOBODY_LOOKED, against: Night | None = None)
         "models": [{"model": model or None, **spent.shape()} for model, spent in night.by_model.items()],
         "tasks": [_task(task) for task in night.tasks],
         "lanes": _lanes(night),
+        "waits": night.waits,
         "again": [_again(task) for task in night.tasks if len(task.attempts) > 1],
         "events": [_event(event, night) for event in night.events],
         "unstarted": _groups(night.unstarted),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from supervisor.faces import memory_use
+from supervisor.faces import memory_use, waited
 from supervisor.faces.report import words
 from supervisor.faces.report.escape import code, text
 from supervisor.faces.report.words import many, number, ratio, seconds
@@ -24,6 +24,8 @@ def render(report: words.Report) -> str:
         sections.append(_memory(used))
     if pairs := facts.get("mail"):
         sections.append(_mail(pairs))
+    if found := facts.get("waits"):
+        sections.append(waits(found))
     if words.compared(facts):
         sections.append(_parallel(facts))
     if facts["summary"]:
@@ -152,6 +154,13 @@ def _memory(used: Mapping[str, Any]) -> str:
 def _mail(pairs: Sequence[Mapping[str, Any]]) -> str:
     rows = [[code(one["from"]), code(one["to"]), number(one["messages"]), number(one["tokens"])] for one in pairs]
     return f"## What they wrote to each other\n\n{table(['From', 'To', 'Messages:', 'Tokens:'], rows)}"
+
+
+def waits(found: Mapping[str, Any]) -> str:
+    """Who waited for whom, and how long."""
+    rows = [[code(one["task"]), code(waited.whom(one)), one["kind"], number(one["waits"]), seconds(one["seconds"])] for one in found["top"]]
+    said = f"## What they waited for\n\n{text(waited.sentence(found))}"
+    return said + (f"\n\n{table(['Task', 'For', 'Kind', 'Waits:', 'Time:'], rows)}" if rows else "")
 
 
 def _parallel(facts: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from supervisor.core.analysis.types import Finding, Severity, order
 from supervisor.core.mail import Pair
 from supervisor.core.states import TaskState
 from supervisor.core.units import rfc3339
-from supervisor.faces import memory_use, model_usage, status
+from supervisor.faces import memory_use, model_usage, status, waited
 from supervisor.ledger import mail, queries
 from supervisor.ledger.queries import RunView, TaskView
 
@@ -51,6 +51,7 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
         "spent": model_usage.total(task["spent"] for task in tasks),
         "memory": memory_use.of_run(db, run.id, run.created, root / "projects" / run.project),
         "mail": [pair(one) for one in mail.pairs(db, run.project, {view.id for view in views})],
+        "waits": waited.of_tasks(db, [view.id for view in views], now),
         "tasks": tasks,
     }
 

@@ -14,7 +14,7 @@ from supervisor.cli.memory.completing import archived_path, note_path, waiting_p
 from supervisor.core.sandbox import Tier
 from supervisor.daemon import lock
 from supervisor.host.sandbox import probing
-from tests.support import House, make_repository, shell_task
+from tests.support import House, make_repository, plan_of, shell_task
 from worktrees.git import Git
 from worktrees.repository import discover
 
@@ -84,9 +84,13 @@ def test_looking_takes_no_supervisor_and_nothing_drives_the_terminal(house: Hous
     assert mem(house, "show", "semantic/evil.md")["text"].endswith(f"{EVIL}\n"), "in JSON it is as it is"
     assert house.run("mem", "show", "semantic/none.md").returncode == 4
     assert house.run("mem", "show", "../mail").returncode == 2
+    assert json.loads(house.ok("mail", "ls", "--json"))["mails"] == []
     for words, code in ((["no such file"], 4), (["the", "port", "is", "8080"], 2), ([os.devnull, "--text", "8080"], 2)):
         refused = house.run("mem", "put", "semantic/port.md", *words)
         assert refused.returncode == code and "--text TEXT gives a text, - stdin" in refused.stderr
+    refused = house.run("mem", "put", "semantic/port.md", str(memory / "none"))
+    assert f"cannot read {memory / 'none'}: No such file or directory" in refused.stderr
+    assert "kept: semantic/port.md as it is; next: nightcrew mem put semantic/port.md FILE" in " ".join(refused.stderr.split())
     assert lock.holder(house.home.lock) is None, "no supervisor was started"
     monkeypatch.setenv("NIGHTCREW_TOKEN", "an agent's")
     monkeypatch.setenv("NIGHTCREW_AGENTS_SOCKET", "somewhere")
@@ -220,6 +224,21 @@ def moved(house: House, tmp_path: Path) -> None:
     assert (memory_of(house, other) / "semantic" / "build.md").read_text() == "another\n"
     archive.write_bytes(archive.read_bytes()[:100])
     assert house.run("mem", "import", str(archive), cwd=other).returncode == 6
+
+
+def test_mail_is_listed_as_the_supervisor_lists_it_when_none_runs(house: House) -> None:
+    house.start_daemon()
+    house.ok("run", "-d", house.plan(plan_of([shell_task("one", "exec sleep 600"), shell_task("two", "exec sleep 600")])))
+    for name, text in (("one", "first"), ("two", "second"), ("one", "third")):
+        house.ok("mail", "send", name, text)
+    thread = json.loads(house.ok("mail", "ls", "--of", "two", "--json"))["mails"][0]["thread"]
+    ways = [[], ["--sent"], ["--all", "--of", "one"], ["--of", house.task("two").id], ["--thread", thread], ["--pairs"]]
+    before = [json.loads(house.ok("mail", "ls", "--json", *words)) for words in ways]
+    assert [len(found.get("mails", found.get("pairs"))) for found in before] == [0, 3, 2, 1, 1, 2]
+    house.ok("down")
+    assert [json.loads(house.ok("mail", "ls", "--json", *words)) for words in ways] == before
+    assert house.run("mail", "ls", "--of", "nobody").returncode == 4
+    assert lock.holder(house.home.lock) is None, "no supervisor was started"
 
 
 @pytest.mark.skipif(Tier.FILES not in probing.known().tiers, reason="this host has no sandbox")

@@ -137,7 +137,7 @@ def test_a_cycle_of_task_mail_and_lease_is_refused_and_outlives_a_killed_supervi
     by_task = crew.later("lead", "wait", tasks=["child"], timeout_s=600)
     by_mail = crew.later("child", "mail", op="wait", **{"from": house.task("b").id}, timeout_s=600)
     with pytest.raises(Deadlock) as caught:
-        crew.ask("b", "lease", op="take", globs=["src/a.py"], wait_s=600)
+        crew.ask("b", "lease", op="take", globs=["src/a.py"], wait_s=60)
     assert type(caught.value) is Deadlock, "refused at once, and not begun and given up"
     words = [f"{house.task('b').id} waits for {house.task('lead').id} (lease src/a.py)", f"(task {child})", "(mail mail from"]
     assert all(word in caught.value.why for word in words)

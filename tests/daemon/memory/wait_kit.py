@@ -95,11 +95,15 @@ def waiting(folder: Path, *names: str, **tasks: Task) -> Iterator[Waiting]:
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in an event loop of its own."""
+    """Run a test in an event loop of its own; one that waits for ever fails."""
 
     @functools.wraps(test)
     def run(*args: Any, **more: Any) -> None:
-        asyncio.run(test(*args, **more))
+        async def bounded() -> None:
+            async with asyncio.timeout(60):
+                await test(*args, **more)
+
+        asyncio.run(bounded())
 
     return run
 
