@@ -52,17 +52,28 @@ of a test's id. Not listed is what needs root, since the ordinary user skips it,
 for both."""
 NEEDS_ROOT = (
     "tests/agents/clients/test_claude_session.py::*",
+    "tests/agents/clients/test_kinds_test.py::test_a_real_program_*",
+    "tests/agents/protocols/test_real_clis.py::*",
     "tests/agents/runner/test_output.py::*disk*",
+    "tests/agents/turns/test_real_agents.py::*",
     "tests/agents/zygote/test_server.py::test_another_user_is_turned_away",
     "tests/agents/zygote/test_venv.py::*overlay*",
+    "tests/cli/test_mcp_install.py::*_is_told_*",
     "tests/daemon/mapping/test_book.py::*disk*",
+    "tests/daemon/test_codex_hooks.py::*",
     "tests/daemon/test_full_disk.py::*",
+    "tests/daemon/test_leases_real.py::*",
     "tests/daemon/test_pause.py::*[[]group]",
+    "tests/daemon/test_preemption.py::test_claude_code_*",
+    "tests/daemon/test_real_agent.py::*",
     "tests/daemon/test_real_cron.py::*",
+    "tests/daemon/test_sending_claude.py::*",
     "tests/daemon/test_storage.py::TestFullDisk::*",
     "tests/daemon/test_storage.py::test_a_directory_of_another_user_is_refused",
     "tests/doctor/test_crew.py::test_a_mount_*",
     "tests/gateway/account/test_disk.py::*",
+    "tests/gateway/clients/test_alone.py::*",
+    "tests/gateway/clients/test_turns.py::*",
     "tests/gateway/test_recording.py::*disk*",
     "tests/ledger/test_store.py::*disk*",
     "tests/worktrees/test_backends.py::*disk*",
@@ -75,8 +86,8 @@ NEEDS_ROOT = (
     "tests/worktrees/test_intake_hostile.py::*disk*",
     "tests/worktrees/test_repository.py::test_somebody_elses_*",
 )
-"""Where most of what an ordinary user has to skip is, as patterns of ids: it need not wait until he has skipped it. What is missing here
-is run when he has."""
+"""Where most of what an ordinary user has to skip is, as patterns of ids: it need not wait until he has skipped it. Also what runs the real
+agents: `make clients` installs them below root's home, which he does not see. What is missing here is run when he has."""
 _INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 

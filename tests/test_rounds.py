@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests import rounds
 from tests.rounds import DIFFERS_FOR_ROOT, NEEDS_ROOT
 
 ROOT = Path(__file__).parent.parent
@@ -82,6 +85,17 @@ def test_of_many_variants_one_in_so_many_is_run_and_the_others_in_the_long_run(t
     (tmp_path / "test_it.py").write_text(VARIANTS)
     assert "4 passed, 6 deselected" in pytest_in(tmp_path, "-m", "not soak")
     assert "6 passed, 4 deselected" in pytest_in(tmp_path, "-m", "soak")
+
+
+def test_a_random_test_draws_the_same_number_but_in_the_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (rounds.SEED, rounds.RANDOM):
+        monkeypatch.delenv(name, raising=False)
+    assert len({rounds.seed(is_long=False) for _ in range(5)}) == 1
+    assert len({rounds.seed(is_long=True) for _ in range(5)}) > 1
+    monkeypatch.setenv(rounds.RANDOM, "1")
+    assert len({rounds.seed(is_long=False) for _ in range(5)}) > 1
+    monkeypatch.setenv(rounds.SEED, "7")
+    assert {rounds.seed(is_long=is_long) for is_long in (False, True)} == {7}
 
 
 def test_everything_that_differs_for_root_is_there() -> None:

@@ -10,9 +10,12 @@ set -- --dist worksteal -m "not soak" "$@"
 # Hundreds of tests start Python processes of ours, and an ordinary user of root's checkout cannot keep what each would compile.
 .venv/bin/python -m compileall -q -j 2 supervisor agents memory worktrees tests || true
 # pytest compiles its own form of the tests: once here, or each worker for itself (6 s of its 13 for collecting them).
-env -u PYTHONDONTWRITEBYTECODE .venv/bin/pytest --collect-only -q >/dev/null || true
+compile_tests() { env -u PYTHONDONTWRITEBYTECODE .venv/bin/pytest --collect-only -q >/dev/null || true; }
 
-[ "$(id -u)" = 0 ] || exec .venv/bin/pytest "$@"
+if [ "$(id -u)" != 0 ]; then
+    compile_tests
+    exec .venv/bin/pytest "$@"
+fi
 
 place=$(mktemp -d /tmp/nightcrew-rounds.XXXXXX)
 chmod 711 "$place"
@@ -30,6 +33,7 @@ of_root() { .venv/bin/pytest "$@" || [ $? = 5 ]; }
 # what its tests have started.
 env --default-signal=INT .venv/bin/pytest "$@" -n 2 --differs-for-root >"$place/beside" 2>&1 &
 beside=$!
+compile_tests # one process: it leaves the other core to root's round
 tools/as-user.sh .venv/bin/pytest -p no:cacheprovider "--skipped-to=$place/skipped" "$@" || status=$?
 code=0
 wait "$beside" || code=$?

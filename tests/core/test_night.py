@@ -14,7 +14,7 @@ from tests.core.night import HOUR_S, MINUTE_S, Night
     ("agents", "tasks", "longest_s"),
     [
         pytest.param(60, 400, HOUR_S / 2, id="many-ends"),
-        pytest.param(500, 600, 8 * HOUR_S, id="many-agents"),
+        pytest.param(200, 240, 8 * HOUR_S, id="many-agents"),
         pytest.param(500, 8000, HOUR_S, id="whole", marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
     ],
 )
