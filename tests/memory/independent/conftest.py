@@ -13,7 +13,9 @@ from tests.memory.independent.town import Agent, Town
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     """With an agent that attacks, in the closest sandbox that works here, and its neighbours."""
-    made = Town(tmp_path_factory.mktemp("town"), {"mallory": max(map(int, probing.known().tiers), default=0), "alice": 0, "flood": 0, "gone": 0})
+    made = Town(
+        tmp_path_factory.mktemp("town"), {"mallory": max(map(int, probing.known().tiers), default=0), "alice": 0, "flood": 0, "gone": 0}
+    )
     try:
         made.start()
         yield made

@@ -1,4 +1,4 @@
-"""How the independent trials speak as an agent: one line of JSON at `agents.sock`, with the attempt's token. It shares no code with the product."""
+"""How the independent trials speak as an agent: one line of JSON at `agents.sock`, with the attempt's token. No code is the product's."""
 
 from __future__ import annotations
 

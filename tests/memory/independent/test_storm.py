@@ -96,7 +96,7 @@ def busy(person: Person) -> Iterator[None]:
 
 
 def lines(place: Path) -> list[Line]:
-    """All books, each line with `who` and `role`. A last line that is torn cannot be: a book is written by one process that nobody kills."""
+    """All books, each line with `who` and `role`. No line is torn: nobody kills who writes a book."""
     found = []
     for book in sorted(place.glob("*.book")):
         who, _, role = book.name.removesuffix(".book").partition(".")
@@ -175,7 +175,9 @@ def judge_versions(book: list[Line], changes: list[Line], env: Mapping[str, str]
             texts = {row["version"]: ask(env, "mem", op="show", path=line["path"], version=row["version"])["text"] for row in rows}
             assert any(line["text"] in text for text in texts.values()), f"what a person saved is neither a file nor a version: {line}"
     raised = Counter(line["number"] for line in book if line["what"] == "swap" and not line["answer"]["conflict"])
-    assert not [number for number, count in raised.items() if count > 1], "two agents wrote the same next number, each over the version before"
+    assert not [number for number, count in raised.items() if count > 1], (
+        "two agents wrote the same next number, each over the version before"
+    )
 
 
 def judge_day(book: list[Line], memory: Path) -> None:
@@ -186,8 +188,8 @@ def judge_day(book: list[Line], memory: Path) -> None:
 
 
 def judge_mail(book: list[Line], envs: Mapping[str, Mapping[str, str]], place: Path) -> None:
-    """Each is in its recipient's box and was claimed by exactly one reader, or by one whose answer was lost. A person's files are messages up
-    to what one stranger may send at once; those beyond lie where the person put them."""
+    """Each is in its recipient's box and was claimed by exactly one reader, or by one whose answer was lost. A person's files are messages
+    up to what one stranger may send at once; those beyond lie where the person put them."""
     claims = Counter(line["answer"]["mail"]["id"] for line in book if line["what"] == "read" and line["answer"]["claimed"])
     assert not [mail for mail, count in claims.items() if count > 1], "claimed twice"
     for name, env in envs.items():
@@ -259,5 +261,11 @@ def test_thirty_five_kills(house: House, tmp_path: Path) -> None:
 def test_the_trials_share_no_code_with_the_product() -> None:
     for name in ("door.py", "storm_agent.py"):
         text = Path(__file__).with_name(name).read_text()
-        done = subprocess.run(["grep", "-nE", "^(from|import) (supervisor|agents|memory|worktrees|tests)"], input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["grep", "-nE", "^(from|import) (supervisor|agents|memory|worktrees|tests)"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert not done.stdout

@@ -6,11 +6,11 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.memory.independent.door import ask
+from tests.memory.independent.door import Denied, ask
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
 
 OBEYS = """
@@ -25,11 +25,22 @@ while not os.path.exists(f"{out}/leave"):
         time.sleep(0.01)
         continue
     argv = json.load(open(f"{out}/order-{count}"))
-    done = subprocess.run([w.replace("$NIGHTCREW_AGENT", os.environ["NIGHTCREW_AGENT"]) for w in argv], capture_output=True, stdin=subprocess.DEVNULL)
+    argv = [word.replace("$NIGHTCREW_AGENT", os.environ["NIGHTCREW_AGENT"]) for word in argv]
+    done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL)
     write(f"done-{count}", [done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")])
     count += 1
 """
 """An agent that runs, in its sandbox, what files in its own output directory say."""
+
+
+def until_denied(request: Callable[[int], object], most: int = 500) -> tuple[int, str]:
+    """How often in a row it was granted, and the words that refused it at last."""
+    for number in range(most):
+        try:
+            request(number)
+        except Denied as error:
+            return number, error.text
+    raise AssertionError(f"{most} were granted")
 
 
 class Agent:
