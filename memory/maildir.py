@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -40,6 +41,8 @@ class Found:
     data: bytes | None
     """None when it is no plain file of at most FILE_MAX bytes, which `why` explains."""
     why: str = ""
+    which: str = ""
+    """Tells it from another file that has its name, and the same words, later."""
 
 
 class Maildir:
@@ -108,10 +111,12 @@ class Maildir:
         with self._box(Box.NEW) as new:
             return new.set_aside(name)
 
-    def remove(self, name: str) -> None:
-        """Remove a file of `new/` that was taken over."""
+    def remove(self, found: Found) -> None:
+        """Remove a file of `new/` that was taken over, and not one that has been put there since under its name."""
         with self._box(Box.NEW) as new:
-            new.remove(name)
+            seen = new.look(found.name)
+            if seen is not None and _which(seen) == found.which:
+                new.remove(found.name)
 
     def _move(self, name: str, begin: Box, end: Box) -> bool:
         with self._box(begin) as source, self._box(end) as target:
@@ -146,7 +151,11 @@ def _found(new: Folder, name: str) -> Found:
         return Found(name, None, f"it is {what}" if what != "a file" else "it is a file with several names")
     if len(data) > FILE_MAX:
         return Found(name, None, f"it is larger than {FILE_MAX} bytes")
-    return Found(name, data)
+    return Found(name, data, which=_which(seen))
+
+
+def _which(seen: os.stat_result) -> str:
+    return f"{seen.st_ino} {seen.st_mtime_ns}"
 
 
 def owners(mail: Path) -> list[str]:

@@ -216,10 +216,19 @@ def lease(words: list[str]) -> int:
 def operation(verb: str, words: list[str]) -> tuple[str, dict[str, list[str]], list[str]]:
     """The operation, its options by name, and the other words. Raises Failed for an operation or option that there is not."""
     known = OPTIONS[verb]
-    if not words or words[0] not in known:
+    at = first_word(words, [one for names in known.values() for one in names.split()])
+    if at == len(words) or words[at] not in known:
         raise Failed(USAGE, f'{verb}: it is one of {", ".join(known)}; next: "$NIGHTCREW_AGENT" --help')
-    here = ["json", *known[words[0]].split()]
-    return words[0], *options(words[1:], flags=tuple(one for one in here if one[-1] != "="), known=here)
+    here = ["json", *known[words[at]].split()]
+    return words[at], *options(words[:at] + words[at + 1 :], flags=tuple(one for one in here if one[-1] != "="), known=here)
+
+
+def first_word(words: list[str], known: list[str]) -> int:
+    """Where the first word stands that is neither an option nor the value of one; behind the last when there is none."""
+    at = 0
+    while at < len(words) and words[at].startswith("--"):
+        at += 2 if f"{words[at][2:]}=" in known else 1
+    return min(at, len(words))
 
 
 def unknown(name: str, known: list[str]) -> Failed:

@@ -61,7 +61,7 @@ class Adopting:
                 return False
             await self._set_aside(box, found.name, error.why)
             return True
-        await self._desk.on_thread(lambda: box.remove(found.name))
+        await self._desk.on_thread(lambda: box.remove(found))
         return True
 
     def _letter(self, project: str, owner: str, found: Found) -> Letter:
@@ -75,7 +75,7 @@ class Adopting:
         if len(body.encode()) > TERMS.body_max:
             raise Refused("not a message", on=found.name, why=f"its text is longer than {TERMS.body_max} bytes")
         made = self._desk.new_id()
-        digest = hashlib.sha256(f"{project}/{owner}/{found.name}\0".encode("utf-8", "replace") + found.data).hexdigest()
+        digest = hashlib.sha256(f"{project}/{owner}/{found.name}/{found.which}\0".encode("utf-8", "replace") + found.data).hexdigest()
         mail = Mail(
             made, project, made, UNKNOWN, owner, _type(message), _subject(message, body), self._desk.loop.clock.wall(),
             priority=_priority(message), key=f"file {digest}",
