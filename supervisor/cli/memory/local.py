@@ -106,7 +106,6 @@ def _mails(where: Home, asked: Args) -> dict[str, Any]:
         return listed(db, asked["project"], PERSON, owner, asked, time.time())
 
 
-
 def _content(kept: Versions | None, path: str, start: str) -> bytes:
     version = next(iter(kept.versions_like(path, start)), "") if kept is not None and len(start) >= 4 else ""
     data = kept.content(version) if kept is not None and version else None
