@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from supervisor.core.errors import ToolFailed
-from worktrees import refs
-from worktrees.git import BULK_S, Git, Place
+from supervisor.core.errors import ToolFailed, one_line
+from worktrees import equivalence, refs
+from worktrees.git import Git, Place, wrap_os_errors
 from worktrees.repository import Repository
 
 TARGETS = 20
 """Branches searched for the patches: those with the newest commits. A patch on an older one counts as not merged."""
-HISTORY = 1000
-"""Commits of a target searched for a squashed patch."""
-
+SHOWN = 20
+"""Commits that a decision names."""
 
 OURS = "nightcrew/"
 """Branches of tasks do not count: two tasks that made the same change would vouch for each other, and both could go."""
@@ -40,6 +39,40 @@ class _Lost:
     """Their parents that are on such a branch: whatever else the tip reaches, these reach."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where the change of one commit is."""
+
+    commit: str
+    subject: str
+    state: str
+    by: str = ""
+    """The commit that holds the same patch, or took it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether the work of a tip is on a branch of the person's, and why."""
+
+    unmerged: int
+    """As `Branches.unmerged`."""
+    why: str
+    """A sentence, where there is more to say than their number."""
+    commits: tuple[Stand, ...] = ()
+    """Oldest first, at most `SHOWN`: each commit that is not in their history; none where nothing was compared."""
+
+
+@dataclass(slots=True)
+class _Compared:
+    """The branch that holds most of a tip's work."""
+
+    target: str = ""
+    standing: equivalence.Standing = field(default_factory=lambda: equivalence.Standing(held=False, why=""))
+
+    def is_less(self, other: equivalence.Standing) -> bool:
+        return (other.held, other.inside, bool(other.why)) > (self.standing.held, self.standing.inside, bool(self.standing.why))
+
+
 class Branches:
     """What the person's branches hold, as they were when this was made. Safe to use from several threads."""
 
@@ -48,7 +81,7 @@ class Branches:
         self._repo = repo
         self._tips = frozenset(tips)
         self._parents = self._walked()
-        self._targets = _targets(repo) if self._parents is None or self._parents else []
+        self._targets = _targets(repo) if self._parents is None or self._parents else {}
         self._trees = _trees(repo, [*(self._tips & self._parents.keys()), *self._targets]) if self._parents else {}
         self._is_ancestor = functools.cache(lambda old, new: _leads(repo, old, new))
 
@@ -68,18 +101,50 @@ class Branches:
     def unmerged(self, tip: str) -> int:
         """How many commits that `tip` reaches are on no branch, remote branch or tag of the person, not even as a patch; 0 is merged.
         One that is not among the tips is asked about alone. Raises as `Git.run`."""
+        return self.decide(tip).unmerged
+
+    def decide(self, tip: str) -> Decision:
+        """The same, with what it follows from."""
         if tip not in self._tips:
-            return Branches(self._repo, [tip]).unmerged(tip)
+            return Branches(self._repo, [tip]).decide(tip)
         lost = None if self._parents is None else _lost(self._parents, tip)
         count = len(lost.commits) if lost is not None else _count(self._repo, tip)
-        return 0 if count and any(self._holds(target, tip, lost) for target in self._targets) else count
+        if not count:
+            return Decision(0, "its commits are on a branch or tag of yours")
+        best = _Compared()
+        for target in self._targets:
+            seen = self._compared(target, tip, lost)
+            if best.is_less(seen):
+                best = _Compared(target, seen)
+            if seen.held:
+                break
+        return self._decision(count, best)
 
-    def _holds(self, target: str, tip: str, lost: _Lost | None) -> bool:
+    def _decision(self, count: int, best: _Compared) -> Decision:
+        seen, name = best.standing, self._targets.get(best.target, "")
+        listed = seen.commits[:SHOWN]
+        said = self._subjects([commit.oid for commit in listed])
+        commits = tuple(Stand(one.oid, said.get(one.oid, ""), one.state.value, one.by) for one in listed)
+        why = f"on {name}: {seen.why}" if seen.why else ""
+        return Decision(0 if seen.held else count, why, commits)
+
+    def _subjects(self, commits: list[str]) -> dict[str, str]:
+        """The first line of each message."""
+        if not commits:
+            return {}
+        asked = "".join(f"{oid}\n" for oid in commits).encode()
+        argv = ("rev-list", "--no-walk=unsorted", "--stdin", "--format=%s")
+        lines = self._repo.git.run(self._repo.store, *argv, stdin=asked).text.split("\n")
+        return {head.removeprefix("commit "): one_line(said) for head, said in zip(lines[::2], lines[1::2], strict=False)}
+
+    def _compared(self, target: str, tip: str, lost: _Lost | None) -> equivalence.Standing:
         """Whether the work is on `target` as a patch. One without a commit of its own holds none: there only the files can be the same."""
         has_none = lost is not None and len(lost.edge) <= _EDGE_MAX and self._reaches(lost, target)
         if has_none and tip in self._trees and target in self._trees:
-            return self._trees[tip] == self._trees[target]
-        return _holds_patch(self._repo.git, self._repo.store, target, tip)
+            same = self._trees[tip] == self._trees[target]
+            return equivalence.Standing(held=same, why="its files are the same" if same else "")
+        with wrap_os_errors(self._repo.git.scratch()):
+            return equivalence.judge(self._repo.git, self._repo.store, target, tip)
 
     def _reaches(self, lost: _Lost, target: str) -> bool:
         return target in lost.commits or target in lost.edge or any(self._is_ancestor(target, commit) for commit in lost.edge)
@@ -121,48 +186,20 @@ def _leads(repo: Repository, old: str, new: str) -> bool:
     return old == new or repo.git.run(repo.store, "merge-base", "--is-ancestor", old, new, accept=(0, 1)).code == 0
 
 
-def _targets(repo: Repository) -> list[str]:
+def _targets(repo: Repository) -> dict[str, str]:
+    """Commits that may hold a patch, each with the name of its branch: where the checkout is, and the branches that moved last."""
     flags = ("--sort=-committerdate", "--format=%(objectname) %(refname)")
     lines = refs.over_all(repo, "for-each-ref", *flags, "refs/heads", "refs/remotes").text.splitlines()
     pairs = [line.split(" ", 1) for line in lines]
-    theirs = [oid for oid, ref in pairs if not ref.startswith(f"refs/heads/{OURS}")]
+    theirs = [
+        (oid, ref.removeprefix("refs/heads/").removeprefix("refs/")) for oid, ref in pairs if not ref.startswith(f"refs/heads/{OURS}")
+    ]
     here = repo.git.run(repo.checkout, "rev-parse", "--verify", "HEAD^{commit}").text  # may be detached, on no branch at all
-    return list(dict.fromkeys([here, *theirs[:TARGETS]]))
+    found = {here: "HEAD"}
+    for oid, name in theirs[:TARGETS]:
+        found[oid] = name if found.get(oid, "HEAD") == "HEAD" else found[oid]
+    return found
 
 
 def _holds_patch(git: Git, store: Place, target: str, tip: str) -> bool:
-    base = git.run(store, "merge-base", target, tip, accept=(0, 1)).text
-    if not base:
-        return False
-    return _every_commit(git, store, target, tip) or _merge_is_empty(git, store, target, tip) or _squashed(git, store, base, target, tip)
-
-
-def _every_commit(git: Git, store: Place, target: str, tip: str) -> bool:
-    """Cherry-picked or rebased onto the target. `git cherry` leaves merges out, and one may hold changes: then this is no answer."""
-    marks = git.run(store, "cherry", target, tip, deadline_s=BULK_S).text.splitlines()
-    if not marks or not all(mark.startswith("-") for mark in marks):
-        return False
-    return len(marks) == int(git.run(store, "rev-list", "--count", f"{target}..{tip}").text)
-
-
-def _merge_is_empty(git: Git, store: Place, target: str, tip: str) -> bool:
-    """Merging would change nothing: squashed, and the lines are still there. A reverted squash is not empty."""
-    answer = git.run(store, "merge-tree", "--write-tree", "--no-messages", target, tip, accept=(0, 1), deadline_s=BULK_S)
-    return answer.code == 0 and answer.text == git.run(store, "rev-parse", "--verify", f"{target}^{{tree}}").text
-
-
-def _squashed(git: Git, store: Place, base: str, target: str, tip: str) -> bool:
-    """One commit of the target is the whole branch as a patch, even when later commits changed the same lines."""
-    flags = ("--no-ext-diff", "--no-textconv", "--full-index")
-    whole = _patch_ids(git, store, git.run(store, "diff", *flags, base, tip, deadline_s=BULK_S).out)
-    changed = git.run(store, "diff", "--name-only", "-z", "--no-renames", base, tip).text.split("\0")[:1]
-    history = (f"--max-count={HISTORY}", "--no-merges", "--full-diff", "-p", f"{base}..{target}", "--", *changed)
-    log = git.run(store, "log", "--format=commit %H", *flags, *history, deadline_s=BULK_S).out
-    return bool(whole) and not whole.isdisjoint(_patch_ids(git, store, log))
-
-
-def _patch_ids(git: Git, store: Place, patches: bytes) -> set[str]:
-    if not patches:
-        return set()
-    lines = git.run(store, "patch-id", "--stable", stdin=patches, deadline_s=BULK_S).text.splitlines()
-    return {line.split(" ", 1)[0] for line in lines}
+    return equivalence.judge(git, store, target, tip).held

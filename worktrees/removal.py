@@ -19,7 +19,7 @@ from worktrees.environments import check_admin, is_locked, open_env, take_away
 from worktrees.git import wrap_os_errors
 from worktrees.inspection import HARD, Look, Reason, Why
 from worktrees.layers import beside, is_removed, remove_beside
-from worktrees.merge_status import Branches
+from worktrees.merge_status import Branches, Decision, Stand
 from worktrees.repository import Repository
 from worktrees.rescue import Secured
 
@@ -32,6 +32,10 @@ class Keep:
     """It stays; every reason that was found."""
 
     reasons: tuple[Reason, ...]
+    commits: tuple[Stand, ...] = field(default=(), compare=False)
+    """Of those that are not in the history of a branch of the person's: where their changes are."""
+    head: str = field(default="", compare=False)
+    """As of `Removable`, where it was looked at."""
 
     @property
     def hard(self) -> bool:
@@ -48,6 +52,10 @@ class Removable:
     head: str
     is_untouched: bool = field(default=False, compare=False)
     """As `Look.is_untouched`."""
+    why: str = field(default="", compare=False)
+    """What makes it safe to remove."""
+    commits: tuple[Stand, ...] = field(default=(), compare=False)
+    """As `Keep.commits`."""
 
 
 Alive = Callable[[Path], Sequence[int]]
@@ -92,6 +100,7 @@ def remove(env: Environment, is_alive: Alive, *, discard: bool = False, verdict:
         _refuse_unkept(env, secured)
     with env.repo.git.lock(env.repo.common_dir):  # only now: looking and securing take as long as an agent likes
         _refuse_newcomers(env, is_alive)
+        _refuse_moved(env, verdict, secured.tip)
         take_away(env, force=isinstance(verdict, Keep))
         _delete_branch(env, secured.tip)
     return secured
@@ -154,10 +163,12 @@ def _verdict(env: Environment, is_alive: Alive, known: Branches | None) -> Keep 
     if hard:
         return Keep(tuple(hard))
     seen = securing.look(env, objects=known is None)
-    reasons = (*seen.reasons, *_commit_reasons(env, seen, known))
+    unread, decided = _decided(env, seen, known)
+    reasons = (*seen.reasons, *unread, *_unmerged(env, decided))
     if reasons or seen.head is None:
-        return Keep(reasons or (Reason(Why.UNKNOWN, "HEAD has no commit"),))
-    return Removable(seen.head, seen.is_untouched)
+        return Keep(reasons or (Reason(Why.UNKNOWN, "HEAD has no commit"),), decided.commits, seen.head or "")
+    why = "it has no commit of its own" if seen.head == env.base else decided.why
+    return Removable(seen.head, seen.is_untouched, why, decided.commits)
 
 
 def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
@@ -168,15 +179,32 @@ def _hard_reasons(env: Environment, is_alive: Alive) -> list[Reason]:
     return reasons
 
 
-def _commit_reasons(env: Environment, seen: Look, known: Branches | None) -> list[Reason]:
-    """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along."""
+def _decided(env: Environment, seen: Look, known: Branches | None) -> tuple[list[Reason], Decision]:
+    """Of HEAD, and of the work branch where HEAD is not on it: removal takes that along. The one that has most to lose decides."""
     tip = None if has_successor(env) else seen.tip
     stand = {commit for commit in (seen.head, tip) if commit}
     if env.private is not None and not all((known is not None and commit in known) or _has(env, commit) for commit in stand):
-        return [Reason(Why.UNMERGED, "they were not taken out of its own repository yet")]
+        return [Reason(Why.UNMERGED, "they were not taken out of its own repository yet")], Decision(0, "")
     known = known or Branches(env.repo, stand)
-    count = max((known.unmerged(commit) for commit in stand), default=0)
-    return [Reason(Why.UNMERGED, f"{count} of them on {env.branch}")] if count else []
+    return [], max((known.decide(commit) for commit in stand), key=lambda each: each.unmerged, default=Decision(0, ""))
+
+
+def _unmerged(env: Environment, decided: Decision) -> list[Reason]:
+    if not decided.unmerged:
+        return []
+    more = f"; {decided.why}" if decided.why else ""
+    return [Reason(Why.UNMERGED, f"{decided.unmerged} of them on {env.branch}{more}")]
+
+
+def _refuse_moved(env: Environment, verdict: Keep | Removable, tip: str) -> None:
+    """A branch that held the work may have moved since it was looked at: asked again, unless a person said that the commits may go."""
+    if isinstance(verdict, Keep) and any(reason.why is Why.UNMERGED for reason in verdict.reasons):
+        return
+    stand = {commit for commit in (verdict.head, "" if has_successor(env) else tip) if commit}
+    known = Branches(env.repo, stand)
+    reasons = [reason for commit in stand for reason in _unmerged(env, known.decide(commit))]
+    if reasons:
+        raise _refused(env, Keep(tuple(reasons)))
 
 
 def _has(env: Environment, commit: str) -> bool:

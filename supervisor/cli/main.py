@@ -43,6 +43,7 @@ VERBS = {
     "report": "Write the report of a run, as it stands.",
     "diff": "Show what a task changed.",
     "take": "Merge a task's result into the current branch.",
+    "restore": "Bring back what a task left, as a branch.",
     "clean": "Remove worktrees whose work is safe.",
     "kinds": "Show the kinds of agent, and try them.",
     "trust": "Tell agents that you trust a repository, once.",

@@ -18,7 +18,7 @@ from supervisor.ledger.rows import AttemptRow, LaunchRow
 from worktrees import environments, refs, removal, tips
 from worktrees.environment import Environment
 from worktrees.inspection import Why
-from worktrees.merge_status import Branches
+from worktrees.merge_status import Branches, Stand
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,16 @@ class Candidate:
     """Why its environment cannot be known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What becomes of a worktree."""
+
+    stays: bool
+    why: str
+    commits: tuple[Stand, ...] = ()
+    """Where the changes are of its commits that no branch of the person's has in its history."""
+
+
 class Cleaner:
     """Safe to use from several threads."""
 
@@ -77,33 +87,34 @@ class Cleaner:
         except NightcrewError as error:
             return None, error.why or error.line()
 
-    def clean(self, candidate: Candidate, how: Cleaning) -> str:
-        """Remove the worktree of an ended attempt, or only look. Returns why it stays, or nothing."""
+    def clean(self, candidate: Candidate, how: Cleaning) -> Decided:
+        """Remove the worktree of an ended attempt, or only look."""
         made = candidate.made
         if made is None:
-            return candidate.failed or "it was never finished"
+            return Decided(stays=True, why=candidate.failed or "it was never finished")
         try:
             if removal.is_gone(made):
                 if how.remove:
                     removal.forget(made)
-                return _forgotten(made, how)
+                _forget(made, how)
+                return Decided(stays=False, why="its files were removed already")
             environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more
             verdict = removal.inspect(made, candidate.is_alive, candidate.known)
             if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
-                return str(verdict)
+                return Decided(stays=True, why=str(verdict), commits=verdict.commits)
             if how.remove:
                 removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict)
-                return _forgotten(made, how)
+                _forget(made, how)
         except NightcrewError as error:
-            return error.why or error.line()
-        return ""
+            return Decided(stays=True, why=error.why or error.line())
+        why = f"you allowed it: {verdict}" if isinstance(verdict, removal.Keep) else verdict.why
+        return Decided(stays=False, why=why, commits=verdict.commits)
 
 
-def _forgotten(made: Environment, how: Cleaning) -> str:
+def _forget(made: Environment, how: Cleaning) -> None:
     """Drop a rescue ref that stands at the base, as `Cleaning.forget` says. Raises ToolFailed when it moved meanwhile."""
     if how.remove and how.forget and tips.refs_of(made).get(made.rescue_ref) == made.base:
         refs.move(made.repo, made.rescue_ref, "", made.base, "")
-    return ""
 
 
 def alive_inside(path: Path) -> list[int]:

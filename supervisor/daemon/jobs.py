@@ -28,7 +28,7 @@ from supervisor.core.result import tampering
 from supervisor.core.states import End
 from supervisor.daemon import continuing, limits
 from supervisor.daemon.attempt_proof import of_tools
-from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning
+from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning, Decided
 from supervisor.daemon.ending import Ending
 from supervisor.daemon.environments import Environments, facts
 from supervisor.daemon.job_slots import JobSlots
@@ -307,29 +307,29 @@ class Jobs:
         self._ledger.release(task, epoch)
         self._ports.give_back((task, epoch))
 
-    async def clean(self, rows: Sequence[AttemptRow], how: Cleaning) -> list[str]:
-        """Remove worktrees side by side, or only look whether they can be. For each why it stays, or nothing."""
+    async def clean(self, rows: Sequence[AttemptRow], how: Cleaning) -> list[Decided]:
+        """Remove worktrees side by side, or only look whether they can be."""
         ended = [row for row in rows if row.end is not None]
         asked = [(row, self._ledger.launch_row(row.task)) for row in ended]
         candidates = await self.within(self.collectors, self._cleaner.candidates, asked)
-        whys = await asyncio.gather(*(self._clean(row, candidate, how) for row, candidate in zip(ended, candidates, strict=True)))
-        found = {(row.task, row.epoch): why for row, why in zip(ended, whys, strict=True)}
+        decided = await asyncio.gather(*(self._clean(row, candidate, how) for row, candidate in zip(ended, candidates, strict=True)))
+        found = {(row.task, row.epoch): each for row, each in zip(ended, decided, strict=True)}
         return [found[row.task, row.epoch] if row.end is not None else self._unended((row.task, row.epoch)) for row in rows]
 
-    def _unended(self, key: tuple[str, int]) -> str:
+    def _unended(self, key: tuple[str, int]) -> Decided:
         waits = self.waiting.get(key)
-        return f"its work waits to be secured: {waits}" if waits else "its task has not ended"
+        return Decided(stays=True, why=f"its work waits to be secured: {waits}" if waits else "its task has not ended")
 
-    async def _clean(self, row: AttemptRow, candidate: Candidate, how: Cleaning) -> str:
+    async def _clean(self, row: AttemptRow, candidate: Candidate, how: Cleaning) -> Decided:
         try:
-            why = str(await self._cleans.run(self.within, self.collectors, self._cleaner.clean, candidate, how))
+            decided: Decided = await self._cleans.run(self.within, self.collectors, self._cleaner.clean, candidate, how)
         except NightcrewError as error:  # of one worktree: it keeps no other
-            return error.line()
-        if how.remove and not why:
+            return Decided(stays=True, why=error.line())
+        if how.remove and not decided.stays:
             failpoint("clean.removed")
             self._ledger.note(row.task, row.epoch, removed=self._clock.wall())
-            self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree})
-        return why
+            self._ledger.journal(row.task, row.epoch, "worktree removed", {"path": row.worktree, "why": decided.why})
+        return decided
 
     async def give_up(self, task: str, epoch: int, why: str) -> None:
         """Set an attempt aside that can neither begin nor be judged. Whatever lives of it is ended first."""

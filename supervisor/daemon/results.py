@@ -16,7 +16,7 @@ from supervisor.host import audit, files
 from supervisor.host.paths import home
 from supervisor.ledger import queries, rows
 from supervisor.ledger.queries import TaskView
-from worktrees import merge, securing
+from worktrees import merge, restoring, securing
 from worktrees.git import Git
 from worktrees.repository import Repository, discover, resolve
 
@@ -95,6 +95,15 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
         how = "fast-forward" if done.fast_forward else "a merge commit"
         sentence = f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})" + _noted(view, repository, done)
     return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence)
+
+
+def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, tips: bool) -> tuple[Path, restoring.Restored]:
+    """Make a branch of the person's of what an attempt left, with `tips` of what it took back; the repository's checkout, and the branch.
+    Raises as `restoring.restore`."""
+    repository = _repository(Path(queries.run(db, view.run).root))
+    ref = records.tips_ref(view.id, epoch) if tips else records.rescue_ref(view.id, epoch)
+    name = branch or f"restored/{view.id}.{epoch}{'-tips' if tips else ''}"
+    return repository.root, restoring.restore(repository, ref, name)
 
 
 def _noted(view: TaskView, repository: Repository, done: merge.Merged) -> str:

@@ -106,9 +106,12 @@ def _parts(where: Home, attempts: Sequence[tuple[str, int]], how: Mapping[str, b
 
 def _print(part: Answer, yes: bool) -> None:
     for item in part["removable"]:
-        click.echo(f"{'removed' if yes else 'would remove'}  {item['attempt']}  {item['path']}")
+        click.echo(f"{'removed' if yes else 'would remove'}  {item['attempt']}  {item['path']}  {one_line(item['why'])}".rstrip())
     for item in part["kept"]:
         click.echo(f"keep          {item['attempt']}  {one_line(item['why'])}")
+        for each in item["commits"]:
+            by = f" ({each['by'][:12]})" if each["by"] else ""
+            click.echo(f"              {each['commit'][:12]}  {one_line(each['subject'])}: {each['state']}{by}")
 
 
 def _say_next(whole: Answer, yes: bool) -> None:

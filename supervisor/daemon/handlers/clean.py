@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 from typing import Any
 
 from supervisor.daemon.cleaning import Cleaning
@@ -14,8 +15,8 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     also those that hold ignored files. `discard`: also what is only on a rescue ref. `forget`:
     drop rescue refs that hold nothing beside the base.
 
-    Returns `removable` (removed, when asked to) and `kept`, each item with `attempt`, `path`, and `why` when kept. One whose worktree is
-    removed already is in neither.
+    Returns `removable` (removed, when asked to) and `kept`, each item with `attempt`, `path`, `why` and `commits`: those that no branch of
+    the person's has in its history (`commit`, `subject`, `state`, `by`). One whose worktree is removed already is in neither.
     """
     wanted = {(str(task), int(epoch)) for task, epoch in args["attempts"]}
     how = Cleaning(
@@ -23,9 +24,14 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     )
     async with loop.jobs.cleaning if how.remove else contextlib.nullcontext():
         rows = [row for row in loop.ledger.worktrees({task for task, _ in wanted}) if (row.task, row.epoch) in wanted]
-        whys = await loop.jobs.clean(rows, how)
+        decided = await loop.jobs.clean(rows, how)
     answer: dict[str, Any] = {"removable": [], "kept": []}
-    for row, why in zip(rows, whys, strict=True):
-        item = {"attempt": f"{row.task}:{row.epoch}", "path": row.worktree}
-        answer["kept" if why else "removable"].append({**item, "why": why} if why else item)
+    for row, each in zip(rows, decided, strict=True):
+        item = {
+            "attempt": f"{row.task}:{row.epoch}",
+            "path": row.worktree,
+            "why": each.why,
+            "commits": [asdict(one) for one in each.commits],
+        }
+        answer["kept" if each.stays else "removable"].append(item)
     return answer

@@ -1,0 +1,262 @@
+"""Whether one branch of a person's holds the work of another branch, though not its commits: cherry-picked, rebased or squashed.
+
+Patches are compared by what they say to the byte, mode and whitespace included, and by the names of what is binary; only the numbers of
+lines do not count. git's own patch ids leave out white space, and the content of binary files in some versions. A patch that is in the
+history counts as long as its effect is there: what was reverted later is no safe place for it.
+
+Everything is bounded: what lies beyond the bounds counts as not there, and is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from supervisor.core.errors import one_line
+from supervisor.host.scratch import locked_directory
+from worktrees.git import BULK_S, Git, Place
+
+OWN_MAX = 200
+"""Commits of the branch that are compared one by one; of one with more, only the whole."""
+HISTORY = 5000
+"""Commits of the other branch that are looked at, the newest of them."""
+CANDIDATES = 1000
+"""Of those, the ones that touch the same file: their patches are read."""
+CONFLICTS = 50
+"""Files in which both went on, and that are compared."""
+MERGES = 20
+"""Merges in the branch that are made again, to see whether they hold a change of their own."""
+_SIZE_MAX = 16 * 2**20
+_DIFF = ("diff-tree", "--stdin", "-r", "--root", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
+_PATCH = ("-p", "--full-index", "--unified=3", "--submodule=short", "--no-prefix")
+
+
+_Newest = Mapping[str, tuple[int, str]]
+
+
+class State(StrEnum):
+    """Where the change of one commit is."""
+
+    SAME = "in it as a patch"
+    EMPTY = "changes nothing"
+    REVERTED = "was in it and was taken back"
+    MISSING = "not in it"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of the branch, as the other one holds it."""
+
+    oid: str
+    state: State
+    by: str = ""
+    """The commit there that holds the same patch, or took it back."""
+
+    @property
+    def is_inside(self) -> bool:
+        return self.state in {State.SAME, State.EMPTY}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether the work is there, and why."""
+
+    held: bool
+    why: str
+    commits: tuple[Commit, ...] = ()
+    """Oldest first; none where they were not compared one by one."""
+
+    @property
+    def inside(self) -> int:
+        """How many commits are there."""
+        return sum(commit.is_inside for commit in self.commits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """Where git is asked."""
+
+    git: Git
+    place: Place
+
+    def text(self, *argv: str, stdin: str = "") -> str:
+        return self.git.run(self.place, *argv, stdin=os.fsencode(stdin), deadline_s=BULK_S).text
+
+    def patches(self, asked: Iterable[str], *flags: str) -> dict[str, str]:
+        """A word for what each commit changes, equal for equal patches; none of those that change nothing. `asked` may name another
+        parent behind a commit."""
+        lines = "".join(f"{one}\n" for one in asked)
+        if not lines:
+            return {}
+        said = self.git.run(self.place, *_DIFF, *_PATCH, *flags, stdin=lines.encode(), deadline_s=BULK_S).out
+        return _words(said, frozenset(lines.encode().split()))
+
+    def paths(self, asked: Iterable[str]) -> set[str]:
+        """The first file that each commit changes."""
+        lines = "".join(f"{one}\n" for one in asked)
+        tokens = self.text(*_DIFF, "--raw", "-z", stdin=lines).split("\0") if lines else []
+        at, is_first, found = 0, False, set[str]()
+        while at < len(tokens):
+            if not tokens[at].startswith(":"):
+                is_first, at = True, at + 1
+                continue
+            if is_first:
+                found.add(tokens[at + 1])
+            is_first, at = False, at + 2
+        return found
+
+    def history(self, target: str, tip: str, paths: Iterable[str]) -> tuple[list[str], str]:
+        """Commits of `target` that touch one of the files, newest first, and in words what was not looked at."""
+        listed = self.text("rev-list", "--no-merges", "--topo-order", f"--max-count={HISTORY + 1}", f"{tip}..{target}").splitlines()
+        wanted = sorted(paths)
+        if not listed or not wanted:
+            return [], ""
+        asked = "".join(f"{one}\n" for one in listed[:HISTORY])
+        lines = self.text(*_DIFF, "--raw", "--", *wanted, stdin=asked).splitlines()
+        touching = [line for line in lines if not line.startswith(":")]
+        bounded = f"only the newest {HISTORY} commits were looked at" if len(listed) > HISTORY else ""
+        if len(touching) > CANDIDATES:
+            bounded = f"only the newest {CANDIDATES} commits that touch the same files were looked at"
+        return touching[:CANDIDATES], bounded
+
+
+def judge(git: Git, place: Place, target: str, tip: str) -> Standing:
+    """What `target` holds of the work of `tip`. Raises as `Git.run`, and OSError when nothing can be written beside git's locks."""
+    base = git.run(place, "merge-base", target, tip, accept=(0, 1)).text
+    if not base:
+        return Standing(held=False, why="no history in common")
+    flags = ("--write-tree", "--name-only", "-z", "--no-messages")
+    answer = git.run(place, "merge-tree", *flags, target, tip, accept=(0, 1), deadline_s=BULK_S)
+    tree, *conflicts = answer.text.rstrip("\0").split("\0")
+    store = _Store(git, place)
+    if answer.code == 0 and tree == store.text("rev-parse", "--verify", f"{target}^{{tree}}"):
+        return Standing(held=True, why="merging it would change nothing")
+    seen = _compared(store, base, target, tip)
+    gone = _gone(store, (base, target, tip), tree, conflicts) if seen.held else ""
+    return Standing(held=False, why=f"{seen.why}, but the effect is gone: {gone}", commits=seen.commits) if gone else seen
+
+
+def _compared(store: _Store, base: str, target: str, tip: str) -> Standing:
+    """Each commit, and the whole, beside the patches of the other branch."""
+    own = [line.split() for line in store.text("rev-list", "--parents", "--topo-order", "--reverse", f"{target}..{tip}").splitlines()]
+    many = len(own) > OWN_MAX
+    single = [] if many else [oid for oid, *parents in own if len(parents) < 2]
+    asked = [f"{tip} {base}"]
+    first = store.paths(asked) | store.paths(single)
+    touching, bounded = store.history(target, tip, first)
+    newest = _newest(store.patches(touching), touching)
+    squash = _placed(tip, store.patches(asked), store.patches(asked, "-R"), newest)
+    there, back = store.patches(single), store.patches(single, "-R")
+    kept = frozenset(single)
+    empty = set() if many else _empty_merges(store, [line for line in own if line[0] not in kept])
+    commits = tuple(Commit(oid, State.EMPTY) if oid in empty else _placed(oid, there, back, newest, oid in kept) for oid, *_ in own)
+    return _standing(squash, () if many else commits, bounded)
+
+
+def _newest(patches: Mapping[str, str], order: Sequence[str]) -> _Newest:
+    """By what a patch says: where in the order, and which commit, the newest that says it."""
+    found: dict[str, tuple[int, str]] = {}
+    for at, oid in enumerate(order):
+        if oid in patches:
+            found.setdefault(patches[oid], (at, oid))
+    return found
+
+
+def _placed(
+    oid: str, there: Mapping[str, str], back: Mapping[str, str], newest: Mapping[str, tuple[int, str]], plain: bool = True
+) -> Commit:
+    """Where the change of one commit is. Of a merge, which is not `plain`, nobody knows."""
+    if oid not in there:
+        return Commit(oid, State.EMPTY if plain else State.MISSING)
+    did, undid = newest.get(there[oid]), newest.get(back[oid])
+    if did is None:
+        return Commit(oid, State.MISSING)
+    if undid is not None and undid[0] < did[0]:
+        return Commit(oid, State.REVERTED, undid[1])
+    return Commit(oid, State.SAME, did[1])
+
+
+def _standing(squash: Commit, commits: tuple[Commit, ...], bounded: str) -> Standing:
+    inside = sum(commit.is_inside for commit in commits)
+    if commits and inside == len(commits):
+        return Standing(held=True, why="each of its commits is there as a patch", commits=commits)
+    if squash.state is State.SAME:
+        return Standing(held=True, why=f"{squash.by[:12]} is the whole of it, squashed", commits=commits)
+    back = [commit for commit in (squash, *commits) if commit.state is State.REVERTED]
+    if back:
+        why = f"it was there and {back[0].by[:12]} took it back"
+    elif not commits:
+        why = f"more than {OWN_MAX} commits, and no commit is the whole of it"
+    else:
+        why = f"{inside} of its {len(commits)} commits are there as patches" if inside else ""
+    return Standing(held=False, why="; ".join(part for part in (why, bounded) if part), commits=commits)
+
+
+def _empty_merges(store: _Store, merges: Sequence[Sequence[str]]) -> set[str]:
+    """Merges that are what git makes of their parents: they hold no change of their own."""
+    found = set()
+    for oid, *parents in merges[:MERGES]:
+        if len(parents) == 2:
+            argv = ("merge-tree", "--write-tree", "--no-messages", *parents)
+            answer = store.git.run(store.place, *argv, accept=(0, 1), deadline_s=BULK_S)
+            if answer.code == 0 and answer.text == store.text("rev-parse", "--verify", f"{oid}^{{tree}}"):
+                found.add(oid)
+    return found
+
+
+def _words(said: bytes, asked: frozenset[bytes]) -> dict[str, str]:
+    """`Store.patches` of what git printed: a line with the commit, then its patch."""
+    found: dict[str, Any] = {}
+    held = b""
+    for line in said.removesuffix(b"\n").split(b"\n"):
+        if line in asked:
+            found[line.decode()] = hashlib.sha256()
+            into = found[line.decode()]
+            continue
+        if not found:
+            continue
+        if line.startswith(b"index "):  # the names of what it was and is: of no text, which differs elsewhere in the file
+            held = line
+            continue
+        if line.startswith(b"Binary files "):
+            into.update(held + b"\n")
+        into.update((b"@@" if line.startswith(b"@@ ") else line) + b"\n")
+    return {oid: word.hexdigest() for oid, word in found.items()}
+
+
+def _gone(store: _Store, three: tuple[str, str, str], tree: str, conflicts: Sequence[str]) -> str:
+    """Files in which merging would bring something that was there before; "" when the other branch has only gone on."""
+    differing = store.text("diff-tree", "-r", "-z", "--name-only", "--no-renames", three[1], tree).split("\0")
+    both = {name for name in conflicts if name}
+    lost = [name for name in differing if name and name not in both]
+    if len(both) > CONFLICTS:
+        return f"more than {CONFLICTS} files changed on both sides"
+    lost += [] if lost else [name for name in sorted(both) if not _went_on(store, three, name)]
+    return one_line(", ".join(lost[:3])) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+
+
+def _went_on(store: _Store, three: tuple[str, str, str], name: str) -> bool:
+    """Whether the file as it is holds all of the branch that it did not itself change again."""
+    if "\n" in name:
+        return False
+    asked = "".join(f"{commit}:{name}\n" for commit in three)
+    rows = [line.rsplit(" ", 2) for line in store.text("cat-file", "--batch-check", stdin=asked).splitlines()]
+    base, here, there = (row if len(row) == 3 and row[1] == "blob" else None for row in rows) if len(rows) == 3 else (None,) * 3
+    if here is None or there is None:
+        return False
+    if any(row is not None and int(row[2]) > _SIZE_MAX for row in (base, here, there)):
+        return base is None or here[0] != base[0]
+    with locked_directory(store.git.scratch(), "merged.") as scratch:
+        files = []
+        for label, row in (("here", here), ("base", base), ("there", there)):
+            files.append(str(scratch / label))
+            Path(files[-1]).write_bytes(store.git.run(store.place, "cat-file", "blob", row[0]).out if row is not None else b"")
+        answer = store.git.run(store.place, "merge-file", "-p", "--ours", *files, accept=(0, 255))
+        if answer.code:  # binary: no lines to compare, and `_compared` has looked whether it was taken back
+            return base is None or here[0] != base[0]
+        return answer.out == Path(files[0]).read_bytes()
