@@ -10,10 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from supervisor.core.errors import one_line
+
 SIDES_MAX = 100
 """Results that are compared: 4,950 pairs, 0.6 ms each. Of more, those of living agents come first, then the newest."""
 FILES_MAX = 20
 """Files of one conflict that are named."""
+
+NAMED = 5
+"""Files that a line for people names."""
 
 Pair = tuple[str, str]
 """Two commits, in the order of their names."""
@@ -59,6 +64,13 @@ class Conflict:
         """Those that are part of it."""
         return (self.one, self.two) if self.two else (self.one,)
 
+    def files(self, shown: int = NAMED) -> str:
+        """`src/a.py, src/b.py and 3 more`, for people; the names are a stranger's."""
+        raw = (name.encode("utf-8", "surrogateescape") for name in self.verdict.files[:shown])
+        names = [one_line(name.decode("utf-8", "backslashreplace")) for name in raw]
+        more = len(self.verdict.files) - len(names) + self.verdict.more
+        return ", ".join(names) + (f" and {more} more" if more else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
@@ -84,6 +96,13 @@ class Matrix:
     def missing(self) -> int:
         """Pairs that were not compared yet."""
         return len(wanted(self.sides, self.base, self.known))
+
+    def concerned(self, before: Matrix) -> set[str]:
+        """Tasks of whose conflicts somebody should be told: those at work, and those that were or came up since `before`. What had long
+        ended is no news."""
+        living = {side.task for one in (self, before) for side in one.sides if side.living}
+        known = {*before.merged, *(side.task for side in before.sides)}
+        return living | ({side.task for side in self.sides} - known if before.base else set())
 
 
 def pair(one: str, two: str) -> Pair:

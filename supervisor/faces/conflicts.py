@@ -8,8 +8,10 @@ from typing import Any
 
 from supervisor.core.conflicts import Conflict, Matrix
 from supervisor.core.errors import one_line
-
-_SHOWN = 5
+from supervisor.core.states import TaskState
+from supervisor.host.paths import Home
+from supervisor.ledger import conflict_book
+from supervisor.ledger.queries import TaskView
 
 
 def shape(matrix: Matrix, only: Collection[str] = ()) -> dict[str, Any]:
@@ -45,14 +47,7 @@ def lines(matrix: Matrix, only: Collection[str] = ()) -> Iterator[str]:
 
 
 def _said(one: Conflict) -> str:
-    return f"not known: {one_line(one.verdict.why)}" if one.verdict.why else files(one)
-
-
-def files(one: Conflict, shown: int = _SHOWN) -> str:
-    """`src/a.py, src/b.py and 3 more`."""
-    names = [one_line(os.fsencode(name).decode("utf-8", "backslashreplace")) for name in one.verdict.files[:shown]]
-    more = len(one.verdict.files) - len(names) + one.verdict.more
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    return f"not known: {one_line(one.verdict.why)}" if one.verdict.why else one.files()
 
 
 def summary(matrix: Matrix) -> str:
@@ -77,8 +72,18 @@ def beside(found: Iterable[Conflict], on: str) -> dict[str, str]:
     for one in found:
         for task, other in ((one.one, one.two or on), (one.two, one.one)):
             if task and not one.verdict.why:
-                by_task.setdefault(task, []).append(f"{_short(other, task)} in {files(one, 1)}")
+                by_task.setdefault(task, []).append(f"{_short(other, task)} in {one.files(1)}")
     return {task: f"conflicts with {words[0]}" + (f", {len(words) - 1} others" if words[1:] else "") for task, words in by_task.items()}
+
+
+def of_living(where: Home, views: Iterable[TaskView]) -> dict[str, str]:
+    """`beside` for those that run, as the supervisor found it last: it keeps that up to date while somebody works."""
+    running = [view for view in views if view.state is TaskState.RUNNING]
+    words: dict[str, str] = {}
+    for project in {view.project for view in running}:
+        matrix = conflict_book.load(where.conflicts(project)).matrix
+        words |= beside(matrix.conflicts(), matrix.on)
+    return {view.id: words[view.id] for view in running if view.id in words}
 
 
 def _short(other: str, task: str) -> str:

@@ -31,7 +31,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
     from supervisor.daemon import conflict_matrix
     from supervisor.faces import conflicts as text
     from supervisor.host import files
-    from supervisor.ledger import branches
+    from supervisor.ledger import branches, conflict_book
     from worktrees.git import Git
     from worktrees.repository import discover
 
@@ -44,7 +44,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
             raise NotFound("no results", on=str(Path.cwd()), why="nothing was ever run in this repository", hint="nightcrew status --all")
         found = branches.of_project(db, project, 2 * SIDES_MAX)
     repository = discover(Git(files.private_dir(where.root) / "git"), Path(root))
-    known = conflict_matrix.load(where.conflicts(project)).matrix.known
+    known = conflict_book.load(where.conflicts(project)).matrix.known
     matrix = conflict_matrix.look(repository, found, known, time.monotonic() + _LOOK_S)
     if as_json:
         common.print_json(project=project, **text.shape(matrix, only))
