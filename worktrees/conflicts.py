@@ -88,14 +88,13 @@ def look(repo: Repository, branches: Collection[str], base: str) -> Conflicts:
 
 
 def standing(repo: Repository, branches: Collection[str]) -> Standing:
-    """By four gits, however many branches there are. `repo` may be some time old: where its checkout stands is looked at anew.
+    """By three gits, however many branches there are. `repo` may be some time old: where its checkout stands is looked at anew.
     Raises as `Git.run`."""
-    head = repo.git.run(repo.checkout, "rev-parse", "--verify", "HEAD^{commit}").text
-    on = repo.git.run(repo.checkout, "symbolic-ref", "-q", "--short", "HEAD", accept=(0, 1))
+    head, _, name = repo.git.run(repo.checkout, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD").text.partition("\n")
     tips = _tips(repo, branches)
     reached = _reached(repo, set(tips.values()), head) if tips else set()
     merged = frozenset(name for name, tip in tips.items() if tip in reached)
-    return Standing(head, on.text if on.code == 0 else head[:12], tips, merged)
+    return Standing(head, head[:12] if name == "HEAD" else name.removeprefix("refs/heads/"), tips, merged)
 
 
 def compare(repo: Repository, pairs: Sequence[Pair], until: float = math.inf) -> dict[Pair, Verdict]:
