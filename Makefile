@@ -44,8 +44,8 @@ bench-peers: setup ## the gateway beside LiteLLM's proxy, which is installed out
 clients: setup ## the real agents (Claude Code, Codex, Gemini CLI, Qwen Code, opencode, aider), outside this checkout, for the contract tests
 	@tools/clients.sh
 
-soak: setup ## run the long forms of the fault tests, and the property tests on other examples each time
-	NIGHTCREW_TEST_COLD=1 NIGHTCREW_TEST_RANDOM=1 .venv/bin/pytest -m "soak or hypothesis" --timeout 3600 $(PYTEST_ARGS)
+soak: setup ## run the long forms of the fault tests, and the property and random tests on other examples each time
+	NIGHTCREW_TEST_COLD=1 NIGHTCREW_TEST_RANDOM=1 .venv/bin/pytest -m "soak or hypothesis or seeded" --timeout 3600 $(PYTEST_ARGS)
 
 format: setup ## lay out the code as `make check` wants it
 	.venv/bin/ruff check --fix

@@ -176,6 +176,12 @@ def changed(mail: Path, owner: str) -> int:
     return seen.st_mtime_ns if seen is not None else 0
 
 
+def is_arrival(path: str) -> bool:
+    """Whether a path below the directory of all mailboxes is that of a file in `new/` of one of them."""
+    parts = path.split("/")
+    return len(parts) in (3, 4) and parts[-2] == Box.NEW and not parts[-1].startswith(".")
+
+
 def id_of(name: str) -> str:
     """The id of the message that a file is called after."""
     return name.removesuffix(SUFFIX)

@@ -37,6 +37,7 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rounds.thin(items)
+    rounds.mark_seeded(items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -47,6 +48,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.when == "call" and report.failed and isinstance(made, House):
         report.sections.append(("the supervisor of the test", made.account()))
     return report
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """What a random test draws from. The same each time in `make test`; where a change fails, it fails for what it changed."""
+    number = rounds.seed(is_long=request.node.get_closest_marker("soak") is not None)
+    print(f"{rounds.SEED}={number}")
+    return number
 
 
 @pytest.fixture

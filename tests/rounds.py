@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,8 @@ from hypothesis import settings
 
 RANDOM = "NIGHTCREW_TEST_RANDOM"
 """Set by `make soak`: property tests choose other examples each time. Otherwise a change fails for what it changed, or not at all."""
+SEED = "NIGHTCREW_TEST_SEED"
+"""Set by who repeats a random test: what it draws from."""
 DIFFERS_FOR_ROOT = (
     "tests/agents/zygote/test_sandbox.py",
     "tests/daemon/test_limits.py",
@@ -82,6 +85,20 @@ def choose_examples() -> None:
     is_random = bool(os.environ.get(RANDOM))
     settings.register_profile("nightcrew", deadline=None, print_blob=True, derandomize=not is_random)
     settings.load_profile("nightcrew")
+
+
+def seed(*, is_long: bool) -> int:
+    """What a random test draws from: what `SEED` says, another each time in `make soak` and in every long form, else always the same."""
+    if said := os.environ.get(SEED):
+        return int(said)
+    return random.SystemRandom().randrange(2**32) if is_long or os.environ.get(RANDOM) else 1
+
+
+def mark_seeded(items: Iterable[pytest.Item]) -> None:
+    """Mark the tests that draw from the fixture `seed`, so that `make soak` runs them with others."""
+    for item in items:
+        if "seed" in getattr(item, "fixturenames", ()) and "seed" not in getattr(getattr(item, "callspec", None), "params", ()):
+            item.add_marker("seeded")
 
 
 def reset_signals() -> None:

@@ -16,6 +16,7 @@ user=65534
 as_user() {
     env -i PATH="$PATH" SHELL=/bin/sh LANG=C.UTF-8 TERM="${TERM:-dumb}" CI="${CI:-}" HOME="$home" TMPDIR="$home/tmp" \
         PYTHONDONTWRITEBYTECODE=1 HYPOTHESIS_STORAGE_DIRECTORY="$home/hypothesis" \
+        ${NIGHTCREW_TEST_SEED:+NIGHTCREW_TEST_SEED="$NIGHTCREW_TEST_SEED"} ${NIGHTCREW_TEST_COLD:+NIGHTCREW_TEST_COLD="$NIGHTCREW_TEST_COLD"} \
         setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs "$@"
 }
 

@@ -44,6 +44,7 @@ def mend(db: sqlite3.Connection) -> list[str]:
         *_stand_in_for_tasks(db),
         *_stand_in_for_attempts(db),
         *_agree(db),
+        *_lose_with_tasks(db),
         *_depend_again(db),
         *_count_submitted(db),
         *_lose_nights(db),
@@ -250,9 +251,22 @@ def _agree(db: sqlite3.Connection) -> list[str]:
                              RETURNING id, task.state""").fetchall()  # noqa: S608
     said += [f"task {task}: {state}, because its attempt has ended" for task, state in changed]
     db.execute("UPDATE task SET state = 'ready' WHERE state = 'running' AND epoch = 0")
-    db.execute("DELETE FROM conversation WHERE task NOT IN (SELECT id FROM task)")
-    lost = db.execute("DELETE FROM delivery WHERE task NOT IN (SELECT id FROM task) RETURNING id, task").fetchall()
-    return [*said, *(f"delivery {number}: lost with its task {task}" for number, task in lost)]
+    return said
+
+
+def _lose_with_tasks(db: sqlite3.Connection) -> list[str]:
+    """What belongs to a task or a run that is lost. A lease that nobody holds any more is free; a wait or a lease that is over is not
+    missed."""
+    gone = "NOT IN (SELECT id FROM task)"
+    for table in ("conversation", "wait"):
+        db.execute(f"DELETE FROM {table} WHERE task {gone}")  # noqa: S608 - ours, here and below
+    db.execute("DELETE FROM leaving WHERE run NOT IN (SELECT id FROM run)")
+    lost = db.execute(f"DELETE FROM delivery WHERE task {gone} RETURNING id, task").fetchall()  # noqa: S608
+    freed = db.execute(f"DELETE FROM lease WHERE task {gone} RETURNING glob, task, ended").fetchall()  # noqa: S608
+    return [
+        *(f"delivery {number}: lost with its task {task}" for number, task in lost),
+        *(f"lease of {glob}: lost with its task {task}" for glob, task, ended in freed if ended is None),
+    ]
 
 
 def _depend_again(db: sqlite3.Connection) -> list[str]:

@@ -51,75 +51,88 @@ def test_defaults(load: Load) -> None:
     assert load(A) == RunSpec("plan", (TaskSpec("a", "a", "shell", ("/bin/sh", "-c", "true")),), base="HEAD")
 
 
-def test_every_key(load: Load, tmp_path: Path) -> None:
+WITH_DEFAULTS = """
+title = "nightly"
+base = "main"
+[defaults]
+kind = "shell"
+priority = 10
+class = "batch"
+timeout = "30m"
+retries = 2
+cores = [1, 0]
+params = { SHARED = "yes" }
+"""
+EVERY_KEY = """
+[[tasks]]
+id = "b"
+title = "B!"
+kind = "terminal"
+command = "exit 0 | cat"
+prompt_file = "prompts/b.md"
+after = ["a", "a"]
+priority = 100
+class = "interactive"
+timeout = 1.5
+retries = 0
+cores = 2
+snapshot = "deps"
+sandbox = 2
+network = false
+gpus = [1, 0, 1]
+memory_max = "2GiB"
+disk_max = 3_000_000
+processes_max = 99
+cpu_max = "2h"
+params = { TEXT = "t", YES = true, N = 7, X = 0.5 }
+"""
+
+
+def test_every_key_of_a_task(load: Load, tmp_path: Path) -> None:
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "b.md").write_bytes(b"\xef\xbb\xbfdo\r\nit\r\n")
-    made = load("""
-        title = "nightly"
-        base = "main"
-        [defaults]
-        kind = "shell"
-        priority = 10
-        class = "batch"
-        timeout = "30m"
-        retries = 2
-        cores = [1, 0]
-        params = { SHARED = "yes" }
+    made = load(WITH_DEFAULTS + EVERY_KEY + '[[tasks]]\nid = "a"\ncommand = "true"')
+    assert (made.title, made.base) == ("nightly", "main")
+    assert made.tasks[0] == TaskSpec(
+        name="b",
+        title="B!",
+        kind="terminal",
+        argv=("/bin/sh", "-c", "exit 0 | cat"),
+        params={"TEXT": "t", "YES": "true", "N": "7", "X": "0.5"},
+        prompt="do\nit\n",
+        after=("a",),
+        priority=100,
+        task_class=TaskClass.INTERACTIVE,
+        timeout_s=1.5,
+        retries=0,
+        cores=2,
+        snapshot="deps",
+        sandbox=2,
+        network=False,
+        gpus=(0, 1),
+        memory_max=2 * 2**30,
+        disk_max=3_000_000,
+        processes_max=99,
+        cpu_max=7200.0,
+    )
+
+
+def test_what_a_task_does_not_say_is_of_the_defaults(load: Load) -> None:
+    made = load(
+        WITH_DEFAULTS
+        + """
         [[tasks]]
         id = "a"
         command = ["sh", "-c", "exit 0"]
         [[tasks]]
-        id = "b"
-        title = "B!"
-        kind = "terminal"
-        command = "exit 0 | cat"
-        prompt_file = "prompts/b.md"
-        after = ["a", "a"]
-        priority = 100
-        class = "interactive"
-        timeout = 1.5
-        retries = 0
-        cores = 2
-        snapshot = "deps"
-        sandbox = 2
-        network = false
-        gpus = [1, 0, 1]
-        memory_max = "2GiB"
-        disk_max = 3_000_000
-        processes_max = 99
-        cpu_max = "2h"
-        params = { TEXT = "t", YES = true, N = 7, X = 0.5 }
-        [[tasks]]
         command = "true"
         prompt = "p"
-    """)
+        """
+    )
     shared = {"priority": 10, "task_class": TaskClass.BATCH, "timeout_s": 1800.0, "retries": 2, "cores": (1, 0)}
-    assert (made.title, made.base) == ("nightly", "main")
     assert made.tasks == (
         TaskSpec("a", "a", "shell", ("sh", "-c", "exit 0"), {"SHARED": "yes"}, **shared),  # type: ignore[arg-type]
-        TaskSpec(
-            name="b",
-            title="B!",
-            kind="terminal",
-            argv=("/bin/sh", "-c", "exit 0 | cat"),
-            params={"TEXT": "t", "YES": "true", "N": "7", "X": "0.5"},
-            prompt="do\nit\n",
-            after=("a",),
-            priority=100,
-            task_class=TaskClass.INTERACTIVE,
-            timeout_s=1.5,
-            retries=0,
-            cores=2,
-            snapshot="deps",
-            sandbox=2,
-            network=False,
-            gpus=(0, 1),
-            memory_max=2 * 2**30,
-            disk_max=3_000_000,
-            processes_max=99,
-            cpu_max=7200.0,
-        ),
-        TaskSpec("task-3", "task-3", "shell", ("/bin/sh", "-c", "true"), {"SHARED": "yes"}, "p", **shared),  # type: ignore[arg-type]
+        TaskSpec("task-2", "task-2", "shell", ("/bin/sh", "-c", "true"), {"SHARED": "yes"}, "p", **shared),  # type: ignore[arg-type]
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -19,9 +18,7 @@ from tests.core.night import HOUR_S, MINUTE_S, Night
         pytest.param(500, 8000, HOUR_S, id="whole", marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
     ],
 )
-def test_a_night(agents: int, tasks: int, longest_s: float) -> None:
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"seed {seed}")
+def test_a_night(agents: int, tasks: int, longest_s: float, seed: int) -> None:
     luck = random.Random(seed)
     crew = Night(agents, luck, longest_s)
     crew.submit_all(night.tasks(tasks, luck))

@@ -4,7 +4,6 @@ whose doors nothing happens; and a smaller storm on the real path."""
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from contextlib import closing
 from pathlib import Path
@@ -24,9 +23,7 @@ SLOTS = 16
 
 
 @pytest.mark.parametrize("runs", [10, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
-def test_nothing_is_left_in_the_supervisor(tmp_path: Path, runs: int) -> None:
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"seed {seed}")
+def test_nothing_is_left_in_the_supervisor(tmp_path: Path, runs: int, seed: int) -> None:
     agents, home = Agents(), Home(tmp_path / "home")
     for place in (home.root, home.run_dir):  # a long path has the sockets elsewhere
         place.mkdir(parents=True, exist_ok=True)

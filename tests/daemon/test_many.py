@@ -108,11 +108,9 @@ def is_tmux_server(pid: int) -> bool:
     return Path(f"/proc/{pid}/comm").read_text().startswith("tmux: server")
 
 
-def test_a_hundred_submitted_and_cancelled_leave_nothing(house: House) -> None:
+def test_a_hundred_submitted_and_cancelled_leave_nothing(house: House, seed: int) -> None:
     slots(house, 8)
     house.start_daemon()
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     chance = random.Random(seed)
     house.ok("run", "-d", house.plan(plan_of([shell_task(f"t{number}", "sleep 600") for number in range(100)])))
     names = [view.id for view in house.tasks()]
@@ -155,10 +153,8 @@ def test_run_kill_and_clean_at_the_same_moment(house: House) -> None:
     wait_until(lambda: unreleased(house) == [] and not house.sessions() and not house.tagged(), "nothing to be left")
 
 
-def test_kill_and_a_natural_end_and_a_crash_at_once_are_one_end(house: House) -> None:
+def test_kill_and_a_natural_end_and_a_crash_at_once_are_one_end(house: House, seed: int) -> None:
     """The agent ends, a person kills it and the supervisor is killed, all within the same instant, in a random order."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     chance = random.Random(seed)
     slots(house, 8)
     house.start_daemon()

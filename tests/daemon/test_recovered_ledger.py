@@ -14,7 +14,6 @@ from supervisor.ledger import queries, store
 from tests.support import House, git, plan_of, shell_task, wait_until
 
 PAGE = 4096
-SEED = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
 
 
 def crew(house: House, go: Path) -> None:
@@ -53,11 +52,10 @@ def damage(house: House, how: str, rng: random.Random) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["headers", "zeros, and half of the log", "bits of the log"])
-def test_a_crew_goes_on_after_its_ledger_was_recovered(house: House, tmp_path: Path, how: str) -> None:
+def test_a_crew_goes_on_after_its_ledger_was_recovered(house: House, tmp_path: Path, how: str, seed: int) -> None:
     go = tmp_path / "go"
     crew(house, go)
-    print(f"NIGHTCREW_TEST_SEED={SEED}")
-    damage(house, how, random.Random(SEED))
+    damage(house, how, random.Random(seed))
     refused = house.run("up", "-d")
     assert refused.returncode != 0 and "; next: nightcrew down; nightcrew doctor --recover-ledger" in refused.stderr, refused.stderr
     spoilt = [house.home.ledger.read_bytes(), house.home.ledger.with_name("ledger.db-wal").read_bytes()]

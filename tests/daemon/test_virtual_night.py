@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from datetime import datetime, timedelta
 from functools import partial
@@ -55,9 +54,7 @@ def befalls(night: VirtualNight, day: datetime) -> None:
         pytest.param(AUTUMN, 9.0, 3000, id="large", marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
     ],
 )
-def test_every_figure_of_the_report_is_what_happened(tmp_path: Path, day: datetime, hours: float, tasks: int) -> None:
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"seed {seed}")
+def test_every_figure_of_the_report_is_what_happened(tmp_path: Path, day: datetime, hours: float, tasks: int, seed: int) -> None:
     begin, until = clock(day, 22, 30), clock(day, 6, 30)
     assert until - begin == hours * 3600
     night = VirtualNight(Home(tmp_path / "home"), begin, until, random.Random(seed))

@@ -141,9 +141,7 @@ def test_every_column_of_a_row_is_proven(place: Place, what: Followed) -> None:
             assert (place.verify().row, name) == (5 if value == other else 0, name)
 
 
-def test_any_row_of_several_anchors_is_named_by_its_number_and_its_line(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_any_row_of_several_anchors_is_named_by_its_number_and_its_line(place: Place, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     for number in range(40):
         place.ledger.journal(None, None, "limits", {"why": str(number)})
         if number % 10 == 9:

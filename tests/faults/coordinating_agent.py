@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 FILES = ("a.py", "b.py", "c.py")
+NOTE = "semantic/shared.md"
+"""To which every agent adds lines."""
 GIVEN_UP = ("Deadlock", "Chosen", "TimedOut")
 
 
@@ -96,8 +98,27 @@ class Agent:
         self.note("read", id=said["mail"]["id"], claimed=said["claimed"])
         return True
 
+    def put(self) -> None:
+        """One line more in the note of all: what it was is read, and replaced only while it is that."""
+        line = f"- {self.name} {self.dice.getrandbits(60):x}"
+        said = self.ask("mem", "show", path=NOTE)
+        version, before = ("", "") if isinstance(said, str) else (said["version"], said["text"].rstrip("\n") + "\n")
+        self.note("put", line=line, **self.written(self.ask("mem", "put", path=NOTE, text=f"{before}{line}\n", if_version=version)))
+
+    def written(self, said: Any) -> dict[str, str]:
+        if isinstance(said, str):
+            return {"error": said, "conflict": ""}
+        if said["conflict"]:
+            self.ask("mem", "rm", path=said["conflict"])  # a note has no room for many
+        return {"error": "", "conflict": said["conflict"]}
+
+    def append(self) -> None:
+        line = f"{self.name} {self.dice.getrandbits(60):x}"
+        said = self.ask("mem", "append", text=line)
+        self.note("append", line=line, error=said if isinstance(said, str) else "")
+
     def live(self, steps: int) -> None:
-        actions = [self.lease, self.lease, self.give_back, self.send, self.read, self.listen]
+        actions = [self.lease, self.lease, self.give_back, self.send, self.read, self.listen, self.put, self.append]
         for _ in range(steps):
             self.dice.choice(actions)()
         self.give_back()

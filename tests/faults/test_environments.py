@@ -120,9 +120,7 @@ def unmount_one(house: House, chance: random.Random) -> bool:
     return True
 
 
-def test_random_kills_of_tasks_on_snapshots(house: House) -> None:
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"seed {seed}")
+def test_random_kills_of_tasks_on_snapshots(house: House, seed: int) -> None:
     chance = random.Random(seed)
     prepared(house)
     evidence = Evidence.begin(house)

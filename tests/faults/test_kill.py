@@ -105,7 +105,6 @@ def test_tmux_server_killed_is_survived_without_a_crash_loop(house: House) -> No
 
 def _random_kills(house: House, *, tasks: int, moments: int, seed: int, pause_s: float = 0.6, end_s: float = 600.0) -> None:
     """`pause_s`: the longest between two kills; `end_s`: how long the rest may take."""
-    print(f"seed {seed}")
     chance = random.Random(seed)
     evidence = Evidence.begin(house)
     house.config.write_text(house.config.read_text().replace("[limits]", "slots = 8\n[limits]"))
@@ -124,30 +123,27 @@ def _random_kills(house: House, *, tasks: int, moments: int, seed: int, pause_s:
     assert [(view.id, view.state, view.reason) for view in house.tasks() if view.state != "done"] == []
 
 
-def test_random_kills(house: House) -> None:
-    _random_kills(house, tasks=24, moments=12, seed=int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32)))))
+def test_random_kills(house: House, seed: int) -> None:
+    _random_kills(house, tasks=24, moments=12, seed=seed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_random_kills_in_full(house: House) -> None:
-    _random_kills(house, tasks=200, moments=100, seed=int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32)))))
+def test_random_kills_in_full(house: House, seed: int) -> None:
+    _random_kills(house, tasks=200, moments=100, seed=seed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_thirty_kills_and_more_beside_three_thousand_tasks(house: House) -> None:
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
+def test_thirty_kills_and_more_beside_three_thousand_tasks(house: House, seed: int) -> None:
     _random_kills(house, tasks=3000, moments=60, seed=seed, pause_s=6.0, end_s=3000.0)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_ten_minutes_of_everything(house: House) -> None:
+def test_ten_minutes_of_everything(house: House, seed: int) -> None:
     """What the virtual night does (`tests/core/night.py`), on real processes: work comes all the time, people cancel and retry, and
     something is killed every few seconds."""
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"seed {seed}")
     _ten_minutes(house, random.Random(seed), float(os.environ.get("NIGHTCREW_TEST_SOAK_S", "600")))
 
 

@@ -59,9 +59,7 @@ def test_what_is_cached_for_an_hour_has_its_own_price(path: Path) -> None:
     assert prices.cost("n", Usage(0, 0, 0, 300, 200)) == pytest.approx(900 / 1e6)
 
 
-def test_every_model_costs_what_genai_prices_says(path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_every_model_costs_what_genai_prices_says(path: Path, seed: int) -> None:
     draw = random.Random(seed)
     ours, compared = Prices.load(path, {}), 0
     for provider in data_snapshot.get_snapshot().providers:

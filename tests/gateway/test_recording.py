@@ -67,10 +67,8 @@ def tapes(tmp_path: Path) -> list[Path]:
 
 
 def test_a_tape_gives_back_every_piece_and_when_it_came(
-    tmp_path: Path, recorder: Recorder, clock: Clock, index: list[RecordingRow]
+    tmp_path: Path, recorder: Recorder, clock: Clock, index: list[RecordingRow], seed: int
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     draw = random.Random(seed)
     body, pieces = draw.randbytes(70_000), [draw.randbytes(draw.randrange(0, 5000)) for _ in range(50)]
     tape = recorder.begin(request(body), 200, {"Content-Type": "text/event-stream"})

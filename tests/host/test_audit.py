@@ -52,9 +52,7 @@ def test_what_was_written_is_whole(log: Path) -> None:
     assert {log.stat().st_mode & 0o777, log.with_suffix(".head").stat().st_mode & 0o777} == {0o600}
 
 
-def test_any_changed_byte_is_found_at_its_record(log: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_any_changed_byte_is_found_at_its_record(log: Path, seed: int) -> None:
     draw, whole = random.Random(seed), log.read_bytes()
     for _ in range(60):
         at = draw.randrange(len(whole) - 1)

@@ -115,9 +115,7 @@ def test_a_write_into_nowhere_says_so(tmp_path: Path) -> None:
         files.atomic_write(tmp_path / "none" / "x", b"")
 
 
-def test_whenever_the_writer_is_killed_the_file_is_whole(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_whenever_the_writer_is_killed_the_file_is_whole(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     program = """
 import sys

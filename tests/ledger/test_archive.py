@@ -285,10 +285,8 @@ def test_no_look_walks_the_whole_history(filled: Path, wall: Wall) -> None:
         assert scans(moving._db, lambda: moving.move_rest(wall.now, ALL)) == []
 
 
-def test_a_random_order_of_steps_and_kills(filled: Path, beside: Path, wall: Wall) -> None:
+def test_a_random_order_of_steps_and_kills(filled: Path, beside: Path, wall: Wall, seed: int) -> None:
     """A new process after any step: nothing is kept in memory."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     dice = random.Random(seed)
     before = everything(filled)
     with mover(filled, wall) as moving:

@@ -130,9 +130,7 @@ def must_trace() -> None:
 
 
 @pytest.mark.parametrize("synchronous", ["", "NORMAL"])
-def test_what_was_acknowledged_survives_a_power_cut(path: Path, tmp_path: Path, synchronous: str) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_what_was_acknowledged_survives_a_power_cut(path: Path, tmp_path: Path, synchronous: str, seed: int) -> None:
     draw = random.Random(seed)
     must_trace()
     Ledger(path, Wall()).close()
@@ -165,10 +163,8 @@ for number in range(4):
 
 
 @pytest.mark.parametrize("synchronous", ["", "OFF"])
-def test_what_moves_to_the_archive_survives_a_power_cut(path: Path, tmp_path: Path, synchronous: str) -> None:
+def test_what_moves_to_the_archive_survives_a_power_cut(path: Path, tmp_path: Path, synchronous: str, seed: int) -> None:
     """S01, of two files: whatever of both is on the disk, each task is there, and once when it is gone on with."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     draw = random.Random(seed)
     must_trace()
     tasks = {f"run-{run}/t{number}" for run in range(5) for number in range(10)}

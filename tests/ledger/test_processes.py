@@ -48,12 +48,6 @@ def has_lines(notes: Path, count: int) -> bool:
     return len(workers.lines(notes)) >= count
 
 
-def seeded() -> random.Random:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    return random.Random(seed)
-
-
 def test_the_same_keys_from_four_processes_at_once_are_one_run_each(path: Path, tmp_path: Path, start: Starter) -> None:
     Ledger(path, Wall()).close()
     keys = [f"key-{number}" for number in range(25)]
@@ -74,8 +68,8 @@ def test_the_same_keys_from_four_processes_at_once_are_one_run_each(path: Path, 
 
 
 @pytest.mark.parametrize("kills", [15, pytest.param(100, marks=pytest.mark.soak)])
-def test_what_was_acknowledged_survives_the_writer(path: Path, tmp_path: Path, start: Starter, kills: int) -> None:
-    draw = seeded()
+def test_what_was_acknowledged_survives_the_writer(path: Path, tmp_path: Path, start: Starter, kills: int, seed: int) -> None:
+    draw = random.Random(seed)
     Ledger(path, Wall()).close()
     acknowledged: list[str] = []
     for number in range(kills):
@@ -101,8 +95,10 @@ def test_what_was_acknowledged_survives_the_writer(path: Path, tmp_path: Path, s
 @pytest.mark.parametrize(
     ("claimers", "tasks", "kills"), [(6, 300, 12), pytest.param(16, 2000, 60, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])]
 )
-def test_every_task_is_done_once_whoever_dies(path: Path, tmp_path: Path, start: Starter, claimers: int, tasks: int, kills: int) -> None:
-    draw = seeded()
+def test_every_task_is_done_once_whoever_dies(
+    path: Path, tmp_path: Path, start: Starter, claimers: int, tasks: int, kills: int, seed: int
+) -> None:
+    draw = random.Random(seed)
     ledger = Ledger(path, Wall())
     notes: list[Path] = []
     team: dict[Path, ForkServerProcess] = {}

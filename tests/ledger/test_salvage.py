@@ -27,7 +27,6 @@ from supervisor.ledger.salvage.recover import Report, recover
 from tests.data import make_account_sample, make_ledger_sample
 from tests.ledger.kit import Wall, check_integrity, rows, spec, submit, whole
 
-SEED = os.environ.get("NIGHTCREW_TEST_SEED") or str(random.SystemRandom().randrange(2**32))
 PAGE = 4096
 TABLES = (
     "project",
@@ -184,9 +183,10 @@ def test_the_log_alone_gives_what_it_holds(tmp_path: Path, crashed: dict[str, by
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_of_zeroed_and_missing_pages_only_their_own_rows_are_lost(tmp_path: Path, crashed: dict[str, bytes], round_: int) -> None:
-    print(f"NIGHTCREW_TEST_SEED={SEED}")
-    rng = random.Random(f"{SEED}:{round_}")
+def test_of_zeroed_and_missing_pages_only_their_own_rows_are_lost(
+    tmp_path: Path, crashed: dict[str, bytes], round_: int, seed: int
+) -> None:
+    rng = random.Random(f"{seed}:{round_}")
     data = bytearray(crashed["whole"])
     held, total = cells(bytes(data)), everything(bytes(data))
     count = len(data) // PAGE
@@ -206,7 +206,7 @@ def test_of_zeroed_and_missing_pages_only_their_own_rows_are_lost(tmp_path: Path
     report = mended(path)
     saved = collections.Counter(report.saved)
     del saved["dependency"], expected["dependency"]  # follow from the tasks
-    assert saved == expected, (SEED, round_, sorted(gone))
+    assert saved == expected, (round_, sorted(gone))
     check_invariants(path)
     with contextlib.closing(Ledger(path, Wall())) as ledger:
         after = content(path)
@@ -219,10 +219,9 @@ def test_of_zeroed_and_missing_pages_only_their_own_rows_are_lost(tmp_path: Path
 @pytest.mark.parametrize("with_log", [True, False])
 @pytest.mark.parametrize("round_", range(6))
 def test_flipped_bits_cost_no_more_than_the_pages_that_they_are_on(
-    tmp_path: Path, crashed: dict[str, bytes], round_: int, with_log: bool
+    tmp_path: Path, crashed: dict[str, bytes], round_: int, with_log: bool, seed: int
 ) -> None:
-    print(f"NIGHTCREW_TEST_SEED={SEED}")
-    rng = random.Random(f"{SEED}:flip:{round_}:{with_log}")
+    rng = random.Random(f"{seed}:flip:{round_}:{with_log}")
     data = {"ledger.db": bytearray(crashed["ledger.db" if with_log else "whole"]), "ledger.db-wal": bytearray(crashed["ledger.db-wal"])}
     for _ in range(rng.choice([1, 3, 30, 300])):
         file = data["ledger.db-wal" if with_log and rng.random() < 0.7 else "ledger.db"]
@@ -244,7 +243,7 @@ def test_flipped_bits_cost_no_more_than_the_pages_that_they_are_on(
     assert report.kept.read_bytes() == bytes(data["ledger.db"])
     check_invariants(path)
     if not with_log:
-        assert all(report.saved[table] >= least[table] for table in TABLES if table != "dependency"), (SEED, round_, report.saved, least)
+        assert all(report.saved[table] >= least[table] for table in TABLES if table != "dependency"), (round_, report.saved, least)
 
 
 def test_a_damaged_piece_of_the_log_costs_itself_only(tmp_path: Path, crashed: dict[str, bytes]) -> None:

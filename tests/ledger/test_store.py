@@ -343,9 +343,7 @@ def test_what_a_killed_creation_left_is_swept(path: Path, left: bytes) -> None:
     check_integrity(path)
 
 
-def test_a_creation_killed_at_any_moment_blocks_no_later_start(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_a_creation_killed_at_any_moment_blocks_no_later_start(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     unfinished = 0
     for number in range(40):

@@ -54,9 +54,7 @@ def test_any_text_is_a_query(query: str) -> None:
     assert found(index, "some text") == ["a"], "and nothing is broken by it"
 
 
-def test_random_text_is_a_query() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_random_text_is_a_query(seed: int) -> None:
     chance, index = random.Random(seed), made(a="some text", b="more")
     for _ in range(500):
         index.search("".join(chance.choice("ab\"'*()^:+-{} \0\n漢🦀\u0301\ud8ff") for _ in range(chance.randrange(60))))
@@ -94,9 +92,7 @@ def test_an_expired_note_is_not_found() -> None:
     assert found(index, "freeze", now=1_790_000_000.0) == ["b"]
 
 
-def test_an_index_that_follows_is_the_one_that_is_made_anew() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_an_index_that_follows_is_the_one_that_is_made_anew(seed: int) -> None:
     chance, index = random.Random(seed), Index()
     files: dict[str, str] = {}
     words = ["port", "lease", "merge", "build", "cache", "token", "agent", "note"]

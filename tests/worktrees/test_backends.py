@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -247,10 +246,8 @@ def test_files_that_somebody_removed_are_missing_and_nothing_is_called_deleted(s
 
 
 @pytest.mark.parametrize("stride", [8, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(shop: Workshop, stride: int) -> None:
+def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(shop: Workshop, stride: int, seed: int) -> None:
     before, ended = shop.lower(), False
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"seed {seed}")
     number = (0 if shop.backend.name == "plain" else 12) - seed % stride  # the first steps are the same for all
     while not ended:
         number += stride

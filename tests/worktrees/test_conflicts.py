@@ -78,9 +78,8 @@ DEEDS = (
 )
 
 
-def test_no_conflict_is_missed_that_a_merge_of_every_pair_finds(place: Path) -> None:
-    base, seed = git(place, "rev-parse", "main"), random.randrange(2**32)
-    print(f"seed {seed}")
+def test_no_conflict_is_missed_that_a_merge_of_every_pair_finds(place: Path, seed: int) -> None:
+    base = git(place, "rev-parse", "main")
     chance = random.Random(seed)
     some = [(deed,) for deed in DEEDS] + [(chance.choice(DEEDS[:2]), chance.choice(DEEDS[6:9])) for _ in range(2)]
     names = [branch(place, f"nightcrew/{n:02}", *(deed.replace("{n}", str(n)) for deed in deeds)) for n, deeds in enumerate(some)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -130,11 +129,9 @@ def test_a_half_made_worktree_is_made_anew(world: World, stage: object) -> None:
 
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("confined", [False, True])
-def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(world: World, confined: bool, stride: int) -> None:
+def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(world: World, confined: bool, stride: int, seed: int) -> None:
     world.confined = confined
     repo = world.repo()
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"seed {seed}")
     number, ended = -(seed % stride), False
     while not ended:
         number += stride

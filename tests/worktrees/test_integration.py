@@ -191,12 +191,10 @@ integrate(discover(Git(Path(state)), Path(root)), name, base, [Edit(*edit) for e
 """
 
 
-def test_a_kill_in_the_middle_changes_nothing_in_the_end(world: World, repo: Repository, bench: Bench) -> None:
+def test_a_kill_in_the_middle_changes_nothing_in_the_end(world: World, repo: Repository, bench: Bench, seed: int) -> None:
     import json
     import time
 
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", "16"))
-    print(f"seed {seed}")
     rng = random.Random(seed)
     edits = [bench.edit(place, {"f0.txt": lines((place % 5, f"x{place}")), f"n{place}": "n\n"}) for place in range(7)]
     wanted = integrate(repo, NAME, repo.head, edits)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,18 +20,16 @@ pytestmark = pytest.mark.parametrize("stride", [pytest.param(9), pytest.param(1,
 STEPS_MAX = 400
 
 
-def steps(stride: int) -> Iterator[int]:
-    seed = int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"seed {seed}")
+def steps(stride: int, seed: int) -> Iterator[int]:
     yield from range(stride - seed % stride, STEPS_MAX, stride)
     pytest.fail("it never came to its end")
 
 
 @pytest.mark.parametrize("confined", [False, True])
-def test_securing(world: World, confined: bool, stride: int) -> None:
+def test_securing(world: World, confined: bool, stride: int, seed: int) -> None:
     world.confined = confined
     repo = world.repo()
-    for number in steps(stride):
+    for number in steps(stride, seed):
         env = world.env(repo, task=f"r1/t{number}")
         tip = world.commit(env.path, "done.txt")
         (env.path / "left.txt").write_text("left\n")
@@ -49,10 +45,10 @@ def test_securing(world: World, confined: bool, stride: int) -> None:
 
 
 @pytest.mark.parametrize("confined", [False, True])
-def test_removing(world: World, confined: bool, stride: int) -> None:
+def test_removing(world: World, confined: bool, stride: int, seed: int) -> None:
     world.confined = confined
     repo = world.repo()
-    for number in steps(stride):
+    for number in steps(stride, seed):
         env = world.env(repo, task=f"r1/t{number}")
         world.commit(env.path, "done.txt")
         secure(env, "leftover work", always=True)
@@ -69,9 +65,9 @@ def test_removing(world: World, confined: bool, stride: int) -> None:
             break
 
 
-def test_building_a_template(world: World, stride: int) -> None:
+def test_building_a_template(world: World, stride: int, seed: int) -> None:
     repo = world.repo()
-    for number in steps(stride):
+    for number in steps(stride, seed):
         place = world.tmp / "templates" / f"t{number}"
         ended = died_at(number, functools.partial(templates.build, repo, repo.head, place, lambda _tree: None))
         if not ended:

@@ -53,9 +53,7 @@ def alone(repo: Repository, tip: str) -> int:
 
 
 @pytest.fixture
-def history(world: World) -> History:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def history(world: World, seed: int) -> History:
     return History(world.repo(), seed)
 
 

@@ -104,9 +104,8 @@ def live(world: World, env: Environment, rounds: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("count", "rounds"), [(4, 2), pytest.param(10, 3, marks=pytest.mark.soak)])
-def test_nothing_of_either_is_lost(confined: World, nobody_alive: Alive, count: int, rounds: int) -> None:
-    world, seed = confined, time.time_ns()
-    print(f"seed {seed}")
+def test_nothing_of_either_is_lost(confined: World, nobody_alive: Alive, count: int, rounds: int, seed: int) -> None:
+    world = confined
     repo = world.repo()
     with Person(repo.root, seed) as person:
         attempts = [world.env(repo, task=f"r1/t{number}") for number in range(count)]

@@ -37,6 +37,8 @@ async def wait(asked: Asked) -> dict[str, Any]:
     if timeout_s and left and not (any_of and len(left) < len(names)):
         with contextlib.suppress(TimedOut):
             await _until_ended(asked, names, left, timeout_s, any_of=any_of)
+    else:
+        asked.memory.waits.answered(asked.task, asked.epoch, WaitKind.TASK, ", ".join(names))
     shapes = [_shape(asked, name) for name in names]
     return {"ended": [one for one in shapes if one["ended"]], "unfinished": [one for one in shapes if not one["ended"]]}
 

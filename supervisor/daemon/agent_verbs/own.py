@@ -22,10 +22,12 @@ async def quota(asked: Asked) -> dict[str, Any]:
     if wait_s == 0 or not isinstance(wait_s, int | float | None):
         return await quotas.ask(asked.task, asked.args)
     found = await quotas.ask(asked.task, {**asked.args, "wait_s": 0})
+    what = f"quota {found['quota']}"
     if found["taken"]:
+        asked.memory.waits.answered(asked.task, asked.epoch, WaitKind.RATE, what)
         return found
     longest_s = LONGEST_S if wait_s is None else wait_s + LATE_S
-    async with asked.waits(WaitKind.RATE, f"quota {found['quota']}", (), longest_s):
+    async with asked.waits(WaitKind.RATE, what, (), longest_s):
         return await quotas.ask(asked.task, asked.args)
 
 

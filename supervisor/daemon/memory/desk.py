@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from memory.layout import Layout, kind_of
+from memory.maildir import is_arrival
 from memory.rescan import Rescan
 from memory.store import Change, Store, Terms
 from supervisor.daemon.loop import Loop
@@ -151,7 +152,7 @@ class MemoryDesk:
         top = self.layout(project).root
         notes = Rescan(top, "memory", lambda path: kind_of(path) is not None, time.time_ns, lambda: self._known(project))
         self.watch.follow(project, "memory", notes)
-        self.watch.follow(project, "mail", Rescan(top, "mail", lambda _: False, time.time_ns))
+        self.watch.follow(project, "mail", Rescan(top, "mail", is_arrival, time.time_ns))
 
     async def _follow_all(self) -> None:
         """Follow every project of which something exists, and from their start on those at which somebody works."""
@@ -168,6 +169,8 @@ class MemoryDesk:
             await self.of(project, lambda store: store.found_all(look()))
         elif (paths := await self.on_thread(look)) and name == "memory":
             await self.of(project, lambda store: store.found_all(paths))
+        elif paths:
+            self._mail_keeper.found(paths)
 
     def _has_book(self, project: str) -> bool:
         """Whether anything was ever written. A memory that nobody uses costs no file: not on a full disk either."""

@@ -44,6 +44,8 @@ class Waits(Protocol):
         self, project: str, task: str, epoch: int, kind: WaitKind, what: str, holders: Iterable[str], timeout_s: float
     ) -> contextlib.AbstractAsyncContextManager[int]: ...
 
+    def answered(self, task: str, epoch: int, kind: WaitKind, what: str) -> None: ...
+
     def change_holders(self, number: int, holders: Iterable[str]) -> None: ...
 
 
@@ -124,16 +126,17 @@ class LeaseDesk:
         """
         wanted = Wanted(asker.task, tuple(dict.fromkeys(globs)), mode)
         waiter = _Waiter(asker, wanted)
+        what = ", ".join(wanted.globs)
         if not (ahead := self._ahead(waiter)):
+            self._doors.waits.answered(asker.task, asker.epoch, WaitKind.LEASE, what)
             return self._give(asker, wanted, ttl_s)
         if wait_s <= 0:
             why = "; ".join(dict.fromkeys(ahead.values()))
             hint = "ask again with a time to wait, work on something else, or write to its holder"
-            raise Refused("another task has", on=", ".join(wanted.globs)[:200], why=why, kept="what it holds already", hint=hint)
+            raise Refused("another task has", on=what[:200], why=why, kept="what it holds already", hint=hint)
         queue = self._queues.setdefault(asker.project, [])
         queue.append(waiter)
         try:
-            what = ", ".join(wanted.globs)
             async with self._doors.waits.waiting(asker.project, asker.task, asker.epoch, WaitKind.LEASE, what, ahead, wait_s) as number:
                 while ahead := self._ahead(waiter):
                     self._doors.waits.change_holders(number, ahead)

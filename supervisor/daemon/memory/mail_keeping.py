@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from agents.kinds import of_task
@@ -19,13 +19,14 @@ from supervisor.core.errors import NightcrewError
 from supervisor.core.mail import PERSON, SUPERVISOR, Mail, MailState
 from supervisor.daemon.memory.adopting import Adopting
 from supervisor.daemon.memory.mail import MailDesk
+from supervisor.daemon.wakeups import was_set
 from supervisor.host.failpoint import failpoint
 from supervisor.ledger import mail as rows
 
 STEP_S = 0.5
 """Between two looks at what became of texts, and at who has ended."""
 SCAN_EVERY = 10
-"""Steps between two looks for files that came by no door."""
+"""Steps between two looks for files that came by no door and that no event told of."""
 _LOST = "somebody removed its file, or made something else of it"
 
 
@@ -36,6 +37,7 @@ class MailKeeper:
         self._desk = desk
         self._loop = desk.loop
         self.scan = Adopting(desk).scan
+        self._came = asyncio.Event()
         desk.give = self.give
 
     async def keep(self) -> None:
@@ -46,11 +48,21 @@ class MailKeeper:
             await asyncio.sleep(STEP_S)
         turn = 0
         while True:
+            came = self._came.is_set()
+            self._came.clear()
             await self._tried(self.step)
-            if turn % SCAN_EVERY == 0:
+            if came or turn % SCAN_EVERY == 0:
                 await self._tried(self.scan)
             turn += 1
-            await asyncio.sleep(STEP_S)
+            if came:  # a flood of files costs a look each step, and no more
+                await asyncio.sleep(STEP_S)
+            else:
+                await was_set(self._came, STEP_S)
+
+    def found(self, paths: Iterable[str]) -> None:
+        """Files of mailboxes changed, by their paths: look at once for those that came by no door."""
+        if any(rows.one(self._desk.db, maildir.id_of(path.rpartition("/")[2])) is None for path in paths):
+            self._came.set()
 
     async def _tried(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Whether it was done: a full disk, most often, and it is tried again with the next step."""

@@ -142,10 +142,12 @@ async def wait(desk: MailDesk, asker: Asker, args: Mapping[str, Any]) -> dict[st
             return mail.in_reply_to == about.id and mail.type is MailType.REPLY
         return (not whom or mail.sender == whom) and (not thread or mail.thread == thread)
 
+    what = f"the reply to {about.id}" if about is not None else f"mail from {whom}" if whom else "mail"
     if (found := await _taken(desk, asker, wants)) is not None:
+        if asker.epoch is not None:
+            desk.waits.answered(asker.name, asker.epoch, WaitKind.MAIL, what)
         return found
     _check_read(desk, about)
-    what = f"the reply to {about.id}" if about is not None else f"mail from {whom}" if whom else "mail"
     try:
         async with desk.waiting(asker.name, wants) as woken, _parked(desk, asker, what, whom, timeout_s):
             return await _first(desk, asker, wants, woken, whom, about)

@@ -41,6 +41,8 @@ async def wait(asked: Request) -> dict[str, Any]:
             with contextlib.suppress(TimeoutError, TimedOut):
                 async with _parked(asked, timeout_s), asyncio.timeout(timeout_s):
                     await heard.any.wait()
+        elif asked.epoch is not None:
+            asked.desk.waits.answered(asked.author, asked.epoch, WaitKind.MEMORY, str(asked.args["glob"]))
         changes = before or heard.changes[:ANSWER_MAX]
     return {
         "changes": [_shape(change) for change in changes],

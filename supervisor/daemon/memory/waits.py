@@ -5,7 +5,7 @@
 
 What a row means after a restart: the request that waited died with its socket, and its agent asks again. Until it does its row stands in
 the graph as before, for GRACE_S at most, so that two agents which come back in turn cannot build the cycle that was refused before; the
-repeated request takes it up, with its age.
+repeated request takes it up, with its age, or ends it (`answered`) when it need not wait any more.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class WaitDesk:
         """
         now, wall = self._clock.monotonic(), self._clock.wall()
         timeout_s = min(max(0.0, timeout_s), LONGEST_S)
-        asked = Wait(STATIC, task, epoch, kind, one_line(what)[:WHAT_MAX], _named(holders), wall, wall + timeout_s, any_of)
+        asked = Wait(STATIC, task, epoch, kind, _shown(what), _named(holders), wall, wall + timeout_s, any_of)
         async with asyncio.timeout(None) as scope:
             number = self._register(asked, _Parked(project, now + timeout_s, scope))
             parked, why = self._parked[number], "failed"
@@ -116,6 +116,11 @@ class WaitDesk:
                 raise
             finally:
                 self._leave(number, why)
+
+    def answered(self, task: str, epoch: int, kind: WaitKind, what: str) -> None:
+        """A request need not wait: the wait of before a restart that it repeats is over, and nobody is refused for its sake."""
+        if (left := self._left_behind(task, epoch, kind, _shown(what))) is not None:
+            self._leave(left.number, "over")
 
     def change_holders(self, number: int, holders: Iterable[str]) -> None:
         """Others hold it now. When it could never end so, one wait of the cycle is given up. Nothing when it has ended."""
@@ -154,7 +159,7 @@ class WaitDesk:
     def _register(self, asked: Wait, parked: _Parked) -> int:
         if self._of_task[asked.task] >= WAITS_MAX:
             raise Refused("too many wait already", on=asked.task, why=f"{WAITS_MAX} waits of one task")
-        again = self._left_behind(asked)
+        again = self._left_behind(asked.task, asked.epoch, asked.kind, asked.what)
         if again is not None:
             self.graph.drop(again.number)
             asked = replace(asked, since=again.since)
@@ -172,9 +177,8 @@ class WaitDesk:
         self._arm()
         return wait.number
 
-    def _left_behind(self, asked: Wait) -> Wait | None:
-        """The wait of before a restart that a request repeats."""
-        same = (asked.task, asked.epoch, asked.kind, asked.what)
+    def _left_behind(self, *same: str | int) -> Wait | None:
+        """The wait of before a restart that a request repeats: of the same task, epoch, kind and `what`."""
         left = (self.graph.waits[number] for number, parked in self._parked.items() if parked.scope is None)
         return next((wait for wait in left if (wait.task, wait.epoch, wait.kind, wait.what) == same), None)
 
@@ -274,6 +278,10 @@ class WaitDesk:
     def _importance(self, name: str) -> int:
         task = self._crew.tasks.get(name)
         return importance(task) if task is not None else 0
+
+
+def _shown(what: str) -> str:
+    return one_line(what)[:WHAT_MAX]
 
 
 def _named(holders: Iterable[str]) -> tuple[str, ...]:

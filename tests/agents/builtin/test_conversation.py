@@ -51,9 +51,7 @@ def test_old_results_are_shortened_first_and_the_newest_stay() -> None:
     assert conversation.fit() == 0, "far enough that the next requests find their cache again"
 
 
-def test_it_never_grows_beyond_the_room_and_stays_what_the_api_takes() -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+def test_it_never_grows_beyond_the_room_and_stays_what_the_api_takes(seed: int) -> None:
     rng = random.Random(seed)
     conversation = Conversation(WINDOW)
     conversation.add("user", [text("do it")])

@@ -78,18 +78,30 @@ class Session:
         self.agent.tmux("send-keys", "-t", self.agent.pane, *keys)
 
     def answer(self, label: str) -> None:
-        """Choose one of a dialog's answers by its number."""
-        wanted = re.compile(rf"^.*?(\d)\.?\s+{label}.*$", re.MULTILINE)
-        wait_until(lambda: wanted.search(self.screen()), label)
-        found = wanted.search(self.screen())
-        assert found is not None
-        line, key = found[0], found[1]
+        """Choose one of a dialog's answers, and wait until the dialog has closed.
+
+        A digit takes its answer, but one that comes just after the dialog was drawn only moves the cursor there (2.1.329: 20 of 25 did),
+        and the dialog stays; Enter takes it then. The digit is typed once, because a second one could reach the input line behind the
+        dialog and become a part of the next prompt. Enter does nothing there.
+        """
+        shown = re.compile(rf"^(.*?)(\d)\. +{label}", re.MULTILINE)
+
+        def found() -> tuple[bool, str] | None:
+            """Whether the cursor stands on the answer, and its digit; None when it is not shown."""
+            line = shown.search(self.screen())
+            return None if line is None else ("❯" in line[1], line[2])
+
+        wait_until(found, label)
+        now = found()
+        assert now is not None, "nobody else answers it"
+        if not now[0]:
+            self.keys(now[1])
 
         def is_taken() -> bool:
-            """A dialog that was drawn this moment does not take keys yet."""
-            if line in self.screen():
-                self.keys(key)
-            return line not in self.screen()
+            now = found()
+            if now is not None and now[0]:
+                self.keys("Enter")
+            return now is None
 
         wait_until(is_taken, f"{label} to be taken", every_s=0.5)
 

@@ -289,9 +289,7 @@ def test_an_agent_dies_with_its_runner(lab: Lab) -> None:
     until(lambda: not running(pid), "the agent is gone")
 
 
-def test_whenever_term_comes_a_claimed_epoch_gets_its_record(lab: Lab) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_whenever_term_comes_a_claimed_epoch_gets_its_record(lab: Lab, seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(15):
         attempt = lab.attempt("sleep", "60")

@@ -177,20 +177,20 @@ def test_a_socket_whose_path_is_too_long_is_refused(tmp_path: Path) -> None:
     assert not list(deep.glob("*.json"))
 
 
-def silence(place: zygote.Place) -> list[socket.socket]:
+Attack = Callable[[zygote.Place, random.Random], list[socket.socket]]
+
+
+def silence(place: zygote.Place, _dice: random.Random) -> list[socket.socket]:
     return [connect(place) for _ in range(40)]
 
 
-def empty(place: zygote.Place) -> list[socket.socket]:
+def empty(place: zygote.Place, _dice: random.Random) -> list[socket.socket]:
     for _ in range(40):
         connect(place).close()
     return []
 
 
-def rubbish(place: zygote.Place) -> list[socket.socket]:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    dice = random.Random(seed)
+def rubbish(place: zygote.Place, dice: random.Random) -> list[socket.socket]:
     whole = write_request(zygote_protocol.Request(b"/tmp", {b"A": b"b"}))
     for _ in range(200):
         data = bytearray(whole)
@@ -202,7 +202,7 @@ def rubbish(place: zygote.Place) -> list[socket.socket]:
     return []
 
 
-def foreign_handles(place: zygote.Place) -> list[socket.socket]:
+def foreign_handles(place: zygote.Place, _dice: random.Random) -> list[socket.socket]:
     """Too few, too many at once, and too many in pieces, of which there could be so many that a careless reader runs out of handles."""
     null = os.open(os.devnull, os.O_RDWR)
     whole = write_request(zygote_protocol.Request(b"/tmp", {}))
@@ -229,13 +229,13 @@ def said(handle: socket.socket) -> bytes:
         return b""
 
 
-def half(place: zygote.Place) -> list[socket.socket]:
+def half(place: zygote.Place, _dice: random.Random) -> list[socket.socket]:
     handle = connect(place)
     handle.send(b"\xff\xff\0\0half")
     return [handle]
 
 
-def oversize(place: zygote.Place) -> list[socket.socket]:
+def oversize(place: zygote.Place, _dice: random.Random) -> list[socket.socket]:
     handle = connect(place)
     handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
     with contextlib.suppress(OSError):
@@ -244,9 +244,9 @@ def oversize(place: zygote.Place) -> list[socket.socket]:
 
 
 @pytest.mark.parametrize("attack", [silence, empty, rubbish, foreign_handles, half, oversize])
-def test_no_client_can_stop_the_others(warm: Warm, attack: Callable[[zygote.Place], list[socket.socket]]) -> None:
+def test_no_client_can_stop_the_others(warm: Warm, attack: Attack, seed: int) -> None:
     pid = warm.pid()
-    held = attack(warm.place)
+    held = attack(warm.place, random.Random(seed))
     serves(warm)
     for handle in held:
         handle.close()

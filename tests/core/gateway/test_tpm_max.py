@@ -75,10 +75,8 @@ def turns(chance: random.Random, output: int) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("cap", "streams", "output"), [(20_000, 4, 270), (100_000, 16, 270), (128_000, 24, 270), (400_000, 60, 270), (100_000, 40, 1500)]
 )
-def test_an_agent_uses_its_cap_whatever_max_tokens_it_sends(cap: float, streams: int, output: int) -> None:  # T04
+def test_an_agent_uses_its_cap_whatever_max_tokens_it_sends(cap: float, streams: int, output: int, seed: int) -> None:  # T04
     """`output`: the median of its answers."""
-    seed = random.randrange(2**32)
-    print("seed", seed)
     world = crowd(cap, turns(random.Random(seed), output))
     world.begin(streams)
     world.run(until=660.0)

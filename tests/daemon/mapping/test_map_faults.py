@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import time
@@ -21,7 +20,6 @@ from supervisor.host.paths import Home
 from tests import warm
 from tests.support import House, git, signal_if_there, wait_until
 
-SEED = int(os.environ.get("NIGHTCREW_TEST_SEED", "0")) or random.SystemRandom().randrange(2**32)
 MODULE = """
 import os, signal, sys, time
 LOG = {log!r}
@@ -112,9 +110,8 @@ def ended(home: Home) -> int:
 
 
 @pytest.mark.parametrize("items", [150, pytest.param(2000, marks=pytest.mark.soak)])
-def test_whatever_is_killed_nothing_is_lost_and_nothing_comes_twice(house: House, lines: Path, items: int) -> None:
-    print(f"seed {SEED}")
-    rng = random.Random(SEED)
+def test_whatever_is_killed_nothing_is_lost_and_nothing_comes_twice(house: House, lines: Path, items: int, seed: int) -> None:
+    rng = random.Random(seed)
     lines.write_text("".join(f"{number}\n" for number in range(items)))
     words = ("--agents", "3", "--lines", str(lines), "--retries", "0", "--call", "tools:slow")
     command, kills = begun(house, *words), 0

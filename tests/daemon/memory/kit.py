@@ -39,6 +39,8 @@ class LoopOfDesk:
     offered: list[Event] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
     jobs: SimpleNamespace = field(default_factory=SimpleNamespace)
+    ready: bool = False
+    """True: mail is kept."""
     later: Callable[[Event], None] = lambda _: None
 
     def alert(self, text: str) -> None:

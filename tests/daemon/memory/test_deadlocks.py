@@ -120,6 +120,12 @@ def open_rows(house: House) -> list[tuple[str, str]]:
     return [(row["task"].partition("/")[2], row["what"]) for row in found]
 
 
+def every_row(house: House) -> int:
+    """How often somebody began to wait."""
+    with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
+        return int(db.execute("SELECT COUNT(*) FROM wait").fetchone()[0])
+
+
 def project(house: House) -> str:
     with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
         return str(db.execute("SELECT id FROM project").fetchone()["id"])
@@ -132,6 +138,7 @@ def test_a_cycle_of_task_mail_and_lease_is_refused_and_outlives_a_killed_supervi
     by_mail = crew.later("child", "mail", op="wait", **{"from": house.task("b").id}, timeout_s=600)
     with pytest.raises(Deadlock) as caught:
         crew.ask("b", "lease", op="take", globs=["src/a.py"], wait_s=600)
+    assert type(caught.value) is Deadlock, "refused at once, and not begun and given up"
     words = [f"{house.task('b').id} waits for {house.task('lead').id} (lease src/a.py)", f"(task {child})", "(mail mail from"]
     assert all(word in caught.value.why for word in words)
     others = [crew.later("c", "lease", op="take", globs=[f"src/{at}.py"], wait_s=600) for at in range(20)]
@@ -148,8 +155,9 @@ def test_a_cycle_of_task_mail_and_lease_is_refused_and_outlives_a_killed_supervi
     crew.daemon.kill()
     crew.daemon.wait()
     house.start_daemon()
-    with pytest.raises(Deadlock):
-        crew.ask("b", "lease", op="take", globs=["src/a.py"], wait_s=600)
+    with pytest.raises(Deadlock) as again:
+        crew.ask("b", "lease", op="take", globs=["src/a.py"], wait_s=60)
+    assert type(again.value) is Deadlock
     assert sorted(open_rows(house)) == before, "taken up by those that ask again, each once"
 
     crew.ask("b", "mail", op="send", to=child, subject="now", text="go on", type="info")
@@ -163,3 +171,4 @@ def test_a_cycle_of_task_mail_and_lease_is_refused_and_outlives_a_killed_supervi
     house.ok("kill", "child")
     assert by_task.result(60)["ended"][0]["task"] == child
     assert open_rows(house) == []
+    assert every_row(house) == len(before), "who asked again waited no second time"

@@ -158,6 +158,21 @@ async def test_a_wait_that_nobody_asks_for_again_ends(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_a_request_that_is_repeated_and_need_not_wait_ends_the_wait_of_before(tmp_path: Path) -> None:
+    """Else nobody could wait for its asker until the grace is over."""
+    with waiting(tmp_path, "a", "b") as there:
+        await parked(there.wait("a", WaitKind.LEASE, "two", "b"), there.wait("a", WaitKind.LEASE, "three", "b"))
+        there.desk.answered(f"{RUN}/a", 1, WaitKind.LEASE, "two")
+        assert there.rows() == [("a", None), ("a", None)], "those that wait now are another request's"
+        there.restart()
+        there.desk.answered(f"{RUN}/a", 1, WaitKind.LEASE, "two")
+        assert there.rows() == [("a", "over"), ("a", None)]
+        there.desk.answered(f"{RUN}/a", 1, WaitKind.LEASE, "three")
+        await parked(other := there.wait("b", WaitKind.LEASE, "one", "a"))
+        assert not other.done()
+
+
+@in_a_loop
 async def test_an_agent_cannot_wait_without_bound(tmp_path: Path) -> None:
     with waiting(tmp_path, "a", "b") as there:
         waits = [there.wait("a", WaitKind.MEMORY, f"{at}") for at in range(WAITS_MAX)]

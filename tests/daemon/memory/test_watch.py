@@ -23,7 +23,7 @@ from supervisor.core.crew import Crew
 from supervisor.core.errors import Refused, UsageError
 from supervisor.core.events import NoteAppeared
 from supervisor.core.task import Task, note
-from supervisor.daemon.memory import note_waiting, watch
+from supervisor.daemon.memory import mail_keeping, note_waiting, watch
 from supervisor.daemon.memory.watch import Pace
 from supervisor.host import mounts
 from tests.daemon.memory.kit import PROJECT, Kit, eventually, memory_desk
@@ -64,6 +64,19 @@ async def test_a_persons_write_wakes_who_waits_and_is_journalled(tmp_path: Path)
         await eventually(kit.journal, "the journal")
     data = [json.loads(data) for event, data in kit.journals if event == "memory changed"]
     assert {one["path"] for line in data for one in line["changes"]} == {"procedural/other.md", PLAN}
+
+
+async def test_mail_that_a_person_puts_by_hand_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mail_keeping, "SCAN_EVERY", 10**9)  # one look at the beginning
+    async with memory_desk(tmp_path) as kit:
+        new = kit.desk.layout(PROJECT).mailbox("person") / "new"
+        new.mkdir(parents=True)
+        await kit.followed()
+        kit.loop.ready = True
+        for number, text in enumerate(("one", "two", "three"), 1):
+            (new / f"{text}.md").write_text(text)
+            await eventually(lambda number=number: len(kit.desk.mail.unread_of("person")) == number, text)  # type: ignore[misc]  # lambdas have defaults
+        assert {mail.subject for mail in kit.desk.mail.unread_of("person")} == {"one", "two", "three"}
 
 
 async def test_nothing_is_missed_between_two_calls(tmp_path: Path) -> None:

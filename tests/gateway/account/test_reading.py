@@ -129,9 +129,7 @@ def test_an_unknown_price_makes_the_whole_unknown(path: Path) -> None:
     assert free.unpriced == 0, "what took no tokens needs no price"
 
 
-def test_percentiles_are_the_nearest_rank(path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_percentiles_are_the_nearest_rank(path: Path, seed: int) -> None:
     waits = [random.Random(seed + at).uniform(0, 9000) for at in range(173)]
     found = window(path, *((opened(queued_ms=wait), served()) for wait in waits)).total.wait
     ranked = sorted(waits)
@@ -187,10 +185,8 @@ def test_which_model_answered_for_which(path: Path) -> None:
         assert reading.window(db, NOW, 60.0).agents[AGENT].models == expected
 
 
-def test_the_sums_are_what_the_provider_reported(path: Path) -> None:
+def test_the_sums_are_what_the_provider_reported(path: Path, seed: int) -> None:
     """Invariant 5, over rows whose final usage was seen."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     draw = random.Random(seed)
     reported = {agent: [Usage(*(draw.randrange(10**6) for _ in range(4))) for _ in range(100)] for agent in (AGENT, OTHER)}
     rows = [(opened(agent=agent), served(usage=usage)) for agent, usages in reported.items() for usage in usages]

@@ -124,9 +124,7 @@ async def test_what_nobody_waits_for_is_saved_soon_by_itself(path: Path) -> None
 
 
 @pytest.mark.asyncio
-async def test_no_write_is_overlooked_whenever_it_comes(path: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+async def test_no_write_is_overlooked_whenever_it_comes(path: Path, seed: int) -> None:
     chance = random.Random(seed)
     async with account(path) as book:
         for number in range(1, 60):  # the writer is asleep, awake, or on its way between the two
@@ -289,9 +287,7 @@ asyncio.run(main())
 """
 
 
-def test_kill_9_loses_no_request_that_was_opened(path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_kill_9_loses_no_request_that_was_opened(path: Path, seed: int) -> None:
     child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
     assert child.stdout is not None
     lines = [child.stdout.readline() for _ in range(random.Random(seed).randrange(200, 600))]

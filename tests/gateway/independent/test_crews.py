@@ -8,7 +8,6 @@ nothing, no turn fails, and of the limit that binds at least a stated part is us
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +87,8 @@ CREWS = {
 @pytest.mark.asyncio
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", CREWS)
-async def test_the_limit_is_used_and_nothing_is_refused(name: str, tmp_path: Path) -> None:
-    crew, seed = CREWS[name], int(os.environ.get("NIGHTCREW_TEST_SEED", str(random.randrange(2**32))))
-    print(f"{name}: seed {seed}")
+async def test_the_limit_is_used_and_nothing_is_refused(name: str, tmp_path: Path, seed: int) -> None:
+    crew = CREWS[name]
     rng, ends = random.Random(seed), Ends()
     provider = Provider(crew.conditions, random.Random(rng.random()))
     async with serving(provider) as url:

@@ -38,9 +38,7 @@ async def one(gate: kit.Gate, token: str, body: bytes, rng: random.Random) -> st
 
 
 @pytest.mark.parametrize("number", [400, IN_FULL])
-async def test_nothing_is_left_over(tmp_path: Path, number: int) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
+async def test_nothing_is_left_over(tmp_path: Path, number: int, seed: int) -> None:
     rng = random.Random(seed)
     limits = "learn = false\nrpm = 60000\nitpm = 10000000\notpm = 10000000\n"
     sim_settings = SimSettings(limits=Limits(), latency_s=0.01, output_mean=50, keep_last=20_000, seed=seed)
