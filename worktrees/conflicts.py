@@ -7,20 +7,47 @@ a directory out of which the other moved or deleted something.
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from supervisor.core.conflicts import FILES_MAX, Verdict
+from supervisor.core.errors import DiskFull, ToolHung, one_line
 from supervisor.host.scratch import locked_directory
-from worktrees.git import BULK_S
+from worktrees.failures import failure, last_words
+from worktrees.git import BULK_S, Answer, Bounds
 from worktrees.repository import Repository
 
 PAIRS_MAX = 600
 """Trial merges of branches with each other, 1 ms each on a quiet machine. Of more, those of the first branches are made."""
 
+BATCH, BATCH_S = 200, 20.0
+"""Pairs that one git merges on trial, and its deadline."""
+ALONE_S = 5.0
+"""Deadline of one pair alone: each of a batch that took too long."""
+_BOUNDS = Bounds(memory=2**30, file=2**28)
+_ANY = tuple(range(-64, 256))  # signals are negative
+
 Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What branches stand on now."""
+
+    head: str
+    """The commit that is checked out."""
+    on: str
+    """Its branch, or the beginning of the commit."""
+    tips: Mapping[str, str]
+    """The commit of each branch that is there."""
+    merged: frozenset[str]
+    """Branches of which the checkout has everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +73,7 @@ def look(repo: Repository, branches: Collection[str], base: str) -> Conflicts:
     Raises as `Git.run`; ToolFailed also when git is older than 2.39."""
     tips = _tips(repo, branches)
     gone = frozenset(branches) - tips.keys()
-    reached = _reached(repo, set(tips.values()))
+    reached = _reached(repo, set(tips.values()), repo.head)
     merged = frozenset(name for name, tip in tips.items() if tip in reached)
     left = {name: tip for name, tip in tips.items() if name not in merged}
     if not left:
@@ -60,6 +87,52 @@ def look(repo: Repository, branches: Collection[str], base: str) -> Conflicts:
     return Conflicts(repo.head, gone, merged, with_head, with_others, len(pairs) - len(tried))
 
 
+def standing(repo: Repository, branches: Collection[str]) -> Standing:
+    """By three gits, however many branches there are. `repo` may be some time old: where its checkout stands is looked at anew.
+    Raises as `Git.run`."""
+    head, _, name = repo.git.run(repo.checkout, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD").text.partition("\n")
+    tips = _tips(repo, branches)
+    reached = _reached(repo, set(tips.values()), head) if tips else set()
+    merged = frozenset(name for name, tip in tips.items() if tip in reached)
+    return Standing(head, head[:12] if name == "HEAD" else name.removeprefix("refs/heads/"), tips, merged)
+
+
+def compare(repo: Repository, pairs: Sequence[Pair], until: float = math.inf) -> dict[Pair, Verdict]:
+    """What conflicts between each two commits, which exist. `until`, on the monotonic clock, ends it: what is missing was not compared.
+
+    A pair that git cannot merge has its reason, and costs no other pair its answer. Raises DiskFull, HostError.
+    """
+    found: dict[Pair, Verdict] = {}
+    with locked_directory(repo.git.scratch(), "nightcrew.") as objects:
+        todo = [list(pairs[first : first + BATCH]) for first in range(0, len(pairs), BATCH)]
+        while todo and time.monotonic() < until:
+            batch = todo.pop(0)
+            try:
+                done = _judged(repo, batch, objects)
+            except ToolHung as error:
+                if len(batch) > 1:
+                    todo[:0] = [[one] for one in batch]
+                    continue
+                done = {batch[0]: Verdict(why=one_line(error.why or error.what))}
+            found |= done
+            if rest := [one for one in batch if one not in done]:
+                todo.insert(0, rest)
+    return found
+
+
+def _judged(repo: Repository, batch: Sequence[Pair], objects: Path) -> dict[Pair, Verdict]:
+    """Of a batch all, or those up to the first that git cannot merge, and that one."""
+    answer = _merge(repo, batch, objects, accept=_ANY, bounds=_BOUNDS, deadline_s=BATCH_S if len(batch) > 1 else ALONE_S)
+    names = _records(answer.out)
+    found = {one: Verdict(files[:FILES_MAX], max(0, len(files) - FILES_MAX)) for one, files in zip(batch, names, strict=False)}
+    if len(found) == len(batch):
+        return found
+    if isinstance(error := failure("merge-tree", str(repo.root), answer.code, answer.err, [objects]), DiskFull):
+        raise error
+    why = one_line(last_words(answer.err)) or f"git merge-tree ended with status {answer.code}"
+    return {**found, batch[len(found)]: Verdict(why=why)}
+
+
 def _tips(repo: Repository, branches: Iterable[str]) -> dict[str, str]:
     names = list(dict.fromkeys(branches))
     if not names:
@@ -69,26 +142,50 @@ def _tips(repo: Repository, branches: Iterable[str]) -> dict[str, str]:
     return {name: row for name, row in zip(names, rows, strict=True) if " " not in row}
 
 
-def _reached(repo: Repository, tips: set[str]) -> set[str]:
+def _reached(repo: Repository, tips: set[str], head: str) -> set[str]:
     """Those that the checkout's commit reaches: the others are what it lacks."""
-    asked = "".join(f"{tip}\n" for tip in sorted(tips)) + f"^{repo.head}\n"
+    asked = "".join(f"{tip}\n" for tip in sorted(tips)) + f"^{head}\n"
     lacks = repo.git.run(repo.store, "rev-list", "--stdin", stdin=asked.encode(), deadline_s=BULK_S).text.splitlines()
     return tips.difference(lacks)
 
 
 def _merges(repo: Repository, pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
     """Of each pair of commits the files in which they conflict."""
+    with locked_directory(repo.git.scratch(), "nightcrew.") as objects:
+        return _records(_merge(repo, pairs, objects, deadline_s=BULK_S).out)
+
+
+def _merge(
+    repo: Repository,
+    pairs: Sequence[Pair],
+    objects: Path,
+    *,
+    deadline_s: float,
+    accept: tuple[int, ...] = (0,),
+    bounds: Bounds | None = None,
+) -> Answer:
+    """All pairs by one git, which writes what it merges into `objects`. It ends at the first pair that it cannot merge."""
     asked = "".join(f"{one} {two}\n" for one, two in pairs).encode()
     flags = ("--write-tree", "--stdin", "--name-only", "--no-messages")
-    with locked_directory(repo.git.scratch(), "nightcrew.") as objects:
-        env = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(repo)}
-        env["GIT_CONFIG_PARAMETERS"] = "'core.fsync=none'"  # as `git -c` says it: these objects are thrown away
-        words = iter(repo.git.run(repo.store, "merge-tree", *flags, stdin=asked, env=env, deadline_s=BULK_S).text.split("\0"))
-    found = []
-    for _ in pairs:  # each: 1 when it is clean, the tree, the names, and an empty word
-        clean, _tree = next(words), next(words)
-        names = tuple(iter(words.__next__, ""))
-        found.append(() if clean == "1" else names)
+    env = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(repo)}
+    env["GIT_CONFIG_PARAMETERS"] = "'core.fsync=none'"  # as `git -c` says it: these objects are thrown away
+    return repo.git.run(repo.store, "merge-tree", *flags, stdin=asked, env=env, accept=accept, deadline_s=deadline_s, bounds=bounds)
+
+
+_MADE_UP = re.compile("~(?:[0-9a-f]{40}|[0-9a-f]{64})(?:_[0-9]+)?$")
+"""Where git puts a file whose place a directory has."""
+
+
+def _records(out: bytes) -> list[tuple[str, ...]]:
+    """What git says of each pair: 1 when it is clean, the tree, the names, and an empty word. One that was cut off does not count."""
+    words, found = iter(os.fsdecode(out).split("\0")[:-1]), []
+    for clean in words:
+        try:
+            _tree = next(words)
+            names = [_MADE_UP.sub("", name) for name in iter(words.__next__, "")]
+        except StopIteration:
+            break
+        found.append(() if clean == "1" else tuple(dict.fromkeys(names)))
     return found
 
 

@@ -42,6 +42,7 @@ VERBS = {
     "retry": "Run finished tasks again.",
     "report": "Write the report of a run, as it stands.",
     "diff": "Show what a task changed.",
+    "conflicts": "Show which results would conflict.",
     "take": "Merge a task's result into the current branch.",
     "restore": "Bring back what a task left, as a branch.",
     "clean": "Remove worktrees whose work is safe.",

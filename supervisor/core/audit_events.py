@@ -22,7 +22,7 @@ _KINDS = {
     "key": ("key", "keys"),
     "permission": ("permission",),
     "tools": ("tool calls",),
-    "merge": ("merged",),
+    "merge": ("merged", "conflict"),
     "refusal": ("refused", "night refused"),
     "message": ("send", "notified"),
     "conversation": ("conversation",),

@@ -16,10 +16,11 @@ from typing import Any
 
 from agents.tmux import Tmux
 from supervisor.config import user
-from supervisor.daemon import anchoring, keeping, notifying, start
+from supervisor.daemon import anchoring, conflict_watch, keeping, notifying, start
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.agents_socket import AgentsSocket
 from supervisor.daemon.anchoring import Anchoring
+from supervisor.daemon.conflict_watch import ConflictWatch
 from supervisor.daemon.ending import Ending, EndingDoors
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.gateway import Gateway, refresh_prices
@@ -120,6 +121,7 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
             AgentsSocket(loop, home, access.secret, maps, memory),
             anchoring.kept(proof := Anchoring(home, access.secret, loop.clock), loop.alert),
             keeping.kept(_keeping(loop, home, proof)) as loop.jobs.keeping,
+            conflict_watch.kept(ConflictWatch(loop, home, git, memory.mail.tell)),
             _gateway(loop, access),
             notifying.told(loop, home, user.load_notify(access.models.file)),
         ):

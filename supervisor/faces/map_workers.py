@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from supervisor.faces import status
+from supervisor.ledger.branches import MAP_KINDS as KINDS
 from supervisor.ledger.queries import TaskView
-
-KINDS = ("map-worker", "map-prompt")
 
 
 def as_one(views: Iterable[TaskView]) -> list[tuple[TaskView, str]]:

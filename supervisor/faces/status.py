@@ -75,6 +75,8 @@ class Waiting:
     """Of each task that waits for its start what it waits for."""
     mail: Sequence[Mail] = ()
     """What a person is asked by mail and has not read, oldest first."""
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    """Of each task with whom its work conflicts."""
 
     def first(self, views: Iterable[TaskView]) -> list[TaskView]:
         """Who waits for a person first, longest first; then by urgency."""
@@ -131,6 +133,8 @@ def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits:
         foremost = [one_line(asked["detail"] or asked["state"]), *([texts.partition(":")[0]] if texts else [])]
     if view.id in waits.reasons and (reason := one_line(waits.reasons[view.id].words)) not in detail:
         foremost = [reason, *foremost]
+    if view.id in waits.conflicts:
+        foremost = [*foremost, waits.conflicts[view.id]]
     title, more = one_line(view.title), one_line(detail)
     parts = [title] if title and (title != view.name or not (more or foremost)) else []
     shown = cut(head + "  ".join([*foremost, *parts, *([more] if more and more != title else [])]), layout.width).rstrip()

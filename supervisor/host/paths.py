@@ -174,6 +174,10 @@ class Home:
         """The files that the agents of a repository read, and that a person edits; every sandbox shows it, read-only."""
         return self.project(project) / "memory"
 
+    def conflicts(self, project: str) -> Path:
+        """What is known of how the results of a repository stand to each other, and what was told of it."""
+        return self.project(project) / "conflicts.json"
+
     def same_path(self, project: str) -> Path:
         """Where a sandbox shows the worktree of an attempt that asks for the same path as others of its repository; outside it is empty."""
         return self.root / "ws" / project

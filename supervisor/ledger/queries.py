@@ -263,6 +263,12 @@ def project_at(db: sqlite3.Connection, directory: str) -> str:
     return next((str(row["id"]) for row in rows if f"{directory}/".startswith(f"{row['root']}/")), "")
 
 
+def project_root(db: sqlite3.Connection, project: str) -> str | None:
+    """The checkout of a project."""
+    row = db.execute("SELECT root FROM project WHERE id = ?", (project,)).fetchone()
+    return None if row is None else str(row["root"])
+
+
 def environment(db: sqlite3.Connection, name: str, project: str) -> tuple[TaskView, str] | None:
     """The newest task of `project` whose environment is called `name`, and its spec as JSON; None when there is none."""
     sql = "SELECT id, spec FROM task WHERE project = ? AND json_extract(spec, '$.environment') = ? ORDER BY ord DESC LIMIT 1"

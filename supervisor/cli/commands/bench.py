@@ -1,4 +1,4 @@
-"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness`, `gateway`, `status`, `queue`, `map` and `memory`."""
+"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness`, `gateway`, `status`, `queue`, `map`, `memory` and `land`."""
 
 from __future__ import annotations
 
@@ -235,6 +235,28 @@ def memory(quick: bool, as_json: bool) -> None:
     _leave_on_signals()
     report = measure.measure(quick, common.say)
     _show(report, measure.table, as_json)
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="A short run: 10 branches of 200 files.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated repository's content.")
+@_under
+@common.json_option
+def land(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
+    """What it takes to know which results conflict: 50 branches of a repository of 2,000 files with each other, and anew when one of them
+    moved.
+
+    It measures and never judges, but for the conflicts: if they are not those that were planted, that is an error.
+
+    \b
+    nightcrew bench land --quick
+    nightcrew bench land --json
+    """
+    from supervisor.bench import land
+
+    _leave_on_signals()
+    report = land.measure(dataclasses.replace(land.QUICK if quick else land.Options(), seed=seed), under, common.say)
+    _show(report, land.table, as_json)
 
 
 def _learned(quick: bool, scenarios: tuple[str, ...], seed: int, under: Path | None, as_json: bool) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from supervisor.core.errors import UsageError, one_line
 from supervisor.core.states import TaskState
 from supervisor.core.units import rfc3339
 from supervisor.daemon import gateway_report, lock
-from supervisor.faces import installed_nights, map_workers, model_usage, nights, tasks_json, usage, waits
+from supervisor.faces import conflicts, installed_nights, map_workers, model_usage, nights, tasks_json, usage, waits
 from supervisor.faces import mail as mail_lines
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
@@ -120,6 +121,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     asked, states = common.needs_and_states(where) if pid is not None else ([], {})
     shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
     shape["mail"] = [one.shape(time.time()) for one in mail.asked_of_person(db)] if db is not None else []
+    shape["conflicts"] = conflicts.of_living(where, views)
     shape["agent_states"] = {**states, **_limited(shape["gateway"])}
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = queries.journal(db, views[0].id)
@@ -173,9 +175,10 @@ def _waiting(
 ) -> text.Waiting:
     """`shape`: the gateway, None when it was not asked."""
     asked, states = common.needs_and_states(where) if any(view.state is TaskState.RUNNING for view in views) else ([], {})
-    return text.waiting(
+    found = text.waiting(
         asked, deliveries.pending(db), {**states, **_limited(shape)}, _reasons(where, db, views, heard), mail.asked_of_person(db)
     )
+    return replace(found, conflicts=conflicts.of_living(where, views))
 
 
 def _reasons(where: Home, db: sqlite3.Connection, views: list[queries.TaskView], heard: gateway_report.Heard) -> dict[str, Verdict]:

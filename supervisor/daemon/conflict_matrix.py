@@ -1,0 +1,25 @@
+"""How the results of a project stand to each other and to the person's branch: looked at anew where something moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from supervisor.core import conflicts as rules
+from supervisor.core.conflicts import Matrix, Pair, Side, Verdict
+from supervisor.ledger.branches import Branch
+from worktrees import conflicts
+from worktrees.repository import Repository
+
+
+def look(repo: Repository, branches: tuple[list[Branch], int], known: Mapping[Pair, Verdict], until: float = math.inf) -> Matrix:
+    """As it stands now; what `known` says is not compared again. `branches` as `ledger.branches.of_project` gives them. `until`, on the
+    monotonic clock, ends the comparing: `Matrix.missing` says what was not. Raises as `Git.run`."""
+    found, beyond = branches
+    now = conflicts.standing(repo, [branch.name for branch in found])
+    merged = tuple(branch.task for branch in found if branch.name in now.merged)
+    there = [branch for branch in found if branch.name in now.tips and branch.name not in now.merged]
+    sides, left_out = rules.chosen(Side(branch.task, now.tips[branch.name], branch.living) for branch in there)
+    kept = rules.still(known, sides, now.head)
+    kept |= conflicts.compare(repo, rules.wanted(sides, now.head, kept), until)
+    return Matrix(now.head, now.on, sides, kept, left_out + beyond, merged)
