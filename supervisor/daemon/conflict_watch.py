@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from supervisor.core import conflicts as rules
 from supervisor.core.conflicts import SIDES_MAX, Conflict, Matrix
-from supervisor.core.errors import NightcrewError, one_line
+from supervisor.core.errors import DiskFull, NightcrewError, one_line
 from supervisor.daemon import conflict_matrix
 from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
@@ -51,6 +51,7 @@ class ConflictWatch:
         self._thread = ThreadPoolExecutor(1, "conflicts", _give_way)
         self._repositories: dict[str, Repository] = {}
         self._books: dict[str, Book] = {}
+        self._saved: dict[str, Book] = {}
         self._working: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._complaints: dict[str, str] = {}
@@ -78,6 +79,9 @@ class ConflictWatch:
             try:
                 await self._looked(project)
                 self._complaints.pop(project, None)
+            except DiskFull:  # whoever waits for the disk says so; here nothing is lost
+                self._pause(project)
+                self._working.add(project)
             except (NightcrewError, OSError) as error:
                 self._complain(project, error)
 
@@ -89,11 +93,12 @@ class ConflictWatch:
         self._say(matrix, found)
         stand = {side.task for side in matrix.sides}
         book = Book(matrix, rules.after(before.told, found, stand))
-        if book != before:
-            await self._on_thread(lambda: conflict_book.save(self._home.conflicts(project), book))
         self._books[project] = book
         if matrix.missing():
             self._working.add(project)
+        if book != self._saved.setdefault(project, before):
+            await self._on_thread(lambda: conflict_book.save(self._home.conflicts(project), book))
+            self._saved[project] = book
 
     async def _told(self, project: str, matrix: Matrix, one: Conflict, epochs: dict[str, int]) -> None:
         for task in one.tasks:
@@ -111,11 +116,14 @@ class ConflictWatch:
 
     def _complain(self, project: str, error: NightcrewError | OSError) -> None:
         why = error.line() if isinstance(error, NightcrewError) else one_line(str(error))
-        self._not_before[project] = self._loop.clock.monotonic() + PAUSE_S
+        self._pause(project)
         self._repositories.pop(project, None)
         if self._complaints.get(project) != why:
             self._loop.alert(f"results could not be compared: {why}")
         self._complaints[project] = why
+
+    def _pause(self, project: str) -> None:
+        self._not_before[project] = self._loop.clock.monotonic() + PAUSE_S
 
     async def end(self) -> None:
         """Wait for what is under way."""

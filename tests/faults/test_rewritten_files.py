@@ -58,6 +58,7 @@ OTHERS = {
     "worktrees/backends/base.py": "in a copy that is being made",
     "worktrees/backends/overlay.py": "in a layer that is being made, and a probe",
     "worktrees/backends/reflink.py": "a probe",
+    "worktrees/equivalence.py": "copies of three versions, in a directory that is removed",
     "worktrees/private_repository.py": "in a repository that is being made",
     "worktrees/registration.py": "in a worktree that is being made",
     "worktrees/securing_helper.py": "in a repository that is being made",
