@@ -146,28 +146,36 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     views, counts = _chosen(db, name, everything)
     heard = common.SupervisorWatch(where).look() if any(not view.final for view in views) else gateway_report.Heard()
     shape, said = looking.gateway(where) if name is None else (None, "")
-    now, waiting, layout = time.time(), _waiting(where, db, views, shape, heard), text.Layout(common.width(), common.use_color())
-    for line in mail_lines.all_asked(waiting.mail, now) if name is None else ():
-        common.show(text.cut(line, layout.width))
-    foremost = waiting.first(views)
-    for view, said_of_all in map_workers.as_one(foremost) if name is None else [(view, "") for view in foremost]:
-        common.show(text.line(view, now, layout, detail=said_of_all or text.detail(view, where.root), waits=waiting))
+    waiting = _waiting(where, db, views, shape, heard)
+    _print_tasks(where, waiting, views, is_whole=name is None)
     if left := text.more(views, counts):
         click.echo(f"  … and {left}; nightcrew status --all, or nightcrew status RUN")
     if name is not None and len(views) == 1:
-        if (reason := waiting.reasons.get(views[0].id)) is not None:
-            click.echo(f"  waits     {one_line(reason.words)}")  # whole: the line above is cut to the terminal
-        _print_task(where, db, views[0])
+        _print_task(where, db, views[0], waiting)
     elif everything:
-        for run in _every(where, db):
-            tally = ", ".join(f"{number} {state}" for state, number in run.counts.items())
-            click.echo(f"run {run.id}  {one_line(run.title)}  {tally}")
+        _print_runs(where, db)
     elif not views:
         common.say("nothing to do; next: nightcrew run PLAN")
     for line in nights.lines(db) if name is None else ():
         common.show(text.cut(line, common.width()))
     if _is_worth_a_line(shape, views):
         common.show(text.cut(said, common.width()))
+
+
+def _print_tasks(where: Home, waiting: text.Waiting, views: list[queries.TaskView], *, is_whole: bool) -> None:
+    """A line each, those that need a person first. `is_whole`: of all runs, with the mail for a person and one line for a map's workers."""
+    now, layout = time.time(), text.Layout(common.width(), common.use_color())
+    for line in mail_lines.all_asked(waiting.mail, now) if is_whole else ():
+        common.show(text.cut(line, layout.width))
+    foremost = waiting.first(views)
+    for view, said_of_all in map_workers.as_one(foremost) if is_whole else [(view, "") for view in foremost]:
+        common.show(text.line(view, now, layout, detail=said_of_all or text.detail(view, where.root), waits=waiting))
+
+
+def _print_runs(where: Home, db: sqlite3.Connection) -> None:
+    for run in _every(where, db):
+        tally = ", ".join(f"{number} {state}" for state, number in run.counts.items())
+        click.echo(f"run {run.id}  {one_line(run.title)}  {tally}")
 
 
 def _waiting(
@@ -205,9 +213,11 @@ def _is_worth_a_line(shape: dict[str, Any] | None, views: list[queries.TaskView]
     return shape is not None and (shape["running"] or any(not view.final for view in views))
 
 
-def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> None:
+def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView, waiting: text.Waiting) -> None:
     from supervisor.ledger import added_tasks
 
+    if (reason := waiting.reasons.get(view.id)) is not None:
+        click.echo(f"  waits     {one_line(reason.words)}")  # whole: the line above is cut to the terminal
     click.echo(f"  title     {one_line(view.title)}")
     click.echo(f"  repo      {one_line(queries.run(db, view.run).root)}")
     if view.branch:
