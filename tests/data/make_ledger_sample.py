@@ -1,6 +1,6 @@
-"""Writes `ledger-6.sql`, a ledger of schema 6 as text, that every later version must be able to load.
+"""Writes `ledger-7.sql`, a ledger of schema 7 as text, that every later version must be able to load.
 
-    python -m tests.data.make_ledger_sample > tests/data/ledger-6.sql
+    python -m tests.data.make_ledger_sample > tests/data/ledger-7.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.

@@ -164,10 +164,10 @@ def test_an_empty_schema_is_no_ledger(path: Path, opener: Opener, version: int, 
 def test_a_newer_ledger_is_refused_with_both_versions(path: Path, opener: Opener) -> None:
     filled(path, 1)
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version=7")
+        db.execute(f"PRAGMA user_version = {store.SCHEMA + 1}")
     before = path.read_bytes()
     line = refusal(opener, path).line()
-    assert f"it has schema 7, this nightcrew knows up to {store.SCHEMA}" in line
+    assert f"it has schema {store.SCHEMA + 1}, this nightcrew knows up to {store.SCHEMA}" in line
     assert "kept: the file as it was; next: install the newer nightcrew again" in line
     assert path.read_bytes() == before
 

@@ -1,0 +1,35 @@
+-- Schema 7: what brings results home: trains of merges, candidates for one task, what a person decided, pull requests.
+
+CREATE TABLE train (
+    id      TEXT PRIMARY KEY,                       -- of core.landing
+    project TEXT NOT NULL,
+    number  INTEGER NOT NULL,                       -- the newest has the highest
+    branch  TEXT NOT NULL,                          -- full name of the ref that it is to move
+    base    TEXT NOT NULL,                          -- commit on which that stood as the train began
+    terms   TEXT NOT NULL,                          -- JSON: method, gate, limits, who merges
+    state   TEXT NOT NULL,                          -- core.landing.TrainState
+    round   INTEGER NOT NULL DEFAULT 0,             -- how often its gates were begun
+    tip     TEXT NOT NULL DEFAULT '',               -- commit that it may move the branch to
+    reason  TEXT NOT NULL DEFAULT '',
+    began   REAL NOT NULL,                          -- moments are seconds since 1970
+    changed REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX train_open ON train (project, branch) WHERE state NOT IN ('landed', 'stopped', 'empty');
+CREATE INDEX train_newest ON train (project, number);
+
+CREATE TABLE train_entry (
+    train    TEXT NOT NULL REFERENCES train (id),
+    position INTEGER NOT NULL,
+    task     TEXT NOT NULL,                         -- whose result it is
+    epoch    INTEGER NOT NULL,
+    tip      TEXT NOT NULL,                         -- commit of the result
+    state    TEXT NOT NULL,                         -- core.landing.EntryState
+    staged   TEXT NOT NULL DEFAULT '',              -- commit that has it and all before it
+    gates    TEXT NOT NULL DEFAULT '[]',            -- JSON list of the tasks that run its gates
+    repairs  INTEGER NOT NULL DEFAULT 0,            -- how often its agent was asked to mend it
+    repair   TEXT NOT NULL DEFAULT '',              -- the task that mends it
+    reason   TEXT NOT NULL DEFAULT '',              -- why it was left out
+    files    TEXT NOT NULL DEFAULT '[]',            -- JSON list of those that conflict
+    PRIMARY KEY (train, position)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX train_entry_task ON train_entry (task);

@@ -1,0 +1,257 @@
+BEGIN TRANSACTION;
+CREATE TABLE attempt (
+    task       TEXT NOT NULL REFERENCES task (id),
+    epoch      INTEGER NOT NULL,
+    state      TEXT NOT NULL,               -- core.states.AttemptState
+    cause      TEXT NOT NULL DEFAULT '',    -- why this re-run; empty for the first
+    stop_why   TEXT NOT NULL DEFAULT '',    -- why we are stopping it; committed before the first signal
+    created    REAL NOT NULL,
+    started    REAL,
+    ended      REAL,
+    end        TEXT,                        -- core.states.End, set exactly once
+    judged     TEXT,                        -- the end it will have, once its work is secured
+    end_cause  TEXT NOT NULL DEFAULT '',
+    worktree   TEXT,
+    admin_dir  TEXT,
+    branch     TEXT,
+    base_oid   TEXT,
+    session_id TEXT,                        -- tmux $id and %id: hints, the tags are the truth
+    pane_id    TEXT,
+    server_pid INTEGER,                     -- tells a closed session from a dead server
+    rescue_oid TEXT,
+    result     TEXT,                        -- result.json
+    removed    REAL, snapshot TEXT, layers TEXT, tier INTEGER, port INTEGER, paused TEXT, account TEXT,                        -- when `clean` removed the worktree
+    PRIMARY KEY (task, epoch)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "attempt" VALUES('0729-arch/also',1,'released','','',1690000000.25,1690000000.25,1690000000.25,'done','done','',NULL,NULL,'nightcrew/0729-arch/also/work',NULL,NULL,NULL,NULL,NULL,'{"schema": 1, "end": "done"}',NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0729-arch/done',1,'released','','',1690000000.25,1690000000.25,1690000000.25,'done','done','',NULL,NULL,'nightcrew/0729-arch/done/work',NULL,NULL,NULL,NULL,NULL,'{"schema": 1, "end": "done"}',NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+CREATE TABLE conversation (
+    task    TEXT NOT NULL REFERENCES task (id),
+    epoch   INTEGER NOT NULL,
+    session TEXT NOT NULL,                  -- its id, as the agent calls it; empty until the agent has told
+    origin  TEXT NOT NULL,                  -- JSON of core.conversations.Origin; empty: it began anew
+    PRIMARY KEY (task, epoch)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE delivery (
+    id      INTEGER PRIMARY KEY,
+    task    TEXT NOT NULL REFERENCES task (id),
+    epoch   INTEGER,                        -- the attempt that it was typed into
+    state   TEXT NOT NULL,                  -- core.deliveries.DeliveryState
+    text    TEXT NOT NULL,                  -- empty once it was typed or dropped
+    size    INTEGER NOT NULL,               -- bytes of the text
+    digest  TEXT NOT NULL,                  -- SHA-256 of the text, hex
+    reason  TEXT NOT NULL,                  -- why it waits, or why nothing confirms it
+    created REAL NOT NULL,
+    changed REAL NOT NULL
+) STRICT;
+CREATE TABLE dependency (
+    task  TEXT NOT NULL REFERENCES task (id),
+    needs TEXT NOT NULL REFERENCES task (id),
+    PRIMARY KEY (task, needs)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE journal (
+    seq   INTEGER PRIMARY KEY,
+    at    REAL NOT NULL,
+    task  TEXT,
+    epoch INTEGER,
+    event TEXT NOT NULL,
+    data  TEXT NOT NULL DEFAULT '{}'        -- JSON object
+) STRICT;
+INSERT INTO "journal" VALUES(2,1690000000.25,'0729-arch/done',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(3,1690000000.25,'0729-arch/also',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(4,1690000000.25,'0729-arch/done',1,'start','{"spec_sha256": "65edcd820e166d5b0408a6adc284751cabb1b70c2d5a84b519f7113790ad138d"}');
+INSERT INTO "journal" VALUES(5,1690000000.25,'0729-arch/done',1,'tree gone','{"end": "done", "cause": ""}');
+INSERT INTO "journal" VALUES(6,1690000000.25,'0729-arch/done',1,'end done','{"cause": "", "task": "done"}');
+INSERT INTO "journal" VALUES(7,1690000000.25,'0729-arch/also',1,'start','{"spec_sha256": "69b180f8825b5b007e8f294fb01a8cabeff101410f9762d710939900488b9981"}');
+INSERT INTO "journal" VALUES(8,1690000000.25,'0729-arch/also',1,'tree gone','{"end": "done", "cause": ""}');
+INSERT INTO "journal" VALUES(9,1690000000.25,'0729-arch/also',1,'end done','{"cause": "", "task": "done"}');
+CREATE TABLE lease (
+    fence    INTEGER PRIMARY KEY,                   -- greater than that of every lease that is held
+    project  TEXT NOT NULL,
+    glob     TEXT NOT NULL,
+    mode     TEXT NOT NULL,                         -- shared or exclusive
+    task     TEXT NOT NULL REFERENCES task (id),
+    epoch    INTEGER NOT NULL,
+    acquired REAL NOT NULL,                         -- moments are seconds since 1970
+    expires  REAL NOT NULL,
+    renews   INTEGER NOT NULL DEFAULT 1,            -- 0: it expires although its attempt lives
+    ended    REAL,                                  -- NULL while it is held
+    why      TEXT NOT NULL DEFAULT ''               -- why it ended
+) STRICT;
+CREATE TABLE leaving (
+    run TEXT PRIMARY KEY REFERENCES run (id),   -- a run whose rows are on their way to archive.db; nothing of it changes any more
+    at  REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE mail (
+    id             TEXT PRIMARY KEY,                -- of core.mail; also the name of its file
+    project        TEXT NOT NULL,
+    thread         TEXT NOT NULL,                   -- id of its first message
+    in_reply_to    TEXT NOT NULL DEFAULT '',
+    depth          INTEGER NOT NULL DEFAULT 0,      -- replies above it
+    sender         TEXT NOT NULL,                   -- a task, or `person`
+    recipient      TEXT NOT NULL,
+    type           TEXT NOT NULL,                   -- info, request, reply or handoff
+    priority       TEXT NOT NULL,
+    subject        TEXT NOT NULL,
+    needs_reply_by REAL,
+    bytes          INTEGER NOT NULL,
+    tokens         INTEGER NOT NULL,                -- estimated, of what the recipient was given so far
+    sent           REAL NOT NULL,
+    state          TEXT NOT NULL,                   -- core.mail.MailState
+    epoch          INTEGER,                         -- the attempt of the recipient that it was given to
+    changed        REAL NOT NULL,
+    why            TEXT NOT NULL DEFAULT '',
+    key            TEXT NOT NULL DEFAULT '',        -- the same of one sender is one message
+    delivery       INTEGER                          -- id of the text for the recipient's next turn
+) STRICT, WITHOUT ROWID;
+CREATE TABLE need (
+    kind        TEXT PRIMARY KEY,           -- a kind of agent; the rest is its core.capacity.Need
+    cores       REAL NOT NULL,
+    memory      INTEGER NOT NULL,
+    tpm         REAL NOT NULL,
+    wall_s      REAL NOT NULL,
+    cores_from  INTEGER NOT NULL,
+    memory_from INTEGER NOT NULL,
+    tpm_from    INTEGER NOT NULL,
+    usd         REAL NOT NULL,
+    usd_from    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE night (
+    run       TEXT PRIMARY KEY REFERENCES run (id),
+    until     REAL NOT NULL,            -- core.night.NightTerms; moments are seconds since 1970, 0: none
+    grace_s   REAL NOT NULL,
+    cost_max  REAL NOT NULL,
+    parallel  INTEGER NOT NULL,
+    on_cap    TEXT NOT NULL,
+    state     TEXT NOT NULL,            -- core.night.NightState
+    began     REAL NOT NULL,
+    ended     REAL,
+    why       TEXT NOT NULL,            -- why nothing starts any more; empty while it is open
+    plan      TEXT NOT NULL,            -- path and SHA-256 of the plan, for people
+    plan_hash TEXT NOT NULL,
+    timer     TEXT NOT NULL             -- the timer that asked for it; empty: a person did
+) STRICT;
+CREATE TABLE project (
+    id         TEXT PRIMARY KEY,            -- 12 hex of the real path of the git common directory
+    root       TEXT NOT NULL,
+    common_dir TEXT NOT NULL,
+    created    REAL NOT NULL
+) STRICT;
+INSERT INTO "project" VALUES('0123456789ab','/repo','/repo/.git',1690000000.25);
+CREATE TABLE run (
+    id       TEXT PRIMARY KEY,              -- MMDD-xxxx
+    key      TEXT NOT NULL UNIQUE,          -- idempotency: the same key twice is one run
+    project  TEXT NOT NULL REFERENCES project (id),
+    title    TEXT NOT NULL,
+    base     TEXT NOT NULL,                 -- the revision as typed
+    base_oid TEXT NOT NULL,                 -- what it meant at submission
+    env      TEXT NOT NULL,                 -- JSON object: the submitting shell's allow-listed variables
+    created  REAL NOT NULL
+, night TEXT NOT NULL DEFAULT '') STRICT;
+INSERT INTO "run" VALUES('0729-arch','0729-arch','0123456789ab','a run','main','c0ffee','{"PATH": "/bin"}',1690000000.25,'');
+CREATE TABLE snapshot (
+    id       TEXT PRIMARY KEY,              -- core.snapshots.snapshot_id
+    project  TEXT NOT NULL,                 -- may have no row of its own yet: nothing was run there
+    name     TEXT NOT NULL,
+    spec     TEXT NOT NULL,                 -- JSON of core.snapshots.SnapshotSpec
+    state    TEXT NOT NULL,                 -- core.snapshots.SnapshotState
+    reason   TEXT NOT NULL DEFAULT '',      -- of the last change of its state
+    epoch    INTEGER NOT NULL DEFAULT 1,    -- number of the build
+    run      TEXT NOT NULL DEFAULT '',      -- the run that it goes with; empty: it stays
+    base_oid TEXT NOT NULL,
+    digests  TEXT NOT NULL,                 -- JSON object: lock file to digest
+    layers   TEXT NOT NULL DEFAULT '',      -- JSON of the backend that made it
+    created  REAL NOT NULL,
+    used     REAL NOT NULL,
+    setup_s  REAL NOT NULL DEFAULT 0,
+    freeze_s REAL NOT NULL DEFAULT 0,
+    disk     INTEGER NOT NULL DEFAULT 0     -- bytes
+) STRICT, WITHOUT ROWID;
+CREATE TABLE task (
+    ord        INTEGER PRIMARY KEY,         -- submission order over all runs
+    id         TEXT NOT NULL UNIQUE,        -- <run>/<slug>
+    run        TEXT NOT NULL REFERENCES run (id),
+    project    TEXT NOT NULL REFERENCES project (id),
+    name       TEXT NOT NULL,               -- the plan's id
+    title      TEXT NOT NULL,
+    spec       TEXT NOT NULL,               -- JSON of core.spec.TaskSpec
+    state      TEXT NOT NULL,               -- core.states.TaskState
+    reason     TEXT NOT NULL DEFAULT '',    -- of the last change; the cause of the next attempt when there was one before
+    epoch      INTEGER NOT NULL DEFAULT 0,  -- newest attempt; 0 = none yet
+    failures   INTEGER NOT NULL DEFAULT 0,
+    not_before REAL NOT NULL DEFAULT 0,     -- end of the backoff
+    changed    REAL NOT NULL
+, gates INTEGER NOT NULL DEFAULT 0, restarts TEXT NOT NULL DEFAULT '[]') STRICT;
+INSERT INTO "task" VALUES(1,'0729-arch/done','0729-arch','0123456789ab','done','done','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "done", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "done", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','done','done',1,0,0.0,1690000000.25,0,'[]');
+INSERT INTO "task" VALUES(2,'0729-arch/also','0729-arch','0123456789ab','also','also','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "also", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "also", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','done','done',1,0,0.0,1690000000.25,0,'[]');
+CREATE TABLE train (
+    id      TEXT PRIMARY KEY,                       -- of core.landing
+    project TEXT NOT NULL,
+    number  INTEGER NOT NULL,                       -- the newest has the highest
+    branch  TEXT NOT NULL,                          -- full name of the ref that it is to move
+    base    TEXT NOT NULL,                          -- commit on which that stood as the train began
+    terms   TEXT NOT NULL,                          -- JSON: method, gate, limits, who merges
+    state   TEXT NOT NULL,                          -- core.landing.TrainState
+    round   INTEGER NOT NULL DEFAULT 0,             -- how often its gates were begun
+    tip     TEXT NOT NULL DEFAULT '',               -- commit that it may move the branch to
+    reason  TEXT NOT NULL DEFAULT '',
+    began   REAL NOT NULL,                          -- moments are seconds since 1970
+    changed REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE train_entry (
+    train    TEXT NOT NULL REFERENCES train (id),
+    position INTEGER NOT NULL,
+    task     TEXT NOT NULL,                         -- whose result it is
+    epoch    INTEGER NOT NULL,
+    tip      TEXT NOT NULL,                         -- commit of the result
+    state    TEXT NOT NULL,                         -- core.landing.EntryState
+    staged   TEXT NOT NULL DEFAULT '',              -- commit that has it and all before it
+    gates    TEXT NOT NULL DEFAULT '[]',            -- JSON list of the tasks that run its gates
+    repairs  INTEGER NOT NULL DEFAULT 0,            -- how often its agent was asked to mend it
+    repair   TEXT NOT NULL DEFAULT '',              -- the task that mends it
+    reason   TEXT NOT NULL DEFAULT '',              -- why it was left out
+    files    TEXT NOT NULL DEFAULT '[]',            -- JSON list of those that conflict
+    PRIMARY KEY (train, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE wait (
+    number  INTEGER PRIMARY KEY,
+    project TEXT NOT NULL,
+    task    TEXT NOT NULL REFERENCES task (id),
+    epoch   INTEGER NOT NULL,
+    kind    TEXT NOT NULL,                          -- core.wait_graph.WaitKind
+    what    TEXT NOT NULL,                          -- what it waits for, in words
+    holders TEXT NOT NULL,                          -- JSON list of who must act first
+    any_of  INTEGER NOT NULL DEFAULT 0,             -- 1: one of them is enough
+    since   REAL NOT NULL,
+    until   REAL NOT NULL,
+    ended   REAL,                                   -- NULL while it waits
+    why     TEXT NOT NULL DEFAULT ''                -- how it ended
+) STRICT;
+CREATE INDEX task_run ON task (run, ord);
+CREATE INDEX task_name ON task (name, ord);
+CREATE INDEX task_open ON task (state) WHERE state IN ('waiting', 'ready', 'running', 'paused', 'parked');
+CREATE INDEX dependency_needs ON dependency (needs);
+CREATE INDEX attempt_open ON attempt (state) WHERE state <> 'released';
+CREATE INDEX attempt_worktree ON attempt (task) WHERE worktree IS NOT NULL AND removed IS NULL;
+CREATE INDEX journal_task ON journal (task, seq);
+CREATE INDEX snapshot_name ON snapshot (project, name);
+CREATE INDEX attempt_snapshot ON attempt (snapshot) WHERE snapshot IS NOT NULL AND removed IS NULL;
+CREATE INDEX delivery_task ON delivery (task);
+CREATE INDEX delivery_open ON delivery (id) WHERE state IN ('pending', 'typing');
+CREATE INDEX conversation_session ON conversation (session) WHERE session <> '';
+CREATE INDEX run_night ON run (night) WHERE night <> '';
+CREATE INDEX lease_held ON lease (project) WHERE ended IS NULL;
+CREATE INDEX lease_task ON lease (task);
+CREATE INDEX wait_open ON wait (project) WHERE ended IS NULL;
+CREATE INDEX wait_task ON wait (task);
+CREATE INDEX mail_open ON mail (state, recipient) WHERE state IN ('accepted', 'new', 'given');
+CREATE INDEX mail_recipient ON mail (recipient, id);
+CREATE INDEX mail_thread ON mail (thread);
+CREATE INDEX mail_sender ON mail (sender, sent);
+CREATE UNIQUE INDEX mail_key ON mail (sender, key) WHERE key <> '';
+CREATE INDEX mail_answers ON mail (in_reply_to) WHERE in_reply_to <> '';
+CREATE INDEX train_open ON train (project, branch) WHERE state NOT IN ('landed', 'stopped', 'empty');
+CREATE INDEX train_newest ON train (project, number);
+CREATE INDEX train_entry_task ON train_entry (task);
+COMMIT;
+PRAGMA user_version=7;

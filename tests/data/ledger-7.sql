@@ -1,0 +1,376 @@
+BEGIN TRANSACTION;
+CREATE TABLE attempt (
+    task       TEXT NOT NULL REFERENCES task (id),
+    epoch      INTEGER NOT NULL,
+    state      TEXT NOT NULL,               -- core.states.AttemptState
+    cause      TEXT NOT NULL DEFAULT '',    -- why this re-run; empty for the first
+    stop_why   TEXT NOT NULL DEFAULT '',    -- why we are stopping it; committed before the first signal
+    created    REAL NOT NULL,
+    started    REAL,
+    ended      REAL,
+    end        TEXT,                        -- core.states.End, set exactly once
+    judged     TEXT,                        -- the end it will have, once its work is secured
+    end_cause  TEXT NOT NULL DEFAULT '',
+    worktree   TEXT,
+    admin_dir  TEXT,
+    branch     TEXT,
+    base_oid   TEXT,
+    session_id TEXT,                        -- tmux $id and %id: hints, the tags are the truth
+    pane_id    TEXT,
+    server_pid INTEGER,                     -- tells a closed session from a dead server
+    rescue_oid TEXT,
+    result     TEXT,                        -- result.json
+    removed    REAL, snapshot TEXT, layers TEXT, tier INTEGER, port INTEGER, paused TEXT, account TEXT,                        -- when `clean` removed the worktree
+    PRIMARY KEY (task, epoch)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "attempt" VALUES('0731-k3qz/backoff',1,'ended','','',1700000060.25,1700000060.25,1700000060.25,'failed','failed','',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-k3qz/collecting',1,'collecting','','',1700000060.25,1700000060.25,NULL,NULL,'failed','exit code 1',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-k3qz/done',1,'released','','',1700000060.25,1700000060.25,1700000060.25,'done','done','','/w/done','/d/done','nightcrew/0731-k3qz/done/work','c0ffee','$1','%1',77,'beef','{"schema": 1, "end": "done"}',1700000060.25,NULL,NULL,NULL,NULL,NULL,'{"wall_s": 60.0}');
+INSERT INTO "attempt" VALUES('0731-k3qz/failed',1,'ended','','',1700000060.25,1700000060.25,1700000060.25,'timeout','timeout','',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-k3qz/failed',2,'ended','again','',1700000060.25,1700000060.25,1700000060.25,'failed','failed','',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-k3qz/launching',1,'launching','','',1700000060.25,NULL,NULL,NULL,NULL,'',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-k3qz/quarantined',1,'ended','','',1700000060.25,1700000060.25,1700000060.25,'lost','lost','',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-k3qz/retried',1,'ended','','',1700000060.25,1700000060.25,1700000060.25,'cancelled','cancelled','',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-k3qz/running',1,'running','','',1700000060.25,1700000060.25,NULL,NULL,NULL,'',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'0123456789ab/ready@4d18bae604a9','{"backend": "overlay"}',2,20010,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-k3qz/stopping',1,'stopping','','cancelled',1700000060.25,1700000060.25,NULL,NULL,NULL,'',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "attempt" VALUES('0731-m7wn/lonely',1,'ended','','',1700000060.25,NULL,1700000060.25,'done','done','',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+CREATE TABLE conversation (
+    task    TEXT NOT NULL REFERENCES task (id),
+    epoch   INTEGER NOT NULL,
+    session TEXT NOT NULL,                  -- its id, as the agent calls it; empty until the agent has told
+    origin  TEXT NOT NULL,                  -- JSON of core.conversations.Origin; empty: it began anew
+    PRIMARY KEY (task, epoch)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "conversation" VALUES('0731-k3qz/done',1,'5e55-10n','');
+INSERT INTO "conversation" VALUES('0731-k3qz/running',1,'c0-py','{"how": "fork", "session": "5e55-10n", "task": "0731-k3qz/done", "epoch": 1, "start": "c0ffee"}');
+CREATE TABLE delivery (
+    id      INTEGER PRIMARY KEY,
+    task    TEXT NOT NULL REFERENCES task (id),
+    epoch   INTEGER,                        -- the attempt that it was typed into
+    state   TEXT NOT NULL,                  -- core.deliveries.DeliveryState
+    text    TEXT NOT NULL,                  -- empty once it was typed or dropped
+    size    INTEGER NOT NULL,               -- bytes of the text
+    digest  TEXT NOT NULL,                  -- SHA-256 of the text, hex
+    reason  TEXT NOT NULL,                  -- why it waits, or why nothing confirms it
+    created REAL NOT NULL,
+    changed REAL NOT NULL
+) STRICT;
+INSERT INTO "delivery" VALUES(1,'0731-k3qz/running',NULL,'pending','kept äö
+🦊',14,'400467163d0f1956333a7b14f4a16c86715d98bace08cae2dd57210f3e4b4aa0','its agent works',1700000060.25,1700000060.25);
+INSERT INTO "delivery" VALUES(2,'0731-k3qz/running',1,'typing','being typed',11,'77870cd6de640808e6be47649795aa68b123eca7252022e8c25db33372f2c157','',1700000060.25,1700000060.25);
+INSERT INTO "delivery" VALUES(3,'0731-k3qz/running',1,'confirmed','',10,'c648fd158170ce1b6fd550acb9c192841566e5c787cd6571cbbe3cbcf33e2627','',1700000060.25,1700000060.25);
+INSERT INTO "delivery" VALUES(4,'0731-k3qz/running',1,'unconfirmed','',12,'03982e2adb2925b16d9a1a591a0665a8db33153c21d9fc1895a016da460d35cd','its kind does not say',1700000060.25,1700000060.25);
+INSERT INTO "delivery" VALUES(5,'0731-k3qz/running',NULL,'dropped','',8,'38cb8dd843399c196b059ef16e8e97b4cfb5dc140832284f2bc5181f81a64107','its task ended first',1700000060.25,1700000060.25);
+INSERT INTO "delivery" VALUES(6,'0731-k3qz/running',NULL,'pending','given',5,'5b729e0f619797fd61108a4bb177273222ad9ac5538299c8386f061e29046e60','',1700000060.25,1700000060.25);
+CREATE TABLE dependency (
+    task  TEXT NOT NULL REFERENCES task (id),
+    needs TEXT NOT NULL REFERENCES task (id),
+    PRIMARY KEY (task, needs)
+) STRICT, WITHOUT ROWID;
+INSERT INTO "dependency" VALUES('0731-k3qz/cancelled','0731-k3qz/done');
+INSERT INTO "dependency" VALUES('0731-k3qz/retried','0731-k3qz/done');
+INSERT INTO "dependency" VALUES('0731-k3qz/waiting','0731-k3qz/done');
+INSERT INTO "dependency" VALUES('0731-k3qz/skipped','0731-k3qz/failed');
+INSERT INTO "dependency" VALUES('0731-k3qz/waiting','0731-k3qz/running');
+CREATE TABLE journal (
+    seq   INTEGER PRIMARY KEY,
+    at    REAL NOT NULL,
+    task  TEXT,
+    epoch INTEGER,
+    event TEXT NOT NULL,
+    data  TEXT NOT NULL DEFAULT '{}'        -- JSON object
+) STRICT;
+INSERT INTO "journal" VALUES(1,1700000000.25,NULL,NULL,'submitted','{"run": "0731-k3qz", "tasks": 13}');
+INSERT INTO "journal" VALUES(2,1700000000.25,'0731-k3qz/done',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(3,1700000000.25,'0731-k3qz/failed',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(4,1700000000.25,'0731-k3qz/quarantined',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(5,1700000000.25,'0731-k3qz/backoff',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(6,1700000000.25,'0731-k3qz/launching',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(7,1700000000.25,'0731-k3qz/running',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(8,1700000000.25,'0731-k3qz/stopping',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(9,1700000000.25,'0731-k3qz/collecting',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(10,1700000000.25,'0731-k3qz/ready',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(11,1700000060.25,'0731-k3qz/done',1,'start','{"spec_sha256": "843c806028ef2292b1fe950b4e5796cb81777e42d3e281e167b247946ea38857"}');
+INSERT INTO "journal" VALUES(12,1700000060.25,'0731-k3qz/done',1,'tree gone','{"end": "done", "cause": ""}');
+INSERT INTO "journal" VALUES(13,1700000060.25,'0731-k3qz/done',1,'end done','{"cause": "", "task": "done"}');
+INSERT INTO "journal" VALUES(14,1700000060.25,'0731-k3qz/failed',1,'start','{"spec_sha256": "cf6ee01fe9715f73dc046ad523f233bedb93e6bac29dddc841a0cd27b9d013cc"}');
+INSERT INTO "journal" VALUES(15,1700000060.25,'0731-k3qz/failed',1,'tree gone','{"end": "timeout", "cause": ""}');
+INSERT INTO "journal" VALUES(16,1700000060.25,'0731-k3qz/failed',1,'end timeout','{"cause": "", "task": "ready"}');
+INSERT INTO "journal" VALUES(17,1700000060.25,'0731-k3qz/failed',2,'start','{"cause": "again", "spec_sha256": "cf6ee01fe9715f73dc046ad523f233bedb93e6bac29dddc841a0cd27b9d013cc"}');
+INSERT INTO "journal" VALUES(18,1700000060.25,'0731-k3qz/failed',2,'tree gone','{"end": "failed", "cause": ""}');
+INSERT INTO "journal" VALUES(19,1700000060.25,'0731-k3qz/failed',2,'end failed','{"cause": "", "task": "failed"}');
+INSERT INTO "journal" VALUES(20,1700000060.25,'0731-k3qz/skipped',NULL,'skipped','{"reason": "it failed"}');
+INSERT INTO "journal" VALUES(21,1700000060.25,'0731-k3qz/cancelled',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(22,1700000060.25,'0731-k3qz/cancelled',NULL,'cancelled','{"reason": "cancelled"}');
+INSERT INTO "journal" VALUES(23,1700000060.25,'0731-k3qz/quarantined',1,'start','{"spec_sha256": "4b4f738ffa96d8cdf5461b7ebe05154718baaf8022aee2f7b6c090ff3a160740"}');
+INSERT INTO "journal" VALUES(24,1700000060.25,'0731-k3qz/quarantined',1,'tree gone','{"end": "lost", "cause": ""}');
+INSERT INTO "journal" VALUES(25,1700000060.25,'0731-k3qz/quarantined',1,'end lost','{"cause": "", "task": "quarantined"}');
+INSERT INTO "journal" VALUES(26,1700000060.25,'0731-k3qz/backoff',1,'start','{"spec_sha256": "bdff888ef12c57004c163e29edeb28f2845f066e9941b76a1b70a71a343a1829"}');
+INSERT INTO "journal" VALUES(27,1700000060.25,'0731-k3qz/backoff',1,'tree gone','{"end": "failed", "cause": ""}');
+INSERT INTO "journal" VALUES(28,1700000060.25,'0731-k3qz/backoff',1,'end failed','{"cause": "", "task": "ready"}');
+INSERT INTO "journal" VALUES(29,1700000060.25,'0731-k3qz/launching',1,'start','{"spec_sha256": "b1bcbbe53f2ad15b6e8abef101476c6519b6f4cd883093762c9409cb568ae785"}');
+INSERT INTO "journal" VALUES(30,1700000060.25,'0731-k3qz/running',1,'start','{"spec_sha256": "dbfc59ef8b480f08a146e829f1324f9c6ade1df6db149e167231777ebf99d05c"}');
+INSERT INTO "journal" VALUES(31,1700000060.25,'0731-k3qz/stopping',1,'start','{"spec_sha256": "fbc868b4f7875e2bd56b5cfbb455303c49955cdde5101f6bb161803584160c48"}');
+INSERT INTO "journal" VALUES(32,1700000060.25,'0731-k3qz/collecting',1,'start','{"spec_sha256": "f85e441cdc35a3c1d0f0825ec1f4ab01af52c8523b5bee65978fe281e832a890"}');
+INSERT INTO "journal" VALUES(33,1700000060.25,'0731-k3qz/stopping',1,'stopping','{"why": "cancelled"}');
+INSERT INTO "journal" VALUES(34,1700000060.25,'0731-k3qz/collecting',1,'tree gone','{"end": "failed", "cause": "exit code 1"}');
+INSERT INTO "journal" VALUES(35,1700000060.25,'0731-k3qz/retried',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(36,1700000060.25,'0731-k3qz/retried',1,'start','{"spec_sha256": "929f8a46303d19e7914cc806421e4e9f23d542fc144ddbecc1bb58b235770615"}');
+INSERT INTO "journal" VALUES(37,1700000060.25,'0731-k3qz/retried',1,'tree gone','{"end": "cancelled", "cause": ""}');
+INSERT INTO "journal" VALUES(38,1700000060.25,'0731-k3qz/retried',1,'end cancelled','{"cause": "", "task": "cancelled"}');
+INSERT INTO "journal" VALUES(39,1700000060.25,'0731-k3qz/retried',NULL,'retry','{"cause": "retry asked; was cancelled"}');
+INSERT INTO "journal" VALUES(40,1700000060.25,'0731-k3qz/retried',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(41,1700000060.25,NULL,NULL,'night began','{"run": "0731-m7wn", "until": 1700030000.0, "grace_s": 600.0, "cost_max": 40.0, "parallel": 3, "on_cap": "stop", "plan_hash": "abababababababababababababababababababababababababababababababab", "timer": "nightly"}');
+INSERT INTO "journal" VALUES(42,1700000060.25,NULL,NULL,'submitted','{"run": "0731-m7wn", "tasks": 1}');
+INSERT INTO "journal" VALUES(43,1700000060.25,'0731-m7wn/lonely',NULL,'ready','{}');
+INSERT INTO "journal" VALUES(44,1700000060.25,'0731-m7wn/lonely',1,'start','{"spec_sha256": "e065d995f8ead691997976f0411fb50f9f530c5d1a99777006380973e0f01d1d"}');
+INSERT INTO "journal" VALUES(45,1700000060.25,'0731-m7wn/lonely',1,'tree gone','{"end": "done", "cause": ""}');
+INSERT INTO "journal" VALUES(46,1700000060.25,'0731-m7wn/lonely',1,'end done','{"cause": "", "task": "done"}');
+INSERT INTO "journal" VALUES(47,1700000060.25,NULL,NULL,'up','{"pid": 1}');
+INSERT INTO "journal" VALUES(48,1700000060.25,NULL,NULL,'snapshot building','{"snapshot": "0123456789ab/building@4d18bae604a9", "epoch": 1}');
+INSERT INTO "journal" VALUES(49,1700000060.25,NULL,NULL,'snapshot building','{"snapshot": "0123456789ab/ready@4d18bae604a9", "epoch": 1}');
+INSERT INTO "journal" VALUES(50,1700000060.25,NULL,NULL,'snapshot ready','{"snapshot": "0123456789ab/ready@4d18bae604a9", "epoch": 1}');
+INSERT INTO "journal" VALUES(51,1700000060.25,NULL,NULL,'snapshot building','{"snapshot": "0123456789ab/failed@4d18bae604a9", "epoch": 1}');
+INSERT INTO "journal" VALUES(52,1700000060.25,NULL,NULL,'snapshot failed','{"snapshot": "0123456789ab/failed@4d18bae604a9", "epoch": 1, "reason": "uv.lock changed"}');
+INSERT INTO "journal" VALUES(53,1700000060.25,NULL,NULL,'snapshot building','{"snapshot": "0123456789ab/stale@4d18bae604a9", "epoch": 1}');
+INSERT INTO "journal" VALUES(54,1700000060.25,NULL,NULL,'snapshot ready','{"snapshot": "0123456789ab/stale@4d18bae604a9", "epoch": 1}');
+INSERT INTO "journal" VALUES(55,1700000060.25,NULL,NULL,'snapshot stale','{"snapshot": "0123456789ab/stale@4d18bae604a9", "epoch": 1, "reason": "uv.lock changed"}');
+INSERT INTO "journal" VALUES(56,1700000060.25,'0731-k3qz/running',NULL,'send','{"delivery": 1, "bytes": 14, "sha256": "400467163d0f1956333a7b14f4a16c86715d98bace08cae2dd57210f3e4b4aa0"}');
+INSERT INTO "journal" VALUES(57,1700000060.25,'0731-k3qz/running',NULL,'send','{"delivery": 2, "bytes": 11, "sha256": "77870cd6de640808e6be47649795aa68b123eca7252022e8c25db33372f2c157"}');
+INSERT INTO "journal" VALUES(58,1700000060.25,'0731-k3qz/running',NULL,'send','{"delivery": 3, "bytes": 10, "sha256": "c648fd158170ce1b6fd550acb9c192841566e5c787cd6571cbbe3cbcf33e2627"}');
+INSERT INTO "journal" VALUES(59,1700000060.25,'0731-k3qz/running',NULL,'send','{"delivery": 4, "bytes": 12, "sha256": "03982e2adb2925b16d9a1a591a0665a8db33153c21d9fc1895a016da460d35cd"}');
+INSERT INTO "journal" VALUES(60,1700000060.25,'0731-k3qz/running',NULL,'send','{"delivery": 5, "bytes": 8, "sha256": "38cb8dd843399c196b059ef16e8e97b4cfb5dc140832284f2bc5181f81a64107"}');
+INSERT INTO "journal" VALUES(61,1700000060.25,'0731-k3qz/running',1,'send confirmed','{"delivery": 3, "bytes": 10, "sha256": "c648fd158170ce1b6fd550acb9c192841566e5c787cd6571cbbe3cbcf33e2627"}');
+INSERT INTO "journal" VALUES(62,1700000060.25,'0731-k3qz/running',1,'send unconfirmed','{"delivery": 4, "bytes": 12, "sha256": "03982e2adb2925b16d9a1a591a0665a8db33153c21d9fc1895a016da460d35cd", "why": "its kind does not say"}');
+INSERT INTO "journal" VALUES(63,1700000060.25,'0731-k3qz/running',NULL,'send dropped','{"delivery": 5, "bytes": 8, "sha256": "38cb8dd843399c196b059ef16e8e97b4cfb5dc140832284f2bc5181f81a64107", "why": "its task ended first"}');
+INSERT INTO "journal" VALUES(64,1700000060.25,NULL,NULL,'mail sent','{"mail": "01000000000000000000000000", "to": "person", "type": "request", "bytes": 0}');
+INSERT INTO "journal" VALUES(65,1700000060.25,NULL,NULL,'mail sent','{"mail": "01111111111111111111111111", "to": "0731-k3qz/running", "type": "request", "bytes": 0}');
+INSERT INTO "journal" VALUES(66,1700000060.25,NULL,NULL,'mail sent','{"mail": "01222222222222222222222222", "to": "person", "type": "request", "bytes": 0}');
+INSERT INTO "journal" VALUES(67,1700000060.25,'0731-k3qz/running',NULL,'send','{"delivery": 6, "bytes": 5, "sha256": "5b729e0f619797fd61108a4bb177273222ad9ac5538299c8386f061e29046e60"}');
+INSERT INTO "journal" VALUES(68,1700000060.25,NULL,NULL,'mail sent','{"mail": "01333333333333333333333333", "to": "0731-k3qz/running", "type": "request", "bytes": 0}');
+INSERT INTO "journal" VALUES(69,1700000060.25,'0731-k3qz/running',1,'mail read','{"mail": "01333333333333333333333333"}');
+INSERT INTO "journal" VALUES(70,1700000060.25,NULL,NULL,'mail sent','{"mail": "01444444444444444444444444", "to": "person", "type": "request", "bytes": 0}');
+INSERT INTO "journal" VALUES(71,1700000060.25,NULL,NULL,'mail bounced','{"mail": "01444444444444444444444444", "why": "it ended"}');
+INSERT INTO "journal" VALUES(72,1700000060.25,NULL,NULL,'mail sent','{"mail": "01555555555555555555555555", "to": "0731-k3qz/running", "type": "request", "bytes": 0}');
+INSERT INTO "journal" VALUES(73,1700000060.25,'0731-k3qz/running',NULL,'mail lost','{"mail": "01555555555555555555555555", "why": "it ended"}');
+INSERT INTO "journal" VALUES(74,1700000060.25,'0731-k3qz/running',NULL,'mail sent','{"mail": "01AAAAAAAAAAAAAAAAAAAAAAAA", "to": "person", "type": "reply", "bytes": 0}');
+INSERT INTO "journal" VALUES(75,1700000060.25,'0731-k3qz/running',1,'conversation fork','{"session": "5e55-10n", "of": "0731-k3qz/done:1", "start": "c0ffee"}');
+CREATE TABLE lease (
+    fence    INTEGER PRIMARY KEY,                   -- greater than that of every lease that is held
+    project  TEXT NOT NULL,
+    glob     TEXT NOT NULL,
+    mode     TEXT NOT NULL,                         -- shared or exclusive
+    task     TEXT NOT NULL REFERENCES task (id),
+    epoch    INTEGER NOT NULL,
+    acquired REAL NOT NULL,                         -- moments are seconds since 1970
+    expires  REAL NOT NULL,
+    renews   INTEGER NOT NULL DEFAULT 1,            -- 0: it expires although its attempt lives
+    ended    REAL,                                  -- NULL while it is held
+    why      TEXT NOT NULL DEFAULT ''               -- why it ended
+) STRICT;
+INSERT INTO "lease" VALUES(1,'0123456789ab','src/api','exclusive','0731-k3qz/running',1,1700000060.25,1700000660.25,1,NULL,'');
+CREATE TABLE leaving (
+    run TEXT PRIMARY KEY REFERENCES run (id),   -- a run whose rows are on their way to archive.db; nothing of it changes any more
+    at  REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE mail (
+    id             TEXT PRIMARY KEY,                -- of core.mail; also the name of its file
+    project        TEXT NOT NULL,
+    thread         TEXT NOT NULL,                   -- id of its first message
+    in_reply_to    TEXT NOT NULL DEFAULT '',
+    depth          INTEGER NOT NULL DEFAULT 0,      -- replies above it
+    sender         TEXT NOT NULL,                   -- a task, or `person`
+    recipient      TEXT NOT NULL,
+    type           TEXT NOT NULL,                   -- info, request, reply or handoff
+    priority       TEXT NOT NULL,
+    subject        TEXT NOT NULL,
+    needs_reply_by REAL,
+    bytes          INTEGER NOT NULL,
+    tokens         INTEGER NOT NULL,                -- estimated, of what the recipient was given so far
+    sent           REAL NOT NULL,
+    state          TEXT NOT NULL,                   -- core.mail.MailState
+    epoch          INTEGER,                         -- the attempt of the recipient that it was given to
+    changed        REAL NOT NULL,
+    why            TEXT NOT NULL DEFAULT '',
+    key            TEXT NOT NULL DEFAULT '',        -- the same of one sender is one message
+    delivery       INTEGER                          -- id of the text for the recipient's next turn
+) STRICT, WITHOUT ROWID;
+INSERT INTO "mail" VALUES('01000000000000000000000000','0123456789ab','01000000000000000000000000','',0,'person','person','request','normal','which port?  ',NULL,0,0,1700000000.0,'accepted',NULL,1700000060.25,'','k0',NULL);
+INSERT INTO "mail" VALUES('01111111111111111111111111','0123456789ab','01111111111111111111111111','',0,'person','0731-k3qz/running','request','normal','which port?  ',NULL,0,0,1700000000.0,'new',NULL,1700000060.25,'','k1',NULL);
+INSERT INTO "mail" VALUES('01222222222222222222222222','0123456789ab','01222222222222222222222222','',0,'person','person','request','normal','which port?  ',NULL,0,0,1700000000.0,'given',NULL,1700000060.25,'','k2',6);
+INSERT INTO "mail" VALUES('01333333333333333333333333','0123456789ab','01333333333333333333333333','',0,'person','0731-k3qz/running','request','normal','which port?  ',NULL,0,7,1700000000.0,'read',1,1700000060.25,'','k3',NULL);
+INSERT INTO "mail" VALUES('01444444444444444444444444','0123456789ab','01444444444444444444444444','',0,'person','person','request','normal','which port?  ',NULL,0,0,1700000000.0,'bounced',NULL,1700000060.25,'it ended','k4',NULL);
+INSERT INTO "mail" VALUES('01555555555555555555555555','0123456789ab','01555555555555555555555555','',0,'person','0731-k3qz/running','request','normal','which port?  ',NULL,0,0,1700000000.0,'lost',NULL,1700000060.25,'it ended','k5',NULL);
+INSERT INTO "mail" VALUES('01AAAAAAAAAAAAAAAAAAAAAAAA','0123456789ab','01000000000000000000000000','01000000000000000000000000',1,'0731-k3qz/running','person','reply','normal','which port?  ',2000000000.0,0,0,1700000000.0,'accepted',NULL,1700000060.25,'','k',NULL);
+CREATE TABLE need (
+    kind        TEXT PRIMARY KEY,           -- a kind of agent; the rest is its core.capacity.Need
+    cores       REAL NOT NULL,
+    memory      INTEGER NOT NULL,
+    tpm         REAL NOT NULL,
+    wall_s      REAL NOT NULL,
+    cores_from  INTEGER NOT NULL,
+    memory_from INTEGER NOT NULL,
+    tpm_from    INTEGER NOT NULL,
+    usd         REAL NOT NULL,
+    usd_from    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE night (
+    run       TEXT PRIMARY KEY REFERENCES run (id),
+    until     REAL NOT NULL,            -- core.night.NightTerms; moments are seconds since 1970, 0: none
+    grace_s   REAL NOT NULL,
+    cost_max  REAL NOT NULL,
+    parallel  INTEGER NOT NULL,
+    on_cap    TEXT NOT NULL,
+    state     TEXT NOT NULL,            -- core.night.NightState
+    began     REAL NOT NULL,
+    ended     REAL,
+    why       TEXT NOT NULL,            -- why nothing starts any more; empty while it is open
+    plan      TEXT NOT NULL,            -- path and SHA-256 of the plan, for people
+    plan_hash TEXT NOT NULL,
+    timer     TEXT NOT NULL             -- the timer that asked for it; empty: a person did
+) STRICT;
+INSERT INTO "night" VALUES('0731-m7wn',1700030000.0,600.0,40.0,3,'stop','open',1700000060.25,NULL,'','/repo/plan.toml','abababababababababababababababababababababababababababababababab','nightly');
+CREATE TABLE project (
+    id         TEXT PRIMARY KEY,            -- 12 hex of the real path of the git common directory
+    root       TEXT NOT NULL,
+    common_dir TEXT NOT NULL,
+    created    REAL NOT NULL
+) STRICT;
+INSERT INTO "project" VALUES('0123456789ab','/repo','/repo/.git',1700000000.25);
+INSERT INTO "project" VALUES('ba9876543210','/other','/repo/.git',1700000060.25);
+CREATE TABLE run (
+    id       TEXT PRIMARY KEY,              -- MMDD-xxxx
+    key      TEXT NOT NULL UNIQUE,          -- idempotency: the same key twice is one run
+    project  TEXT NOT NULL REFERENCES project (id),
+    title    TEXT NOT NULL,
+    base     TEXT NOT NULL,                 -- the revision as typed
+    base_oid TEXT NOT NULL,                 -- what it meant at submission
+    env      TEXT NOT NULL,                 -- JSON object: the submitting shell's allow-listed variables
+    created  REAL NOT NULL
+, night TEXT NOT NULL DEFAULT '') STRICT;
+INSERT INTO "run" VALUES('0731-k3qz','0731-k3qz','0123456789ab','a run','main','c0ffee','{"PATH": "/bin"}',1700000000.25,'');
+INSERT INTO "run" VALUES('0731-m7wn','0731-m7wn','ba9876543210','a run','main','c0ffee','{"LC_ALL": "C", "X": "\udcfe"}',1700000060.25,'0731-m7wn');
+CREATE TABLE snapshot (
+    id       TEXT PRIMARY KEY,              -- core.snapshots.snapshot_id
+    project  TEXT NOT NULL,                 -- may have no row of its own yet: nothing was run there
+    name     TEXT NOT NULL,
+    spec     TEXT NOT NULL,                 -- JSON of core.snapshots.SnapshotSpec
+    state    TEXT NOT NULL,                 -- core.snapshots.SnapshotState
+    reason   TEXT NOT NULL DEFAULT '',      -- of the last change of its state
+    epoch    INTEGER NOT NULL DEFAULT 1,    -- number of the build
+    run      TEXT NOT NULL DEFAULT '',      -- the run that it goes with; empty: it stays
+    base_oid TEXT NOT NULL,
+    digests  TEXT NOT NULL,                 -- JSON object: lock file to digest
+    layers   TEXT NOT NULL DEFAULT '',      -- JSON of the backend that made it
+    created  REAL NOT NULL,
+    used     REAL NOT NULL,
+    setup_s  REAL NOT NULL DEFAULT 0,
+    freeze_s REAL NOT NULL DEFAULT 0,
+    disk     INTEGER NOT NULL DEFAULT 0     -- bytes
+) STRICT, WITHOUT ROWID;
+INSERT INTO "snapshot" VALUES('0123456789ab/building@4d18bae604a9','0123456789ab','building','{"copy": [".env"], "cores": 0, "kind": "memory", "lock_files": ["uv.lock", "poetry.lock", "requirements*.txt", "package-lock.json", "pnpm-lock.yaml", "yarn.lock", "Cargo.lock", "go.sum", "Gemfile.lock", "composer.lock"], "memory_max": 1073741824, "name": "building", "preload": ["ast"], "processes_max": 0, "setup": ["make \udcff"], "typed": false, "verify": ["true"]}','building','',1,'','c0ffee','{"uv.lock": "ab"}','',1700000060.25,1700000060.25,0.0,0.0,0);
+INSERT INTO "snapshot" VALUES('0123456789ab/failed@4d18bae604a9','0123456789ab','failed','{"copy": [".env"], "cores": 0, "kind": "memory", "lock_files": ["uv.lock", "poetry.lock", "requirements*.txt", "package-lock.json", "pnpm-lock.yaml", "yarn.lock", "Cargo.lock", "go.sum", "Gemfile.lock", "composer.lock"], "memory_max": 1073741824, "name": "failed", "preload": ["ast"], "processes_max": 0, "setup": ["make \udcff"], "typed": false, "verify": ["true"]}','failed','uv.lock changed',1,'','c0ffee','{"uv.lock": "ab"}','',1700000060.25,1700000060.25,0.0,0.0,0);
+INSERT INTO "snapshot" VALUES('0123456789ab/ready@4d18bae604a9','0123456789ab','ready','{"copy": [".env"], "cores": 0, "kind": "memory", "lock_files": ["uv.lock", "poetry.lock", "requirements*.txt", "package-lock.json", "pnpm-lock.yaml", "yarn.lock", "Cargo.lock", "go.sum", "Gemfile.lock", "composer.lock"], "memory_max": 1073741824, "name": "ready", "preload": ["ast"], "processes_max": 0, "setup": ["make \udcff"], "typed": false, "verify": ["true"]}','ready','',1,'','c0ffee','{"uv.lock": "ab"}','{"lower": "/s"}',1700000060.25,1700000060.25,90.5,2.25,1048576);
+INSERT INTO "snapshot" VALUES('0123456789ab/stale@4d18bae604a9','0123456789ab','stale','{"copy": [".env"], "cores": 0, "kind": "memory", "lock_files": ["uv.lock", "poetry.lock", "requirements*.txt", "package-lock.json", "pnpm-lock.yaml", "yarn.lock", "Cargo.lock", "go.sum", "Gemfile.lock", "composer.lock"], "memory_max": 1073741824, "name": "stale", "preload": ["ast"], "processes_max": 0, "setup": ["make \udcff"], "typed": false, "verify": ["true"]}','stale','uv.lock changed',1,'0731-k3qz','c0ffee','{"uv.lock": "ab"}','{"lower": "/s"}',1700000060.25,1700000060.25,90.5,2.25,1048576);
+CREATE TABLE task (
+    ord        INTEGER PRIMARY KEY,         -- submission order over all runs
+    id         TEXT NOT NULL UNIQUE,        -- <run>/<slug>
+    run        TEXT NOT NULL REFERENCES run (id),
+    project    TEXT NOT NULL REFERENCES project (id),
+    name       TEXT NOT NULL,               -- the plan's id
+    title      TEXT NOT NULL,
+    spec       TEXT NOT NULL,               -- JSON of core.spec.TaskSpec
+    state      TEXT NOT NULL,               -- core.states.TaskState
+    reason     TEXT NOT NULL DEFAULT '',    -- of the last change; the cause of the next attempt when there was one before
+    epoch      INTEGER NOT NULL DEFAULT 0,  -- newest attempt; 0 = none yet
+    failures   INTEGER NOT NULL DEFAULT 0,
+    not_before REAL NOT NULL DEFAULT 0,     -- end of the backoff
+    changed    REAL NOT NULL
+, gates INTEGER NOT NULL DEFAULT 0, restarts TEXT NOT NULL DEFAULT '[]') STRICT;
+INSERT INTO "task" VALUES(1,'0731-k3qz/done','0731-k3qz','0123456789ab','done','Ende gut ‮🦊','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["caf\udce9", "a b"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": [0, 2], "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "done", "network": true, "not_after": 0.0, "on_loss": "", "params": {"X": "\udcff"}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": "do\nit", "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "Ende gut \u202e\ud83e\udd8a", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','done','done',1,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(2,'0731-k3qz/failed','0731-k3qz','0123456789ab','failed','failed','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 2, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "failed", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 90, "processes_max": 0, "prompt": null, "retries": 1, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "interactive", "timeout_s": 5.5, "title": "failed", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','failed','failed',2,2,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(3,'0731-k3qz/cancelled','0731-k3qz','0123456789ab','cancelled','cancelled','{"after": ["done"], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "cancelled", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "batch", "timeout_s": 0.0, "title": "cancelled", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','cancelled','cancelled',0,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(4,'0731-k3qz/skipped','0731-k3qz','0123456789ab','skipped','skipped','{"after": ["failed"], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "skipped", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "skipped", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','skipped','it failed',0,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(5,'0731-k3qz/quarantined','0731-k3qz','0123456789ab','quarantined','quarantined','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "quarantined", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "quarantined", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','quarantined','lost',1,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(6,'0731-k3qz/backoff','0731-k3qz','0123456789ab','backoff','backoff','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "backoff", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 9, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "backoff", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','ready','failed',1,1,1700000092.25,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(7,'0731-k3qz/launching','0731-k3qz','0123456789ab','launching','launching','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "launching", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "launching", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','running','',1,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(8,'0731-k3qz/running','0731-k3qz','0123456789ab','running','running','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "running", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": ["src/api"], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "running", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','running','',1,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(9,'0731-k3qz/stopping','0731-k3qz','0123456789ab','stopping','stopping','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "stopping", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "stopping", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','running','',1,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(10,'0731-k3qz/collecting','0731-k3qz','0123456789ab','collecting','collecting','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "collecting", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "collecting", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','running','',1,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(11,'0731-k3qz/waiting','0731-k3qz','0123456789ab','waiting','waiting','{"after": ["running", "done"], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "waiting", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "waiting", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','waiting','',0,0,0.0,1700000000.25,0,'[]');
+INSERT INTO "task" VALUES(12,'0731-k3qz/ready','0731-k3qz','0123456789ab','ready','ready','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "ready", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "ready", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','ready','',0,0,0.0,1700000000.25,0,'[]');
+INSERT INTO "task" VALUES(13,'0731-k3qz/retried','0731-k3qz','0123456789ab','retried','retried','{"after":["done"],"after_any":[],"after_memory":[],"after_on":"done","allow":null,"argv":["true"],"assigned":"","assumed":[],"children_max":0,"continue_from":"","continue_how":"fork","cores":0,"cost_max":0.0,"cpu_max":0.0,"deadline":0.0,"depth_max":0,"disk_max":0,"environment":"","gate":[],"gate_timeout_s":0.0,"gpus":true,"interactive":false,"kind":"shell","memory_max":0,"model":"","name":"retried","network":true,"not_after":0,"on_loss":"","params":{},"parent":"","parent_epoch":0,"paths":[],"preempt":false,"priority":50,"processes_max":0,"prompt":null,"retries":0,"same_path":false,"sandbox":null,"size":"","snapshot":"","snapshot_id":"","steps_max":0,"submitter":"","tags":[],"task_class":"normal","timeout_s":0.0,"title":"retried","together":"","tokens_max":0,"tpm_max":0,"weight":1.0}','ready','retry asked; was cancelled',1,0,0.0,1700000060.25,0,'[]');
+INSERT INTO "task" VALUES(14,'0731-m7wn/lonely','0731-m7wn','ba9876543210','lonely','lonely','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "lonely", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "lonely", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','done','done',1,0,0.0,1700000060.25,0,'[]');
+CREATE TABLE train (
+    id      TEXT PRIMARY KEY,                       -- of core.landing
+    project TEXT NOT NULL,
+    number  INTEGER NOT NULL,                       -- the newest has the highest
+    branch  TEXT NOT NULL,                          -- full name of the ref that it is to move
+    base    TEXT NOT NULL,                          -- commit on which that stood as the train began
+    terms   TEXT NOT NULL,                          -- JSON: method, gate, limits, who merges
+    state   TEXT NOT NULL,                          -- core.landing.TrainState
+    round   INTEGER NOT NULL DEFAULT 0,             -- how often its gates were begun
+    tip     TEXT NOT NULL DEFAULT '',               -- commit that it may move the branch to
+    reason  TEXT NOT NULL DEFAULT '',
+    began   REAL NOT NULL,                          -- moments are seconds since 1970
+    changed REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE train_entry (
+    train    TEXT NOT NULL REFERENCES train (id),
+    position INTEGER NOT NULL,
+    task     TEXT NOT NULL,                         -- whose result it is
+    epoch    INTEGER NOT NULL,
+    tip      TEXT NOT NULL,                         -- commit of the result
+    state    TEXT NOT NULL,                         -- core.landing.EntryState
+    staged   TEXT NOT NULL DEFAULT '',              -- commit that has it and all before it
+    gates    TEXT NOT NULL DEFAULT '[]',            -- JSON list of the tasks that run its gates
+    repairs  INTEGER NOT NULL DEFAULT 0,            -- how often its agent was asked to mend it
+    repair   TEXT NOT NULL DEFAULT '',              -- the task that mends it
+    reason   TEXT NOT NULL DEFAULT '',              -- why it was left out
+    files    TEXT NOT NULL DEFAULT '[]',            -- JSON list of those that conflict
+    PRIMARY KEY (train, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE wait (
+    number  INTEGER PRIMARY KEY,
+    project TEXT NOT NULL,
+    task    TEXT NOT NULL REFERENCES task (id),
+    epoch   INTEGER NOT NULL,
+    kind    TEXT NOT NULL,                          -- core.wait_graph.WaitKind
+    what    TEXT NOT NULL,                          -- what it waits for, in words
+    holders TEXT NOT NULL,                          -- JSON list of who must act first
+    any_of  INTEGER NOT NULL DEFAULT 0,             -- 1: one of them is enough
+    since   REAL NOT NULL,
+    until   REAL NOT NULL,
+    ended   REAL,                                   -- NULL while it waits
+    why     TEXT NOT NULL DEFAULT ''                -- how it ended
+) STRICT;
+INSERT INTO "wait" VALUES(1,'0123456789ab','0731-k3qz/running',1,'lease','src/ä‮','["0731-k3qz/stopping", "person"]',0,1.5,61.5,1700000060.25,'over');
+INSERT INTO "wait" VALUES(2,'0123456789ab','0731-k3qz/running',1,'lease','src/**','["0731-k3qz/stopping", "person"]',1,1.5,61.5,NULL,'');
+CREATE INDEX task_run ON task (run, ord);
+CREATE INDEX task_name ON task (name, ord);
+CREATE INDEX task_open ON task (state) WHERE state IN ('waiting', 'ready', 'running', 'paused', 'parked');
+CREATE INDEX dependency_needs ON dependency (needs);
+CREATE INDEX attempt_open ON attempt (state) WHERE state <> 'released';
+CREATE INDEX attempt_worktree ON attempt (task) WHERE worktree IS NOT NULL AND removed IS NULL;
+CREATE INDEX journal_task ON journal (task, seq);
+CREATE INDEX snapshot_name ON snapshot (project, name);
+CREATE INDEX attempt_snapshot ON attempt (snapshot) WHERE snapshot IS NOT NULL AND removed IS NULL;
+CREATE INDEX delivery_task ON delivery (task);
+CREATE INDEX delivery_open ON delivery (id) WHERE state IN ('pending', 'typing');
+CREATE INDEX conversation_session ON conversation (session) WHERE session <> '';
+CREATE INDEX run_night ON run (night) WHERE night <> '';
+CREATE INDEX lease_held ON lease (project) WHERE ended IS NULL;
+CREATE INDEX lease_task ON lease (task);
+CREATE INDEX wait_open ON wait (project) WHERE ended IS NULL;
+CREATE INDEX wait_task ON wait (task);
+CREATE INDEX mail_open ON mail (state, recipient) WHERE state IN ('accepted', 'new', 'given');
+CREATE INDEX mail_recipient ON mail (recipient, id);
+CREATE INDEX mail_thread ON mail (thread);
+CREATE INDEX mail_sender ON mail (sender, sent);
+CREATE UNIQUE INDEX mail_key ON mail (sender, key) WHERE key <> '';
+CREATE INDEX mail_answers ON mail (in_reply_to) WHERE in_reply_to <> '';
+CREATE INDEX train_open ON train (project, branch) WHERE state NOT IN ('landed', 'stopped', 'empty');
+CREATE INDEX train_newest ON train (project, number);
+CREATE INDEX train_entry_task ON train_entry (task);
+COMMIT;
+PRAGMA user_version=7;
