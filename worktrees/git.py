@@ -159,12 +159,14 @@ class Git:
         accept: tuple[int, ...] = (0,),
         deadline_s: float = QUICK_S,
         bounds: Bounds | None = None,
+        survives: bool = False,
     ) -> Answer:
         """Run one verb at `place`. `stdin` may be the descriptor of an open file, not 0; git reads on from its offset, and moves that.
+        One that `survives` goes on to its end when this process is killed.
         Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for some seconds) or DiskFull."""
         full = {**self.environment(place), **(env or {})}
         directory = place.work_tree or place.common_dir
-        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside, bounds)
+        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside, bounds, () if survives else self._leash)
         if answer.code not in accept:
             raise failure(argv[0], str(directory), answer.code, answer.err, _written(place, full))
         return answer
@@ -229,11 +231,22 @@ class Git:
         deadline_s: float,
         inside: MountNamespace | None = None,
         bounds: Bounds | None = None,
+        leash: tuple[str, ...] | None = None,
     ) -> Answer:
         # `-C`, not GitPython's working directory: that one falls back to our own when the directory is gone.
         door, handles = (inside.command, inside.handles) if inside is not None else ((), ())
         bounded = bounds.command if bounds is not None else ()
-        command = [*door, *self._leash, *bounded, "git", "--no-pager", "--no-optional-locks", "-C", str(directory), *argv]
+        command = [
+            *door,
+            *(self._leash if leash is None else leash),
+            *bounded,
+            "git",
+            "--no-pager",
+            "--no-optional-locks",
+            "-C",
+            str(directory),
+            *argv,
+        ]
         pipe = stdin if isinstance(stdin, int) else subprocess.PIPE if stdin else None
         process, _alive = self._open(command, {**ENVIRONMENT, **env}, pipe, (*self._held, *handles))
         tail = stall_detection.Tail(process, _SAID_MAX) if bounds is not None else None

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import NotFound, Refused, ToolFailed
+from supervisor.core.landing_terms import Person
 from supervisor.host.scratch import locked_directory
 from worktrees import stale_lock
+from worktrees.attributes import drivers
 from worktrees.changes import observe
 from worktrees.git import BULK_S
 from worktrees.repository import Repository, operation
 
-_MERGE_HOOKS = ("pre-merge-commit", "prepare-commit-msg", "commit-msg")
+MERGE_HOOKS = ("pre-merge-commit", "prepare-commit-msg", "commit-msg")
 """What git runs when it makes a merge commit, besides the following."""
 _MOVE_HOOKS = ("post-merge", "post-index-change", "reference-transaction")
 """What git runs whenever a merge moves the branch, a fast-forward included."""
@@ -93,11 +95,11 @@ def take(repo: Repository, branch: str, message: str = "", *, only: str = "") ->
         bypassed = _bypassed(repo, plan)
         if bypassed:
             return ByHand(bypassed, (f"git -C {_quoted(repo)} merge {shlex.quote(branch)}",))
-        _refuse_dirty(repo)
+        refuse_dirty(repo)
         if plan.conflicts:
             raise _conflicts(repo, branch, plan)
         commit = plan.tip if plan.fast_forward else _merge_commit(repo, plan, message or f"Merge branch '{branch}' into {current}")
-        return Merged(commit, plan.fast_forward, unlocked=_advance(repo, commit))
+        return Merged(commit, plan.fast_forward, unlocked=advance(repo, commit))
 
 
 def diff(repo: Repository, base: str, tip: str, *, stat: bool = False) -> str:
@@ -147,8 +149,8 @@ def _ready_checkout(repo: Repository, branch: str) -> str:
     return current
 
 
-def _refuse_dirty(repo: Repository) -> None:
-    """Untracked files are no hindrance: git itself refuses to overwrite one."""
+def refuse_dirty(repo: Repository) -> None:
+    """Raises Refused where tracked files have changes. Untracked files are no hindrance: git itself refuses to overwrite one."""
     changes = observe(repo.git, repo.checkout)
     paths = [path.decode("utf-8", "backslashreplace") for path in (*changes.tracked, *changes.deleted)]
     if paths:
@@ -158,23 +160,29 @@ def _refuse_dirty(repo: Repository) -> None:
 
 def _bypassed(repo: Repository, plan: Preview) -> str:
     """What a merge by us would skip here, or "": named for the person."""
-    paths = repo.git.run(repo.store, "diff", "--name-only", "-z", "--no-renames", plan.head, plan.tip, deadline_s=BULK_S).out
-    rows = repo.git.run(repo.checkout, "check-attr", "-z", "--stdin", "filter", "merge", stdin=paths).text.split("\0") if paths else []
-    used = sorted({f"{name}={value}" for name, value in zip(rows[1::3], rows[2::3], strict=False) if _names_a_driver(name, value)})
+    if why := bypassed_by_move(repo, plan.head, plan.tip, *(() if plan.fast_forward else MERGE_HOOKS)):
+        return why
+    return "" if plan.fast_forward else unsigned(repo)
+
+
+def bypassed_by_move(repo: Repository, old: str, new: str, *more_hooks: str) -> str:
+    """What moving the checkout from `old` to `new` by us would skip, or "": filters, merge drivers, hooks. Named for the person."""
+    paths = repo.git.run(repo.store, "diff", "--name-only", "-z", "--no-renames", old, new, deadline_s=BULK_S).text.split("\0")[:-1]
+    used = sorted({f"{name}={value}" for _, name, value in drivers(repo, paths, "filter", "merge")})
     if used:
         return f"files use {', '.join(used)}, which nightcrew does not run"
-    relevant = _MOVE_HOOKS if plan.fast_forward else (*_MERGE_HOOKS, *_MOVE_HOOKS)
-    hooks = [name for name in relevant if os.access(_hooks_dir(repo) / name, os.X_OK)]
-    if hooks:
-        return f"the repository has hooks that nightcrew does not run: {', '.join(hooks)}"
-    if not plan.fast_forward and _own_setting(repo, "commit.gpgSign", "bool") == "true":
-        return "your commits are signed, and nightcrew does not sign"
-    return ""
+    found = hooks(repo, *more_hooks, *_MOVE_HOOKS)
+    return f"the repository has hooks that nightcrew does not run: {', '.join(found)}" if found else ""
 
 
-def _names_a_driver(name: str, value: str) -> bool:
-    built_in = {"unspecified", "set", "unset", *(("text", "binary", "union") if name == "merge" else ())}
-    return value not in built_in
+def hooks(repo: Repository, *names: str) -> list[str]:
+    """Those of these hooks that the person's own git would run."""
+    return [name for name in names if os.access(_hooks_dir(repo) / name, os.X_OK)]
+
+
+def unsigned(repo: Repository) -> str:
+    """Why commits that we make would not be as the person's own, or ""."""
+    return "your commits are signed, and nightcrew does not sign" if _own_setting(repo, "commit.gpgSign", "bool") == "true" else ""
 
 
 def _hooks_dir(repo: Repository) -> Path:
@@ -195,17 +203,23 @@ def _merge_commit(repo: Repository, plan: Preview, message: str) -> str:
     """The merge as the person would commit it: their identity, their branch as the first parent."""
     identity: dict[str, str] = {}
     for role in ("AUTHOR", "COMMITTER"):
-        answer = repo.git.ask(repo.root, "var", f"GIT_{role}_IDENT")
-        if answer.code:
-            hint = 'git config --global user.name "Your Name"; git config --global user.email you@example.com'
-            raise _refused(repo, "git does not know who you are", hint)
-        who, _, mail = answer.text.rpartition("> ")[0].rpartition(" <")
-        identity |= {f"GIT_{role}_NAME": who, f"GIT_{role}_EMAIL": mail}
+        who = person(repo, role)
+        identity |= {f"GIT_{role}_NAME": who.name, f"GIT_{role}_EMAIL": who.mail}
     argv = ("commit-tree", plan.tree, "-p", plan.head, "-p", plan.tip, "-F", "-")
     return repo.git.run(repo.store, *argv, stdin=message.encode("utf-8", "replace") + b"\n", env=identity).text
 
 
-def _advance(repo: Repository, commit: str) -> bool:
+def person(repo: Repository, role: str = "AUTHOR") -> Person:
+    """Who the person is to their own git. Raises Refused where it does not know."""
+    answer = repo.git.ask(repo.root, "var", f"GIT_{role}_IDENT")
+    if answer.code:
+        hint = 'git config --global user.name "Your Name"; git config --global user.email you@example.com'
+        raise _refused(repo, "git does not know who you are", hint)
+    name, _, mail = answer.text.rpartition("> ")[0].rpartition(" <")
+    return Person(name, mail)
+
+
+def advance(repo: Repository, commit: str) -> bool:
     """Move the checkout; whether a lock that a killed git had left was removed for that."""
     try:
         _fast_forward(repo, commit)
@@ -219,7 +233,8 @@ def _advance(repo: Repository, commit: str) -> bool:
 
 def _fast_forward(repo: Repository, commit: str) -> None:
     try:
-        repo.git.run(repo.checkout, "merge", "--ff-only", "--no-stat", "--quiet", commit, deadline_s=BULK_S)
+        # Killed in the middle it would leave some files new and some old: it goes on to its end without us.
+        repo.git.run(repo.checkout, "merge", "--ff-only", "--no-stat", "--quiet", commit, deadline_s=BULK_S, survives=True)
     except ToolFailed as error:
         raise _refused(repo, error.why, f"git -C {_quoted(repo)} status") from error
 
