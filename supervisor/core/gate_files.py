@@ -1,0 +1,247 @@
+"""Which changes of a result bear on the gate that judges it: tests, their configuration, CI files, lock files, what the gate runs. Pure.
+
+An agent that may change what judges it can pass by changing that. A flag says what was changed, and whether that likely lets pass what did
+not pass before; it is for people, and for the train, which runs such a gate once more as the base has it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from supervisor.core import gate_lines
+
+
+class Kind(StrEnum):
+    """What was changed."""
+
+    TEST = "test"
+    CONFIG = "test configuration"
+    BUILD = "what the gate runs"
+    CI = "CI"
+    LOCK = "lock file"
+    CHECKER = "checker told to look away"
+    GIT = "git's own file"
+
+
+RESTORED = frozenset({Kind.TEST, Kind.CONFIG, Kind.BUILD, Kind.CI, Kind.GIT})
+"""Kinds of files that a gate can be run with as the base has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One file's, between two commits. Names as `os.fsdecode` text, lines as text whose bad bytes are replaced."""
+
+    path: str
+    """In the newer commit; of a file that is gone, where it was."""
+    status: str
+    """`A` added, `M` changed, `D` gone, `R` renamed, `T` another kind of file."""
+    old_path: str = ""
+    """Of one that was renamed."""
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    old_text: str | None = None
+    """Of files for which `wants_text` holds, where they are small."""
+    new_text: str | None = None
+    cut: bool = False
+    """It is larger than what was read: the lines are not all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Something that whoever judges a result should see first."""
+
+    path: str
+    kind: Kind
+    why: str
+    weakens: bool
+    """It likely lets pass what did not pass before."""
+
+
+def _table(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_TESTS = _table(
+    """
+    test_*.py *_test.py *_test.go *.test.[jt]s *.test.[jt]sx *.spec.[jt]s *.spec.[jt]sx *.test.[cm][jt]s *Test.java *Tests.java
+    *Test.kt *Tests.cs *Test.cs *_spec.rb *_test.rb *Test.php *_test.exs *_test.rs *_test.c *_test.cc *_test.cpp *.bats
+    """
+)
+_TEST_FOLDERS = frozenset({"tests", "test", "__tests__", "spec", "specs"})
+_CONFIG = _table(
+    """
+    conftest.py pytest.ini .pytest.ini tox.ini .coveragerc mypy.ini .mypy.ini ruff.toml .ruff.toml .flake8 .pylintrc
+    pyrightconfig.json jest.config.* vitest.config.* vitest.workspace.* karma.conf.* playwright.config.* cypress.config.*
+    .mocharc* .eslintrc* eslint.config.* .eslintignore biome.json* tsconfig*.json .nycrc* babel.config.* .golangci.* clippy.toml
+    .clippy.toml rustfmt.toml .rspec .rubocop.yml phpunit.xml* phpstan.neon* sonar-project.properties codecov.yml .codecov.yml
+    .pre-commit-config.yaml noxfile.py testng.xml checkstyle.xml sitecustomize.py usercustomize.py
+    """
+)
+_MIXED = ("pyproject.toml", "setup.cfg", "package.json", "Cargo.toml")
+_MIXED_KEYS = {
+    "pyproject.toml": _table("tool.pytest tool.coverage tool.mypy tool.ruff tool.pyright tool.tox tool.nox tool.pylint tool.hatch"),
+    "package.json": _table("scripts jest eslintConfig mocha nyc ava c8 lint-staged"),
+    "Cargo.toml": ("lints", "test", "profile.test", "workspace.lints"),
+}
+_BUILD = {
+    "make": ("Makefile", "makefile", "GNUmakefile", "*.mk"),
+    "just": ("justfile", "Justfile", ".justfile"),
+    "task": ("Taskfile.yml", "Taskfile.yaml"),
+    "rake": ("Rakefile",),
+    "gradle": ("build.gradle", "build.gradle.kts"),
+    "gradlew": ("build.gradle", "build.gradle.kts", "gradlew"),
+    "mvn": ("pom.xml",),
+    "tox": ("tox.ini",),
+    "nox": ("noxfile.py",),
+}
+_CI = _table(
+    """
+    .github/workflows/* .github/actions/* .gitlab-ci.yml .gitlab/ci/* .circleci/* Jenkinsfile* azure-pipelines*.yml .buildkite/*
+    .travis.yml .drone.yml .woodpecker* bitbucket-pipelines.yml .cirrus.yml .ci/* appveyor.yml buildspec.yml cloudbuild.yaml
+    """
+)
+_LOCKS = _table(
+    """
+    uv.lock poetry.lock pdm.lock Pipfile.lock requirements*.txt package-lock.json npm-shrinkwrap.json pnpm-lock.yaml yarn.lock
+    bun.lock* Cargo.lock go.sum Gemfile.lock composer.lock flake.lock mix.lock
+    """
+)
+_GIT = (".gitattributes", ".gitmodules", ".gitignore", ".husky/*", ".githooks/*")
+TEXT_MAX = 2**18
+"""Bytes of a file whose whole text is compared."""
+
+
+def is_test(path: str) -> bool:
+    """Whether test programs would take the file for one of tests, by its name."""
+    *above, name = path.split("/")
+    return _matches(name, _TESTS) or (bool(_TEST_FOLDERS & set(above)) and not _matches(name, _CONFIG) and "." in name)
+
+
+def wants_text(path: str) -> bool:
+    """Whether `flags` compares the whole text of the file."""
+    return path.rpartition("/")[2] in _MIXED_KEYS
+
+
+def flags(changes: Iterable[Change], gate: str = "") -> tuple[Flag, ...]:
+    """What of these changes bears on `gate`, a command as a person would type it: what weakens it first, then by path."""
+    found = list(changes)
+    here = Counter(name for change in found for name in gate_lines.tests(change.added) if _holds_tests(change))
+    words = _words(gate)
+    all_flags = [flag for change in found for flag in _of(change, words, here)]
+    return tuple(sorted(all_flags, key=lambda flag: (not flag.weakens, flag.path, flag.kind)))
+
+
+def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterator[Flag]:
+    name, where = change.path.rpartition("/")[2], change.old_path or change.path
+    ran = _ran_by(where, words)
+    if ran or _matches(name, [one for word in words for one in _BUILD.get(word, ())]):
+        yield Flag(change.path, Kind.BUILD, f"{_verb(change)} what the gate runs", weakens=True)
+    elif _matches(name, _CONFIG):
+        yield Flag(change.path, Kind.CONFIG, f"{_verb(change)} how tests or checks run", weakens=True)
+    elif _matches(name, _MIXED):
+        yield from _mixed(change, name)
+    elif _matches(change.path, _CI) or _matches(where, _CI):
+        yield Flag(change.path, Kind.CI, f"{_verb(change)} a CI file", weakens=change.status != "A")
+    elif _matches(name, _LOCKS):
+        yield Flag(change.path, Kind.LOCK, f"{_verb(change)} a lock file", weakens=False)
+    elif _matches(name, _GIT) or _matches(change.path, _GIT):
+        yield Flag(change.path, Kind.GIT, f"{_verb(change)} what git does here", weakens=False)
+    elif _holds_tests(change):
+        yield from _tests(change, elsewhere)
+    if limits := gate_lines.loosened(change.removed, change.added):
+        yield Flag(change.path, Kind.CONFIG, f"loosens {', '.join(limits[:3])}", weakens=True)
+    more = gate_lines.suppressions(change.added) - gate_lines.suppressions(change.removed)
+    if more > 0:
+        yield Flag(change.path, Kind.CHECKER, f"{_count(more, 'line')} more that a checker passes over", weakens=False)
+
+
+def _holds_tests(change: Change) -> bool:
+    return is_test(change.path) or is_test(change.old_path)
+
+
+def _tests(change: Change, elsewhere: Counter[str]) -> Iterator[Flag]:
+    """What became of the tests of one file. A test that another file has now was moved."""
+    before, after = Counter(gate_lines.tests(change.removed)), Counter(gate_lines.tests(change.added))
+    gone = sum((before - after - (elsewhere - after)).values())
+    if change.status == "D" and (gone or not before):
+        yield Flag(change.path, Kind.TEST, f"deletes a file of {_count(gone, 'test') if gone else 'tests'}", weakens=True)
+        return
+    if change.old_path and not is_test(change.path):
+        yield Flag(change.path, Kind.TEST, f"{change.old_path} has a name now that no test program looks for", weakens=True)
+    if gone:
+        yield Flag(change.path, Kind.TEST, f"deletes or renames {_count(gone, 'test')}", weakens=True)
+    if (skipped := gate_lines.skips(change.added) - gate_lines.skips(change.removed)) > 0:
+        yield Flag(change.path, Kind.TEST, f"{_count(skipped, 'line')} more that keep tests from running", weakens=True)
+    if (empty := gate_lines.empty_asserts(change.added) - gate_lines.empty_asserts(change.removed)) > 0:
+        yield Flag(change.path, Kind.TEST, f"{_count(empty, 'assertion')} that cannot fail", weakens=True)
+    fewer = gate_lines.asserts(change.removed) - gate_lines.asserts(change.added)
+    if fewer > 0 and not before - after and change.status != "D":
+        yield Flag(change.path, Kind.TEST, f"{_count(fewer, 'assertion')} fewer", weakens=True)
+    if change.cut:
+        yield Flag(change.path, Kind.TEST, "too large to be read through", weakens=True)
+
+
+def _mixed(change: Change, name: str) -> Iterator[Flag]:
+    """A file that has more in it than what tests and checks need: only that part counts, where it can be read."""
+    keys = _MIXED_KEYS.get(name)
+    old, new = (_parsed(name, text) for text in (change.old_text, change.new_text))
+    if keys is None or old is None or new is None:
+        if change.status != "A":
+            yield Flag(change.path, Kind.CONFIG, f"{_verb(change)} a file that may say how tests run", weakens=True)
+        return
+    differ = [key for key in keys if _at(old, key) != _at(new, key)]
+    if differ:
+        weakens = any(_at(old, key) is not None for key in differ) or change.status != "A"
+        yield Flag(change.path, Kind.CONFIG, f"changes {', '.join(differ)}", weakens=weakens)
+
+
+def _parsed(name: str, text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text) if name.endswith(".json") else tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _at(data: Any, key: str) -> Any:
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+_SPLIT = re.compile(r"[\s;&|()]+")
+
+
+def _words(gate: str) -> list[str]:
+    """Its words, programs without their directories."""
+    try:
+        words = shlex.split(gate)
+    except ValueError:
+        words = gate.split()
+    return [part for word in words for part in _SPLIT.split(word) if part]
+
+
+def _ran_by(path: str, words: Sequence[str]) -> bool:
+    return any(word.removeprefix("./") == path for word in words)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _verb(change: Change) -> str:
+    return {"A": "adds", "D": "deletes", "R": "renames"}.get(change.status, "changes")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

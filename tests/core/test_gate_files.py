@@ -1,0 +1,93 @@
+"""What of a result bears on the gate that judges it."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.core.gate_files import Change, Flag, Kind, flags, is_test
+
+ONE = ("def test_one():", "    assert add(1, 2) == 3")
+TWO = ("def test_two():", "    assert add(2, 2) == 4")
+
+
+def changed(path: str, removed: tuple[str, ...] = (), added: tuple[str, ...] = (), status: str = "M", old_path: str = "") -> Change:
+    return Change(path, status, old_path, removed, added)
+
+
+def said(*changes: Change, gate: str = "pytest -q") -> list[tuple[str, Kind, bool]]:
+    return [(flag.path, flag.kind, flag.weakens) for flag in flags(changes, gate)]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (changed("tests/test_a.py", removed=ONE), "deletes or renames 1 test"),
+        (changed("tests/test_a.py", removed=ONE + TWO, status="D"), "deletes a file of 2 tests"),
+        (changed("tests/data.json", removed=("{}",), status="D"), "deletes a file of tests"),
+        (changed("tests/test_a.py", added=("@pytest.mark.skip(reason='later')",)), "1 line more that keep tests from running"),
+        (changed("a.test.ts", removed=("it('a', () => {",), added=("it.skip('a', () => {",)), "1 line more that keep tests from running"),
+        (changed("a_test.go", added=('\tt.Skip("later")',)), "1 line more that keep tests from running"),
+        (changed("tests/a_test.rs", added=("#[ignore]",)), "1 line more that keep tests from running"),
+        (changed("tests/test_a.py", removed=("    assert add(1, 2) == 3",), added=("    assert True",)), "1 assertion that cannot fail"),
+        (changed("tests/test_a.py", removed=("    assert add(1, 2) == 3",), added=("    pass",)), "1 assertion fewer"),
+        (changed("checks/a.py", old_path="checks/test_a.py", status="R"), "checks/test_a.py has a name now that no test program looks for"),
+        (changed("tests/conftest.py", added=("collect_ignore = ['test_a.py']",), status="A"), "adds how tests or checks run"),
+        (changed("setup.cfg", removed=("fail_under = 90",), added=("fail_under = 20",)), "loosens fail_under from 90 to 20"),
+        (changed(".github/workflows/test.yml", removed=("- run: make test",)), "changes a CI file"),
+    ],
+)  # fmt: skip
+def test_what_weakens_a_gate_is_said_first(change: Change, why: str) -> None:
+    found = flags([changed("uv.lock"), change], "pytest -q")
+    assert why in [flag.why for flag in found if flag.weakens]
+    assert found[0].weakens and found[-1] == Flag("uv.lock", Kind.LOCK, "changes a lock file", weakens=False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [changed("tests/test_new.py", added=ONE + TWO, status="A")],
+        [changed("tests/test_b.py", old_path="tests/test_a.py", status="R")],
+        [changed("tests/test_a.py", removed=ONE), changed("tests/test_b.py", added=ONE, status="A")],
+        [changed("tests/test_a.py", removed=("    assert add(1, 2) == 3",), added=("    assert add(1, 2) == 4",))],
+        [changed("src/a.py", removed=("    assert x",), added=("    return x",))],
+        [changed("setup.cfg2", removed=("fail_under = 20",), added=("fail_under = 90",))],
+        [changed("src/contest.py"), changed("docs/testing.md")],
+    ],
+)
+def test_what_does_not_weaken_it_is_no_weakening(changes: list[Change]) -> None:
+    assert [flag for flag in flags(changes, "pytest -q") if flag.weakens] == []
+
+
+def test_what_the_gate_runs_is_its_own() -> None:
+    assert said(changed("Makefile"), gate="make -C . check") == [("Makefile", Kind.BUILD, True)]
+    assert said(changed("Makefile"), gate="pytest") == []
+    assert said(changed("tools/check.sh"), gate="cd . && ./tools/check.sh --fast") == [("tools/check.sh", Kind.BUILD, True)]
+    assert said(changed("tools/check.sh", status="D"), gate="sh 'tools/check.sh") == [], "words that no shell would take"
+
+
+def test_of_a_file_with_much_in_it_only_the_part_counts_that_tests_need() -> None:
+    old, new = (
+        '[project]\nname="a"\n[tool.pytest.ini_options]\naddopts="-q"\n',
+        '[project]\nname="b"\n[tool.pytest.ini_options]\naddopts="-q"\n',
+    )
+    assert flags([Change("pyproject.toml", "M", old_text=old, new_text=new)]) == ()
+    looser = old.replace("-q", "-k nothing")
+    assert said(Change("pyproject.toml", "M", old_text=old, new_text=looser)) == [("pyproject.toml", Kind.CONFIG, True)]
+    assert said(Change("pyproject.toml", "M", old_text=old, new_text="[[[")) == [("pyproject.toml", Kind.CONFIG, True)]
+    scripts = '{"scripts": {"test": "jest"}}'
+    assert said(Change("web/package.json", "M", old_text=scripts, new_text='{"scripts": {"test": "true"}}')) == [
+        ("web/package.json", Kind.CONFIG, True)
+    ]
+    assert said(Change("package.json", "M", old_text="[" * 100_000, new_text="1")) == [("package.json", Kind.CONFIG, True)]
+
+
+def test_lines_of_any_length_and_many_files_are_looked_through() -> None:
+    long = ("assert " + "x" * 10_000_000, "it('" + "a" * 10_000_000, " " * 10_000_000 + "def test_a")
+    assert flags([changed(f"tests/test_{number}.py", removed=long, added=long) for number in range(3)]) == ()
+    many = [changed(f"src/{number}.py", added=("x = 1",)) for number in range(20_000)]
+    assert flags(many) == ()
+
+
+def test_names_of_tests() -> None:
+    assert all(map(is_test, ["test_a.py", "a/b_test.go", "web/a.spec.tsx", "src/AppTest.java", "tests/helpers.py", "spec/a_spec.rb"]))
+    assert not any(map(is_test, ["src/a.py", "contest.py", "latest.py", "tests/conftest.py", "", "docs/tests.md"]))
