@@ -6,6 +6,8 @@ not pass before; it is for people, and for the train, which runs such a gate onc
 
 from __future__ import annotations
 
+import fnmatch
+import functools
 import json
 import re
 import shlex
@@ -14,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from typing import Any
 
 from supervisor.core import gate_lines
@@ -236,7 +237,12 @@ def _ran_by(path: str, words: Sequence[str]) -> bool:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return _expression(tuple(patterns)).match(name) is not None
+
+
+@functools.lru_cache(maxsize=64)
+def _expression(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns) or "(?!)")
 
 
 def _verb(change: Change) -> str:
