@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.gate_files import Kind, flags
-from worktrees import gate_changes
+from worktrees import patches
 from worktrees.gate_changes import read
 from worktrees.hardened_gate import hardened
 
@@ -51,7 +51,7 @@ def test_lines_are_those_of_their_file(world: World) -> None:
 
 def test_what_is_too_large_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = world.repo()
-    monkeypatch.setattr(gate_changes, "PATCH_MAX", 400)
+    monkeypatch.setattr(patches, "PATCH_MAX", 400)
     world.commit(repo.root, "a.txt", "x\n" * 50)
     tip = world.commit(repo.root, "tests/test_z.py", TESTS)
     found = {change.path: change for change in read(repo, repo.head, tip)}
