@@ -43,6 +43,7 @@ VERBS = {
     "report": "Write the report of a run, as it stands.",
     "diff": "Show what a task changed.",
     "conflicts": "Show which results would conflict.",
+    "review": "Look at a result before it is merged, and comment it.",
     "take": "Merge a task's result into the current branch.",
     "restore": "Bring back what a task left, as a branch.",
     "clean": "Remove worktrees whose work is safe.",

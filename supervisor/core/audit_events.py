@@ -23,6 +23,7 @@ _KINDS = {
     "permission": ("permission",),
     "tools": ("tool calls",),
     "merge": ("merged", "conflict"),
+    "review": ("review", "reviewed"),
     "refusal": ("refused", "night refused"),
     "message": ("send", "notified"),
     "conversation": ("conversation",),

@@ -220,16 +220,27 @@ def _at(data: Any, key: str) -> Any:
     return data
 
 
-_SPLIT = re.compile(r"[\s;&|()]+")
+_SPLIT = re.compile(r"[;&|()\n]+")
+_INTERPRETERS = frozenset(
+    {"sh", "bash", "zsh", "dash", "python", "python3", "node", "ruby", "perl", "php", "env", "time", "exec", "uv", "npx", "run"}
+)
 
 
 def _words(gate: str) -> list[str]:
-    """Its words, programs without their directories."""
-    try:
-        words = shlex.split(gate)
-    except ValueError:
-        words = gate.split()
-    return [part for word in words for part in _SPLIT.split(word) if part]
+    """The programs that it runs: the first word of each command, and the file that an interpreter is given."""
+    found = []
+    for part in _SPLIT.split(gate):
+        try:
+            words = shlex.split(part)
+        except ValueError:
+            words = part.split()
+        for word in words:
+            if word.startswith("-") or "=" in word:
+                continue
+            found.append(word)
+            if word.rpartition("/")[2] not in _INTERPRETERS:
+                break
+    return found
 
 
 def _ran_by(path: str, words: Sequence[str]) -> bool:

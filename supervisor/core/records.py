@@ -291,6 +291,11 @@ def rescue_ref(task: str, epoch: int) -> str:
     return f"refs/nightcrew/rescue/{task}/{epoch}"
 
 
+def rejected_ref(task: str, epoch: int) -> str:
+    """The ref that keeps a result that a person rejected."""
+    return f"refs/nightcrew/rejected/{task}/{epoch}"
+
+
 def merge_branch(name: str) -> str:
     """Short name of the branch that holds the merged edits of the map `name`."""
     return f"nightcrew/map/{name}"

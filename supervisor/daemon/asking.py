@@ -14,7 +14,7 @@ from agents.kinds import to_run
 from supervisor.core.conversations import How
 from supervisor.core.errors import NotFound, Refused
 from supervisor.core.spec import RunSpec, Submission
-from supervisor.daemon import forks, submit
+from supervisor.daemon import follow_up, forks, submit
 from supervisor.ledger import conversations, queries, rows
 from supervisor.ledger.queries import TaskView
 
@@ -43,9 +43,4 @@ def question(db: sqlite3.Connection, view: TaskView, text: str, environ: Mapping
         interactive=False, retries=0, environment="", continue_from=view.id, continue_how=How.RESUME,
     )  # fmt: skip
     base = forks.tip(place.repository, queries.one(db, had[0].task))
-    return submit.submission(RunSpec(task.title, (task,)), place, base, None, {**environ, **_path(launch.env)})
-
-
-def _path(env: Mapping[str, str]) -> dict[str, str]:
-    """The agent is looked for where the first one was, and finds its conversation in the same home."""
-    return {name: env[name] for name in ("PATH", "HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME") if name in env}
+    return submit.submission(RunSpec(task.title, (task,)), place, base, None, {**environ, **follow_up.same_place(launch.env)})

@@ -13,8 +13,8 @@ from supervisor.core.errors import HostError, NotFound, Refused
 from supervisor.core.states import TaskState
 from supervisor.daemon.environments import Environments
 from supervisor.host import audit, files
-from supervisor.host.paths import home
-from supervisor.ledger import queries, rows
+from supervisor.host.paths import Home, home
+from supervisor.ledger import queries, rows, store
 from supervisor.ledger.queries import TaskView
 from worktrees import merge, restoring, securing
 from worktrees.git import Git
@@ -37,17 +37,17 @@ def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
 
     Of one that runs in a sandbox: what its agent has committed by now. Raises NotFound when there is no branch yet.
     """
-    repository, tip = _seen(db, view)
+    repository, tip = seen(db, view)
     return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
 
 
 def patch(db: sqlite3.Connection, view: TaskView, limit: int) -> bytes | None:
     """The same without what is in binary files; None when it is larger than `limit` bytes."""
-    repository, tip = _seen(db, view)
+    repository, tip = seen(db, view)
     return merge.patch(repository, view.base_oid or tip, tip, limit)
 
 
-def _seen(db: sqlite3.Connection, view: TaskView) -> tuple[Repository, str]:
+def seen(db: sqlite3.Connection, view: TaskView) -> tuple[Repository, str]:
     """The repository of a task, and the newest commit of it that can be seen from outside its sandbox."""
     repository = _repository(Path(queries.run(db, view.run).root))
     if view.state is TaskState.RUNNING:
@@ -152,6 +152,12 @@ def _branch(view: TaskView) -> str:
         why = "it changed nothing" if view.epoch else f"it is {view.state} and never started"
         raise NotFound("no branch of", on=view.id, why=why, hint=f"nightcrew status {view.id}")
     return view.branch
+
+
+def repository_of(where: Home, view: TaskView) -> Repository:
+    """The repository that a task works in. Raises NotFound when it is gone."""
+    with contextlib.closing(store.connect_readonly(where.ledger)) as db:
+        return _repository(Path(queries.project_root(db, view.project) or ""))
 
 
 def _repository(where: Path) -> Repository:

@@ -75,6 +75,12 @@ class Deliveries:
         """One of them."""
         return _delivery(self._desk.db.execute("SELECT * FROM delivery WHERE id = ?", (delivery,)).fetchone())
 
+    def of_digest(self, task: str, digest: str) -> Delivery | None:
+        """The newest text for a task that has this digest, whatever became of it; not one that was dropped."""
+        sql = "SELECT * FROM delivery WHERE task = ? AND digest = ? AND state <> ? ORDER BY id DESC LIMIT 1"
+        row = self._desk.db.execute(sql, (task, digest, DeliveryState.DROPPED)).fetchone()
+        return None if row is None else _delivery(row)
+
     def unfinished(self) -> list[Delivery]:
         """As `pending`, of the whole ledger."""
         return pending(self._desk.db)

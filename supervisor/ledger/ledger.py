@@ -30,6 +30,7 @@ from supervisor.ledger.mail import Mails
 from supervisor.ledger.needs import Needs
 from supervisor.ledger.nights import Nights
 from supervisor.ledger.queries import OPEN
+from supervisor.ledger.reviews import Reviews
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from supervisor.ledger.snapshots import Snapshots
 from supervisor.ledger.waits import Waits
@@ -53,7 +54,7 @@ class Ledger:
         desk = WriteAccess(self._db, self._writing, wall, self._journal)
         self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
         self.needs, self.nights, self.mails = Needs(desk), Nights(desk), Mails(desk)
-        self.leases, self.waits = Leases(desk), Waits(desk)
+        self.leases, self.waits, self.reviews = Leases(desk), Waits(desk), Reviews(desk)
         self._commands = CommandWriter(desk, self.nights, self.leases)
 
     def close(self) -> None:

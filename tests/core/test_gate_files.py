@@ -63,6 +63,8 @@ def test_what_the_gate_runs_is_its_own() -> None:
     assert said(changed("Makefile"), gate="pytest") == []
     assert said(changed("tools/check.sh"), gate="cd . && ./tools/check.sh --fast") == [("tools/check.sh", Kind.BUILD, True)]
     assert said(changed("tools/check.sh", status="D"), gate="sh 'tools/check.sh") == [], "words that no shell would take"
+    assert said(changed("tools/check.py"), gate="CI=1 python3 -u tools/check.py src/a.py") == [("tools/check.py", Kind.BUILD, True)]
+    assert said(changed("src/a.py"), gate="python3 tools/check.py src/a.py") == [], "what it looks at is not what it runs"
 
 
 def test_of_a_file_with_much_in_it_only_the_part_counts_that_tests_need() -> None:

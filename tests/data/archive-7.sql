@@ -138,6 +138,19 @@ CREATE TABLE project (
     created    REAL NOT NULL
 ) STRICT;
 INSERT INTO "project" VALUES('0123456789ab','/repo','/repo/.git',1690000000.25);
+CREATE TABLE review_comment (
+    number  INTEGER PRIMARY KEY,
+    task    TEXT NOT NULL REFERENCES task (id),
+    tip     TEXT NOT NULL,                          -- commit of the result that it was written to
+    path    TEXT NOT NULL,
+    first   INTEGER NOT NULL,                       -- lines of the file at that commit
+    last    INTEGER NOT NULL,
+    quoted  TEXT NOT NULL,                          -- those lines
+    text    TEXT NOT NULL,
+    written REAL NOT NULL,
+    sent    REAL,                                   -- NULL: its agent has not got it
+    sent_to TEXT NOT NULL DEFAULT ''                -- the task that got it
+) STRICT;
 CREATE TABLE run (
     id       TEXT PRIMARY KEY,              -- MMDD-xxxx
     key      TEXT NOT NULL UNIQUE,          -- idempotency: the same key twice is one run
@@ -213,6 +226,14 @@ CREATE TABLE train_entry (
     files    TEXT NOT NULL DEFAULT '[]',            -- JSON list of those that conflict
     PRIMARY KEY (train, position)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE verdict (
+    task     TEXT PRIMARY KEY REFERENCES task (id),
+    verdict  TEXT NOT NULL,                         -- core.reviews.Verdict
+    tip      TEXT NOT NULL,                         -- commit of the result that was looked at
+    why      TEXT NOT NULL DEFAULT '',
+    ref      TEXT NOT NULL DEFAULT '',              -- what keeps a rejected one
+    decided  REAL NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE wait (
     number  INTEGER PRIMARY KEY,
     project TEXT NOT NULL,
@@ -253,5 +274,6 @@ CREATE INDEX mail_answers ON mail (in_reply_to) WHERE in_reply_to <> '';
 CREATE INDEX train_open ON train (project, branch) WHERE state NOT IN ('landed', 'stopped', 'empty');
 CREATE INDEX train_newest ON train (project, number);
 CREATE INDEX train_entry_task ON train_entry (task);
+CREATE INDEX review_comment_task ON review_comment (task, number);
 COMMIT;
 PRAGMA user_version=7;

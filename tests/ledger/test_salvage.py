@@ -42,6 +42,8 @@ TABLES = (
     "lease",
     "wait",
     "mail",
+    "verdict",
+    "review_comment",
     "train",
     "train_entry",
 )
@@ -117,7 +119,7 @@ def cells(data: bytes) -> dict[int, tuple[str, int]]:
             found = db.execute("SELECT pageno, name, pagetype, ncell FROM dbstat").fetchall()
         except sqlite3.OperationalError:
             pytest.skip("this SQLite was built without dbstat")
-    without_rowid = ("dependency", "attempt", "snapshot", "conversation", "mail", "train", "train_entry")
+    without_rowid = ("dependency", "attempt", "snapshot", "conversation", "mail", "verdict", "train", "train_entry")
     return {page: (name, count if kind == "leaf" or name in without_rowid else 0) for page, name, kind, count in found}
 
 

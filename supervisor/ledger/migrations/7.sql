@@ -33,3 +33,27 @@ CREATE TABLE train_entry (
     PRIMARY KEY (train, position)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX train_entry_task ON train_entry (task);
+
+CREATE TABLE verdict (
+    task     TEXT PRIMARY KEY REFERENCES task (id),
+    verdict  TEXT NOT NULL,                         -- core.reviews.Verdict
+    tip      TEXT NOT NULL,                         -- commit of the result that was looked at
+    why      TEXT NOT NULL DEFAULT '',
+    ref      TEXT NOT NULL DEFAULT '',              -- what keeps a rejected one
+    decided  REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE review_comment (
+    number  INTEGER PRIMARY KEY,
+    task    TEXT NOT NULL REFERENCES task (id),
+    tip     TEXT NOT NULL,                          -- commit of the result that it was written to
+    path    TEXT NOT NULL,
+    first   INTEGER NOT NULL,                       -- lines of the file at that commit
+    last    INTEGER NOT NULL,
+    quoted  TEXT NOT NULL,                          -- those lines
+    text    TEXT NOT NULL,
+    written REAL NOT NULL,
+    sent    REAL,                                   -- NULL: its agent has not got it
+    sent_to TEXT NOT NULL DEFAULT ''                -- the task that got it
+) STRICT;
+CREATE INDEX review_comment_task ON review_comment (task, number);

@@ -1,0 +1,56 @@
+"""More words for the agent of a task: a living one gets them as its next prompt, of one that has ended a task of its own continues the
+conversation. Where the kind cannot, a new agent of that kind begins with the work. Runs in the process of the command."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agents.kinds import of_task, to_run
+from supervisor.core.conversations import How
+from supervisor.core.errors import Refused
+from supervisor.core.spec import RunSpec, Submission
+from supervisor.daemon import forks, submit
+from supervisor.ledger import conversations, queries, rows
+
+if TYPE_CHECKING:
+    from supervisor.ledger.queries import TaskView
+
+TITLE_MAX = 100
+
+
+def refuse_without_prompt(db: sqlite3.Connection, view: TaskView) -> None:
+    """Raises Refused for a task that takes no prompt: nobody is there to read one."""
+    kind = rows.launch(db, view.id).spec.kind
+    if not of_task(kind).is_agent:
+        why = f"a task of kind {kind} runs a command, and reads no prompt"
+        raise Refused("cannot ask for more", on=view.id, why=why, hint=f"nightcrew diff {view.id}, and change it yourself")
+
+
+def submission(db: sqlite3.Connection, view: TaskView, text: str, key: str, environ: Mapping[str, str]) -> Submission:
+    """The run of one task that goes on where the task `view`, which has ended, ended: with its work, and with its conversation where its
+    kind can fork one. The same `key` twice is one run. Raises Refused for a task that takes no prompt."""
+    refuse_without_prompt(db, view)
+    launch = rows.launch(db, view.id)
+    held = conversations.newest(db, view.id)
+    continues = held is not None and to_run(launch.spec.kind).continues(How.FORK, interactive=launch.spec.interactive)
+    place = submit.workplace(Path(queries.run(db, view.run).root))
+    task = replace(
+        launch.spec, name=f"{view.name}-more"[:64], title=f"more on {view.title}"[:TITLE_MAX], after=(), after_any=(), after_on="done",
+        after_memory=(), together="", environment="", prompt=text if continues else _from_the_beginning(launch.spec.prompt or "", text),
+        continue_from=view.id if continues else "", continue_how=How.FORK,
+    )  # fmt: skip
+    base = forks.tip(place.repository, view)
+    return submit.submission(RunSpec(task.title, (task,)), place, base, key, {**environ, **same_place(launch.env)})
+
+
+def _from_the_beginning(prompt: str, text: str) -> str:
+    return f"{prompt}\n\n[nightcrew] An agent has done that, and its work is in this worktree. What follows is about that work.\n\n{text}"
+
+
+def same_place(env: Mapping[str, str]) -> dict[str, str]:
+    """The agent is looked for where the first one was, and finds its conversation in the same home."""
+    return {name: env[name] for name in ("PATH", "HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME") if name in env}

@@ -1,0 +1,180 @@
+"""A result as a person should see it before it is merged: first what would make its gate say less, then the rest. Lines and JSON."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from supervisor.core.errors import one_line
+from supervisor.core.file_diffs import FileDiff
+from supervisor.core.gate_files import Flag, flags
+from supervisor.core.leases import unleased_note
+from supervisor.core.reviews import Comment, Decision
+from supervisor.host.paths import Home
+from supervisor.ledger import conflict_book, reviews, rows
+from supervisor.ledger.queries import TaskView
+from worktrees import gate_changes, patches
+from worktrees.repository import Repository
+
+MESSAGE_LINES = 20
+FLAGS_SHOWN = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """Everything that is shown of one result."""
+
+    view: TaskView
+    base: str
+    """Where it left the branch that it would be merged into."""
+    tip: str
+    diffs: tuple[FileDiff, ...]
+    flags: tuple[Flag, ...]
+    gate: str
+    """The command; empty: none."""
+    conflicts: tuple[str, ...]
+    comments: tuple[Comment, ...]
+    decision: Decision | None
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """As in result.json; empty before an attempt has ended."""
+        return self.view.result or {}
+
+    @property
+    def verdict(self) -> str:
+        """In words; empty: nobody decided."""
+        if self.decision is None:
+            return ""
+        when = "" if self.decision.holds(self.tip) else f", as of {self.decision.tip[:12]}; it has changed since"
+        return f"{self.decision.verdict}{f': {self.decision.why}' if self.decision.why else ''}{when}"
+
+
+def gather(db: sqlite3.Connection, home: Home, view: TaskView, repository: Repository, tip: str) -> Review:
+    """By five gits, however much was changed; what is larger than `patches` reads is said. Raises as `Git.run`."""
+    into = repository.head
+    base = repository.git.run(repository.store, "merge-base", into, tip, accept=(0, 1)).text or view.base_oid or tip
+    diffs = tuple(patches.read(repository, base, tip))
+    gate = rows.launch(db, view.id).spec.gate_words
+    found = flags(gate_changes.of_diffs(repository, diffs), gate)
+    conflicts = tuple(_conflicts(home, view))
+    return Review(view, base, tip, diffs, found, gate, conflicts, tuple(reviews.comments(db, view.id)), reviews.decision(db, view.id))
+
+
+def _conflicts(home: Home, view: TaskView) -> Iterator[str]:
+    """As the supervisor knew them last."""
+    matrix = conflict_book.load(home.conflicts(view.project)).matrix
+    for one in matrix.conflicts():
+        if view.id in one.tasks and not one.verdict.why:
+            other = next((task for task in one.tasks if task != view.id), "") or matrix.on
+            yield f"with {one_line(other)} in {one.files()}"
+
+
+def shape(review: Review) -> dict[str, Any]:
+    """As `--json` has it."""
+    agent = review.result.get("agent") or {}
+    return {
+        "task": review.view.id,
+        "title": review.view.title,
+        "state": review.view.state,
+        "base": review.base,
+        "commit": review.tip,
+        "branch": review.view.branch,
+        "flags": [asdict(flag) for flag in review.flags],
+        "unleased": review.result.get("unleased"),
+        "denials": list(agent.get("denials") or ()),
+        "gate": {"command": review.gate or None, "result": review.result.get("gate")},
+        "conflicts": list(review.conflicts),
+        "message": agent.get("message"),
+        "cost_usd": review.result.get("cost_usd"),
+        "verdict": None if review.decision is None else {**asdict(review.decision), "holds": review.decision.holds(review.tip)},
+        "comments": [asdict(one) for one in review.comments],
+        "files": [_file(one) for one in review.diffs],
+    }
+
+
+def _file(one: FileDiff) -> dict[str, Any]:
+    hunks = [
+        {"lines": [{"old": old, "new": new, "sign": sign, "text": text} for old, new, sign, text in hunk.numbered()]} for hunk in one.hunks
+    ]
+    return {
+        "path": _text(one.path), "status": one.status, "was": _text(one.old_path) or None, "plus": one.plus, "minus": one.minus,
+        "binary": one.binary, "cut": one.cut, "mode": [one.old_mode, one.new_mode], "hunks": hunks,
+    }  # fmt: skip
+
+
+def _text(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def head(review: Review) -> Iterator[tuple[str, str]]:
+    """The lines above the diff, each with how it is meant: `bad`, `good`, `title`, `faint` or nothing."""
+    view, agent = review.view, review.result.get("agent") or {}
+    yield f"{view.id}  {one_line(view.title)}", "title"
+    facts = [str(view.state), f"{review.tip[:12]} on {review.base[:12]}", _size(review.diffs), *_spent(review.result)]
+    yield "  ".join(facts), "faint"
+    if review.verdict:
+        yield one_line(review.verdict), "good" if review.decision is not None and review.decision.verdict == "accepted" else "bad"
+    weak = [flag for flag in review.flags if flag.weakens]
+    if weak:
+        yield "This may make its gate say less:", "bad"
+    yield from ((f"  {one_line(flag.path)}: {one_line(flag.why)}", "bad") for flag in weak[:FLAGS_SHOWN])
+    if weak[FLAGS_SHOWN:]:
+        yield f"  and {len(weak) - FLAGS_SHOWN} more", "bad"
+    yield from ((one_line(note), "bad") for note in unleased_note(review.result.get("unleased")))
+    if denials := agent.get("denials"):
+        yield f"it was not allowed to use {one_line(', '.join(map(str, denials)))}", "bad"
+    yield _gate(review)
+    yield from ((f"conflicts {text}", "bad") for text in review.conflicts)
+    yield from ((f"  {one_line(flag.path)}: {one_line(flag.why)}", "") for flag in review.flags[:FLAGS_SHOWN] if not flag.weakens)
+    yield from _message(str(agent.get("message") or ""))
+    yield from _comments(review)
+
+
+def _gate(review: Review) -> tuple[str, str]:
+    said = review.result.get("gate")
+    if not review.gate:
+        return "no gate ran: its task has none", "faint"
+    if said is None:
+        return f"gate: {one_line(review.gate)}: it has not run", "faint"
+    return (f"gate: {one_line(review.gate)}: passed", "good") if said["passed"] else (
+        f"gate: {one_line(review.gate)}: {one_line(str(said['why']))}", "bad"
+    )  # fmt: skip
+
+
+def _message(text: str) -> Iterator[tuple[str, str]]:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    if lines:
+        yield "Its last words:", "title"
+    yield from ((f"  {one_line(line.expandtabs(4))}", "") for line in lines[:MESSAGE_LINES])
+    if lines[MESSAGE_LINES:]:
+        yield f"  and {len(lines) - MESSAGE_LINES} more lines", "faint"
+
+
+def _comments(review: Review) -> Iterator[tuple[str, str]]:
+    for one in review.comments:
+        state = f"sent to {one.sent_to}" if one.sent is not None else "not sent"
+        yield f"comment {one.number} ({state}) {one_line(one.place)}: {one_line(one.text)}", "title" if one.sent is None else "faint"
+
+
+def _size(diffs: Sequence[FileDiff]) -> str:
+    plus, minus = sum(one.plus for one in diffs), sum(one.minus for one in diffs)
+    return f"{len(diffs)} file{'s' if len(diffs) != 1 else ''} +{plus} -{minus}"
+
+
+def _spent(result: dict[str, Any]) -> Iterator[str]:
+    if result.get("cost_usd") is not None:
+        yield f"${result['cost_usd']:.2f}"
+    if result.get("spawn_to_done_ms"):
+        yield f"{result['spawn_to_done_ms'] / 1000:.0f} s"
+
+
+def stat(review: Review) -> Iterator[str]:
+    """One line a file: what became of it, its name, how many lines."""
+    for one in review.diffs:
+        was = f"{one_line(one.old_path)} -> " if one.old_path else ""
+        size = "binary" if one.binary else "too large" if one.cut else f"+{one.plus} -{one.minus}"
+        mode = f"  mode {one.old_mode} -> {one.new_mode}" if one.status in "MRT" and one.old_mode != one.new_mode else ""
+        yield f"  {one.status} {was}{one_line(one.path)}  {size}{mode}"

@@ -1,0 +1,106 @@
+"""Comments and verdicts of a person in the ledger."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection
+
+from supervisor.core.errors import Refused
+from supervisor.core.reviews import COMMENTS_MAX, Comment, Decision, Verdict
+from supervisor.ledger.write_access import WriteAccess
+
+_SINCE = 7
+"""The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
+_COLUMNS = ("task", "tip", "path", "first", "last", "quoted", "text", "written")
+
+
+class Reviews:
+    """The writer's door to them; `Ledger.reviews`."""
+
+    def __init__(self, desk: WriteAccess) -> None:
+        self._desk = desk
+
+    def comment(self, comment: Comment) -> int:
+        """Commit a comment; its number. Raises Refused when COMMENTS_MAX wait."""
+        with self._desk.writing():
+            if len(unsent(self._desk.db, comment.task)) >= COMMENTS_MAX:
+                hint = f"nightcrew review {comment.task} --send"
+                raise Refused("not kept", on=comment.place, why=f"{COMMENTS_MAX} comments wait", kept="those", hint=hint)
+            values = [getattr(comment, name) for name in _COLUMNS[:-1]]
+            marks = ", ".join("?" * len(_COLUMNS))
+            made = self._desk.db.execute(
+                f"INSERT INTO review_comment ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608 - our own columns
+                [*values, self._desk.wall()],
+            )
+        return int(made.lastrowid or 0)
+
+    def drop(self, task: str, number: int) -> bool:
+        """Remove a comment that was not sent; whether there was one."""
+        with self._desk.writing():
+            gone = self._desk.db.execute("DELETE FROM review_comment WHERE task = ? AND number = ? AND sent IS NULL", (task, number))
+        return gone.rowcount > 0
+
+    def sent(self, task: str, numbers: Collection[int], to: str) -> None:
+        """Commit that the agent of `to` has them."""
+        with self._desk.writing():
+            self._desk.db.execute(
+                """UPDATE review_comment SET sent = ?, sent_to = ?
+                   WHERE task = ? AND sent IS NULL AND number IN (SELECT value FROM json_each(?))""",
+                (self._desk.wall(), to, task, json.dumps(list(numbers))),
+            )
+            self._desk.journal(task, None, "reviewed", {"comments": len(numbers), "to": to})
+
+    def decide(self, decision: Decision, epoch: int) -> None:
+        """Commit a verdict, in the place of an older one."""
+        with self._desk.writing():
+            self._desk.db.execute(
+                "INSERT OR REPLACE INTO verdict (task, verdict, tip, why, ref, decided) VALUES (?, ?, ?, ?, ?, ?)",
+                (decision.task, decision.verdict, decision.tip, decision.why, decision.ref, self._desk.wall()),
+            )
+            data = {"commit": decision.tip, "why": decision.why, **({"ref": decision.ref} if decision.ref else {})}
+            self._desk.journal(decision.task, epoch, f"review {decision.verdict}", data)
+
+    def undo(self, task: str, epoch: int) -> bool:
+        """Take a verdict back; whether there was one."""
+        with self._desk.writing():
+            gone = self._desk.db.execute("DELETE FROM verdict WHERE task = ?", (task,)).rowcount > 0
+            if gone:
+                self._desk.journal(task, epoch, "review taken back", {})
+        return gone
+
+
+def _is_there(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("PRAGMA user_version").fetchone()[0] >= _SINCE)
+
+
+def decision(db: sqlite3.Connection, task: str) -> Decision | None:
+    """The verdict on a task's result, if any."""
+    row = db.execute("SELECT * FROM verdict WHERE task = ?", (task,)).fetchone() if _is_there(db) else None
+    return None if row is None else _decision(row)
+
+
+def decisions(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Decision]:
+    """Those on these tasks."""
+    if not _is_there(db):
+        return {}
+    asked = json.dumps(list(tasks))
+    rows = db.execute("SELECT v.* FROM json_each(?) j JOIN verdict v ON v.task = j.value", (asked,)).fetchall()
+    return {row["task"]: _decision(row) for row in rows}
+
+
+def comments(db: sqlite3.Connection, task: str) -> list[Comment]:
+    """All comments to a task's result, oldest first."""
+    if not _is_there(db):
+        return []
+    rows = db.execute("SELECT * FROM review_comment WHERE task = ? ORDER BY number", (task,)).fetchall()
+    return [Comment(**dict(row)) for row in rows]
+
+
+def unsent(db: sqlite3.Connection, task: str) -> list[Comment]:
+    """Those that its agent has not got."""
+    return [one for one in comments(db, task) if one.sent is None]
+
+
+def _decision(row: sqlite3.Row) -> Decision:
+    return Decision(row["task"], Verdict(row["verdict"]), row["tip"], row["why"], row["ref"], row["decided"])
