@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.errors import one_line
+from supervisor.core.errors import some_of
 from supervisor.host.scratch import locked_directory
 from worktrees.git import BULK_S, Git, Place
 
@@ -237,7 +237,7 @@ def _gone(store: _Store, three: tuple[str, str, str], tree: str, conflicts: Sequ
     if len(both) > CONFLICTS:
         return f"more than {CONFLICTS} files changed on both sides"
     lost += [] if lost else [name for name in sorted(both) if not _went_on(store, three, name)]
-    return one_line(", ".join(lost[:3])) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+    return some_of(lost, 3)
 
 
 def _went_on(store: _Store, three: tuple[str, str, str], name: str) -> bool:

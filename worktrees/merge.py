@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import NotFound, Refused, ToolFailed
-from supervisor.core.landing_terms import Person
+from supervisor.core.errors import NotFound, Refused, ToolFailed, some_of
+from supervisor.core.landing_terms import GeneratedRule, Person
 from supervisor.host.scratch import locked_directory
 from worktrees import stale_lock
 from worktrees.attributes import drivers
@@ -78,8 +79,9 @@ def preview(repo: Repository, branch: str) -> Preview:
     return Preview(head, tip.text, tree, conflicts, fast_forward=base == head, up_to_date=base == tip.text)
 
 
-def take(repo: Repository, branch: str, message: str = "", *, only: str = "") -> Merged | ByHand:
-    """Merge `branch` into the branch the person has checked out; with `only`, as long as it is that commit.
+def take(repo: Repository, branch: str, message: str = "", *, only: str = "", generated: Sequence[GeneratedRule] = ()) -> Merged | ByHand:
+    """Merge `branch` into the branch the person has checked out; with `only`, as long as it is that commit. No command of `generated` is
+    run: where nothing but such files conflicts the refusal says what runs them.
 
     Raises Refused, with the checkout untouched, when it is dirty, detached, in the middle of something, or would conflict;
     NotFound when there is no such branch; ToolFailed when git could not write.
@@ -97,7 +99,7 @@ def take(repo: Repository, branch: str, message: str = "", *, only: str = "") ->
             return ByHand(bypassed, (f"git -C {_quoted(repo)} merge {shlex.quote(branch)}",))
         refuse_dirty(repo)
         if plan.conflicts:
-            raise _conflicts(repo, branch, plan)
+            raise _conflicts(repo, branch, plan, generated)
         commit = plan.tip if plan.fast_forward else _merge_commit(repo, plan, message or f"Merge branch '{branch}' into {current}")
         return Merged(commit, plan.fast_forward, unlocked=advance(repo, commit))
 
@@ -152,10 +154,9 @@ def _ready_checkout(repo: Repository, branch: str) -> str:
 def refuse_dirty(repo: Repository) -> None:
     """Raises Refused where tracked files have changes. Untracked files are no hindrance: git itself refuses to overwrite one."""
     changes = observe(repo.git, repo.checkout)
-    paths = [path.decode("utf-8", "backslashreplace") for path in (*changes.tracked, *changes.deleted)]
+    paths = [os.fsdecode(path) for path in (*changes.tracked, *changes.deleted)]
     if paths:
-        more = f" and {len(paths) - 10} more" if len(paths) > 10 else ""
-        raise _refused(repo, f"uncommitted changes: {', '.join(paths[:10])}{more}", f"git -C {_quoted(repo)} stash")
+        raise _refused(repo, f"uncommitted changes: {some_of(paths)}", f"git -C {_quoted(repo)} stash")
 
 
 def _bypassed(repo: Repository, plan: Preview) -> str:
@@ -239,10 +240,11 @@ def _fast_forward(repo: Repository, commit: str) -> None:
         raise _refused(repo, error.why, f"git -C {_quoted(repo)} status") from error
 
 
-def _conflicts(repo: Repository, branch: str, plan: Preview) -> Refused:
-    more = f" and {len(plan.conflicts) - 10} more" if len(plan.conflicts) > 10 else ""
-    listed = ", ".join(plan.conflicts[:10]) + more
-    return _refused(repo, f"it would conflict in {listed}", f"git -C {_quoted(repo)} merge {shlex.quote(branch)}")
+def _conflicts(repo: Repository, branch: str, plan: Preview, generated: Sequence[GeneratedRule]) -> Refused:
+    why = f"it would conflict in {some_of(plan.conflicts)}"
+    if all(any(rule.covers(path) for rule in generated) for path in plan.conflicts):
+        why = f"{why}, which commands make; take runs none of them"
+    return _refused(repo, why, f"git -C {_quoted(repo)} merge {shlex.quote(branch)}")
 
 
 def _refused(repo: Repository, why: str, hint: str) -> Refused:

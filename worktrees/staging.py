@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from supervisor.core import landing_terms
-from supervisor.core.errors import NotFound
+from supervisor.core.errors import NotFound, some_of
 from supervisor.core.landing_terms import Method, Person, Terms
 from worktrees import equivalence, tree_merge
 from worktrees.attributes import drivers
@@ -19,8 +19,6 @@ from worktrees.tree_merge import LINK, Side
 
 COMMITS_MAX = 500
 """Of a result that is rebased: each costs four gits."""
-NAMED = 10
-"""Files that a reason names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +115,7 @@ def _conflict(repo: Repository, files: tuple[str, ...]) -> Left:
     named = sorted({f"merge={driver}" for _, _, driver in drivers(repo, files, "merge")})
     if named:
         return Left(f"it conflicts, and files use {', '.join(named)}, which nightcrew does not run: merge it by hand", files)
-    more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
-    return Left(f"it conflicts in {', '.join(files[:NAMED])}{more}", files)
+    return Left(f"it conflicts in {some_of(files)}", files)
 
 
 def _replayed(repo: Repository, base: str, onto: str, result: Result, terms: Terms) -> Staged | Left | Contained:
@@ -140,6 +137,8 @@ def _replayed(repo: Repository, base: str, onto: str, result: Result, terms: Ter
     if tip == onto and not again:
         return Contained("it changes nothing on the branch")
     again |= dict.fromkeys(_changed_twice(repo, base, onto, tree_merge.changes(repo, base, result.tip), terms))
+    if tip == onto:  # all that it changed is generated: what is made anew needs a commit
+        tip = commit(repo, _tree(repo, onto), (onto,), landing_terms.message(terms, result.task, result.title), terms)
     return Staged(tip, terms.regenerate(tuple(again)))
 
 

@@ -1,8 +1,9 @@
 """The project's file: `nightcrew.toml` at the root of the main worktree, committed next to the code. docs/project.md describes each key.
 
 It arrives with a clone, so it is text of a stranger until somebody has read it. That decides what it may say: how tasks that a person
-starts are run, and what an analysis looks at. Nothing runs because the file is there: the commands of a snapshot run when a person
-asks for that snapshot by its name, so `[defaults]` may name none. `[defaults]` loosens no isolation, and it sets no variable of an agent's
+starts are run, what an analysis looks at, and how generated files are made anew. Nothing runs because the file is there: the commands of a
+snapshot run when a person asks for that snapshot by its name, so `[defaults]` may name none, and those of `[[generated]]` when a person
+lands results, in a sandbox. `[defaults]` loosens no isolation, and it sets no variable of an agent's
 environment (`params`): which variables make a program run or send something else (LD_PRELOAD, NODE_OPTIONS, ANTHROPIC_BASE_URL ...) no
 list can know.
 """
@@ -16,16 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from supervisor.config.locate import line_of
 from supervisor.config.plan import Shared
 from supervisor.config.reading import Duration, Once, Strict, parse, read_text
-from supervisor.config.snapshots import SnapshotModel, check_name, to_spec
+from supervisor.config.snapshots import Command, Pattern, SnapshotModel, check_command, check_inside, check_name, to_spec
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
 from supervisor.core.kind import Kind
+from supervisor.core.landing_terms import GeneratedRule
 from supervisor.core.names import nearest
+from supervisor.core.path_globs import normalised
 from supervisor.core.snapshots import SnapshotSpec
 
 NAME = "nightcrew.toml"
@@ -88,6 +91,21 @@ class AnalyzeModel(Strict):
         return value
 
 
+class GeneratedModel(Strict):
+    """`[[generated]]`: files that a command makes out of others."""
+
+    paths: Annotated[list[Pattern], Field(min_length=1, max_length=100)]
+    command: Annotated[Command, AfterValidator(check_command)]
+
+    @field_validator("paths")
+    @classmethod
+    def _paths(cls, value: list[str]) -> list[str]:
+        forms = [normalised(check_inside(pattern)) for pattern in value]
+        if "**" in forms:
+            raise ValueError("not every file is made by a command: name those that it writes")
+        return list(dict.fromkeys(forms))
+
+
 class ProjectModel(Strict):
     """The whole file."""
 
@@ -95,6 +113,7 @@ class ProjectModel(Strict):
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
     analyze: AnalyzeModel = Field(default_factory=AnalyzeModel)
     snapshot: Annotated[dict[str, SnapshotModel], Field(max_length=100)] = Field(default_factory=dict)
+    generated: Annotated[list[GeneratedModel], Field(max_length=100)] = Field(default_factory=list)
 
     @field_validator("snapshot")
     @classmethod
@@ -128,6 +147,8 @@ class Project:
     analyze: Analyze = field(default_factory=Analyze)
     snapshots: Mapping[str, SnapshotSpec] = field(default_factory=dict)
     """By name. None of them is made, nor any of their commands run, before a person asks for it by that name."""
+    generated: tuple[GeneratedRule, ...] = ()
+    """In the order in which they are written. None of their commands runs before a person lands results."""
 
 
 def load(root: Path, kinds: Mapping[str, Kind] | None = None, files: Once | None = None) -> Project:
@@ -151,6 +172,7 @@ def load(root: Path, kinds: Mapping[str, Kind] | None = None, files: Once | None
         defaults=model.defaults,
         analyze=Analyze(tuple(map(Perspective, analyze.agents)), tuple(analyze.exclude), analyze.timeout),
         snapshots={name: to_spec(name, table) for name, table in model.snapshot.items()},
+        generated=tuple(GeneratedRule(tuple(rule.paths), rule.command) for rule in model.generated),
     )
 
 

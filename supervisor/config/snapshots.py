@@ -42,10 +42,7 @@ class SnapshotModel(Strict):
     @field_validator("setup", "verify")
     @classmethod
     def _commands(cls, value: list[str]) -> list[str]:
-        for command in value:
-            if not command.strip() or "\0" in command:
-                raise ValueError("a command must not be empty, and cannot hold a NUL character")
-        return value
+        return [check_command(command) for command in value]
 
     @field_validator("preload")
     @classmethod
@@ -81,6 +78,13 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_command(command: str) -> str:
+    """`command`, when a shell can be given it. Raises ValueError."""
+    if not command.strip() or "\0" in command:
+        raise ValueError("a command must not be empty, and cannot hold a NUL character")
+    return command
+
+
 def check_inside(pattern: str) -> str:
     """`pattern`, when all it can match lies in the repository and is not git's own. Raises ValueError."""
     parts = PurePosixPath(pattern).parts
@@ -89,7 +93,7 @@ def check_inside(pattern: str) -> str:
     if pattern.startswith(("/", "~")) or ".." in parts:
         raise ValueError(f"{pattern!r} leads out of the repository; give a path or pattern below its root")
     if any(part.casefold() == ".git" for part in parts):  # what a wildcard matches there, whoever copies leaves out
-        raise ValueError(f"{pattern!r}: git's own files are not copied")
+        raise ValueError(f"{pattern!r}: git's own files cannot be named")
     return pattern
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from supervisor.core.errors import one_line
+from supervisor.core.errors import some_of
 
 SIDES_MAX = 100
 """Results that are compared: 4,950 pairs, 0.6 ms each. Of more, those of living agents come first, then the newest."""
@@ -66,10 +66,7 @@ class Conflict:
 
     def files(self, shown: int = NAMED) -> str:
         """`src/a.py, src/b.py and 3 more`, for people; the names are a stranger's."""
-        raw = (name.encode("utf-8", "surrogateescape") for name in self.verdict.files[:shown])
-        names = [one_line(name.decode("utf-8", "backslashreplace")) for name in raw]
-        more = len(self.verdict.files) - len(names) + self.verdict.more
-        return ", ".join(names) + (f" and {more} more" if more else "")
+        return some_of(self.verdict.files, shown, self.verdict.more)
 
 
 @dataclass(frozen=True, slots=True)

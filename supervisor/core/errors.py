@@ -28,6 +28,7 @@ next command. `what` is the only one that must be given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -201,6 +202,14 @@ def one_line(text: str) -> str:
     """`text` with every control character, line break, direction override and character that nobody sees shown as an escape: it cannot
     drive a terminal, and a person reads all that a model would."""
     return "".join(_shown(char) for char in text)
+
+
+def some_of(names: Sequence[str], at_most: int = 10, more: int = 0) -> str:
+    """`src/a.py, src/b.py and 3 more`, for people, of names of files as `os.fsdecode` text: a stranger's. `more` were not even listed."""
+    raw = (name.encode("utf-8", "surrogateescape") for name in names[:at_most])
+    shown = ", ".join(one_line(name.decode("utf-8", "backslashreplace")) for name in raw)
+    left = max(0, len(names) - at_most) + more
+    return shown + (f" and {left} more" if left else "")
 
 
 _UNSEEN = ((0x180E, 0x180E), (0x200B, 0x200B), (0x2060, 0x2064), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0xE0000, 0xE007F))

@@ -68,6 +68,10 @@ class Terms:
         """The commands that make these files, each once, in the order of the rules."""
         return tuple(dict.fromkeys(rule.command for rule in self.generated if any(rule.covers(path) for path in paths)))
 
+    def must_exist(self, path: str) -> bool:
+        """Whether a rule names the file by its whole path. Of what a pattern covers its command may remove some."""
+        return any(path in rule.paths for rule in self.generated)
+
     def is_generated(self, path: str) -> bool:
         """Whether a rule makes it."""
         return any(rule.covers(path) for rule in self.generated)

@@ -8,10 +8,13 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor.config import project
 from supervisor.core import records
-from supervisor.core.errors import HostError, NotFound, Refused
+from supervisor.core.errors import ConfigError, HostError, NotFound, Refused
+from supervisor.core.landing_terms import GeneratedRule
 from supervisor.core.states import TaskState
 from supervisor.daemon.environments import Environments
+from supervisor.daemon.submit import main_root
 from supervisor.host import audit, files
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries, rows, store
@@ -84,7 +87,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
         command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(branch)}"
         return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged; this is what would do it")
     message = f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}"
-    done = merge.take(repository, branch, message, only=only)
+    done = merge.take(repository, branch, message, only=only, generated=_generated(repository))
     if isinstance(done, merge.ByHand):
         return Taken(
             view.id, merged=False, commit=None, commands=done.commands, sentence=f"nothing was merged: {done.why}; run the line above"
@@ -95,6 +98,13 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
         how = "fast-forward" if done.fast_forward else "a merge commit"
         sentence = f"{view.id} is in {repository.branch} ({how}, {done.commit[:10]})" + _noted(view, repository, done)
     return Taken(view.id, merged=True, commit=done.commit, commands=(), sentence=sentence)
+
+
+def _generated(repository: Repository) -> tuple[GeneratedRule, ...]:
+    """What the project's file says of generated files: here it only makes a refusal clearer, so one that cannot be read says nothing."""
+    with contextlib.suppress(ConfigError):
+        return project.load(main_root(repository)).generated
+    return ()
 
 
 def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, tips: bool) -> tuple[Path, restoring.Restored]:

@@ -52,7 +52,7 @@ def test_create_talks_on_stderr_and_prints_the_id(house: House) -> None:
         (("deps", "--kind", "memory"), 2, 'kind = "memory" needs preload'),
         (("deps", "--kind", "memory", "--preload", "os; rm"), 2, "bad value --preload: 'os; rm' is no module"),
         (("deps", "--copy", "../secret"), 2, "bad value --copy: '../secret' leads out of the repository"),
-        (("deps", "--copy", ".git/config"), 2, "bad value --copy: '.git/config': git's own files are not copied"),
+        (("deps", "--copy", ".git/config"), 2, "bad value --copy: '.git/config': git's own files cannot be named"),
         (("deps", "--setup", "true", "--base", "no-such-commit"), 4, "no-such-commit"),
         (("deps", "--verify", "true"), 2, "a snapshot needs setup, preload or copy"),
     ],

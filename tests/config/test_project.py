@@ -21,6 +21,7 @@ from supervisor.config.snapshots import SnapshotModel
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
 from supervisor.core.kind import Kind
+from supervisor.core.landing_terms import GeneratedRule
 from supervisor.core.states import TaskClass
 from tests.config.test_fuzz import tables
 
@@ -59,6 +60,9 @@ def test_every_key(tmp_path: Path) -> None:
         agents = ["structure", "security", "structure"]
         exclude = ["vendor/*", "*_pb2.py"]
         timeout = "90s"
+        [[generated]]
+        paths = ["package-lock.json", "web/**/*.lock", "gen/"]
+        command = "npm install --package-lock-only"
         """,
     )
     found = load(tmp_path, KINDS)
@@ -67,6 +71,7 @@ def test_every_key(tmp_path: Path) -> None:
         "kind", "priority", "task_class", "timeout", "retries", "cores", "sandbox", "network",
     }  # fmt: skip
     assert found.analyze == Analyze((Perspective.STRUCTURE, Perspective.SECURITY), ("vendor/*", "*_pb2.py"), 90.0)
+    assert found.generated == (GeneratedRule(("package-lock.json", "web/**/*.lock", "gen"), "npm install --package-lock-only"),)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +94,15 @@ def test_every_key(tmp_path: Path) -> None:
         ("[analyze]\nexclude = 'vendor'", ":2 analyze.exclude: Input should be a valid list"),
         ("[analyze]\nmodel = 'm'", ":2 model: known: agents, exclude, timeout"),
         ("analyze = 1", ":1 analyze: "),
+        ("[[generated]]\npaths = ['a.lock']", ":1 command: it must be given"),
+        ("[[generated]]\npaths = ['a.lock']\ncommand = ' '", ":3 generated.command: a command must not be empty"),
+        ("[[generated]]\npaths = []\ncommand = 'x'", ":2 generated.paths: List should have at least 1 item"),
+        ("[[generated]]\npaths = ['../a.lock']\ncommand = 'x'", ":2 generated.paths: '../a.lock' leads out of the repository"),
+        ("[[generated]]\npaths = ['.git/config']\ncommand = 'x'", ":2 generated.paths: '.git/config': git's own files"),
+        ("[[generated]]\npaths = ['a', '**/']\ncommand = 'x'", ":2 generated.paths: not every file is made by a command"),
+        ("[[generated]]\npath = ['a']\ncommand = 'x'", ":2 path: did you mean paths?"),
+        ("[generated]\npaths = ['a']\ncommand = 'x'", ":1 generated: Input should be a valid list"),
+        ("[[generate]]\npaths = ['a']\ncommand = 'x'", ":1 generate: did you mean generated?"),
         ("base = 1\nbase = 2", ":2: not valid TOML"),
     ],
 )
@@ -164,7 +178,10 @@ def test_a_file_that_cannot_be_looked_at_is_not_no_file(tmp_path: Path) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["", "[defaults]\n", "[analyze]\n", "[snapshot.a]\n"]).flatmap(tables), max_size=3).map("".join) | st.text()
+    st.lists(st.sampled_from(["", "[defaults]\n", "[analyze]\n", "[snapshot.a]\n", "[[generated]]\n"]).flatmap(tables), max_size=3).map(
+        "".join
+    )
+    | st.text()
 )
 def test_whatever_it_holds_is_a_project_or_one_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     root = tmp_path_factory.getbasetemp()
@@ -233,6 +250,7 @@ def test_the_template_has_every_key_once_and_loads_with_all_of_them(tmp_path: Pa
     refused = ("params", "snapshot", "allow", "interactive", "children_max", "depth_max", "gate", "gate_timeout")
     assert written == keys_of(project.ProjectModel) - {f"defaults.{key}" for key in refused}
     assert set(shape["snapshot"]["deps"]) == keys_of(SnapshotModel)
+    assert set(shape["generated"][0]) == keys_of(project.GeneratedModel)
     found = load(write(tmp_path, UNCOMMENTED).parent, KINDS)
     assert found.base == "HEAD"
     assert found.analyze == Analyze()

@@ -80,7 +80,7 @@ def test_every_key(load: Load) -> None:
         ("copy = ['~/.ssh/id']", "bad value {}:2 snapshot.deps.copy: '~/.ssh/id' leads out of the repository"),
         ("copy = ['a/../../x']", "bad value {}:2 snapshot.deps.copy: 'a/../../x' leads out of the repository"),
         ('copy = ["a\\u001bb"]', "bad value {}:2 snapshot.deps.copy: a pattern has no line breaks and no control characters"),
-        ("copy = ['.GIT/config']", "bad value {}:2 snapshot.deps.copy: '.GIT/config': git's own files are not copied"),
+        ("copy = ['.GIT/config']", "bad value {}:2 snapshot.deps.copy: '.GIT/config': git's own files cannot be named"),
         ("lock_files = ['../uv.lock']", "bad value {}:2 snapshot.deps.lock_files: '../uv.lock' leads out of the repository"),
         ("memory_max = 5", "bad value {}:2 snapshot.deps.memory_max: Input should be greater than or equal to 1048576, not 5"),
         ("cores = 0", "bad value {}:2 snapshot.deps.cores: Input should be greater than or equal to 1, not 0"),
