@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.syntax import Syntax
@@ -18,9 +18,12 @@ COLORED_MAX = 3000
 """Lines of one file that are coloured by its language: 0.2 ms each."""
 WIDE_MAX = 2000
 """Characters of one line."""
+Beside = Mapping[tuple[str, int], Sequence[str]]
 _STYLES = {"bad": "bold red", "good": "green", "title": "bold", "faint": "dim", "": ""}
-_SIGNS = {"+": "on #10301a", "-": "on #3a1418", " ": ""}
-_PLAIN_SIGNS = {"+": "green", "-": "red", " ": ""}
+_SIGNS = {"+": "bold green reverse", "-": "bold red reverse", " ": ""}
+"""Of the sign alone where the line has the colours of its language: those are the terminal's own, readable on what it has behind them."""
+_LINES = {"+": "green", "-": "red", " ": ""}
+"""Of the whole line where it has none."""
 
 
 def styled(lines: Iterable[tuple[str, str]], *, color: bool) -> Iterator[str]:
@@ -28,22 +31,24 @@ def styled(lines: Iterable[tuple[str, str]], *, color: bool) -> Iterator[str]:
     yield from _printed((Text(text, _STYLES[meant]) for text, meant in lines), color=color)
 
 
-def lines(diffs: Iterable[FileDiff], *, color: bool) -> Iterator[str]:
-    """Every file with its hunks; each line begins with its number in the older and in the newer file. At most LINES_MAX."""
+def lines(diffs: Iterable[FileDiff], beside: Beside, *, color: bool) -> Iterator[str]:
+    """Every file with its hunks; each line begins with its number in the older and in the newer file. At most LINES_MAX. What `beside` has
+    of a file and a number of a line in the newer file stands below that."""
     left = LINES_MAX
     for one in diffs:
         if left <= 0:
             yield "... more is not shown: nightcrew diff"
             return
-        shown = list(_file(one, left, color=color))
+        shown = list(_file(one, beside, left, color=color))
         left -= len(shown)
         yield from _printed(shown, color=color)
 
 
-def _file(one: FileDiff, left: int, *, color: bool) -> Iterator[Text]:
+def _file(one: FileDiff, beside: Beside, left: int, *, color: bool) -> Iterator[Text]:
     was = f"{one_line(one.old_path)} -> " if one.old_path else ""
     yield Text("")
-    yield Text(f"{one.status} {was}{one_line(one.path)}", "bold underline" if color else "")
+    title = Text(f"{one.status} {was}{one_line(one.path)}", "bold underline" if color else "")
+    yield title.append(f"  {one.what}", "not bold not underline dim") if one.what else title
     if one.binary:
         yield Text("  binary", "dim")
     if one.cut:
@@ -54,7 +59,7 @@ def _file(one: FileDiff, left: int, *, color: bool) -> Iterator[Text]:
             yield Text("  ... more is not shown: nightcrew diff", "dim")
             return
         yield Text(f"  {'.' * 5} {'.' * 5}", "dim")
-        yield from _hunk(hunk, lexer, left)
+        yield from _hunk(one, hunk, beside, lexer, left)
         left -= len(hunk.lines)
 
 
@@ -65,16 +70,21 @@ def _lexer(one: FileDiff) -> str | None:
     return None if found == "default" else found
 
 
-def _hunk(hunk: Hunk, lexer: str | None, left: int) -> Iterator[Text]:
-    shown = [one_line(text.expandtabs(4)[:WIDE_MAX]) + (" ..." if len(text) > WIDE_MAX else "") for _, text in hunk.lines[:left]]
+def _hunk(one: FileDiff, hunk: Hunk, beside: Beside, lexer: str | None, left: int) -> Iterator[Text]:
+    shown = [_shown(text.removesuffix("\r") if one.crlf else text) for _, text in hunk.lines[:left]]
     code = _highlighted(shown, lexer)
-    signs = _SIGNS if lexer else _PLAIN_SIGNS
-    for (old, new, sign, _), text in zip(hunk.numbered(), code, strict=False):
-        row = Text(f"  {old or '':>5} {new or '':>5} ", "dim")
-        row.append(f"{sign} ", _PLAIN_SIGNS.get(sign, ""))
-        body = text.copy()
-        body.stylize(signs.get(sign, ""))
+    for (old, new, sign, _), body in zip(hunk.numbered(), code, strict=False):
+        row = Text().append(f"  {old or '':>5} {new or '':>5} ", "dim")
+        row.append(sign, _SIGNS.get(sign, "") if lexer else _LINES.get(sign, "")).append(" ")
+        if lexer is None:
+            body.stylize(_LINES.get(sign, ""))
         yield row.append_text(body)
+        for line in beside.get((one.path, new or 0), ()):
+            yield Text(f"{'':>13} | ", "yellow").append(line, "bold yellow")
+
+
+def _shown(text: str) -> str:
+    return one_line(text.expandtabs(4)[:WIDE_MAX]) + (" ..." if len(text) > WIDE_MAX else "")
 
 
 def _highlighted(shown: list[str], lexer: str | None) -> list[Text]:

@@ -49,6 +49,18 @@ class FileDiff:
         return tuple(text for hunk in self.hunks for mark, text in hunk.lines if mark == sign)
 
     @property
+    def crlf(self) -> bool:
+        """Every line that is here ends with CR LF: it is how the file is written, and no line has to say it."""
+        lines = [text for hunk in self.hunks for _, text in hunk.lines]
+        return bool(lines) and all(text.endswith("\r") for text in lines)
+
+    @property
+    def what(self) -> str:
+        """What is special about it, in a few words; empty: nothing."""
+        kinds = {"120000": "symbolic link", "160000": "submodule"}
+        return kinds.get(self.new_mode, kinds.get(self.old_mode, "")) or ("CRLF line ends" if self.crlf else "")
+
+    @property
     def plus(self) -> int:
         """How many lines came."""
         return sum(mark == "+" for hunk in self.hunks for mark, _ in hunk.lines)

@@ -16,6 +16,8 @@ COMMENTS_MAX = 200
 """That wait to be sent, of one task."""
 QUOTED_MAX = 40
 """Lines of the file that a comment quotes."""
+QUOTED_WIDE = 1000
+"""Characters of each."""
 _PLACE = re.compile(r"(.+):(\d{1,7})(?:-(\d{1,7}))?$", re.DOTALL)
 
 
@@ -59,11 +61,18 @@ class Comment:
     written: float = 0.0
     sent: float | None = None
     sent_to: str = ""
+    delivery: int | None = None
+    """The text that holds it, where its agent was at work as it was sent."""
 
     @property
     def place(self) -> str:
         """`src/a.py:12-15`."""
         return f"{self.path}:{self.first}" + (f"-{self.last}" if self.last != self.first else "")
+
+
+def named(path: str) -> str:
+    """A name of a file, `os.fsdecode` text, as a comment keeps it: bytes that are no UTF-8 are escapes."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def place(text: str) -> tuple[str, int, int]:
@@ -78,19 +87,21 @@ def place(text: str) -> tuple[str, int, int]:
 
 def checked(text: str) -> str:
     """The words of a comment, without what is around them. Raises UsageError."""
-    words = text.strip()
+    words = text.encode("utf-8", "replace").decode().strip()
     if not words or "\0" in words:
         raise UsageError("there is no comment", why="it is empty" if not words else "it holds a NUL character")
-    if len(words.encode("utf-8", "replace")) > TEXT_MAX:
+    if len(words.encode()) > TEXT_MAX:
         raise UsageError("the comment is too long", why=f"at most {TEXT_MAX} bytes")
     return words
 
 
 def quoted(lines: Sequence[str], first: int, last: int) -> str:
-    """These lines of a file, at most QUOTED_MAX of them. Raises UsageError when the file has no such lines."""
+    """These lines of a file, at most QUOTED_MAX of them and QUOTED_WIDE of each, with what drives a terminal as escapes. Raises UsageError
+    when the file has no such lines."""
     if last > len(lines):
         raise UsageError("no such line", on=str(last), why=f"the file has {len(lines)}")
-    return "\n".join(lines[first - 1 : last][:QUOTED_MAX])
+    shown = (line.removesuffix("\r")[:QUOTED_WIDE].split("\t") for line in lines[first - 1 : last][:QUOTED_MAX])
+    return "\n".join("\t".join(map(one_line, parts)) for parts in shown)
 
 
 def prompt(task: str, comments: Sequence[Comment], more: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -212,6 +212,10 @@ class Submission:
     """The allow-listed environment of the shell that submitted it: its PATH, HOME and language are the agents'."""
     night: NightOrder | None = None
     """The terms within which it stays; None: an ordinary run."""
+    reviewed: str = ""
+    """The task whose result a person asks its first task to go on with."""
+    comments: Sequence[int] = ()
+    """Numbers of the comments to that result which its prompt holds: they are sent with this run, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)

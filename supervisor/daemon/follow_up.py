@@ -4,7 +4,7 @@ conversation. Where the kind cannot, a new agent of that kind begins with the wo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +45,11 @@ def submission(db: sqlite3.Connection, view: TaskView, text: str, key: str, envi
     )  # fmt: skip
     base = forks.tip(place.repository, view)
     return submit.submission(RunSpec(task.title, (task,)), place, base, key, {**environ, **same_place(launch.env)})
+
+
+def reviewed(made: Submission, task: str, comments: Sequence[int]) -> Submission:
+    """The same run, which a person's review of the result of `task` asks for: with it these comments are sent, in one commit."""
+    return replace(made, reviewed=task, comments=tuple(comments))
 
 
 def _from_the_beginning(prompt: str, text: str) -> str:

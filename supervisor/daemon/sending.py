@@ -60,9 +60,12 @@ class Sending:
         """Whether the agent of a task has an inbox, by task."""
         self._stepped = -EVERY_S
 
-    async def send(self, crew: Crew, tasks: Collection[str], text: str, *, now: bool) -> list[Delivery]:
-        """Keep the text for each task, try to type it, and return what came of it. With `now` nothing waits: it is dropped instead."""
-        kept = self._rows.keep(tasks, text)
+    async def send(
+        self, crew: Crew, tasks: Collection[str], text: str, *, now: bool, comments: Collection[int] | None = None
+    ) -> list[Delivery]:
+        """Keep the text for each task, try to type it, and return what came of it. With `now` nothing waits: it is dropped instead.
+        `comments` as of `Deliveries.keep`."""
+        kept = self._rows.keep(tasks, text, comments=comments)
         failpoint("send.kept")
         waiting = self._known()
         for one in kept:

@@ -11,7 +11,10 @@ from supervisor.core.errors import one_line
 from supervisor.core.file_diffs import FileDiff
 from supervisor.core.gate_files import Flag, flags
 from supervisor.core.leases import unleased_note
-from supervisor.core.reviews import Comment, Decision
+from supervisor.core.result import TAMPERING, tampering
+from supervisor.core.reviews import Comment, Decision, named
+from supervisor.core.states import TaskState
+from supervisor.faces import status
 from supervisor.host.paths import Home
 from supervisor.ledger import conflict_book, reviews, rows
 from supervisor.ledger.queries import TaskView
@@ -20,6 +23,7 @@ from worktrees.repository import Repository
 
 MESSAGE_LINES = 20
 FLAGS_SHOWN = 30
+NOTES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +31,12 @@ class Review:
     """Everything that is shown of one result."""
 
     view: TaskView
+    repository: Repository
     base: str
-    """Where it left the branch that it would be merged into."""
+    """Where it left the branch that it would be merged into; of one that is merged, where its task began."""
     tip: str
+    merged: bool
+    """The checkout has all of it."""
     diffs: tuple[FileDiff, ...]
     flags: tuple[Flag, ...]
     gate: str
@@ -54,13 +61,27 @@ class Review:
 
 def gather(db: sqlite3.Connection, home: Home, view: TaskView, repository: Repository, tip: str) -> Review:
     """By five gits, however much was changed; what is larger than `patches` reads is said. Raises as `Git.run`."""
-    into = repository.head
-    base = repository.git.run(repository.store, "merge-base", into, tip, accept=(0, 1)).text or view.base_oid or tip
+    left = _left(view, repository, repository.head, tip)
+    merged = left == tip and view.base_oid not in (None, tip)
+    base = str(view.base_oid) if merged else left
     diffs = tuple(patches.read(repository, base, tip))
     gate = rows.launch(db, view.id).spec.gate_words
     found = flags(gate_changes.of_diffs(repository, diffs), gate)
-    conflicts = tuple(_conflicts(home, view))
-    return Review(view, base, tip, diffs, found, gate, conflicts, tuple(reviews.comments(db, view.id)), reviews.decision(db, view.id))
+    said = tuple(_conflicts(home, view))
+    comments, decision = tuple(reviews.comments(db, view.id)), reviews.decision(db, view.id)
+    return Review(view, repository, base, tip, merged, diffs, found, gate, said, comments, decision)
+
+
+def _left(view: TaskView, repository: Repository, into: str, tip: str) -> str:
+    """The newest commit that both have; where they have none, what its task began with."""
+    return repository.git.run(repository.store, "merge-base", into, tip, accept=(0, 1)).text or view.base_oid or tip
+
+
+def looked_through(db: sqlite3.Connection, view: TaskView, repository: Repository, into: str, tip: str) -> tuple[str, int]:
+    """The size of a result, and how much of it may weaken its gate. Raises as `Git.run`."""
+    diffs = patches.read(repository, _left(view, repository, into, tip), tip, 0)
+    found = flags(gate_changes.of_diffs(repository, diffs), rows.launch(db, view.id).spec.gate_words)
+    return _size(diffs), sum(flag.weakens for flag in found)
 
 
 def _conflicts(home: Home, view: TaskView) -> Iterator[str]:
@@ -82,7 +103,11 @@ def shape(review: Review) -> dict[str, Any]:
         "base": review.base,
         "commit": review.tip,
         "branch": review.view.branch,
-        "flags": [asdict(flag) for flag in review.flags],
+        "merged": review.merged,
+        "reason": status.why(review.view),
+        "flags": [{**asdict(flag), "path": _text(flag.path)} for flag in review.flags],
+        "tampering": tampering(review.result),
+        "notes": _notes(review),
         "unleased": review.result.get("unleased"),
         "denials": list(agent.get("denials") or ()),
         "gate": {"command": review.gate or None, "result": review.result.get("gate")},
@@ -90,7 +115,7 @@ def shape(review: Review) -> dict[str, Any]:
         "message": agent.get("message"),
         "cost_usd": review.result.get("cost_usd"),
         "verdict": None if review.decision is None else {**asdict(review.decision), "holds": review.decision.holds(review.tip)},
-        "comments": [asdict(one) for one in review.comments],
+        "comments": [{**asdict(one), "outdated": one.tip != review.tip} for one in review.comments],
         "files": [_file(one) for one in review.diffs],
     }
 
@@ -113,24 +138,46 @@ def head(review: Review) -> Iterator[tuple[str, str]]:
     """The lines above the diff, each with how it is meant: `bad`, `good`, `title`, `faint` or nothing."""
     view, agent = review.view, review.result.get("agent") or {}
     yield f"{view.id}  {one_line(view.title)}", "title"
-    facts = [str(view.state), f"{review.tip[:12]} on {review.base[:12]}", _size(review.diffs), *_spent(review.result)]
+    facts = [_state(view), f"{review.tip[:12]} on {review.base[:12]}", _size(review.diffs), *_spent(review.result)]
     yield "  ".join(facts), "faint"
+    if review.merged:
+        yield "your checkout has all of it; this is what it changed since its task began", "good"
     if review.verdict:
         yield one_line(review.verdict), "good" if review.decision is not None and review.decision.verdict == "accepted" else "bad"
-    weak = [flag for flag in review.flags if flag.weakens]
-    if weak:
-        yield "This may make its gate say less:", "bad"
-    yield from ((f"  {one_line(flag.path)}: {one_line(flag.why)}", "bad") for flag in weak[:FLAGS_SHOWN])
-    if weak[FLAGS_SHOWN:]:
-        yield f"  and {len(weak) - FLAGS_SHOWN} more", "bad"
+    yield from ((f"tampering: {one_line(what)}", "bad") for what in tampering(review.result))
+    yield from _weak([flag for flag in review.flags if flag.weakens])
     yield from ((one_line(note), "bad") for note in unleased_note(review.result.get("unleased")))
     if denials := agent.get("denials"):
         yield f"it was not allowed to use {one_line(', '.join(map(str, denials)))}", "bad"
     yield _gate(review)
     yield from ((f"conflicts {text}", "bad") for text in review.conflicts)
-    yield from ((f"  {one_line(flag.path)}: {one_line(flag.why)}", "") for flag in review.flags[:FLAGS_SHOWN] if not flag.weakens)
+    yield from _listed([flag for flag in review.flags if not flag.weakens], "")
+    yield from ((f"note: {one_line(note)}", "faint") for note in _notes(review))
     yield from _message(str(agent.get("message") or ""))
     yield from _comments(review)
+
+
+def _state(view: TaskView) -> str:
+    why = status.why(view) if view.state is not TaskState.DONE else ""
+    return str(view.state) + (f": {one_line(why)}" if why else "")
+
+
+def _weak(weak: Sequence[Flag]) -> Iterator[tuple[str, str]]:
+    if weak:
+        yield "This may make its gate say less:", "bad"
+    yield from _listed(weak, "bad")
+
+
+def _listed(found: Sequence[Flag], meant: str) -> Iterator[tuple[str, str]]:
+    yield from ((f"  {one_line(flag.path)}: {one_line(flag.why)}", meant) for flag in found[:FLAGS_SHOWN])
+    if found[FLAGS_SHOWN:]:
+        yield f"  and {len(found) - FLAGS_SHOWN} more", meant
+
+
+def _notes(review: Review) -> list[str]:
+    """Of its result, without those that are said elsewhere."""
+    notes = (str(note) for note in review.result.get("notes", ()))
+    return [note for note in notes if not note.startswith(TAMPERING)][:NOTES_SHOWN]
 
 
 def _gate(review: Review) -> tuple[str, str]:
@@ -140,7 +187,7 @@ def _gate(review: Review) -> tuple[str, str]:
     if said is None:
         return f"gate: {one_line(review.gate)}: it has not run", "faint"
     return (f"gate: {one_line(review.gate)}: passed", "good") if said["passed"] else (
-        f"gate: {one_line(review.gate)}: {one_line(str(said['why']))}", "bad"
+        f"gate: {one_line(review.gate)}: {one_line(str(said['why']))}; nightcrew logs --stream gate {review.view.id}", "bad"
     )  # fmt: skip
 
 
@@ -156,7 +203,21 @@ def _message(text: str) -> Iterator[tuple[str, str]]:
 def _comments(review: Review) -> Iterator[tuple[str, str]]:
     for one in review.comments:
         state = f"sent to {one.sent_to}" if one.sent is not None else "not sent"
+        state += f", of {one.tip[:12]}" if one.tip != review.tip else ""
         yield f"comment {one.number} ({state}) {one_line(one.place)}: {one_line(one.text)}", "title" if one.sent is None else "faint"
+
+
+def beside(review: Review) -> dict[tuple[str, int], list[str]]:
+    """The comments to the result as it is, by file and number of the last line that they are about: each in lines."""
+    found: dict[tuple[str, int], list[str]] = {}
+    names = {named(one.path): one.path for one in review.diffs}
+    for one in review.comments:
+        if one.tip == review.tip and one.path in names:
+            state = "" if one.sent is None else ", sent"
+            first, *rest = one.text.split("\n")
+            lines = [f"comment {one.number}{state}: {one_line(first)}", *(f"  {one_line(line)}" for line in rest)]
+            found.setdefault((names[one.path], one.last), []).extend(lines)
+    return found
 
 
 def _size(diffs: Sequence[FileDiff]) -> str:
@@ -176,5 +237,6 @@ def stat(review: Review) -> Iterator[str]:
     for one in review.diffs:
         was = f"{one_line(one.old_path)} -> " if one.old_path else ""
         size = "binary" if one.binary else "too large" if one.cut else f"+{one.plus} -{one.minus}"
+        size += f"  {one.what}" if one.what else "  executable" if one.status == "A" and one.new_mode == "100755" else ""
         mode = f"  mode {one.old_mode} -> {one.new_mode}" if one.status in "MRT" and one.old_mode != one.new_mode else ""
         yield f"  {one.status} {was}{one_line(one.path)}  {size}{mode}"

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Collection
 
 from supervisor.core.deliveries import Delivery, DeliveryState
+from supervisor.ledger import reviews
 from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 3
@@ -21,9 +22,10 @@ class Deliveries:
     def __init__(self, desk: WriteAccess) -> None:
         self._desk = desk
 
-    def keep(self, tasks: Collection[str], text: str, mail: str = "") -> list[Delivery]:
+    def keep(self, tasks: Collection[str], text: str, mail: str = "", comments: Collection[int] | None = None) -> list[Delivery]:
         """Commit that `text` is to be typed into the agent of each task, all of them or none. `mail`: the message that it hands over,
-        which is given with that."""
+        which is given with that. `comments`: those of a person to its result that the text holds, which are sent with that: see
+        `reviews.sent`."""
         data, now = text.encode(), self._desk.wall()
         digest = hashlib.sha256(data).hexdigest()
         ids = []
@@ -35,6 +37,8 @@ class Deliveries:
                 )
                 ids.append(int(made.lastrowid or 0))
                 self._desk.journal(task, None, "send", {"delivery": ids[-1], "bytes": len(data), "sha256": digest})
+                if comments is not None:
+                    reviews.sent(self._desk, task, comments, task, ids[-1])
                 if mail:
                     given = "UPDATE mail SET state = 'given', delivery = ?, changed = ? WHERE id = ? AND state IN ('new', 'given')"
                     self._desk.db.execute(given, (ids[-1], now, mail))
@@ -51,9 +55,11 @@ class Deliveries:
             self._move(delivery, DeliveryState.PENDING, "", None)
 
     def ended(self, delivery: int, state: DeliveryState, reason: str = "") -> None:
-        """Commit what became of it; the text is forgotten."""
+        """Commit what became of it; the text is forgotten. Comments that it held wait again when it was dropped."""
         with self._desk.writing():
             known = self.one(delivery)
+            if state is DeliveryState.DROPPED:
+                reviews.not_given(self._desk, known.task, delivery)
             self._move(delivery, state, reason, known.epoch)
             self._desk.db.execute("UPDATE delivery SET text = '' WHERE id = ?", (delivery,))
             data = {"delivery": delivery, "bytes": known.size, "sha256": known.digest, **({"why": reason} if reason else {})}
@@ -74,12 +80,6 @@ class Deliveries:
     def one(self, delivery: int) -> Delivery:
         """One of them."""
         return _delivery(self._desk.db.execute("SELECT * FROM delivery WHERE id = ?", (delivery,)).fetchone())
-
-    def of_digest(self, task: str, digest: str) -> Delivery | None:
-        """The newest text for a task that has this digest, whatever became of it; not one that was dropped."""
-        sql = "SELECT * FROM delivery WHERE task = ? AND digest = ? AND state <> ? ORDER BY id DESC LIMIT 1"
-        row = self._desk.db.execute(sql, (task, digest, DeliveryState.DROPPED)).fetchone()
-        return None if row is None else _delivery(row)
 
     def unfinished(self) -> list[Delivery]:
         """As `pending`, of the whole ledger."""

@@ -20,7 +20,7 @@ from supervisor.core.retry import BACKOFF_CAP_S, Tally
 from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState, Until
 from supervisor.core.task import Attempt, PauseState, Task, note, urgent_from
-from supervisor.ledger import nights, rows, store
+from supervisor.ledger import nights, reviews, rows, store
 from supervisor.ledger.archive import Known, archived
 from supervisor.ledger.command_writer import CommandWriter
 from supervisor.ledger.conversations import Conversations
@@ -51,7 +51,7 @@ class Ledger:
         self._archive = Known(path.with_name(store.ARCHIVE_NAME))
         self._file = store.file_identity(path)
         self._launch = functools.lru_cache(maxsize=LAUNCHES)(functools.partial(rows.launch, self._db))
-        desk = WriteAccess(self._db, self._writing, wall, self._journal)
+        self._desk = desk = WriteAccess(self._db, self._writing, wall, self._journal)
         self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
         self.needs, self.nights, self.mails = Needs(desk), Nights(desk), Mails(desk)
         self.leases, self.waits, self.reviews = Leases(desk), Waits(desk), Reviews(desk)
@@ -74,7 +74,8 @@ class Ledger:
         """Commit a run and all its tasks, every moment in them as seconds since 1970. Returns (run id, whether it is new): the same key
         twice gives the first run's id.
 
-        Raises Refused, and writes nothing, when an unfinished task has the environment that a task of it names.
+        Raises Refused, and writes nothing, when an unfinished task has the environment that a task of it names, or one of the comments
+        that it holds was sent meanwhile.
         """
         with self._writing():
             if (found := self._run_of_key(submission.key)) is not None:
@@ -92,6 +93,8 @@ class Ledger:
             )
             self._insert_tasks(submission, run, now)
             self.nights.submitted(run, submission)
+            if submission.reviewed:
+                reviews.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
             self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
         return run, True
 

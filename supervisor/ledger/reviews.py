@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from supervisor.core.errors import Refused
 from supervisor.core.reviews import COMMENTS_MAX, Comment, Decision, Verdict
@@ -12,7 +12,8 @@ from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 7
 """The schema that brought the tables: a reader may meet a ledger that no newer supervisor has opened yet."""
-_COLUMNS = ("task", "tip", "path", "first", "last", "quoted", "text", "written")
+_SAID = ("task", "tip", "path", "first", "last", "quoted", "text")
+"""Columns of what a person said, and of what."""
 
 
 class Reviews:
@@ -21,18 +22,27 @@ class Reviews:
     def __init__(self, desk: WriteAccess) -> None:
         self._desk = desk
 
-    def comment(self, comment: Comment) -> int:
-        """Commit a comment; its number. Raises Refused when COMMENTS_MAX wait."""
+    def comment(self, comments: Sequence[Comment]) -> list[int]:
+        """Commit comments to one task's result, all of them or none; their numbers. One that waits already, word for word, is not kept
+        twice. Raises Refused when more than COMMENTS_MAX would wait."""
         with self._desk.writing():
-            if len(unsent(self._desk.db, comment.task)) >= COMMENTS_MAX:
-                hint = f"nightcrew review {comment.task} --send"
-                raise Refused("not kept", on=comment.place, why=f"{COMMENTS_MAX} comments wait", kept="those", hint=hint)
-            values = [getattr(comment, name) for name in _COLUMNS[:-1]]
-            marks = ", ".join("?" * len(_COLUMNS))
-            made = self._desk.db.execute(
-                f"INSERT INTO review_comment ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608 - our own columns
-                [*values, self._desk.wall()],
-            )
+            numbers = [self._kept(one) for one in comments]
+            if comments and len(unsent(self._desk.db, comments[0].task)) > COMMENTS_MAX:
+                hint = f"nightcrew review {comments[0].task} --send"
+                raise Refused("not kept", on=comments[0].place, why=f"{COMMENTS_MAX} comments wait", kept="those", hint=hint)
+        return numbers
+
+    def _kept(self, comment: Comment) -> int:
+        values = [getattr(comment, name) for name in _SAID]
+        same = " AND ".join(f"{name} = ?" for name in _SAID)
+        known = self._desk.db.execute(f"SELECT number FROM review_comment WHERE sent IS NULL AND {same}", values).fetchone()  # noqa: S608 - ours
+        if known is not None:
+            return int(known["number"])
+        marks = ", ".join("?" * len(values))
+        made = self._desk.db.execute(
+            f"INSERT INTO review_comment ({', '.join(_SAID)}, written) VALUES ({marks}, ?)",  # noqa: S608 - our own columns
+            [*values, self._desk.wall()],
+        )
         return int(made.lastrowid or 0)
 
     def drop(self, task: str, number: int) -> bool:
@@ -40,16 +50,6 @@ class Reviews:
         with self._desk.writing():
             gone = self._desk.db.execute("DELETE FROM review_comment WHERE task = ? AND number = ? AND sent IS NULL", (task, number))
         return gone.rowcount > 0
-
-    def sent(self, task: str, numbers: Collection[int], to: str) -> None:
-        """Commit that the agent of `to` has them."""
-        with self._desk.writing():
-            self._desk.db.execute(
-                """UPDATE review_comment SET sent = ?, sent_to = ?
-                   WHERE task = ? AND sent IS NULL AND number IN (SELECT value FROM json_each(?))""",
-                (self._desk.wall(), to, task, json.dumps(list(numbers))),
-            )
-            self._desk.journal(task, None, "reviewed", {"comments": len(numbers), "to": to})
 
     def decide(self, decision: Decision, epoch: int) -> None:
         """Commit a verdict, in the place of an older one."""
@@ -68,6 +68,26 @@ class Reviews:
             if gone:
                 self._desk.journal(task, epoch, "review taken back", {})
         return gone
+
+
+def sent(desk: WriteAccess, task: str, numbers: Collection[int], to: str, delivery: int | None = None) -> None:
+    """Note, inside the open transaction, that the agent of `to` gets these comments to the result of `task`. Raises Refused when one of
+    them was sent or removed since it was read."""
+    changed = desk.db.execute(
+        """UPDATE review_comment SET sent = ?, sent_to = ?, delivery = ?
+           WHERE task = ? AND sent IS NULL AND number IN (SELECT value FROM json_each(?))""",
+        (desk.wall(), to, delivery, task, json.dumps(list(numbers))),
+    )
+    if changed.rowcount != len(numbers):
+        why = "a comment was sent or removed meanwhile"
+        raise Refused("not sent", on=task, why=why, kept="the comments that wait", hint=f"nightcrew review {task}")
+    desk.journal(task, None, "reviewed", {"comments": len(numbers), "to": to})
+
+
+def not_given(desk: WriteAccess, task: str, delivery: int) -> None:
+    """Note, inside the open transaction, that a text never reached its agent: the comments that it held wait again."""
+    back = "UPDATE review_comment SET sent = NULL, sent_to = '', delivery = NULL WHERE task = ? AND delivery = ?"
+    desk.db.execute(back, (task, delivery))
 
 
 def _is_there(db: sqlite3.Connection) -> bool:

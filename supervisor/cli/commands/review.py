@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import click
 
 from supervisor.cli import common
 from supervisor.cli.names import done_name
-from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.errors import UsageError
 from supervisor.host.paths import Home, home
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--drop", type=int, metavar="N", help="Remove a comment that was not sent.")
 @click.option("--edit", is_flag=True, help="Write comments in $EDITOR, below the lines that they are about.")
 @click.option("--send", is_flag=True, help="Give the comments to the agent as its next prompt.")
-@click.option("-m", "--more", default="", metavar="TEXT", help="With --send: words beside the comments. With --reject: why.")
+@click.option("-m", "--more", default="", metavar="TEXT", help="With --send: words beside the comments. With --accept and --reject: why.")
 @click.option("--accept", "verdict", flag_value="accepted", help="Note that it may be merged.")
 @click.option("--reject", "verdict", flag_value="rejected", help="Note that it may not; it is kept on a ref.")
 @click.option("--at", metavar="COMMIT", help="With --accept and --reject: only when the result is this commit.")
@@ -48,15 +49,21 @@ def command(name: str | None, as_json: bool, **options: Any) -> int:
         return _listed(where, as_json=as_json)
     db = common.ledger(where)
     view = common.task_named(where, name, archived=False)
-    acts = [act for act in ("comment", "drop", "edit", "send", "verdict", "undo") if options[act] not in (None, False, ())]
+    acts = [act for act in ("comment", "drop", "edit", "send", "verdict", "undo") if options[act] is not None and options[act] is not False]
     if len(acts) > 1:
         raise UsageError("one thing at a time", why=f"not {' and '.join(f'--{act}' for act in acts)}")
     if options["more"] and acts not in (["send"], ["verdict"]):
-        raise UsageError("-m goes with --send or --reject", hint="nightcrew review --help")
-    review = _gathered(db, where, view)
+        raise UsageError("-m goes with --send, --accept or --reject", hint="nightcrew review --help")
+    if options["at"] and acts != ["verdict"]:
+        raise UsageError("--at goes with --accept or --reject", hint="nightcrew review --help")
     if not acts:
-        return _show(review, stat=options["stat"], as_json=as_json)
-    return _act(acts[0], where, db, review, options, as_json=as_json)
+        return _show(_gathered(db, where, view), stat=options["stat"], as_json=as_json)
+    said = _act(acts[0], where, db, view, options)
+    if as_json:
+        common.print_json(task=view.id, **said)
+    else:
+        common.say("; ".join(f"{key}: {_plain(value)}" for key, value in said.items() if value not in (None, "")))
+    return 0
 
 
 def _gathered(db: sqlite3.Connection, where: Home, view: TaskView) -> Review:
@@ -75,42 +82,38 @@ def _show(review: Review, *, stat: bool, as_json: bool) -> int:
         common.print_json(**text.shape(review))
         return 0
     color = common.use_color()
-    shown = [*colored_diff.styled(text.head(review), color=color), *text.stat(review)]
-    shown += [] if stat else colored_diff.lines(review.diffs, color=color)
+    diff = () if stat else colored_diff.lines(review.diffs, text.beside(review), color=color)
+    shown = itertools.chain(colored_diff.styled(text.head(review), color=color), text.stat(review), diff)
     if common.can_redraw():
-        click.echo_via_pager("\n".join(shown) + "\n", color=color)
+        os.environ.setdefault("LESS", "FRX")  # as git does: what fits on the screen is printed, and stays there
+        click.echo_via_pager((f"{line}\n" for line in shown), color=color)
         return 0
     for line in shown:
-        click.echo(line)
+        common.show(line)
     return 0
 
 
-def _act(what: str, where: Home, db: sqlite3.Connection, review: Review, options: dict[str, Any], *, as_json: bool) -> int:
+def _act(what: str, where: Home, db: sqlite3.Connection, view: TaskView, options: dict[str, Any]) -> dict[str, Any]:
     from supervisor.cli import reviewing
 
-    task = review.view
+    if what == "drop":
+        return reviewing.drop(where, view.id, options["drop"])
+    if what == "undo":
+        return reviewing.undo(where, view.id, view.epoch)
+    review = _gathered(db, where, view)
     match what:
         case "comment":
-            said = reviewing.comment(where, review, *options["comment"])
-        case "drop":
-            common.ask(where, "review", {"op": "drop", "task": task.id, "number": options["drop"]})
-            said = {"dropped": options["drop"]}
+            return reviewing.comment(where, review, *options["comment"])
         case "edit":
-            said = reviewing.edit(where, review)
+            return reviewing.edit(where, review)
         case "send":
-            said = reviewing.send(where, db, review, options["more"], os.environ)
-        case "verdict":
-            said = reviewing.decide(where, review, options["verdict"], options["more"], options["at"])
+            return reviewing.send(where, db, review, options["more"], os.environ)
         case _:
-            answer = common.ask(where, "review", {"op": "undo", "task": task.id, "epoch": task.epoch})
-            if not answer["was"]:
-                raise NotFound("no verdict", on=task.id, hint=f"nightcrew review {task.id}")
-            said = {"undone": True}
-    if as_json:
-        common.print_json(task=task.id, **said)
-    else:
-        common.say("; ".join(f"{key}: {value}" for key, value in said.items() if value not in (None, "")))
-    return 0
+            return reviewing.decide(where, review, options["verdict"], options["more"], options["at"])
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _listed(where: Home, *, as_json: bool) -> int:
@@ -122,6 +125,8 @@ def _listed(where: Home, *, as_json: bool) -> int:
         common.print_json(results=rows)
         return 0
     for row in rows:
-        common.show("  ".join(filter(None, (row["task"], row["size"], row["gate"], row["flags"], row["verdict"], row["title"]))))
+        weak = "may weaken its gate" if row["weakens_gate"] else ""
+        words = (row["task"], row["size"], row["gate"], weak, row["conflicts"], row["verdict"], row["title"])
+        common.show("  ".join(filter(None, words)))
     common.say(f"{len(rows)} result{'s' if len(rows) != 1 else ''} to look at" + ("; nightcrew review NAME" if rows else ""))
     return 0

@@ -13,7 +13,8 @@ from supervisor.daemon.loop import Loop
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """`tasks`: full ids; `text`: as it will be typed; `now`: keep nothing for later; `some`: leave out those that cannot be typed into.
+    """`tasks`: full ids; `text`: as it will be typed; `now`: keep nothing for later; `some`: leave out those that cannot be typed into;
+    `comments`: numbers of the comments to the one task's result that the text holds.
     Returns what became of each. Raises Refused, and keeps nothing, when one of them has no terminal or has ended.
     """
     if not loop.ready:
@@ -24,7 +25,8 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     if never and (not args["some"] or not wanted):
         name, why = next(iter(never.items()))
         raise Refused("cannot send to", on=name, why=why, kept="nothing was typed", hint="nightcrew status")
-    done = await loop.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]))
+    comments = args.get("comments")
+    done = await loop.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]), comments=comments)
     refused = [one for one in done if one.state is DeliveryState.DROPPED]
     if refused and len(refused) == len(done):
         raise Refused("not sent to", on=refused[0].task, why=refused[0].reason, kept="nothing was typed", hint="without --now it is kept")

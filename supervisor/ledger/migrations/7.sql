@@ -54,6 +54,7 @@ CREATE TABLE review_comment (
     text    TEXT NOT NULL,
     written REAL NOT NULL,
     sent    REAL,                                   -- NULL: its agent has not got it
-    sent_to TEXT NOT NULL DEFAULT ''                -- the task that got it
+    sent_to TEXT NOT NULL DEFAULT '',               -- the task that got it
+    delivery INTEGER                                -- the text that holds it, of one whose agent was at work
 ) STRICT;
 CREATE INDEX review_comment_task ON review_comment (task, number);
