@@ -90,13 +90,16 @@ def _hunk(match: re.Match[bytes], lines: Sequence[bytes], place: int) -> tuple[H
     old, new = int(match.group(1)), int(match.group(3))
     gone, come = (1 if count is None else int(count) for count in match.group(2, 4))
     found: list[tuple[str, str]] = []
-    while (gone > 0 or come > 0) and place < len(lines):
+    bare = set[int]()
+    while place < len(lines) and (gone > 0 or come > 0 or lines[place][:1] == b"\\"):
         sign = lines[place][:1].decode("ascii", "replace") or " "
-        if sign != "\\":  # "\ No newline at end of file"
+        if sign == "\\":  # "\ No newline at end of file"
+            bare.add(len(found) - 1)
+        else:
             found.append((sign, lines[place][1:].decode("utf-8", "replace")))
             gone -= sign in " -"
             come -= sign in " +"
             if sign not in " -+":
                 break
         place += 1
-    return Hunk(old, new, tuple(found)), place
+    return Hunk(old, new, tuple(found), frozenset(bare)), place

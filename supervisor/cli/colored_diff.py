@@ -73,12 +73,13 @@ def _lexer(one: FileDiff) -> str | None:
 def _hunk(one: FileDiff, hunk: Hunk, beside: Beside, lexer: str | None, left: int) -> Iterator[Text]:
     shown = [_shown(text.removesuffix("\r") if one.crlf else text) for _, text in hunk.lines[:left]]
     code = _highlighted(shown, lexer)
-    for (old, new, sign, _), body in zip(hunk.numbered(), code, strict=False):
+    for place, ((old, new, sign, _), body) in enumerate(zip(hunk.numbered(), code, strict=False)):
         row = Text().append(f"  {old or '':>5} {new or '':>5} ", "dim")
         row.append(sign, _SIGNS.get(sign, "") if lexer else _LINES.get(sign, "")).append(" ")
         if lexer is None:
             body.stylize(_LINES.get(sign, ""))
-        yield row.append_text(body)
+        row.append_text(body)
+        yield row.append("  (no line end)", "dim") if place in hunk.bare else row
         for line in beside.get((one.path, new or 0), ()):
             yield Text(f"{'':>13} | ", "yellow").append(line, "bold yellow")
 

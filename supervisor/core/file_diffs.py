@@ -15,6 +15,8 @@ class Hunk:
     new: int
     lines: tuple[tuple[str, str], ...]
     """Each with its sign: `-` gone, `+` come, a space for one that both have."""
+    bare: frozenset[int] = frozenset()
+    """Places in `lines` of those that end their file without a line end."""
 
     def numbered(self) -> Iterator[tuple[int | None, int | None, str, str]]:
         """Number in the older file, in the newer file, sign and text of each line."""
@@ -51,7 +53,7 @@ class FileDiff:
     @property
     def crlf(self) -> bool:
         """Every line that is here ends with CR LF: it is how the file is written, and no line has to say it."""
-        lines = [text for hunk in self.hunks for _, text in hunk.lines]
+        lines = [text for hunk in self.hunks for place, (_, text) in enumerate(hunk.lines) if place not in hunk.bare]
         return bool(lines) and all(text.endswith("\r") for text in lines)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,9 @@ def test_comments_are_kept_shown_and_dropped(reviewed: House) -> None:
     ]:  # fmt: skip
         assert reviewed.run("review", "mul", *words).returncode == code, words
     assert len(shape(reviewed)["comments"]) == 1  # type: ignore[arg-type]
+    said = reviewed.ok("review", "mul").splitlines()
+    at = next(number for number, line in enumerate(said) if "@pytest.mark.skip" in line)
+    assert said[at + 1] == "              | comment 2: Why skip?", "it stands below its line"
 
 
 def test_comments_are_written_in_the_editor(reviewed: House, tmp_path: Path) -> None:
@@ -76,9 +80,14 @@ def test_comments_are_written_in_the_editor(reviewed: House, tmp_path: Path) -> 
     reviewed.ok("review", "mul", "--edit", env=mine)
     kept = shape(reviewed)["comments"]
     assert [(one["path"], one["first"], one["text"]) for one in kept] == [("calc.py", 3, "What of floats?\nAnd of texts?")]  # type: ignore[attr-defined]
-    editor.write_text("""#!/bin/sh\nsed -i '1i # stray' "$1"; echo >> "$1"\n""")
-    assert reviewed.run("review", "mul", "--edit", env=mine).returncode == 2
-    assert len(shape(reviewed)["comments"]) == 1  # type: ignore[arg-type]
+    editor.write_text("""#!/bin/sh\nsed -i '1i # stray' "$1"; sed -i '$a # lost?' "$1"\n""")
+    refused = reviewed.run("review", "mul", "--edit", env=mine)
+    assert refused.returncode == 2 and len(shape(reviewed)["comments"]) == 1  # type: ignore[arg-type]
+    kept = next((reviewed.home.root / "reviews").iterdir())
+    assert str(kept) in refused.stderr and "# lost?" in kept.read_text(), "what was written is not lost"
+    editor.write_text("""#!/bin/sh\nsed -i '1d' "$1"\n""")
+    reviewed.ok("review", "mul", "--edit", env=mine)
+    assert len(shape(reviewed)["comments"]) == 2 and not kept.exists()  # type: ignore[arg-type]
 
 
 def test_a_verdict_holds_for_the_commit_that_was_seen(reviewed: House) -> None:
@@ -100,6 +109,46 @@ def test_a_verdict_holds_for_the_commit_that_was_seen(reviewed: House) -> None:
     assert shape(reviewed)["verdict"] is None
 
 
+STRANGE = """
+printf 'one\\r\\nTWO\\r\\n' > crlf; chmod +x calc.py; git mv tests/test_calc.py tests/test_moved.py; ln -s /etc/passwd link
+printf 'a\\0b' > bin; printf 'x\\033]52;c;aA==\\007\\342\\200\\256\\n' > "$(printf 'bad\\377')"; printf 'no end' > end
+git add -A; git update-index --add --cacheinfo "160000,$(git rev-parse HEAD),sub"; git commit -qm strange; mkdir sub
+"""
+
+
+def test_whatever_a_result_holds_is_shown_and_never_acts(house: House) -> None:
+    (house.repo / "tests").mkdir()
+    (house.repo / "calc.py").write_text("def add(a, b):\n    return a + b\n")
+    (house.repo / "tests/test_calc.py").write_text("def test_one():\n    assert 1\n")
+    (house.repo / "crlf").write_text("one\r\ntwo\r\n")
+    git(house.repo, "add", "-A")
+    git(house.repo, "commit", "-qm", "calc")
+    house.start_daemon()
+    house.run(
+        "run", house.plan(plan_of([shell_task("odd", STRANGE), shell_task("bad", "exit 3"), shell_task("never", "true", after=["bad"])]))
+    )
+    said = house.ok("review", "odd")
+    stat = [line.strip() for line in house.ok("review", "odd", "--stat").splitlines() if line.startswith("  ")]
+    assert stat == [
+        "A bad\\udcff  +1 -0", "A bin  binary", "M calc.py  +0 -0  mode 100644 -> 100755", "M crlf  +1 -1  CRLF line ends",
+        "A end  +1 -0", "A link  +1 -0  symbolic link", "A sub  +1 -0  submodule", "R tests/test_calc.py -> tests/test_moved.py  +0 -0",
+    ]  # fmt: skip
+    assert not any((char < " " and char != "\n") or char in "\x7f\x9b\u202e" for char in said) and "x\\x1b]52;c;aA==\\x07\\u202e" in said
+    assert "      2       - two" in said.splitlines(), "its line ends are how the file is written"
+    assert "            1 + no end  (no line end)" in said.splitlines()
+    colored = house.ok("review", "odd", env={"FORCE_COLOR": "1"})
+    assert set(re.findall("\x1b.", colored)) == {"\x1b["} and "\u202e" not in colored
+    house.ok("review", "odd", "--comment", "bad\\udcff:1", "by the name that is shown")
+    house.ok("review", "odd", "--comment", "crlf:2", "Why?\udcff")
+    said = json.loads(house.ok("review", "odd", "--json"))
+    assert [(one["path"], one["quoted"]) for one in said["comments"]] == [("bad\\xff", "x\\x1b]52;c;aA==\\x07\\u202e"), ("crlf", "TWO")]
+    assert json.loads(house.ok("review", "bad", "--json"))["reason"] == "exit code 3"
+    assert house.run("review", "never").returncode == 4 and house.run("review", "never", "--undo").returncode == 4
+    house.ok("take", "odd")
+    merged = json.loads(house.ok("review", "odd", "--json"))
+    assert merged["merged"] and len(merged["files"]) == 8, "what it changed is shown still"
+
+
 AGENT = '[[tasks]]\nid = "agent"\nkind = "builtin"\nprompt = "Make the file."\nsandbox = 0\n'
 
 
@@ -111,6 +160,8 @@ def test_an_agent_gets_what_was_said_once_and_goes_on_with_its_work(house: House
         house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
         sim.faults(tool="write", tool_input={"path": "made", "content": "one\n"}, contains="Make the file.", times=1)
         sim.faults(tool="bash", tool_input={"command": commit}, contains="Make the file.", times=1)
+        sim.faults(tool="write", tool_input={"path": "made", "content": "two\n"}, contains="Say two.", times=1)
+        sim.faults(tool="bash", tool_input={"command": commit}, contains="Say two.", times=1)
         sim.faults(text="Done as asked.")
         house.start_daemon()
         house.run("run", house.plan(AGENT))
@@ -123,6 +174,8 @@ def test_an_agent_gets_what_was_said_once_and_goes_on_with_its_work(house: House
         prompt = (house.home.root / "runs" / view.run / "agent-more" / "1" / "prompt.md").read_text()
         assert "made, line 1:\n    > one\nSay two." in prompt and view.state == "done"
         assert view.base_oid == git(house.repo, "rev-parse", str(house.task("agent").branch)), "it has the work"
+        assert git(house.repo, "log", "--format=%s", f"{view.base_oid}..{view.branch}") == "made", "it answers with a commit"
+        assert git(house.repo, "show", f"{view.branch}:made") == "two"
         sent = json.loads(house.ok("review", "agent", "--json"))["comments"]
         assert [one["sent_to"] for one in sent] == [view.id]
         with store.connect_readonly(house.home.ledger) as db:
