@@ -24,6 +24,7 @@ _KINDS = {
     "tools": ("tool calls",),
     "merge": ("merged", "conflict"),
     "review": ("review", "reviewed"),
+    "push": ("push", "pushed", "pull request"),
     "refusal": ("refused", "night refused"),
     "message": ("send", "notified"),
     "conversation": ("conversation",),

@@ -81,7 +81,7 @@ def looked_through(db: sqlite3.Connection, view: TaskView, repository: Repositor
     """The size of a result, and how much of it may weaken its gate. Raises as `Git.run`."""
     diffs = patches.read(repository, _left(view, repository, into, tip), tip, 0)
     found = flags(gate_changes.of_diffs(repository, diffs), rows.launch(db, view.id).spec.gate_words)
-    return _size(diffs), sum(flag.weakens for flag in found)
+    return size(diffs), sum(flag.weakens for flag in found)
 
 
 def _conflicts(home: Home, view: TaskView) -> Iterator[str]:
@@ -138,7 +138,7 @@ def head(review: Review) -> Iterator[tuple[str, str]]:
     """The lines above the diff, each with how it is meant: `bad`, `good`, `title`, `faint` or nothing."""
     view, agent = review.view, review.result.get("agent") or {}
     yield f"{view.id}  {one_line(view.title)}", "title"
-    facts = [_state(view), f"{review.tip[:12]} on {review.base[:12]}", _size(review.diffs), *_spent(review.result)]
+    facts = [_state(view), f"{review.tip[:12]} on {review.base[:12]}", size(review.diffs), *spent(review.result)]
     yield "  ".join(facts), "faint"
     if review.merged:
         yield "your checkout has all of it; this is what it changed since its task began", "good"
@@ -220,12 +220,14 @@ def beside(review: Review) -> dict[tuple[str, int], list[str]]:
     return found
 
 
-def _size(diffs: Sequence[FileDiff]) -> str:
+def size(diffs: Sequence[FileDiff]) -> str:
+    """`2 files +5 -0`."""
     plus, minus = sum(one.plus for one in diffs), sum(one.minus for one in diffs)
     return f"{len(diffs)} file{'s' if len(diffs) != 1 else ''} +{plus} -{minus}"
 
 
-def _spent(result: dict[str, Any]) -> Iterator[str]:
+def spent(result: dict[str, Any]) -> Iterator[str]:
+    """What it cost and how long it took, as far as somebody knows."""
     if result.get("cost_usd") is not None:
         yield f"${result['cost_usd']:.2f}"
     if result.get("spawn_to_done_ms"):
@@ -236,7 +238,7 @@ def stat(review: Review) -> Iterator[str]:
     """One line a file: what became of it, its name, how many lines."""
     for one in review.diffs:
         was = f"{one_line(one.old_path)} -> " if one.old_path else ""
-        size = "binary" if one.binary else "too large" if one.cut else f"+{one.plus} -{one.minus}"
-        size += f"  {one.what}" if one.what else "  executable" if one.status == "A" and one.new_mode == "100755" else ""
+        lines = "binary" if one.binary else "too large" if one.cut else f"+{one.plus} -{one.minus}"
+        lines += f"  {one.what}" if one.what else "  executable" if one.status == "A" and one.new_mode == "100755" else ""
         mode = f"  mode {one.old_mode} -> {one.new_mode}" if one.status in "MRT" and one.old_mode != one.new_mode else ""
-        yield f"  {one.status} {was}{one_line(one.path)}  {size}{mode}"
+        yield f"  {one.status} {was}{one_line(one.path)}  {lines}{mode}"

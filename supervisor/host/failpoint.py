@@ -68,6 +68,12 @@ FAILPOINTS = (
     "note.appended",
     "note.moved",
     "note.done",
+    "pr.intended",
+    "pr.pushed",
+    "pr.noted",
+    "pr.opened",
+    "pr.heard",
+    "pr.handed",
 )
 """Every name there is: of an attempt's life in its order, then the others."""
 

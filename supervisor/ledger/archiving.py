@@ -38,7 +38,9 @@ OF_TASK = {
 """Tables whose rows go with a task, and by which column."""
 OF_RUN = {"run": "id", "night": "run"}
 """Tables whose rows go with a run, once all its tasks have; the run itself last."""
-STAYS = frozenset({"project", "snapshot", "need", "leaving", "mail", "train", "train_entry"})
+STAYS = frozenset(
+    {"project", "snapshot", "need", "leaving", "mail", "train", "train_entry", "push_consent", "pull_request", "pull_task", "pull_remark"}
+)
 """Tables that stay. The archive has copies of the projects, and of what was learned by then of the kinds of its tasks."""
 
 

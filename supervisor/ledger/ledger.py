@@ -29,6 +29,7 @@ from supervisor.ledger.leases import Leases
 from supervisor.ledger.mail import Mails
 from supervisor.ledger.needs import Needs
 from supervisor.ledger.nights import Nights
+from supervisor.ledger.pull_requests import PullRequests
 from supervisor.ledger.queries import OPEN
 from supervisor.ledger.reviews import Reviews
 from supervisor.ledger.rows import AttemptRow, LaunchRow
@@ -55,6 +56,7 @@ class Ledger:
         self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
         self.needs, self.nights, self.mails = Needs(desk), Nights(desk), Mails(desk)
         self.leases, self.waits, self.reviews = Leases(desk), Waits(desk), Reviews(desk)
+        self.pulls = PullRequests(desk)
         self._commands = CommandWriter(desk, self.nights, self.leases)
 
     def close(self) -> None:

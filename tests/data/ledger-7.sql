@@ -238,6 +238,42 @@ CREATE TABLE project (
 ) STRICT;
 INSERT INTO "project" VALUES('0123456789ab','/repo','/repo/.git',1700000000.25);
 INSERT INTO "project" VALUES('ba9876543210','/other','/repo/.git',1700000060.25);
+CREATE TABLE pull_remark (
+    pull INTEGER NOT NULL REFERENCES pull_request (id),
+    key  TEXT NOT NULL,                             -- what the host calls it
+    task TEXT NOT NULL,                             -- whose agent got it
+    sent REAL NOT NULL,
+    PRIMARY KEY (pull, key)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE pull_request (
+    id      INTEGER PRIMARY KEY,
+    task    TEXT NOT NULL,                          -- the newest whose work it holds; it may be archived
+    project TEXT NOT NULL,
+    remote  TEXT NOT NULL,                          -- URL without user and password
+    branch  TEXT NOT NULL,
+    base    TEXT NOT NULL,
+    intent  TEXT NOT NULL DEFAULT '',               -- commit that was last about to be pushed
+    pushed  TEXT NOT NULL DEFAULT '',               -- commit at which our last push left the branch
+    tool    TEXT NOT NULL DEFAULT 'link',           -- core.pull_requests.Tool
+    number  INTEGER NOT NULL DEFAULT 0,
+    link    TEXT NOT NULL DEFAULT '',
+    state   TEXT NOT NULL DEFAULT '',               -- core.pull_requests.State
+    draft   INTEGER NOT NULL DEFAULT 1,
+    rounds  INTEGER NOT NULL DEFAULT 0,             -- how often its agent was given what came back
+    changed REAL NOT NULL,
+    UNIQUE (remote, branch)
+) STRICT;
+CREATE TABLE pull_task (
+    task TEXT NOT NULL,                             -- one whose work it holds or held
+    pull INTEGER NOT NULL REFERENCES pull_request (id),
+    PRIMARY KEY (task, pull)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE push_consent (
+    project TEXT NOT NULL,
+    remote  TEXT NOT NULL,                          -- URL without user and password, as git would push to it
+    given   REAL NOT NULL,
+    PRIMARY KEY (project, remote)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE review_comment (
     number  INTEGER PRIMARY KEY,
     task    TEXT NOT NULL REFERENCES task (id),
@@ -395,5 +431,6 @@ CREATE INDEX train_open ON train (project, branch) WHERE state NOT IN ('landed',
 CREATE INDEX train_newest ON train (project, number);
 CREATE INDEX train_entry_task ON train_entry (task);
 CREATE INDEX review_comment_task ON review_comment (task, number);
+CREATE INDEX pull_request_project ON pull_request (project, id);
 COMMIT;
 PRAGMA user_version=7;

@@ -58,3 +58,44 @@ CREATE TABLE review_comment (
     delivery INTEGER                                -- the text that holds it, of one whose agent was at work
 ) STRICT;
 CREATE INDEX review_comment_task ON review_comment (task, number);
+
+CREATE TABLE push_consent (
+    project TEXT NOT NULL,
+    remote  TEXT NOT NULL,                          -- URL without user and password, as git would push to it
+    given   REAL NOT NULL,
+    PRIMARY KEY (project, remote)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pull_request (
+    id      INTEGER PRIMARY KEY,
+    task    TEXT NOT NULL,                          -- the newest whose work it holds; it may be archived
+    project TEXT NOT NULL,
+    remote  TEXT NOT NULL,                          -- URL without user and password
+    branch  TEXT NOT NULL,
+    base    TEXT NOT NULL,
+    intent  TEXT NOT NULL DEFAULT '',               -- commit that was last about to be pushed
+    pushed  TEXT NOT NULL DEFAULT '',               -- commit at which our last push left the branch
+    tool    TEXT NOT NULL DEFAULT 'link',           -- core.pull_requests.Tool
+    number  INTEGER NOT NULL DEFAULT 0,
+    link    TEXT NOT NULL DEFAULT '',
+    state   TEXT NOT NULL DEFAULT '',               -- core.pull_requests.State
+    draft   INTEGER NOT NULL DEFAULT 1,
+    rounds  INTEGER NOT NULL DEFAULT 0,             -- how often its agent was given what came back
+    changed REAL NOT NULL,
+    UNIQUE (remote, branch)
+) STRICT;
+CREATE INDEX pull_request_project ON pull_request (project, id);
+
+CREATE TABLE pull_task (
+    task TEXT NOT NULL,                             -- one whose work it holds or held
+    pull INTEGER NOT NULL REFERENCES pull_request (id),
+    PRIMARY KEY (task, pull)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pull_remark (
+    pull INTEGER NOT NULL REFERENCES pull_request (id),
+    key  TEXT NOT NULL,                             -- what the host calls it
+    task TEXT NOT NULL,                             -- whose agent got it
+    sent REAL NOT NULL,
+    PRIMARY KEY (pull, key)
+) STRICT, WITHOUT ROWID;

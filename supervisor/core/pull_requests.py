@@ -1,0 +1,104 @@
+"""A result on its way to a host: what is known of its pull request, and what one push may do. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from supervisor.core.errors import Refused, UsageError
+
+ROUNDS_MAX = 5
+"""How often an agent is given what came back from one pull request, unless a person says another number."""
+
+
+class Tool(StrEnum):
+    """What opens a pull request."""
+
+    GH = "gh"
+    GLAB = "glab"
+    LINK = "link"
+    """Nothing: the person follows a link."""
+
+
+class State(StrEnum):
+    """Of a pull request, as its host says."""
+
+    NONE = ""
+    OPEN = "open"
+    CLOSED = "closed"
+    MERGED = "merged"
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """One branch of one remote that holds the work of a task, and of the tasks that went on with it."""
+
+    id: int
+    task: str
+    """The newest of them."""
+    project: str
+    remote: str
+    """Its URL, without user and password."""
+    branch: str
+    base: str
+    """What the remote calls the branch that it is to be merged into."""
+    intent: str
+    """The commit that was last about to be pushed."""
+    pushed: str
+    """The commit at which our last push left the branch; empty: none ended."""
+    tool: Tool
+    number: int
+    """The host's; 0: none is known."""
+    link: str
+    state: State
+    draft: bool
+    rounds: int
+    """How often its agent was given what came back."""
+    changed: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Push, when the branch is at `expected`; empty: when the remote has none of that name."""
+
+    expected: str
+
+
+def lease(known: PullRequest | None, there: str, commit: str) -> Lease | None:
+    """How a branch that is at `there` on the remote (empty: it has none) may be moved to `commit`; None: it is there.
+
+    Only what we pushed ourselves is ever replaced. A push that was begun and of which nobody knows the end counts as ours when the branch
+    is at exactly its commit. Raises Refused.
+    """
+    if there == commit:
+        return None
+    ours = {one for one in (known.pushed, known.intent) if one} if known is not None else set()
+    if not there or there in ours:
+        return Lease(there)
+    name = known.branch if known is not None else ""
+    if ours:
+        why = (
+            f"it is at {there[:12]} there, and we left it at {(known.pushed or known.intent)[:12] if known else ''}: somebody pushed to it"
+        )
+        hint = "git fetch, look what is there; then --branch OTHER, or remove that branch from the remote"
+    else:
+        why = f"the remote has a branch of that name, at {there[:12]}, which we did not push"
+        hint = "--branch OTHER"
+    raise Refused("not pushed", on=name, why=why, kept="that branch, and the result", hint=hint)
+
+
+def refuse_ended(known: PullRequest) -> None:
+    """Raises Refused for a pull request that its host has closed or merged."""
+    if known.state in (State.CLOSED, State.MERGED):
+        raise Refused(
+            "not pushed", on=known.link or known.branch, why=f"that pull request is {known.state}", kept="the result",
+            hint="open it again there, or make another one with --branch OTHER",
+        )  # fmt: skip
+
+
+def rounds(text: int | None) -> int:
+    """A bound on how often an agent is given what came back. Raises UsageError."""
+    if text is not None and not 1 <= text <= 100:
+        raise UsageError("not a number of rounds", on=str(text), why="1 to 100 are")
+    return ROUNDS_MAX if text is None else text
