@@ -81,7 +81,7 @@ def move(repo: Repository, branch: str, old: str, new: str) -> Moved | ByHand:
         if repo.git.run(repo.store, "merge-base", "--is-ancestor", old, new, accept=(0, 1)).code:
             raise _refused(branch, f"{new[:12]} does not contain {old[:12]}", _log(repo, old, new))
         if why := merge.bypassed_by_move(there or repo, old, new):
-            return ByHand(why, (_by_hand(repo, there, branch, old, new),))
+            return ByHand(why, (by_hand(repo, branch, old, new),))
         if there is None:
             return _moved_ref(repo, branch, old, new)
         _refuse_busy(there, branch)
@@ -104,7 +104,9 @@ def _refuse_busy(there: Repository, branch: str) -> None:
     merge.refuse_dirty(there)
 
 
-def _by_hand(repo: Repository, there: Repository | None, branch: str, old: str, new: str) -> str:
+def by_hand(repo: Repository, branch: str, old: str, new: str) -> str:
+    """The command with which a person moves the branch forward with their own git."""
+    there = holder(repo, branch)
     if there is not None:
         return f"git -C {shlex.quote(str(there.root))} merge --ff-only {new}"
     return f"git -C {shlex.quote(str(repo.root))} update-ref {shlex.quote(f'{HEADS}/{branch}')} {new} {old}"

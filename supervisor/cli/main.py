@@ -45,6 +45,7 @@ VERBS = {
     "conflicts": "Show which results would conflict.",
     "review": "Look at a result before it is merged, and comment it.",
     "take": "Merge a task's result into the current branch.",
+    "land": "Merge results in a train: gated together, moved at the end.",
     "pr": "Push a task's result, and open a pull request.",
     "restore": "Bring back what a task left, as a branch.",
     "clean": "Remove worktrees whose work is safe.",

@@ -11,22 +11,26 @@ list can know.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from supervisor.config import reading
 from supervisor.config.locate import line_of
 from supervisor.config.plan import Shared
 from supervisor.config.reading import Duration, Once, Strict, parse, read_text
 from supervisor.config.snapshots import Command, Pattern, SnapshotModel, check_command, check_inside, check_name, to_spec
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
+from supervisor.core.gates import TIMEOUT_S
 from supervisor.core.kind import Kind
-from supervisor.core.landing_terms import GeneratedRule
+from supervisor.core.landing_orders import REPAIRS_MAX, WIDTH_MAX
+from supervisor.core.landing_terms import GeneratedRule, Method
 from supervisor.core.names import nearest
 from supervisor.core.path_globs import normalised
 from supervisor.core.snapshots import SnapshotSpec
@@ -106,12 +110,29 @@ class GeneratedModel(Strict):
         return list(dict.fromkeys(forms))
 
 
+class LandModel(Strict):
+    """`[land]`: how `nightcrew land` brings results home."""
+
+    gate: reading.Command | None = None
+    timeout: Annotated[Duration, Field(gt=0, le=86400)] = TIMEOUT_S
+    method: Literal["merge", "squash", "rebase"] = "merge"
+    repairs: Annotated[int, Field(ge=0, le=REPAIRS_MAX)] = 1
+    width: Annotated[int, Field(ge=1, le=WIDTH_MAX)] | None = None
+    snapshot: str = ""
+
+    @field_validator("snapshot")
+    @classmethod
+    def _snapshot(cls, value: str) -> str:
+        return check_name(value) if value else value
+
+
 class ProjectModel(Strict):
     """The whole file."""
 
     base: Annotated[str, Field(min_length=1)] | None = None
     defaults: DefaultsModel = Field(default_factory=DefaultsModel)
     analyze: AnalyzeModel = Field(default_factory=AnalyzeModel)
+    land: LandModel = Field(default_factory=LandModel)
     snapshot: Annotated[dict[str, SnapshotModel], Field(max_length=100)] = Field(default_factory=dict)
     generated: Annotated[list[GeneratedModel], Field(max_length=100)] = Field(default_factory=list)
 
@@ -135,6 +156,23 @@ class Analyze:
 
 
 @dataclass(frozen=True, slots=True)
+class Land:
+    """How results are brought home when the command line does not say otherwise."""
+
+    gate: str = ""
+    """As a person would type it; empty: the project has none."""
+    timeout_s: float = TIMEOUT_S
+    """Of each gate."""
+    method: Method = Method.MERGE
+    repairs: int = 1
+    """How often the agent of a result that does not fit is asked to mend it."""
+    width: int | None = None
+    """Gates that run side by side; None: as many as there are cores."""
+    snapshot: str = ""
+    """What gates start from."""
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """What a repository says about itself. Without a file: all defaults."""
 
@@ -145,6 +183,7 @@ class Project:
     defaults: Shared = field(default_factory=Shared)
     """Only the keys in its `model_fields_set` were given: they are for tasks that do not have them."""
     analyze: Analyze = field(default_factory=Analyze)
+    land: Land = field(default_factory=Land)
     snapshots: Mapping[str, SnapshotSpec] = field(default_factory=dict)
     """By name. None of them is made, nor any of their commands run, before a person asks for it by that name."""
     generated: tuple[GeneratedRule, ...] = ()
@@ -165,15 +204,20 @@ def load(root: Path, kinds: Mapping[str, Kind] | None = None, files: Once | None
     model = parse(text, ProjectModel, str(file))
     if kinds is not None:
         _check_kind(model.defaults.kind, kinds, f"{file}:{line_of(text, ['defaults', 'kind'])} defaults.kind")
-    analyze = model.analyze
+    analyze, land = model.analyze, model.land
     return Project(
         file=file,
         base=model.base,
         defaults=model.defaults,
         analyze=Analyze(tuple(map(Perspective, analyze.agents)), tuple(analyze.exclude), analyze.timeout),
+        land=Land(_typed(land.gate), land.timeout, Method(land.method), land.repairs, land.width, land.snapshot),
         snapshots={name: to_spec(name, table) for name, table in model.snapshot.items()},
         generated=tuple(GeneratedRule(tuple(rule.paths), rule.command) for rule in model.generated),
     )
+
+
+def _typed(command: str | list[str] | None) -> str:
+    return shlex.join(command) if isinstance(command, list) else command or ""
 
 
 def _check_kind(kind: str, kinds: Mapping[str, Kind], on: str) -> None:

@@ -22,7 +22,7 @@ _KINDS = {
     "key": ("key", "keys"),
     "permission": ("permission",),
     "tools": ("tool calls",),
-    "merge": ("merged", "conflict"),
+    "merge": ("merged", "conflict", "train"),
     "review": ("review", "reviewed"),
     "push": ("push", "pushed", "pull request"),
     "refusal": ("refused", "night refused"),

@@ -58,6 +58,11 @@ def seen(db: sqlite3.Connection, view: TaskView) -> tuple[Repository, str]:
     return repository, _tip(repository, view)
 
 
+def seen_at(repository: Repository, view: TaskView) -> str:
+    """The commit of a result of this repository. Raises NotFound when it is gone."""
+    return _tip(repository, view)
+
+
 def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool, only: str = "") -> Taken:
     """Merge the task's branch into the branch checked out at `where`; with `only`, no commit of it but that one.
 

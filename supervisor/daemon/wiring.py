@@ -39,6 +39,7 @@ from supervisor.daemon.observation import Observer
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
 from supervisor.daemon.snapshots import SnapshotDesk
+from supervisor.daemon.trains import TrainDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import cores, files, limits, placement, secrets, unix_sockets
 from supervisor.host.clock import SystemClock
@@ -108,6 +109,7 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
         events.call_soon_threadsafe(loop.alert, text)
 
     access.models.alert, maps, memory = alert, MapDesk(loop, home, submit.handle, git), MemoryDesk(loop, home)
+    trains = TrainDesk(loop, home, git, submit.handle)
     loop.jobs.told_before, memory.search.tracked = memory.search.before, functools.partial(_tracked, home, git)
     loop.incidents.setting_aside.who_asks = functools.partial(_who_asks, loop)
     loop.incidents.setting_aside.attended = functools.partial(_is_attended, loop)
@@ -117,7 +119,8 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
             _tmux_socket(loop, tmux, home),
             maps.kept(),
             memory.kept(),
-            Server(loop, home, maps, memory),
+            trains.kept(),
+            Server(loop, home, maps, memory, trains),
             AgentsSocket(loop, home, access.secret, maps, memory),
             anchoring.kept(proof := Anchoring(home, access.secret, loop.clock), loop.alert),
             keeping.kept(_keeping(loop, home, proof)) as loop.jobs.keeping,

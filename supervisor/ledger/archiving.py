@@ -39,7 +39,20 @@ OF_TASK = {
 OF_RUN = {"run": "id", "night": "run"}
 """Tables whose rows go with a run, once all its tasks have; the run itself last."""
 STAYS = frozenset(
-    {"project", "snapshot", "need", "leaving", "mail", "train", "train_entry", "push_consent", "pull_request", "pull_task", "pull_remark"}
+    {
+        "project",
+        "snapshot",
+        "need",
+        "leaving",
+        "mail",
+        "train",
+        "train_entry",
+        "train_gate",
+        "push_consent",
+        "pull_request",
+        "pull_task",
+        "pull_remark",
+    }
 )
 """Tables that stay. The archive has copies of the projects, and of what was learned by then of the kinds of its tasks."""
 

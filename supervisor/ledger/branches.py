@@ -10,6 +10,7 @@ from supervisor.core.states import TaskState
 
 MAP_KINDS = ("map-worker", "map-prompt")
 """Kinds of the workers of maps."""
+_NO_RESULTS = (*MAP_KINDS, "landing-gate")
 LOOKED_AT = 5000
 """Of all tasks, the newest: among them results are looked for, so that a long history costs nothing."""
 
@@ -26,13 +27,14 @@ class Branch:
 
 def of_project(db: sqlite3.Connection, project: str, at_most: int) -> tuple[list[Branch], int]:
     """The branches of tasks that run or are done, newest first, those of living agents before the others; and how many were left out beyond
-    `at_most`. Workers of maps are not among them: their map merges what they did."""
+    `at_most`. Workers of maps are not among them, whose map merges what they did, nor gates of
+    trains."""
     rows = db.execute(
         """SELECT t.id, t.state, a.epoch, a.branch FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
            WHERE t.ord > (SELECT coalesce(max(ord), 0) FROM task) - ? AND t.project = ? AND t.state IN (?, ?) AND a.branch IS NOT NULL
              AND json_extract(t.spec, '$.kind') NOT IN (SELECT value FROM json_each(?))
            ORDER BY t.state = ? DESC, t.ord DESC""",
-        (LOOKED_AT, project, TaskState.RUNNING, TaskState.DONE, json.dumps(MAP_KINDS), TaskState.RUNNING),
+        (LOOKED_AT, project, TaskState.RUNNING, TaskState.DONE, json.dumps(_NO_RESULTS), TaskState.RUNNING),
     ).fetchall()
     found = [Branch(row["id"], row["epoch"], row["branch"], row["state"] == TaskState.RUNNING) for row in rows[:at_most]]
     return found, max(0, len(rows) - at_most)

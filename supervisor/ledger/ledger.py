@@ -34,6 +34,7 @@ from supervisor.ledger.queries import OPEN
 from supervisor.ledger.reviews import Reviews
 from supervisor.ledger.rows import AttemptRow, LaunchRow
 from supervisor.ledger.snapshots import Snapshots
+from supervisor.ledger.trains import Trains
 from supervisor.ledger.waits import Waits
 from supervisor.ledger.write_access import WriteAccess
 
@@ -56,7 +57,7 @@ class Ledger:
         self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
         self.needs, self.nights, self.mails = Needs(desk), Nights(desk), Mails(desk)
         self.leases, self.waits, self.reviews = Leases(desk), Waits(desk), Reviews(desk)
-        self.pulls = PullRequests(desk)
+        self.pulls, self.trains = PullRequests(desk), Trains(desk)
         self._commands = CommandWriter(desk, self.nights, self.leases)
 
     def close(self) -> None:

@@ -246,7 +246,7 @@ def test_the_template_says_nothing_until_a_comment_is_taken_away(tmp_path: Path)
 
 def test_the_template_has_every_key_once_and_loads_with_all_of_them(tmp_path: Path) -> None:
     shape = tomllib.loads(UNCOMMENTED)
-    written = {*shape, *(f"{table}.{key}" for table in ("defaults", "analyze") for key in shape[table])}
+    written = {*shape, *(f"{table}.{key}" for table in ("defaults", "analyze", "land") for key in shape[table])}
     refused = ("params", "snapshot", "allow", "interactive", "children_max", "depth_max", "gate", "gate_timeout")
     assert written == keys_of(project.ProjectModel) - {f"defaults.{key}" for key in refused}
     assert set(shape["snapshot"]["deps"]) == keys_of(SnapshotModel)
@@ -266,6 +266,8 @@ def test_the_template_shows_the_true_defaults() -> None:
     given = {key: value for key, value in shape["defaults"].items() if key not in without}
     assert plan.Shared.model_validate(given) == plan.Shared()
     assert project.AnalyzeModel.model_validate(shape["analyze"]) == project.AnalyzeModel()
+    land = {key: value for key, value in shape["land"].items() if key not in ("gate", "width", "snapshot")}
+    assert project.LandModel.model_validate(land) == project.LandModel()
 
 
 def test_every_line_of_the_template_is_prose_or_one_key_and_each_key_has_its_reason() -> None:

@@ -46,6 +46,7 @@ TABLES = (
     "review_comment",
     "train",
     "train_entry",
+    "train_gate",
     "push_consent",
     "pull_request",
     "pull_task",
@@ -124,7 +125,7 @@ def cells(data: bytes) -> dict[int, tuple[str, int]]:
         except sqlite3.OperationalError:
             pytest.skip("this SQLite was built without dbstat")
     without_rowid = (
-        "dependency", "attempt", "snapshot", "conversation", "mail", "verdict", "train", "train_entry", "push_consent", "pull_task",
+        "dependency", "attempt", "snapshot", "conversation", "mail", "verdict", "train", "train_entry", "train_gate", "push_consent", "pull_task",
         "pull_remark",
     )  # fmt: skip
     return {page: (name, count if kind == "leaf" or name in without_rowid else 0) for page, name, kind, count in found}

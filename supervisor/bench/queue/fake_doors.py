@@ -43,6 +43,7 @@ from supervisor.daemon.observation import Key, Observer, Seen
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.server import Server
 from supervisor.daemon.snapshots import SnapshotDesk
+from supervisor.daemon.trains import TrainDesk
 from supervisor.daemon.zygotes import Zygotes
 from supervisor.host import files
 from supervisor.host.clock import SystemClock
@@ -200,8 +201,9 @@ def make(
 async def _serve(loop: Loop, home: Home, agents: Agents) -> None:
     events = asyncio.get_running_loop()
     agents.over = lambda seconds: events.call_soon_threadsafe(events.call_later, seconds, loop.hint)
-    maps = MapDesk(loop, home, submit.handle, Git(home.root / "git"))
-    async with Server(loop, home, maps, MemoryDesk(loop, home)):
+    git = Git(home.root / "git")
+    maps, trains = MapDesk(loop, home, submit.handle, git), TrainDesk(loop, home, git, submit.handle)
+    async with Server(loop, home, maps, MemoryDesk(loop, home), trains):
         await loop.run()
 
 

@@ -1,38 +1,60 @@
 -- Schema 7: what brings results home: trains of merges, candidates for one task, what a person decided, pull requests.
 
 CREATE TABLE train (
-    id      TEXT PRIMARY KEY,                       -- of core.landing
-    project TEXT NOT NULL,
-    number  INTEGER NOT NULL,                       -- the newest has the highest
-    branch  TEXT NOT NULL,                          -- full name of the ref that it is to move
-    base    TEXT NOT NULL,                          -- commit on which that stood as the train began
-    terms   TEXT NOT NULL,                          -- JSON: method, gate, limits, who merges
-    state   TEXT NOT NULL,                          -- core.landing.TrainState
-    round   INTEGER NOT NULL DEFAULT 0,             -- how often its gates were begun
-    tip     TEXT NOT NULL DEFAULT '',               -- commit that it may move the branch to
-    reason  TEXT NOT NULL DEFAULT '',
-    began   REAL NOT NULL,                          -- moments are seconds since 1970
-    changed REAL NOT NULL
+    id       TEXT PRIMARY KEY,
+    project  TEXT NOT NULL,
+    number   INTEGER NOT NULL,                      -- the newest has the highest
+    branch   TEXT NOT NULL,                         -- short name of the person's branch that it is to move
+    base     TEXT NOT NULL,                         -- commit on which that stands
+    commands TEXT NOT NULL,                         -- JSON list: its gates
+    width    INTEGER NOT NULL,                      -- gates that run side by side
+    repairs  INTEGER NOT NULL,                      -- of each result
+    orders   TEXT NOT NULL,                         -- JSON of core.landing_orders: how all of it is done
+    state    TEXT NOT NULL,                         -- core.landing.TrainState
+    restages INTEGER NOT NULL DEFAULT 0,            -- how often somebody else had moved the branch
+    tip      TEXT NOT NULL DEFAULT '',              -- commit to which the branch is to move, or has moved
+    reason   TEXT NOT NULL DEFAULT '',
+    by_hand  TEXT NOT NULL DEFAULT '',              -- command that does what could not be done here
+    began    REAL NOT NULL,                         -- moments are seconds since 1970
+    changed  REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX train_open ON train (project, branch) WHERE state NOT IN ('landed', 'stopped', 'empty');
+CREATE UNIQUE INDEX train_open ON train (project, branch) WHERE state IN ('running', 'moving');
 CREATE INDEX train_newest ON train (project, number);
 
 CREATE TABLE train_entry (
-    train    TEXT NOT NULL REFERENCES train (id),
-    position INTEGER NOT NULL,
-    task     TEXT NOT NULL,                         -- whose result it is
-    epoch    INTEGER NOT NULL,
-    tip      TEXT NOT NULL,                         -- commit of the result
-    state    TEXT NOT NULL,                         -- core.landing.EntryState
-    staged   TEXT NOT NULL DEFAULT '',              -- commit that has it and all before it
-    gates    TEXT NOT NULL DEFAULT '[]',            -- JSON list of the tasks that run its gates
-    repairs  INTEGER NOT NULL DEFAULT 0,            -- how often its agent was asked to mend it
-    repair   TEXT NOT NULL DEFAULT '',              -- the task that mends it
-    reason   TEXT NOT NULL DEFAULT '',              -- why it was left out
-    files    TEXT NOT NULL DEFAULT '[]',            -- JSON list of those that conflict
+    train      TEXT NOT NULL REFERENCES train (id),
+    position   INTEGER NOT NULL,
+    task       TEXT NOT NULL,                       -- whose result it is
+    epoch      INTEGER NOT NULL,
+    tip        TEXT NOT NULL,                       -- commit of the result
+    title      TEXT NOT NULL,
+    needs      TEXT NOT NULL,                       -- JSON list: tasks of the train that it comes after
+    trusted    INTEGER NOT NULL,                    -- 1: a person accepted it
+    repairable INTEGER NOT NULL,                    -- 1: its agent reads prompts
+    state      TEXT NOT NULL,                       -- core.landing.EntryState
+    onto       TEXT NOT NULL,                       -- commit that it was put on, or tried
+    staged     TEXT NOT NULL,                       -- commit that has it and all before it
+    gates      TEXT NOT NULL,                       -- JSON list of numbers
+    repairs    INTEGER NOT NULL,                    -- how often its agent was asked to mend it
+    repair     TEXT NOT NULL,                       -- the task that mends it
+    reason     TEXT NOT NULL,                       -- why it was left out
+    files      TEXT NOT NULL,                       -- JSON list of those that conflict
     PRIMARY KEY (train, position)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX train_entry_task ON train_entry (task);
+
+CREATE TABLE train_gate (
+    train    TEXT NOT NULL REFERENCES train (id),
+    number   INTEGER NOT NULL,
+    tree     TEXT NOT NULL,                         -- what its verdict is about
+    revision TEXT NOT NULL,                         -- commit at which it runs
+    command  TEXT NOT NULL,
+    restored INTEGER NOT NULL,                      -- 1: with what the result changed in its own gate as it was before
+    state    TEXT NOT NULL,                         -- core.landing.GateState
+    task     TEXT NOT NULL,                         -- the task that runs it
+    why      TEXT NOT NULL,
+    PRIMARY KEY (train, number)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE verdict (
     task     TEXT PRIMARY KEY REFERENCES task (id),

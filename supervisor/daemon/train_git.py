@@ -1,0 +1,117 @@
+"""What a train of merges does with git: a result is put on, the branch is moved. In a thread; whatever is done here may be done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.core import gate_files
+from supervisor.core.landing import Clashed, Elsewhere, Entry, Event, Halted, Move, Moved, NothingNew, Put, Stage, Train, Tried
+from supervisor.core.landing_orders import Orders
+from supervisor.host.failpoint import failpoint
+from worktrees import gate_changes, hardened_gate, landing, refs, staging
+from worktrees.git import Git
+from worktrees.landing import Moved as BranchMoved
+from worktrees.repository import Repository, discover
+from worktrees.staging import Contained, Left, Result
+
+_REFS = "refs/nightcrew/train"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainGit:
+    """One train's door to its repository."""
+
+    repo: Repository
+    orders: Orders
+
+    @classmethod
+    def of(cls, git: Git, orders: Orders) -> TrainGit:
+        """Raises NotFound, Refused as `discover`."""
+        return cls(discover(git, Path(orders.root)), orders)
+
+    def stage(self, train: Train, asked: Stage) -> Event:
+        """Put a result on top of a commit, and say on which trees its gates have to pass. Raises NotFound, and as `Git.run`."""
+        event = self.tried(train, asked)
+        if isinstance(event, Put):
+            keep(self.repo, train.id, dict.fromkeys([event.commit, *(one.commit for one in event.tried)]))
+            failpoint("train.staged")
+        return event
+
+    def tried(self, train: Train, asked: Stage) -> Put | Clashed | NothingNew:
+        """The same, with nothing kept: the objects alone are written."""
+        entry = train.entries[asked.position - 1]
+        done = staging.stage(self.repo, asked.onto, Result(entry.task, entry.tip, entry.title), self.orders.terms)
+        match done:
+            case Left(why, files):
+                return Clashed(asked.position, asked.onto, why, tuple(map(_text, files)))
+            case Contained(why):
+                return NothingNew(asked.position, asked.onto, why)
+        return Put(asked.position, asked.onto, done.commit, tuple(tried_on(self.repo, train.commands, entry, asked.onto, done.commit)))
+
+    def move(self, train: Train, asked: Move) -> Event:
+        """Move the branch from where it was to where it is to be, or say why not. Raises Refused where the checkout is not fit for it now,
+        NotFound for a branch that is gone, and as `Git.run`."""
+        stands = landing.tip(self.repo, train.branch)
+        if _has(self.repo, stands, asked.new):
+            return Moved()
+        if stands != asked.old:
+            return Elsewhere(stands)
+        done = landing.move(self.repo, train.branch, asked.old, asked.new)
+        failpoint("train.moved")
+        if isinstance(done, BranchMoved):
+            return Moved()
+        return Halted(done.why, done.commands[0])
+
+    def by_hand(self, train: Train, asked: Move) -> str:
+        """The command with which a person moves the branch."""
+        return landing.by_hand(self.repo, train.branch, asked.old, asked.new)
+
+
+def tried_on(repo: Repository, commands: tuple[str, ...], entry: Entry, onto: str, commit: str) -> Iterator[Tried]:
+    """Each gate on the merged tree; where the result may have weakened it, also on that tree with what it changed there as it was."""
+    if not commands:
+        return
+    tree = _tree(repo, commit)
+    changes = [] if entry.trusted else gate_changes.read(repo, onto, commit)
+    for command in commands:
+        yield Tried(tree, commit, command)
+        before = hardened_gate.hardened(repo, commit, onto, gate_files.flags(changes, command))
+        if before is not None:
+            yield Tried(_tree(repo, before), before, command, restored=True)
+
+
+def keep(repo: Repository, train: str, commits: dict[str, None]) -> None:
+    """Refs on commits that nothing else names yet, so that a gate finds them."""
+    with repo.git.lock(repo.common_dir):
+        there = kept(repo, train)
+        new = [refs.Update(f"{_REFS}/{train}/{commit}", commit, "") for commit in commits if commit not in there]
+        if new:
+            refs.move_all(repo, new, "nightcrew land")
+
+
+def kept(repo: Repository, train: str) -> list[str]:
+    """The commits that `keep` holds."""
+    return refs.over_all(repo, "for-each-ref", "--format=%(objectname)", f"{_REFS}/{train}/").text.split()
+
+
+def forget(repo: Repository, train: str) -> None:
+    """Take those refs away: the train has landed, or another one has begun."""
+    with repo.git.lock(repo.common_dir):
+        gone = [refs.Update(f"{_REFS}/{train}/{commit}", "", commit) for commit in kept(repo, train)]
+        if gone:
+            refs.move_all(repo, gone, "nightcrew land")
+
+
+def _tree(repo: Repository, commit: str) -> str:
+    return repo.git.run(repo.store, "rev-parse", "--verify", f"{commit}^{{tree}}").text
+
+
+def _has(repo: Repository, commit: str, other: str) -> bool:
+    return repo.git.run(repo.store, "merge-base", "--is-ancestor", other, commit, accept=(0, 1)).code == 0
+
+
+def _text(path: str) -> str:
+    """A name of a file as text that the ledger can hold."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

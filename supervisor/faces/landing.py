@@ -1,0 +1,100 @@
+"""A train of merges as people and programs see it. Read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from supervisor.core.errors import one_line
+from supervisor.core.landing import ASKED, Clashed, Entry, EntryState, Event, Gate, GateState, NothingNew, Put, Train, TrainState
+from supervisor.core.landing_orders import Orders
+from supervisor.ledger.trains import TrainRow
+
+_FILES = 5
+
+
+def shape(row: TrainRow) -> dict[str, Any]:
+    """For programs."""
+    train, orders = row.train, Orders.from_json(row.orders)
+    return {
+        "train": train.id, "into": train.branch, "state": train.state, "base": train.base, "tip": train.tip or None,
+        "method": orders.terms.method, "gates": list(train.commands), "restages": train.restages, "reason": train.reason or None,
+        "by_hand": train.by_hand or None, "began": row.began, "changed": row.changed,
+        "entries": [_entry_shape(train, entry) for entry in train.entries], "ran": [_gate_shape(gate) for gate in train.gates],
+    }  # fmt: skip
+
+
+def _entry_shape(train: Train, entry: Entry) -> dict[str, Any]:
+    log = failed(train, entry)
+    return {
+        "position": entry.position, "task": entry.task, "epoch": entry.epoch, "commit": entry.tip, "state": entry.state,
+        "staged": entry.staged or None, "reason": entry.reason or None, "files": list(entry.files), "repair": entry.repair or None,
+        "gates": [train.gates[number - 1].task for number in entry.gates], "log": log.task if log is not None else None,
+    }  # fmt: skip
+
+
+def _gate_shape(gate: Gate) -> dict[str, Any]:
+    return {"task": gate.task or None, "command": gate.command, "commit": gate.commit, "restored": gate.restored, "state": gate.state}
+
+
+def failed(train: Train, entry: Entry) -> Gate | None:
+    """The gate for which a result was left out."""
+    if entry.state not in (EntryState.EJECTED, EntryState.REPAIRING):
+        return None
+    return next((train.gates[number - 1] for number in entry.gates if train.gates[number - 1].state is GateState.FAILED), None)
+
+
+def line(train: Train, entry: Entry) -> str:
+    """One result."""
+    said = one_line(entry.reason) if entry.state is not EntryState.PASSED else ""
+    gate = failed(train, entry)
+    log = f"nightcrew logs {gate.task}" if gate is not None else ""
+    repair = f"nightcrew attach {entry.repair}" if entry.state is EntryState.REPAIRING and entry.repair else ""
+    return "  ".join(filter(None, (f"{entry.state:<9}", entry.task, one_line(entry.title), said, log, repair)))
+
+
+def lines(row: TrainRow) -> Iterator[str]:
+    """All of it."""
+    train = row.train
+    yield summary(train)
+    for entry in train.entries:
+        yield f"  {line(train, entry)}"
+
+
+def summary(train: Train) -> str:
+    """One line."""
+    count = {state: sum(entry.state is state for entry in train.entries) for state in EntryState}
+    running = sum(gate.state in ASKED for gate in train.gates)
+    words = [f"{number} {state}" for state, number in count.items() if number]
+    words += [f"{running} gate{'s' if running != 1 else ''} under way"] if running and train.state is TrainState.RUNNING else []
+    why = f": {one_line(train.reason)}" if train.reason else ""
+    return f"{train.id} into {one_line(train.branch)} is {train.state}{why}; {', '.join(words) or 'no results'}"
+
+
+def trial(train: Train, event: Event) -> str:
+    """What would come of one result."""
+    match event:
+        case Put(position, _, _, tried):
+            gates = [f"{one.command}{' (its own gate as it was before, too)' if one.restored else ''}" for one in tried]
+            said = ("merges", "", *gates)
+        case Clashed(position, _, why, files):
+            said = ("conflicts", why, *(() if any(file in why for file in files) else files[:_FILES]))
+        case NothingNew(position, _, why):
+            said = ("has nothing new", why)
+        case _:
+            raise ValueError(event)
+    entry = train.entries[position - 1]
+    return "  ".join(filter(None, (f"{said[0]:<9}", entry.task, one_line(entry.title), *map(one_line, said[1:]))))
+
+
+def trial_shape(train: Train, event: Event) -> dict[str, Any]:
+    """The same for programs."""
+    position = getattr(event, "position", 0)
+    entry = train.entries[position - 1]
+    merges = isinstance(event, Put)
+    return {
+        "position": position, "task": entry.task, "commit": entry.tip,
+        "would": "merge" if merges else "conflict" if isinstance(event, Clashed) else "nothing",
+        "reason": getattr(event, "why", "") or None, "files": list(getattr(event, "files", ())),
+        "gates": [{"command": one.command, "restored": one.restored} for one in getattr(event, "tried", ())],
+    }  # fmt: skip
