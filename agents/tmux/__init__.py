@@ -3,7 +3,7 @@
 tmux_server Tmux: the calls          control   the persistent `tmux -C` client and its protocol
 attaching how a person attaches    server_process the server's start, its settings and its environment
 listings  rows -> values (pure)    quoting   text that tmux must not read as commands (pure)
-closing   sessions closed by `doctor --fix`
+closing   sessions closed by `doctor --fix`  screens   what a pane shows, for who looks from outside
 """
 
 from __future__ import annotations

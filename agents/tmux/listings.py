@@ -83,7 +83,7 @@ def _parse(row: str) -> PaneView | None:
         closed=dead == "1",
         dead=dead == "1" and bool(status or signal_name),
         control=control == "1",
-        tags=_unpacked(packed),
+        tags=unpack_tags(packed),
         session_name=name,
         title=title,
     )
@@ -94,5 +94,6 @@ def _unescaped(field: str) -> str:
 
 
 @lru_cache(maxsize=4096)  # a pane's tags never change, and it is listed every second
-def _unpacked(packed: str) -> Mapping[str, str]:
+def unpack_tags(packed: str) -> Mapping[str, str]:
+    """What `pack_tags` made."""
     return MappingProxyType(dict(parse_qsl(packed, keep_blank_values=True, errors="surrogateescape")))

@@ -26,6 +26,7 @@ VERBS = {
     "add": "Run one command, or an agent, as a task.",
     "start": "Start an agent with a prompt, and go into its pane.",
     "status": "Show what every agent does.",
+    "top": "Run the crew from one screen.",
     "attach": "Look into an agent's pane, live.",
     "shell": "Open a shell where an agent works.",
     "send": "Type a text into an agent's terminal.",
@@ -108,7 +109,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Exits with the error's own code (see supervisor/core/errors.py)."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv) or _alone()
     _show_anything()
     try:
         if words[:1] != ["doctor"]:  # which says it among all the rest
@@ -130,6 +131,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(_fail(error, words))
     except Exception as error:  # noqa: BLE001 - whatever no verb foresaw is one line too; --debug shows where it came from
         sys.exit(_fail(_as_ours(error), words))
+
+
+def _alone() -> list[str]:
+    """What `nightcrew` without a verb means: the screen where somebody sits and there is a crew, else the help."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
+        return []
+    from supervisor.host.paths import home
+
+    return ["top"] if home().ledger.exists() else []
 
 
 def _show_anything() -> None:

@@ -194,6 +194,20 @@ def ended_of(db: sqlite3.Connection, run: str, at_most: int) -> tuple[list[TaskV
     return _numbered(db, [row["ord"] for row in rows]), Counter({TaskState(row["state"]): row["total"] for row in rows})
 
 
+LATELY = 5000
+"""Of all tasks, the newest: among them those that ended are looked for, so that neither a long history nor what waits costs anything."""
+
+
+def ended_lately(db: sqlite3.Connection, at_most: int) -> list[TaskView]:
+    """The newest tasks that have ended, of all runs, in the order of their submission."""
+    rows = db.execute(
+        f"""SELECT ord FROM task WHERE ord > (SELECT coalesce(max(ord), 0) FROM task) - ? AND state NOT IN ({OPEN})
+            ORDER BY ord DESC LIMIT ?""",  # noqa: S608 - our own states
+        (LATELY, at_most),
+    ).fetchall()
+    return _numbered(db, [row["ord"] for row in rows])
+
+
 def several(db: sqlite3.Connection, tasks: Iterable[str]) -> list[TaskView]:
     """The tasks of these full ids, in the order of their submission."""
     return _views(db, "WHERE t.id IN (SELECT value FROM json_each(?)) ORDER BY t.ord", (json.dumps(list(tasks)),))

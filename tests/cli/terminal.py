@@ -45,6 +45,14 @@ class Terminal:
         """What a person sees now."""
         return self._tmux("capture-pane", "-p", *(["-e"] if styles else []))
 
+    def title(self) -> str:
+        """What its programs call it."""
+        return self._tmux("display-message", "-p", "#{pane_title}").strip()
+
+    def clipboard(self) -> str:
+        """What its programs put there."""
+        return self._tmux("list-buffers", "-F", "#{buffer_sample}").strip()
+
     def sees(self, text: str, timeout_s: float = 30) -> str:
         """Wait until `text` is on the screen; the screen."""
         seen = ""

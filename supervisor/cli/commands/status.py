@@ -214,33 +214,38 @@ def _is_worth_a_line(shape: dict[str, Any] | None, views: list[queries.TaskView]
 
 
 def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView, waiting: text.Waiting) -> None:
-    from supervisor.ledger import added_tasks
-
     if (reason := waiting.reasons.get(view.id)) is not None:
         click.echo(f"  waits     {one_line(reason.words)}")  # whole: the line above is cut to the terminal
-    click.echo(f"  title     {one_line(view.title)}")
-    click.echo(f"  repo      {one_line(queries.run(db, view.run).root)}")
-    if view.branch:
-        click.echo(f"  branch    {view.branch}")
-        click.echo(f"  worktree  {view.worktree}")
-    for name, said in text.made_of(view) + text.said_of_itself(view.result):
-        click.echo(f"  {name:<9} {one_line(said)}")
-    if view.parent:
-        click.echo(f"  added by  {view.parent}:{view.parent_epoch}")
-    if below := queries.several(db, added_tasks.children(db, view.id)):
-        click.echo(f"  children  {text.tally(text.counted(below))}: {', '.join(child.id for child in below[:SENT])}")
-    if view.epoch:
-        click.echo(f"  records   {where.attempt(view.id, view.epoch)}")
-    if taken := model_usage.of([view.result]):
-        click.echo(f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}")
-    for name, said in usage.facts(view):
-        click.echo(f"  {name:<9} {said}")
-    for said in _conversation(db, view):
-        click.echo(f"  {said}")
-    for one in _sent(db, [view]):
-        click.echo(f"  text {one.id:<4} {text.sent(one)}")
+    for line in facts(where, db, view):
+        click.echo(line)
     for entry in queries.journal(db, view.id):
         click.echo(f"  {text.history(entry)}")
+
+
+def facts(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:
+    """A line for each thing that is known of a task, but for its history."""
+    from supervisor.ledger import added_tasks
+
+    yield f"  title     {one_line(view.title)}"
+    yield f"  repo      {one_line(queries.run(db, view.run).root)}"
+    if view.branch:
+        yield f"  branch    {view.branch}"
+        yield f"  worktree  {view.worktree}"
+    for name, said in text.made_of(view) + text.said_of_itself(view.result):
+        yield f"  {name:<9} {one_line(said)}"
+    if view.parent:
+        yield f"  added by  {view.parent}:{view.parent_epoch}"
+    if below := queries.several(db, added_tasks.children(db, view.id)):
+        yield f"  children  {text.tally(text.counted(below))}: {', '.join(child.id for child in below[:SENT])}"
+    if view.epoch:
+        yield f"  records   {where.attempt(view.id, view.epoch)}"
+    if taken := model_usage.of([view.result]):
+        yield f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}"
+    for name, said in usage.facts(view):
+        yield f"  {name:<9} {said}"
+    yield from (f"  {said}" for said in _conversation(db, view))
+    for one in _sent(db, [view]):
+        yield f"  text {one.id:<4} {text.sent(one)}"
 
 
 def _conversation(db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:

@@ -1,0 +1,49 @@
+"""What a pane shows now, for a person who looks from outside: by one plain call, without a control client, so any command may look."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.tmux import server_process
+from agents.tmux.listings import unpack_tags
+from supervisor.core.errors import NotFound, ToolFailed
+
+LOOK_S = 2.0
+"""Seconds that a server which does not answer may hold a look up."""
+_FACTS = "#{pane_width} #{pane_height} #{cursor_x} #{cursor_y} #{cursor_flag} #{pane_dead} #{@nightcrew_pane}"
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A pane's screen at the moment of the call."""
+
+    lines: tuple[str, ...]
+    """With colours as SGR. The text is a stranger's, and may hold other sequences."""
+    columns: int
+    rows: int
+    cursor: tuple[int, int] | None
+    """Column and row, from 0; None: it is hidden."""
+    dead: bool
+
+
+def look(socket: Path, pane_id: str, attempt: str, environ: Mapping[str, str], *, binary: str = "tmux") -> Screen:
+    """The screen of a pane that is `attempt`'s: after a restart of the server its number is another's. Raises NotFound, ToolFailed,
+    ToolMissing."""
+    argv = (binary, "-u", "-N", "-S", os.fspath(socket), "display-message", "-p", "-t", pane_id, _FACTS)
+    process = server_process.open_group((*argv, ";", "capture-pane", "-p", "-e", "-t", pane_id), server_process.scrubbed(environ))
+    try:
+        out, _ = process.communicate(timeout=LOOK_S)
+    except subprocess.TimeoutExpired:
+        raise ToolFailed("tmux did not answer", on=pane_id, why=f"no end within {LOOK_S:g} s", hint="nightcrew doctor") from None
+    finally:
+        server_process.kill_group(process)
+    first, _, rest = out.decode("utf-8", "replace").partition("\n")
+    facts = first.split(" ", 6)
+    if process.returncode or len(facts) < 7 or unpack_tags(facts[6]).get("attempt") != attempt:
+        raise NotFound("no pane of", on=attempt, why="it has not started yet, or just ended")
+    columns, rows, x, y, shown, dead = map(int, facts[:6])
+    return Screen(tuple(rest.removesuffix("\n").split("\n")), columns, rows, (x, y) if shown else None, bool(dead))

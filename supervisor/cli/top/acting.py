@@ -1,0 +1,128 @@
+"""What a person does on the screen: each act is what the verb of the same name does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from supervisor.cli import common, follow
+from supervisor.cli.commands.send import ANSWER_S
+from supervisor.core import reviews
+from supervisor.core.errors import ConfigError, NightcrewError, UsageError
+from supervisor.faces.top.doors import NewTask
+from supervisor.host.paths import Home
+from supervisor.ledger import queries
+from supervisor.ledger.queries import TaskView
+
+
+class VerbActs:
+    """In the process of the command, with the person's own rights and environment."""
+
+    def __init__(self, where: Home, verbs: Mapping[str, str]) -> None:
+        self._where = where
+        self.verbs = verbs
+
+    def kinds(self) -> Sequence[str]:
+        """As `Acts.kinds`."""
+        import shutil
+
+        from agents.kinds import kinds
+
+        usual, found = self._usual_kind(), list[str]()
+        for name in kinds():
+            with contextlib.suppress(ConfigError):  # a kind of theirs that is written wrongly: `nightcrew kinds ls` says how
+                kind = kinds()[name]
+                if kind.is_agent and (not kind.binary or shutil.which(kind.binary)):
+                    found.append(name)
+        return sorted(found, key=lambda name: name != usual)
+
+    def _usual_kind(self) -> str:
+        from supervisor.daemon import submit
+
+        with contextlib.suppress(NightcrewError):
+            return submit.workplace(Path()).settings.agent_kind
+        return ""
+
+    def attach(self, view: TaskView) -> str:
+        """As `Acts.attach`."""
+        return self.run(["attach", view.id])
+
+    def run(self, words: Sequence[str]) -> str:
+        """As `Acts.run`."""
+        code = subprocess.run([sys.executable, "-I", "-m", "supervisor.cli.main", *words], check=False).returncode
+        return f"nightcrew {' '.join(words)}" + (f" left with {code}" if code else "")
+
+    def send(self, tasks: Sequence[str], line: str) -> str:
+        """As `nightcrew send`."""
+        words = common.typable(line.encode("utf-8", "surrogateescape"))
+        answer = self._ask("send", {"tasks": list(tasks), "text": words, "now": False, "some": len(tasks) > 1}, timeout_s=ANSWER_S)
+        states = [str(one["state"]) for one in answer["deliveries"]]
+        return f"sent to {_named(tasks)}: {', '.join(sorted(set(states)))}"
+
+    def answer(self, task: str, *, allow: bool) -> str:
+        """As `nightcrew answer`."""
+        self._ask("answer", {"task": task, "allow": allow})
+        return f"{'allowed' if allow else 'denied'}: {task}"
+
+    def hold(self, tasks: Sequence[str], *, back: bool) -> str:
+        """As `nightcrew pause` and `nightcrew resume`."""
+        answer = self._ask("pause" if back else "resume", {"tasks": list(tasks)})
+        not_done = dict(answer["not_paused"]) if back else {}
+        why = "".join(f"; {task} was not: {said}" for task, said in not_done.items())
+        if back:
+            return f"paused {_named(answer['paused'] or answer['paused_before'])}{why}"
+        waits = f"; {_named(answer['waiting_for_slot'])} when a slot is free" if answer["waiting_for_slot"] else ""
+        return f"resumed {_named(answer['resumed'])}{waits}"
+
+    def kill(self, tasks: Sequence[str]) -> str:
+        """As `nightcrew kill`, without waiting for their end."""
+        answer = self._ask("kill", {"tasks": list(tasks)})
+        return f"ending {_named(answer['asked'])}" if answer["asked"] else "it had ended already"
+
+    def retry(self, tasks: Sequence[str]) -> str:
+        """As `nightcrew retry`."""
+        return f"again: {_named(self._ask('retry', {'tasks': list(tasks)})['revived'])}"
+
+    def take(self, task: TaskView) -> str:
+        """As `nightcrew take`, into the checkout that the task began from."""
+        from supervisor.daemon import results
+
+        with contextlib.closing(common.ledger(self._where, task.id)) as db:
+            taken = results.take(db, queries.one(db, task.id), Path(queries.run(db, task.run).root), only_print=False)
+        return "; ".join([taken.sentence, *taken.commands])
+
+    def start(self, asked: NewTask) -> str:
+        """As `nightcrew start --headless`, in the repository around us."""
+        from supervisor.daemon import submit
+
+        place = submit.workplace(Path())
+        options: dict[str, Any] = {"kind": asked.kind, "name": asked.name or asked.kind, "interactive": False}
+        submission, notes = submit.of_prompt(asked.prompt, options, place, asked.base or None, os.environ)
+        return f"added {follow.hand_over(self._where, submission, notes).tasks[0]}"
+
+    def go_on(self, view: TaskView, prompt: str) -> str:
+        """As `nightcrew review --send -m PROMPT`."""
+        from supervisor.daemon import follow_up
+
+        with contextlib.closing(common.ledger(self._where, view.id)) as db:
+            fresh = queries.one(db, view.id)
+            if not fresh.final:
+                return self.send([view.id], prompt)
+            if not prompt.strip():
+                raise UsageError("there is nothing to say")
+            key = reviews.key(view.id, f"{prompt}\0{os.urandom(8).hex()}")
+            made = follow_up.submission(db, fresh, prompt, key, os.environ)
+        return f"{view.name} goes on as {follow.hand_over(self._where, made, ()).tasks[0]}"
+
+    def _ask(self, verb: str, args: dict[str, Any], *, timeout_s: float = 60.0) -> dict[str, Any]:
+        return common.ask(self._where, verb, args, timeout_s=timeout_s)
+
+
+def _named(tasks: Sequence[str]) -> str:
+    """`lint`, or how many."""
+    return tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"

@@ -1,0 +1,153 @@
+"""What is shown of one task beside the list: its live screen, diff, log, transcript, history and resources, in lines of text."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from supervisor.cli import common, looking
+from supervisor.cli.commands import status as status_verb
+from supervisor.core.errors import NightcrewError, NotFound, one_line
+from supervisor.core.records import attempt_name
+from supervisor.core.states import TaskState
+from supervisor.faces import status as text
+from supervisor.faces.top.doors import Page, Text
+from supervisor.host import foreign
+from supervisor.host.paths import Home
+from supervisor.ledger import queries
+from supervisor.ledger.queries import TaskView
+
+TAIL = 256 * 2**10
+"""Bytes of the end of a log that are read."""
+TALK = 2**20
+"""The same of a stream of JSON."""
+LINES = 2000
+"""Lines of a page."""
+
+
+class PageReader:
+    """Belongs to one thread."""
+
+    def __init__(self, where: Home) -> None:
+        self._where = where
+
+    def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
+        """As `Reading.page`."""
+        try:
+            return self._page(view, page, mark)
+        except (NightcrewError, OSError) as error:
+            said = error.line() if isinstance(error, NightcrewError) else str(error)
+            return Text((f"\x1b[2m{one_line(said)}\x1b[0m",), said)
+
+    def _page(self, view: TaskView, page: Page, mark: str) -> Text | None:
+        match page:
+            case Page.SCREEN:
+                return self._screen(view, mark)
+            case Page.DIFF:
+                return self._diff(view, mark)
+            case Page.LOG:
+                return self._log(view, mark)
+            case Page.TALK:
+                return self._talk(view, mark)
+            case Page.HISTORY:
+                return self._history(view)
+            case Page.USE:
+                return self._facts(view)
+
+    def _screen(self, view: TaskView, mark: str) -> Text | None:
+        if not view.epoch:
+            return Text((f"\x1b[2m{one_line(self._not_started(view))}\x1b[0m",), "not started")
+        if view.state is not TaskState.RUNNING or not view.pane_id:
+            return self._last_screen(view, mark)
+        from agents.tmux import screens
+
+        shown = screens.look(self._where.tmux_socket, view.pane_id, attempt_name(view.id, view.epoch), os.environ)
+        made = str(hash((view.pane_id, shown)))
+        return None if made == mark else Text(shown.lines, made, ends=True)
+
+    def _not_started(self, view: TaskView) -> str:
+        return f"it has not started: {text.why(view) or view.state}"
+
+    def _last_screen(self, view: TaskView, mark: str) -> Text | None:
+        """What it showed last; of one without a terminal the end of its log."""
+        kept = foreign.read_plain(self._where.attempt(view.id, view.epoch) / "screen.txt", TAIL)
+        if not kept or not kept.strip():
+            return self._log(view, mark)
+        return Text(kept.decode("utf-8", "replace").rstrip("\n").split("\n"), "last screen", ends=True)
+
+    def _log(self, view: TaskView, mark: str) -> Text | None:
+        directory = self._where.attempt(view.id, view.epoch)
+        parts = {name: _tail(directory / f"{name}.log", TAIL) for name in ("stdout", "stderr")}
+        made = f"{view.epoch} {[(name, size) for name, (_, size) in parts.items()]}"
+        if made == mark:
+            return None
+        lines = [
+            line for name, (data, _) in parts.items() if data for line in _headed(name, data, several=all(d for d, _ in parts.values()))
+        ]
+        return Text(lines[-LINES:] or ["\x1b[2mit has printed nothing\x1b[0m"], made, ends=True)
+
+    def _talk(self, view: TaskView, mark: str) -> Text | None:
+        from supervisor.cli import transcript
+        from supervisor.faces import transcript as lines
+
+        data, size = _tail(self._where.attempt(view.id, view.epoch) / "stdout.log", TALK)
+        made = f"{view.epoch} {size}"
+        if made == mark:
+            return None
+        whole = data if size <= TALK else data.partition(b"\n")[2]  # it begins in the middle of a line
+        return Text(list(lines.lines(transcript.entries(view, iter([whole])), color=True))[-LINES:], made, ends=True)
+
+    def _diff(self, view: TaskView, mark: str) -> Text | None:
+        from supervisor.cli import colored_diff
+        from supervisor.daemon import results
+        from supervisor.faces import review
+
+        if not view.branch:
+            raise NotFound("no branch yet of", on=view.id)
+        with contextlib.closing(common.ledger(self._where, view.id)) as db:
+            repository, tip = results.seen(db, view)
+            made = f"{tip} {view.state} {view.epoch}"
+            if made == mark:
+                return None
+            found = review.gather(db, self._where, view, repository, tip)
+        head = [*colored_diff.styled(islice(review.head(found), 1, None), color=True), *review.stat(found)]
+        return Text([*head, *colored_diff.lines(found.diffs, color=True)], made)
+
+    def _history(self, view: TaskView) -> Text:
+        with contextlib.closing(common.ledger(self._where, view.id)) as db:
+            lines = [text.history(entry) for entry in queries.journal(db, view.id)[-LINES:]]
+        return Text(lines, str(len(lines)), ends=True)
+
+    def _facts(self, view: TaskView) -> Text:
+        with contextlib.closing(common.ledger(self._where, view.id)) as db:
+            fresh = queries.one(db, view.id)
+            lines = list(self._agent(fresh)) + list(status_verb.facts(self._where, db, fresh))
+        return Text(lines, str(hash(tuple(lines))))
+
+    def _agent(self, view: TaskView) -> Iterator[str]:
+        """How it is, with all that speaks for it."""
+        from supervisor.faces import agent_status
+
+        now = time.time()
+        found = looking.explained(self._where, [view], now)
+        yield from agent_status.lines(view, found[view.id], now)
+
+
+def _tail(path: Path, most: int) -> tuple[bytes, int]:
+    """The end of a log and its size; nothing when there is none."""
+    try:
+        with foreign.open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - most))
+            return file.read(most), size
+    except OSError:
+        return b"", 0
+
+
+def _headed(name: str, data: bytes, *, several: bool) -> list[str]:
+    lines = data.decode("utf-8", "replace").rstrip("\n").split("\n")
+    return [f"\x1b[1m-- {name} --\x1b[0m", *lines] if several else lines

@@ -1,0 +1,301 @@
+"""The crew in groups, as the screen and the page show it: who needs a person, who works, what waits and why, what can be taken, what ended.
+
+Pure: from rows of the ledger, and from what the supervisor and the gateway said. Standard library only: `statusline` imports this.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from supervisor.core.errors import one_line
+from supervisor.core.sequences import plain
+from supervisor.core.states import FINAL, TaskState
+from supervisor.faces import status as text
+from supervisor.faces.figures import money, percent, short, span
+from supervisor.faces.status import NOTHING_WAITS, Waiting
+from supervisor.ledger.queries import TaskView
+
+Shape = Mapping[str, Any]
+
+
+class Group(StrEnum):
+    """In the order in which they are shown."""
+
+    NEEDS_ME = "needs me"
+    WORKING = "working"
+    QUEUED = "queued"
+    TO_TAKE = "to take"
+    ENDED = "ended"
+
+
+_LETTERS = {
+    TaskState.WAITING: ("a", "2"),
+    TaskState.READY: ("q", "36"),
+    TaskState.RUNNING: ("W", "32"),
+    TaskState.PAUSED: ("p", "33"),
+    TaskState.PARKED: ("l", "33"),
+    TaskState.DONE: ("D", "32"),
+    TaskState.FAILED: ("F", "31"),
+    TaskState.CANCELLED: ("C", "33"),
+    TaskState.EXPIRED: ("E", "33"),
+    TaskState.SKIPPED: ("S", "2"),
+    TaskState.QUARANTINED: ("!", "31"),
+}
+_AGENTS = {"idle": ("I", "2"), "interrupted": ("I", "2"), "rate_limited": ("L", "33")}
+ASKS, TAKE, HELD = ("?", "35"), ("T", "36"), ("p", "33")
+LETTERS = {
+    "?": "needs you",
+    "W": "works",
+    "I": "has nothing to do",
+    "L": "waits for tokens",
+    "q": "waits for its start",
+    "a": "comes after others",
+    "p": "is paused",
+    "l": "waits for a limit",
+    "T": "can be taken",
+    "D": "done",
+    "F": "failed",
+    "C": "cancelled",
+    "E": "expired",
+    "S": "skipped",
+    "!": "quarantined",
+}
+"""What each letter says; a letter stands beside every colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One task on one line."""
+
+    view: TaskView
+    group: Group
+    letter: str
+    color: str
+    """An SGR number."""
+    since: float | None
+    """Wall-clock seconds from which its age counts, up to `until`; None: it has none."""
+    until: float | None
+    says: str
+    """What it asks, why it waits or ended, or what it printed last: one line, with nothing in it that steers a terminal."""
+
+    @property
+    def id(self) -> str:
+        """Of its task."""
+        return self.view.id
+
+    def age(self, now: float) -> str:
+        """For how long it has been so; of one that ended how long it took."""
+        return text.age(None if self.since is None else max(0.0, (self.until or now) - self.since))
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A group with those of its rows that are shown."""
+
+    group: Group
+    rows: tuple[Row, ...]
+    total: int
+    """Tasks of the group, also those that are not among the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One figure of the heading."""
+
+    name: str
+    value: str
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Everything at one moment."""
+
+    sections: tuple[Section, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    troubles: tuple[str, ...] = ()
+    """What a person has to know first, one line each."""
+
+    def rows(self) -> list[Row]:
+        """All that are shown, in their order."""
+        return [row for section in self.sections for row in section.rows]
+
+    def total(self, group: Group) -> int:
+        """Tasks of a group."""
+        return next((section.total for section in self.sections if section.group is group), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look found."""
+
+    views: Sequence[TaskView] = ()
+    counts: Mapping[TaskState, int] = field(default_factory=Counter)
+    """By state, also of what is not among `views`."""
+    waits: Waiting = NOTHING_WAITS
+    to_take: Collection[str] = ()
+    """Tasks that are done and hold what their project's checkout lacks."""
+    supervisor: str = ""
+    """Empty while one answers, or what is to be said of its absence."""
+    troubles: Sequence[str] = ()
+    gateway: Shape | None = None
+    """As `gateway_json.look`; None where there never was one."""
+    capacity: Shape | None = None
+    """As `nightcrew capacity --json`; None while nobody says it."""
+
+
+def crew(seen: Seen, detail: Callable[[TaskView], str] = lambda _: "") -> Crew:
+    """`detail` gives what an agent that works, or a task that ended, last said."""
+    mail = {one.sender: f"mail: {one.subject}" for one in reversed(seen.waits.mail)}
+    rows = [_row(view, seen, mail, detail) for view in seen.views]
+    sections = tuple(_section(group, [row for row in rows if row.group is group], seen) for group in Group)
+    return Crew(sections, tuple(facts(seen.gateway, seen.capacity)), tuple(_troubles(seen, {view.id for view in seen.views})))
+
+
+def _troubles(seen: Seen, shown: Collection[str]) -> Iterable[str]:
+    if seen.supervisor:
+        yield seen.supervisor
+    yield from map(one_line, seen.troubles)
+    if others := [one for one in seen.waits.mail if one.sender not in shown]:
+        yield f"{len(others)} letter{'s' if len(others) > 1 else ''} of agents that ended: nightcrew mail ls"
+
+
+def _section(group: Group, rows: list[Row], seen: Seen) -> Section:
+    final = sum(number for state, number in seen.counts.items() if state in FINAL)
+    match group:
+        case Group.QUEUED:
+            started = sum(row.view.state is TaskState.RUNNING for row in rows)
+            unstarted = sum(number for state, number in seen.counts.items() if state not in FINAL and state is not TaskState.RUNNING)
+            total = max(len(rows), unstarted + started)
+        case Group.ENDED:
+            total = max(len(rows), final - sum(view.id in seen.to_take and view.state in FINAL for view in seen.views))
+        case _:
+            total = len(rows)
+    return Section(group, tuple(sorted(rows, key=_order(group))), total)
+
+
+def _order(group: Group) -> Callable[[Row], Any]:
+    """Who waits longest first; of what ended the newest."""
+    match group:
+        case Group.NEEDS_ME:
+            return lambda row: row.since or 0.0
+        case Group.QUEUED:
+            return lambda row: _NEAREST.index(row.view.state)
+        case Group.TO_TAKE | Group.ENDED:
+            return lambda row: -(row.view.ended or row.view.changed)
+        case Group.WORKING:
+            return lambda row: row.since or 0.0
+
+
+_NEAREST = (TaskState.RUNNING, TaskState.READY, TaskState.PARKED, TaskState.PAUSED, TaskState.WAITING)
+
+
+def _row(view: TaskView, seen: Seen, mail: Mapping[str, str], detail: Callable[[TaskView], str]) -> Row:
+    asked, waits = seen.waits.asked.get(view.id), seen.waits
+    started = view.started or view.created
+    if asked is not None:
+        return Row(view, Group.NEEDS_ME, *ASKS, asked["since"], None, _said(view, waits, asked["detail"] or asked["state"]))
+    if view.id in mail and not view.final:
+        return Row(
+            view, Group.NEEDS_ME, *ASKS, next(one.sent for one in waits.mail if one.sender == view.id), None, one_line(mail[view.id])
+        )
+    if view.state is TaskState.RUNNING and not view.paused:
+        state = waits.states.get(view.id, "")
+        return Row(view, Group.WORKING, *_AGENTS.get(state, _LETTERS[view.state]), started, None, _said(view, waits, detail(view)))
+    if not view.final:
+        letter = HELD if view.paused else _LETTERS[view.state]
+        return Row(view, Group.QUEUED, *letter, view.changed, None, _said(view, waits, text.why(view)))
+    if view.id in seen.to_take and view.state is TaskState.DONE:
+        return Row(view, Group.TO_TAKE, *TAKE, started, view.ended, _said(view, waits, detail(view)))
+    return Row(view, Group.ENDED, *_LETTERS[view.state], started, view.ended, _said(view, waits, detail(view)))
+
+
+def _said(view: TaskView, waits: Waiting, words: str) -> str:
+    """Why it waits before all else, then what is given."""
+    step = str(view.attempt_state) if view.state is TaskState.RUNNING and view.attempt_state not in (None, "running") else ""
+    reason = waits.reasons[view.id].words if view.id in waits.reasons else ""
+    parts = [
+        step,
+        reason,
+        words if words not in reason or not reason else "",
+        waits.unsent.get(view.id, ""),
+        waits.conflicts.get(view.id, ""),
+    ]
+    return one_line(plain("; ".join(filter(None, parts))))
+
+
+# The heading --------------------------------------------------------------------------------------------------------------------------
+
+_TOKENS = ("tokens", "input", "output")
+"""Dimensions of a limit that count tokens, the widest first."""
+
+
+def facts(gateway: Shape | None, capacity: Shape | None) -> Iterable[Fact]:
+    """Tokens a minute against the limit, breaker and forecast, cost against the cap, queue delay, slots, cores and memory; what
+    nobody knows is left out."""
+    if gateway is not None and gateway["running"]:
+        yield _tokens(gateway)
+        yield _breaker(gateway)
+        delay = max((lane["delay_s"] or 0.0 for lane in gateway["lanes"]), default=0.0)
+        queued = sum(lane["queued"] for lane in gateway["lanes"])
+        yield Fact("queue", span(delay) + (f", {queued} wait" if queued else ""), bad=delay >= 60)
+    elif gateway is not None:
+        yield Fact("gateway", one_line(gateway["why"]), bad=True)
+    if gateway is not None:
+        yield _cost(gateway)
+    if capacity is not None:
+        yield Fact("slots", f"{capacity['living']}/{capacity['slots']}")
+        yield from _machine(capacity)
+
+
+def _limiting(gateway: Shape) -> Shape | None:
+    """The limit of tokens that is nearest to its end."""
+    found = [one for pool in gateway["pools"] for one in pool["dimensions"] if one["name"] in _TOKENS and one["limit_per_minute"]]
+    return max(found, key=lambda one: one["saturation"] or 0.0, default=None)
+
+
+def _tokens(gateway: Shape) -> Fact:
+    used, most = sum(agent["used_tpm"] or 0.0 for agent in gateway["agents"]), _limiting(gateway)
+    if most is None:
+        return Fact("tok/min", short(used))
+    parts = [f"{short(used)}/{short(most['limit_per_minute'])}"]
+    parts += [f"{short(most['reserved'])} reserved"] if most["reserved"] >= 1 else []
+    parts += [f"{short(most['outside_per_minute'])} outside"] if most["outside_per_minute"] >= 1 else []
+    return Fact("tok/min", " ".join(parts), bad=(most["saturation"] or 0.0) >= 1)
+
+
+def _breaker(gateway: Shape) -> Fact:
+    broken = sorted((pool for pool in gateway["pools"] if pool["breaker"] != "closed"), key=lambda pool: pool["breaker"] != "open")
+    if broken:
+        pool = broken[0]
+        again = f", again in {span(pool['opens_in_s'])}" if pool["opens_in_s"] is not None else ""
+        return Fact("breaker", one_line(f"{str(pool['breaker']).upper()} {pool['breaker_why']}{again}"), bad=True)
+    soonest = min((pool["exhausted_in_s"] for pool in gateway["pools"] if pool["exhausted_in_s"] is not None), default=None)
+    return Fact("breaker", "closed" if soonest is None else f"closed, empty in {span(soonest)}", bad=soonest is not None and soonest < 10)
+
+
+def _cost(gateway: Shape) -> Fact:
+    night, cap = gateway.get("tonight_usd"), gateway.get("caps", {}).get("cost_per_night")
+    if night is not None and cap is not None:
+        return Fact("cost", f"{money(night)} of {money(cap)}", bad=night >= 0.8 * cap)
+    figures = gateway["figures"]
+    return Fact("cost", f"{'>' if figures['unpriced'] else ''}{money(figures['known_usd'])}/{span(figures['window_s'])}")
+
+
+def _machine(capacity: Shape) -> Iterable[Fact]:
+    pressure, means = capacity["pressure"] or {}, capacity["means"] or {}
+    if pressure.get("load") is not None:
+        cores = f" of {means['cores']:.0f}" if means.get("cores") else ""
+        yield Fact("load", f"{pressure['load'] * (means.get('cores') or 1):.1f}{cores}", bad=bool(means.get("contended")))
+    if pressure.get("memory") is not None:
+        yield Fact("mem", percent(pressure["memory"]), bad=pressure["memory"] >= 0.9)
+
+
+def summary(found: Crew) -> str:
+    """`2? 5W 3q 1T`, who needs you first; `-` when there is nothing."""
+    marks = {Group.NEEDS_ME: "?", Group.WORKING: "W", Group.QUEUED: "q", Group.TO_TAKE: "T"}
+    return " ".join(f"{found.total(group)}{mark}" for group, mark in marks.items() if found.total(group)) or "-"

@@ -1,0 +1,297 @@
+"""The screen: keys become acts, what was read becomes lines. It decides nothing and waits for nobody: threads look and act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, Vertical
+from textual.message import Message
+from textual.screen import Screen
+
+from supervisor.core.errors import one_line
+from supervisor.faces.crew import Crew
+from supervisor.faces.top.crew_list import CrewList
+from supervisor.faces.top.doors import Acts, Page, Reading, Text
+from supervisor.faces.top.heading import Footing, Heading
+from supervisor.faces.top.looking import Lookers, Wanted
+from supervisor.faces.top.main_screen import Main, key
+from supervisor.faces.top.page import PageView
+from supervisor.faces.top.palette import Verbs
+from supervisor.faces.top.tabs import Tabs
+
+WIDE, LOW = 100, 20
+"""Columns from which the page stands beside the list, and rows from which below it; with less of both only one of them is shown."""
+
+
+class TopApp(App[None]):
+    """One person's look at the crew."""
+
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; layout: vertical; }
+    ModalScreen { background: transparent; }
+    #middle { layout: horizontal; height: 1fr; }
+    CrewList { width: 42%; min-width: 40; max-width: 72; }
+    #side { width: 1fr; padding-left: 1; border-left: solid ansi_bright_black; }
+    PageView { height: 1fr; }
+    .stacked #middle { layout: vertical; }
+    .stacked CrewList { width: 1fr; max-width: 1000; height: 40%; }
+    .stacked #side { height: 1fr; padding-left: 0; border-left: none; border-top: solid ansi_bright_black; }
+    .low #side { display: none; }
+    .alone CrewList { display: none; }
+    .alone #side { display: block; height: 1fr; border: none; }
+    """
+    ENABLE_COMMAND_PALETTE = True
+    COMMANDS = {Verbs}  # noqa: RUF012 - of Textual
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("q,ctrl+c", "quit"),
+        key("w", "next_asking"),
+        key("slash", "filter"),
+        key("space", "mark"),
+        key("escape", "clear"),
+        key("question_mark", "help"),
+        key("colon,ctrl+p", "command_palette"),
+        key("R", "anew"),
+        key("z", "alone"),
+        *(key(str(number + 1), f"page({number})") for number in range(len(Page))),
+        key("left_square_bracket,shift+up", "scroll(-1)"),
+        key("right_square_bracket,shift+down", "scroll(1)"),
+    ]
+
+    class Looked(Message):
+        """The crew was looked at."""
+
+        def __init__(self, crew: Crew) -> None:
+            super().__init__()
+            self.crew = crew
+
+    class Showed(Message):
+        """A page was looked at."""
+
+        def __init__(self, key: str, text: Text) -> None:
+            super().__init__()
+            self.key, self.text = key, text
+
+    def __init__(self, reading: Reading, acts: Acts) -> None:
+        super().__init__(ansi_color=True)
+        self.acts = acts
+        self._page = Page.SCREEN
+        self.lookers = Lookers(
+            reading, lambda crew: self.post_message(self.Looked(crew)), lambda key, text: self.post_message(self.Showed(key, text))
+        )
+        self._line_done: Callable[[str], None] = lambda _: None
+        self._alone = False
+        self.main = Main(id="_default")
+        self.list = CrewList()
+        self.page = PageView()
+        self.heading, self.tabs, self.footing = Heading(), Tabs(), Footing()
+
+    def get_default_screen(self) -> Screen[None]:
+        """Of Textual."""
+        return self.main
+
+    def compose(self) -> ComposeResult:
+        """Of Textual."""
+        yield self.heading
+        with Container(id="middle"):
+            yield self.list
+            with Vertical(id="side"):
+                yield self.tabs
+                yield self.page
+        yield self.footing
+
+    def on_mount(self) -> None:
+        """Of Textual."""
+        self.begin_capture_print(self)
+        self.lookers.begin()
+
+    def on_unmount(self) -> None:
+        """Of Textual."""
+        self.lookers.end()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Of Textual."""
+        self._lay_out(event.size.width, event.size.height)
+
+    def _lay_out(self, width: int, height: int) -> None:
+        self.screen.set_class(width < WIDE, "stacked")
+        self.screen.set_class(width < WIDE and height < LOW, "low")
+        self.screen.set_class(self._alone, "alone")
+
+    def on_print(self, event: events.Print) -> None:
+        """What verbs say on stderr."""
+        if event.text.strip():
+            self.say(event.text.strip().removeprefix("nightcrew: "))
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """On the lowest line, as text."""
+        self.footing.say(one_line(text), bad=bad)
+
+    # What was seen ----------------------------------------------------------------------------------------------------------------
+
+    def on_top_app_looked(self, event: Looked) -> None:
+        """The crew, at most once a second."""
+        self.heading.show(event.crew)
+        self.list.show(event.crew)
+        self._follow()
+
+    def on_top_app_showed(self, event: Showed) -> None:
+        """A page, when it is still the one that is wanted."""
+        wanted = self._wanted()
+        if wanted is not None and wanted.key == event.key:
+            self.page.show(event.key, event.text)
+
+    def _wanted(self) -> Wanted | None:
+        row = self.list.row
+        return None if row is None else Wanted(row.view, self._page)
+
+    def _follow(self) -> None:
+        """Have the page be that of the selected task, and what is new in sight be read."""
+        visible = self.list.in_sight()
+        if not visible <= self.lookers.visible:
+            self.lookers.crew.wake()
+        self.lookers.visible = visible
+        self.tabs.show(self.list.row, self._page)
+        self.lookers.show(self._wanted())
+        if self.list.row is None:
+            self.page.show("", Text(()))
+
+    def on_crew_list_selected(self) -> None:
+        """Of the list."""
+        self.footing.clear()
+        self._follow()
+
+    def on_crew_list_opened(self) -> None:
+        """Of the list."""
+        self.main.action_attach()
+
+    def on_tabs_chosen(self, event: Tabs.Chosen) -> None:
+        """Of the tabs."""
+        self.choose(event.page)
+
+    # Looking ----------------------------------------------------------------------------------------------------------------------
+
+    def action_move(self, by: int) -> None:
+        """Select another task."""
+        self.list.move(by)
+
+    def action_page(self, number: int) -> None:
+        """The page of that number, from 0."""
+        self.choose(list(Page)[number])
+
+    def action_page_by(self, by: int) -> None:
+        """The next one; where only the list is in sight, first the same."""
+        pages = list(Page)
+        by = by if self._alone or not self.screen.has_class("low") else 0
+        self.choose(pages[(pages.index(self._page) + by) % len(pages)])
+
+    def choose(self, page: Page) -> None:
+        self._page = page
+        if self.screen.has_class("low"):
+            self.action_alone(on=True)
+        self._follow()
+
+    def action_alone(self, *, on: bool | None = None) -> None:
+        """The page on the whole screen, and back."""
+        self._alone = not self._alone if on is None else on
+        self._lay_out(self.size.width, self.size.height)
+
+    def action_scroll(self, pages: int) -> None:
+        """The page, by half of what is in sight."""
+        self.page.scroll_relative(y=pages * max(1, self.page.size.height // 2), animate=False, immediate=True)
+
+    def action_next_asking(self) -> None:
+        """The next one who needs me."""
+        if not self.list.select_next_asking():
+            self.say("nobody needs you")
+
+    def action_mark(self) -> None:
+        """Mark the selected task."""
+        self.list.toggle()
+
+    def action_clear(self) -> None:
+        """Filter, marks, what was said, and the page alone."""
+        self.list.marked.clear()
+        self.list.filter("")
+        self.footing.clear()
+        self.action_alone(on=False)
+
+    def action_anew(self) -> None:
+        """Look at everything now."""
+        self.lookers.show(self._wanted(), anew=True)
+        self.lookers.crew.wake()
+
+    def action_help(self) -> None:
+        """The keys."""
+        from supervisor.faces.top.help import Help
+
+        self.push_screen(Help())
+
+    # The line below ---------------------------------------------------------------------------------------------------------------
+
+    def ask_line(self, prompt: str, value: str, done: Callable[[str], None]) -> None:
+        from supervisor.faces.top.asking import Line
+
+        self._line_done = done
+        line = Line(value, placeholder=one_line(prompt), select_on_focus=False, id="line")
+        self.screen.mount(line)
+        line.focus()
+
+    def action_close_line(self) -> None:
+        """Without having asked."""
+        if self.screen.query("#line"):
+            self.screen.query_one("#line").remove()
+        if not self.list.words or self._line_done == self.list.filter:
+            self.list.filter("")
+
+    def on_input_submitted(self, event: object) -> None:
+        """Of the line."""
+        text, done = str(getattr(event, "value", "")), self._line_done
+        self.screen.query_one("#line").remove()
+        done(text)
+
+    def on_input_changed(self, event: object) -> None:
+        """Of the line: a filter shows at once what it lets through."""
+        if self._line_done == self.list.filter:
+            self.list.filter(str(getattr(event, "value", "")))
+
+    def action_filter(self) -> None:
+        """By words."""
+        self.ask_line("filter: words of a name, a kind, a title, a group", self.list.words, self.list.filter)
+
+    def begin_command(self, verb: str) -> None:
+        """Of the palette: a line with the verb and whom it is for."""
+        names = " ".join(row.id for row in self.list.chosen()) if verb not in _OF_NOBODY else ""
+        self.ask_line("nightcrew ...", f"{verb} {names}".strip(), self._run_line)
+
+    def _run_line(self, text: str) -> None:
+        import shlex
+
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            self.say(f"not a command: {error}", bad=True)
+            return
+        if words:
+            self.main.elsewhere(lambda: self.acts.run(words), wait=True)
+
+
+_OF_NOBODY: Sequence[str] = (
+    "run",
+    "night",
+    "analyze",
+    "start",
+    "add",
+    "map",
+    "capacity",
+    "gateway",
+    "doctor",
+    "up",
+    "down",
+    "stop-all",
+    "thaw",
+)
+"""Verbs that are for no task."""

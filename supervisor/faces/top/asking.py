@@ -1,0 +1,92 @@
+"""What the screen asks a person: yes or no, and what a new task is to be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+from supervisor.core.errors import one_line
+
+_BOX = """
+{name} {{ align: center middle; background: transparent; }}
+{name} > Vertical {{ width: 90%; max-width: 76; height: auto; max-height: 90%; border: round ansi_bright_black; padding: 0 1;
+    background: ansi_default; color: ansi_default; }}
+{name} Label {{ width: 1fr; height: auto; }}
+{name} Input {{ height: 1; border: none; padding: 0; background: ansi_default; color: ansi_default; }}
+{name} Input:focus {{ border: none; background: ansi_default; text-style: underline; }}
+"""
+
+
+class Confirm(ModalScreen[bool]):
+    """y, or anything else."""
+
+    DEFAULT_CSS = _BOX.format(name="Confirm")
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """Of Textual."""
+        with Vertical():
+            yield Label(one_line(self._question), markup=False)
+            yield Label("y yes   n no", markup=False)
+
+    def on_key(self, event: events.Key) -> None:
+        """Of Textual."""
+        event.stop()
+        event.prevent_default()
+        self.dismiss(event.key in ("y", "Y"))
+
+
+class Form(ModalScreen[tuple[str, ...] | None]):
+    """A line for each thing that is asked; Enter on the last one gives them all, Esc nothing."""
+
+    DEFAULT_CSS = _BOX.format(name="Form")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", show=False),
+        Binding("down", "app.focus_next", show=False, priority=True),
+        Binding("up", "app.focus_previous", show=False, priority=True),
+    ]
+
+    def __init__(self, title: str, fields: Sequence[tuple[str, str]], note: str = "") -> None:
+        """`fields`: what is asked, and what stands there to begin with."""
+        super().__init__()
+        self._title, self._fields, self._note = title, fields, note
+
+    def compose(self) -> ComposeResult:
+        """Of Textual."""
+        with Vertical():
+            yield Label(one_line(self._title), markup=False)
+            for name, value in self._fields:
+                yield Label(name, markup=False)
+                yield Input(value, select_on_focus=False)
+            yield Label(self._note, markup=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Of Textual."""
+        fields = list(self.query(Input))
+        if event.input is fields[-1]:
+            self.dismiss(tuple(field.value for field in fields))
+        else:
+            fields[fields.index(event.input) + 1].focus()
+
+    def action_leave(self) -> None:
+        """Without an answer."""
+        self.dismiss(None)
+
+
+class Line(Input):
+    """One line at the bottom of the screen."""
+
+    DEFAULT_CSS = """
+    Line, Line:focus { dock: bottom; height: 1; border: none; padding: 0; background: ansi_default; color: ansi_default; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.close_line", show=False)]

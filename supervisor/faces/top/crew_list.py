@@ -1,0 +1,217 @@
+"""The groups on the left: a heading and a line for each task, one of them selected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from supervisor.core.errors import one_line
+from supervisor.faces.crew import Crew, Group, Row, Section
+from supervisor.faces.status import columns, cut
+from supervisor.faces.top.sgr import strip
+
+NAME, AGE = 24, 6
+"""Columns of a name at most, and of an age."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of the list."""
+
+    section: Section | None = None
+    row: Row | None = None
+    text: str = ""
+
+
+class CrewList(ScrollView, can_focus=False):
+    """The selection stays with its task when others come and go."""
+
+    DEFAULT_CSS = """
+    CrewList { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
+    """
+    selected: reactive[str] = reactive("", init=False)
+
+    class Selected(Message):
+        """Another task is selected, or none."""
+
+    class Opened(Message):
+        """A task was clicked twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._crew = Crew()
+        self._lines: list[_Line] = []
+        self._painted: list[tuple[object, ...]] = []
+        self._place = 0
+        self.words = ""
+        """Only tasks that hold them are shown."""
+        self.marked: set[str] = set()
+
+    # What is shown ----------------------------------------------------------------------------------------------------------------
+
+    def show(self, crew: Crew) -> None:
+        """Take a new look over, and repaint what it changed."""
+        self._crew = crew
+        self._lines = list(self._laid_out())
+        self.marked &= {line.row.id for line in self._lines if line.row}
+        rows = self.rows()
+        if rows and self.row is None:  # gone, or there was none: what is in its place now
+            self.selected = rows[min(self._place, len(rows) - 1)].id
+        elif not rows:
+            self.selected = ""
+        self._place = self._number()
+        self.virtual_size = Size(max(1, self.size.width), len(self._lines))
+        self.repaint()
+
+    def _laid_out(self) -> Iterator[_Line]:
+        for section in self._crew.sections:
+            rows = [row for row in section.rows if self._fits(row)]
+            if not rows:
+                continue
+            yield _Line(section=section)
+            yield from (_Line(row=row) for row in rows)
+            if not self.words and (left := section.total - len(rows)) > 0:
+                yield _Line(text=f"  and {left} more: nightcrew status --all")
+
+    def _fits(self, row: Row) -> bool:
+        said = f"{row.id} {row.view.kind} {row.view.title} {row.says} {row.group}".lower()
+        return all(word in said for word in self.words.lower().split())
+
+    def filter(self, words: str) -> None:
+        """Show what holds all of the words; of all when there is none."""
+        self.words = words
+        self.show(self._crew)
+
+    def rows(self) -> list[Row]:
+        """In their order, those that the filter lets through."""
+        return [line.row for line in self._lines if line.row is not None]
+
+    @property
+    def row(self) -> Row | None:
+        """The selected one."""
+        return next((row for row in self.rows() if row.id == self.selected), None)
+
+    def chosen(self) -> list[Row]:
+        """Those that an act is for: all that are marked, or else the selected one."""
+        marked = [row for row in self.rows() if row.id in self.marked]
+        return marked or [row for row in (self.row,) if row is not None]
+
+    def in_sight(self) -> frozenset[str]:
+        """Tasks that are in sight, or nearly."""
+        top = int(self.scroll_offset.y)
+        shown = self._lines[max(0, top - 5) : top + self.size.height + 5]
+        return frozenset(line.row.id for line in shown if line.row is not None)
+
+    # Selecting --------------------------------------------------------------------------------------------------------------------
+
+    def _number(self) -> int:
+        return next((number for number, row in enumerate(self.rows()) if row.id == self.selected), 0)
+
+    def move(self, by: int) -> None:
+        """Select another row."""
+        if rows := self.rows():
+            self.select(rows[max(0, min(len(rows) - 1, self._number() + by))].id)
+
+    def select(self, task: str) -> None:
+        """Select a task that is shown, and bring it into sight."""
+        self.selected = task
+        self._place = self._number()
+        at = next((y for y, line in enumerate(self._lines) if line.row is not None and line.row.id == task), 0)
+        top = 0 if at <= 1 else at
+        if not self.scroll_offset.y <= top < self.scroll_offset.y + self.size.height:
+            self.scroll_to(y=max(0, top - self.size.height // 2), animate=False, immediate=True)
+        self.repaint()
+
+    def select_next_asking(self) -> bool:
+        """The next one that needs a person, after the selected one and then from the top; False when there is none."""
+        asking = [row.id for row in self.rows() if row.group is Group.NEEDS_ME]
+        if not asking:
+            return False
+        at = asking.index(self.selected) + 1 if self.selected in asking else 0
+        self.select(asking[at % len(asking)])
+        return True
+
+    def toggle(self) -> None:
+        """Mark the selected task, or not, and go to the next."""
+        self.marked ^= {self.selected} - {""}
+        self.move(1)
+
+    def watch_selected(self) -> None:
+        """Of Textual."""
+        self.post_message(self.Selected())
+
+    def on_click(self, event: events.Click) -> None:
+        """Of Textual."""
+        at = event.y + int(self.scroll_offset.y)
+        if 0 <= at < len(self._lines) and (row := self._lines[at].row) is not None:
+            self.select(row.id)
+            if event.chain == 2:
+                self.post_message(self.Opened())
+
+    # Painting ---------------------------------------------------------------------------------------------------------------------
+
+    def repaint(self) -> None:
+        """Refresh the lines in sight that look different now."""
+        now, top = time.time(), int(self.scroll_offset.y)
+        looks = [self._look(y + top, now) for y in range(self.size.height)]
+        if len(looks) != len(self._painted):
+            self.refresh()
+        else:
+            for y, look in enumerate(looks):
+                if look != self._painted[y]:
+                    self.refresh_line(y)
+        self._painted = looks
+
+    def _look(self, at: int, now: float) -> tuple[object, ...]:
+        """All that a line's paint depends on."""
+        if at >= len(self._lines):
+            return ()
+        line = self._lines[at]
+        if line.row is None:
+            return (line.text, line.section and (line.section.group, line.section.total))
+        return (line.row.id, line.row.letter, line.row.age(now), line.row.says, line.row.id == self.selected, line.row.id in self.marked)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Of Textual."""
+        super().watch_scroll_y(old_value, new_value)
+        self._painted = []
+
+    def render_line(self, y: int) -> Strip:
+        """Of Textual."""
+        at, width = y + int(self.scroll_offset.y), self.size.width
+        if at >= len(self._lines):
+            text = "nothing to do: press n for a task, or ? for the keys" if not self._lines and not self.words else ""
+            text = f"nothing holds {self.words!r}; Esc shows all" if not self._lines and self.words else text
+            return self._finished(strip(f"\x1b[2m{cut(text, width)}") if y == 0 else Strip([]), width)
+        line = self._lines[at]
+        if line.row is not None:
+            return self._finished(self._painted_row(line.row, width), width, selected=line.row.id == self.selected)
+        if line.section is not None:
+            asks = "35;" if line.section.group is Group.NEEDS_ME else ""
+            return self._finished(strip(f"\x1b[{asks}1m{line.section.group.upper()}\x1b[0m \x1b[2m{line.section.total}"), width)
+        return self._finished(strip(f"\x1b[2m{cut(line.text, width)}"), width)
+
+    def _painted_row(self, row: Row, width: int) -> Strip:
+        """`*W lint            12s  what it says`."""
+        name = cut(one_line(row.view.name), max(8, min(NAME, width // 3)))
+        room = max(8, min(NAME, width // 3))
+        head = f"{'*' if row.id in self.marked else ' '}\x1b[1;{row.color}m{row.letter}\x1b[0m "
+        middle = f"{name}{' ' * (room - columns(name))} \x1b[2m{row.age(time.time()):>{AGE}}\x1b[22m "
+        left = width - 3 - room - AGE - 2
+        return strip(head + middle + (cut(row.says or one_line(row.view.title), left) if left > 0 else ""))
+
+    def _finished(self, made: Strip, width: int, *, selected: bool = False) -> Strip:
+        whole = made.crop(0, width).extend_cell_length(width).apply_style(self.rich_style)
+        if not selected:
+            return whole
+        return Strip([Segment(said, (style or Style()) + Style(reverse=True, dim=False)) for said, style, _ in whole])

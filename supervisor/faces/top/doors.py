@@ -1,0 +1,90 @@
+"""What the screen is given: somebody who reads, and somebody who acts as the verbs do. It decides nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from supervisor.faces.crew import Crew
+from supervisor.ledger.queries import TaskView
+
+
+class Page(StrEnum):
+    """What is shown of the selected task, in the order of the keys 1 to 6."""
+
+    SCREEN = "screen"
+    DIFF = "diff"
+    LOG = "log"
+    TALK = "transcript"
+    HISTORY = "history"
+    USE = "resources"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A page: lines in which colours are SGR; all else that steers a terminal may still be in them."""
+
+    lines: Sequence[str]
+    mark: str = ""
+    """Of what it was made; the same mark means the same lines."""
+    ends: bool = False
+    """Its end matters, as of a log: it is shown from there, and followed."""
+
+
+class Reading(Protocol):
+    """Looks; called by threads of the screen, one call of each at a time."""
+
+    def crew(self, visible: Collection[str]) -> Crew:
+        """The crew now; what was said last of the `visible` tasks alone. Never raises."""
+
+    def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
+        """A page of a task, None when it is still as `mark` says. Never raises: what is wrong is on the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What a person filled in."""
+
+    prompt: str
+    kind: str
+    base: str
+    name: str
+
+
+class Acts(Protocol):
+    """Does what a person asks, as the verb of the same name. Each returns one sentence; all raise NightcrewError."""
+
+    verbs: Mapping[str, str]
+    """Every verb with its line of help."""
+
+    def kinds(self) -> Sequence[str]:
+        """The kinds of agent that are installed, the usual one first."""
+
+    def attach(self, view: TaskView) -> str:
+        """Into its pane, on this terminal; returns when the person has left it."""
+
+    def run(self, words: Sequence[str]) -> str:
+        """`nightcrew WORDS` on this terminal."""
+
+    def send(self, tasks: Sequence[str], line: str) -> str: ...
+
+    def answer(self, task: str, *, allow: bool) -> str: ...
+
+    def hold(self, tasks: Sequence[str], *, back: bool) -> str:
+        """Pause them, or let them go on."""
+
+    def kill(self, tasks: Sequence[str]) -> str: ...
+
+    def retry(self, tasks: Sequence[str]) -> str: ...
+
+    def take(self, task: TaskView) -> str: ...
+
+    def start(self, asked: NewTask) -> str: ...
+
+    def go_on(self, view: TaskView, prompt: str) -> str:
+        """More words for an agent that ended, as a task of its own; for one that lives, its next prompt."""
+
+
+Say = Callable[[str], None]

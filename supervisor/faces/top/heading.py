@@ -1,0 +1,102 @@
+"""The figures above, and the one line below in which something is said."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widget import Widget
+
+from supervisor.faces.crew import Crew, Fact, Group
+from supervisor.faces.status import columns, cut
+
+LINES = 2
+
+
+class Heading(Widget):
+    """Who is how many, what is limited and what it costs; what a person has to know first."""
+
+    DEFAULT_CSS = "Heading { height: auto; max-height: 4; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._crew: Crew | None = None
+
+    def show(self, crew: Crew) -> None:
+        """Repaint only what changed."""
+        before, self._crew = self._crew, crew
+        if before is None or _height(before) != _height(crew):
+            self.refresh(layout=True)
+        elif _said(before) != _said(crew):
+            self.refresh()
+
+    def render(self) -> Text:
+        """Of Textual."""
+        if self._crew is None:
+            return Text("looking ...", "dim")
+        width = self.size.width or 80
+        lines = [_tally(self._crew), *_wrapped(self._crew.facts, width)][: LINES + 1]
+        lines += [Text(cut(f"! {trouble}", width), "bold red") for trouble in self._crew.troubles[:1]]
+        return Text("\n").join(lines)
+
+
+def _height(crew: Crew) -> tuple[bool, int]:
+    return bool(crew.troubles), len(crew.facts)
+
+
+def _said(crew: Crew) -> object:
+    return crew.facts, crew.troubles, [(section.group, section.total) for section in crew.sections]
+
+
+def _tally(crew: Crew) -> Text:
+    """`nightcrew  2 needs me  5 working  ...`, who needs a person in colour."""
+    made = Text("nightcrew", "bold")
+    for section in crew.sections:
+        if section.total:
+            style = "bold magenta" if section.group is Group.NEEDS_ME else ""
+            made.append("  ").append(f"{section.total} {section.group}", style)
+    return made
+
+
+def _wrapped(facts: tuple[Fact, ...], width: int) -> list[Text]:
+    """The figures on as many lines as they need."""
+    lines, used = [Text()], 0
+    for fact in facts:
+        wide = columns(fact.name) + 1 + columns(fact.value)
+        if used and used + 3 + wide > width:
+            lines.append(Text())
+            used = 0
+        if used:
+            lines[-1].append("   ")
+            used += 3
+        lines[-1].append(f"{fact.name} ", "dim").append(f"{'! ' if fact.bad else ''}{fact.value}", "bold red" if fact.bad else "")
+        used += wide
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines if used else []
+
+
+class Footing(Widget):
+    """What was said last, or the keys."""
+
+    DEFAULT_CSS = "Footing { height: 1; dock: bottom; }"
+    KEYS = "enter attach  s send  a/d answer  n new  f go on  t take  p pause  k kill  r retry  w next who needs me  / filter  ? help"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said, self._bad = "", False
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """Until something else is said, or a key clears it."""
+        self._said, self._bad = text, bad
+        self.refresh()
+
+    def clear(self) -> None:
+        """Show the keys again."""
+        if self._said:
+            self.say("")
+
+    def render(self) -> Text:
+        """Of Textual."""
+        width = self.size.width or 80
+        if self._said:
+            return Text(cut(self._said, width), "bold red" if self._bad else "bold")
+        return Text(cut(self.KEYS, width), "dim")

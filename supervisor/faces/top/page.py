@@ -1,0 +1,72 @@
+"""Lines on the right: a screen, a diff, a log. They are parsed when they come into sight, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.style import Style
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from supervisor.faces.top import sgr
+from supervisor.faces.top.doors import Text
+
+
+class PageView(ScrollView, can_focus=False):
+    """One page. It stays where a person scrolled it to; a page whose end matters follows that while it is in sight."""
+
+    DEFAULT_CSS = """
+    PageView { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: Sequence[str] = ()
+        self._strips: dict[int, Strip] = {}
+        self._key = ""
+
+    def show(self, key: str, text: Text) -> None:
+        """`key` says of what task and page these lines are: another one is shown from its beginning, or its end where that matters."""
+        is_new, was_at_end = key != self._key, self.is_vertical_scroll_end
+        before, self._key = self._lines, key
+        self._lines = _trimmed(text.lines)
+        self._strips = {} if is_new or len(before) > len(self._lines) else self._still(before)
+        self.virtual_size = Size(max(1, self.size.width), len(self._lines))
+        if text.ends and (is_new or was_at_end):
+            self.scroll_end(animate=False, immediate=True)
+        elif is_new:
+            self.scroll_home(animate=False, immediate=True)
+        self._repaint(before, is_new=is_new)
+
+    def _still(self, before: Sequence[str]) -> dict[int, Strip]:
+        return {y: made for y, made in self._strips.items() if y < len(self._lines) and self._lines[y] == before[y]}
+
+    def _repaint(self, before: Sequence[str], *, is_new: bool) -> None:
+        """Only what changed, so that a terminal far away gets little."""
+        if is_new or len(before) != len(self._lines):
+            self.refresh()
+            return
+        for y, line in enumerate(self._lines):
+            if line != before[y]:
+                self.refresh_line(y - int(self.scroll_offset.y))
+
+    def render_line(self, y: int) -> Strip:
+        """Of Textual."""
+        at, width = y + int(self.scroll_offset.y), self.size.width
+        if at >= len(self._lines):
+            return Strip.blank(width, self._base())
+        if at not in self._strips:
+            self._strips[at] = sgr.strip(self._lines[at])
+        return self._strips[at].crop(0, width).extend_cell_length(width).apply_style(self._base())
+
+    def _base(self) -> Style:
+        return self.rich_style
+
+
+def _trimmed(lines: Sequence[str]) -> Sequence[str]:
+    """Without the empty lines at its end."""
+    last = len(lines)
+    while last > 1 and not lines[last - 1].strip():
+        last -= 1
+    return lines[:last]

@@ -1,0 +1,144 @@
+"""`nightcrew top` in a real terminal: what a person sees, presses and comes back to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cli.terminal import Terminal
+from tests.faults.checker import untouched
+from tests.support import House, git, wait_until
+
+Open = Callable[..., Terminal]
+
+
+def start(house: House, *words: str, name: str = "agent") -> None:
+    house.ok("add", "--id", name, *words)
+    wait_until(lambda: house.state(name) == "running" and house.task(name).attempt_state == "running", f"{name} to run")
+
+
+@pytest.fixture
+def top(house: House, terminal: Open) -> Iterator[Callable[..., Terminal]]:
+    """Opens the screen, and leaves it."""
+    opened: list[Terminal] = []
+
+    def open_one(*words: str, columns: int = 110, rows: int = 30) -> Terminal:
+        here = terminal(columns, rows)
+        here.nightcrew(*(words or ("top",)))
+        opened.append(here)
+        return here
+
+    yield open_one
+    for here in opened:
+        here.press("q")
+
+
+def test_a_person_looks_attaches_comes_back_and_ends_an_agent(house: House, top: Open) -> None:
+    house.start_daemon()
+    start(house, "printf '\\033[31mwhat the agent says\\033[0m\\n\\033]0;owned\\007\\033]52;c;b3duZWQ=\\007'; sleep 600")
+    here = top()
+    for text in ("WORKING 1", "W agent", "1 screen", "what the agent says"):
+        here.sees(text)
+    assert here.title() != "owned" and here.clipboard() == "", "what an agent prints steers no terminal of a person"
+    wait_until(lambda: "\x1b[31mwhat the agent says" in here.screen(styles=True), "the pane to have its colours")
+    here.press("Enter")
+    here.sees("leaves: it goes on")
+    here.press("C-b", "d")
+    here.sees("WORKING 1")
+    here.press("k")
+    here.sees("y yes")
+    here.press("y")
+    here.sees("ENDED 1")
+    wait_until(lambda: house.task("agent").final, "it to end")
+    here.press("q")
+    here.sees("left with 0")
+
+
+def test_it_goes_on_without_a_supervisor_and_sees_the_next_one(house: House, top: Open) -> None:
+    daemon = house.start_daemon()
+    start(house, "i=0; while :; do i=$((i+1)); echo step $i; sleep 0.2; done")
+    here = top()
+    here.sees("step ")
+    os.kill(daemon.pid, signal.SIGKILL)
+    daemon.wait()
+    here.sees("! no supervisor: agents that live go on")
+    before = here.screen()
+    wait_until(lambda: here.screen() != before and "step " in here.screen(), "the pane to go on")
+    house.start_daemon()
+    wait_until(lambda: "no supervisor" not in here.screen(), "the screen to see the new one")
+    here.sees("WORKING 1")
+
+
+def test_a_result_is_looked_at_and_taken(house: House, top: Open) -> None:
+    house.start_daemon()
+    house.ok("add", "--id", "work", "echo 'def more(): pass' > more.py")
+    house.wait_final()
+    here = top()
+    here.sees("TO TAKE 1")
+    here.press("2")
+    here.sees("A more.py  +1 -0")
+    assert "def more" in here.sees("+ def more")
+    here.press("t")
+    here.sees("Merge")
+    here.press("y")
+    wait_until(lambda: (house.repo / "more.py").exists(), "the merge")
+    here.sees("ENDED 1")
+    assert git(house.repo, "status", "--porcelain") == ""
+
+
+def test_a_line_of_the_palette_runs_any_verb_and_comes_back(house: House, top: Open) -> None:
+    house.start_daemon()
+    start(house, "sleep 600")
+    here = top()
+    here.sees("WORKING 1")
+    here.press(":")
+    here.sees("Show what every agent does.")
+    here.press("c", "a", "p", "a", "c", "i", "t", "y")
+    here.sees("Show how many agents")
+    here.press("Enter")
+    here.sees("capacity")
+    here.press("Enter")
+    here.sees("[Enter goes back to nightcrew top]")
+    assert "slots" in here.screen()
+    here.press("Enter")
+    here.sees("WORKING 1")
+
+
+def test_alone_it_is_the_screen_once_there_is_a_crew(house: House, top: Open, terminal: Open) -> None:
+    here = terminal()
+    here.nightcrew()
+    assert "Print what makes a shell complete" in here.sees("left with 2")
+    house.start_daemon()
+    start(house, "sleep 600")
+    here = terminal()
+    here.nightcrew()
+    here.sees("WORKING 1")
+    here.press("q")
+    here.sees("left with 0")
+    assert house.run().returncode == 2, "without a terminal it is the help"
+
+
+def test_it_needs_a_terminal_and_says_what_does_not(house: House) -> None:
+    done = house.run("top")
+    assert done.returncode == 2 and "top needs a terminal" in done.stderr and "next: nightcrew status" in done.stderr
+
+
+def test_looking_changes_nothing(house: House, top: Open) -> None:
+    house.start_daemon()
+    before = untouched(house.repo)
+    start(house, "echo said; sleep 600")
+    here = top(columns=80, rows=24)
+    for key, text in (
+        ("1", "said"),
+        ("2", "0 files +0 -0"),
+        ("3", "said"),
+        ("4", "no stream of JSON"),
+        ("5", "attempt 1"),
+        ("6", "worktree"),
+    ):
+        here.press(key)
+        here.sees(text)
+    assert untouched(house.repo) == before

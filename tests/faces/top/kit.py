@@ -1,0 +1,116 @@
+"""A crew without a ledger, and a screen to show it on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from supervisor.core.states import TaskState
+from supervisor.faces import crew
+from supervisor.faces.status import Waiting
+from supervisor.faces.top.app import TopApp
+from supervisor.faces.top.doors import NewTask, Page, Text
+from supervisor.ledger.queries import TaskView
+
+RUN = "1121-k3f9"
+NOW = time.time()
+
+
+def view(name: str, state: TaskState = TaskState.RUNNING, **more: Any) -> TaskView:
+    """A row of the ledger."""
+    given: dict[str, Any] = {one.name: None for one in fields(TaskView)}
+    given |= {
+        "id": f"{RUN}/{name}", "run": RUN, "name": name, "title": f"title of {name}", "project": "p", "state": state, "reason": "",
+        "priority": 50, "task_class": "normal", "epoch": 0 if state in (TaskState.WAITING, TaskState.READY) else 1, "retries_used": 0,
+        "submitted": NOW - 1000, "changed": NOW - 1000, "started": NOW - 1000, "kind": "claude", "interactive": False, "assigned": "",
+        "environment": "", "paused": "", "paused_for": "", "parent": "", "parent_epoch": 0, "attempt_state": "running",
+        "branch": "nightcrew/x", "pane_id": "%1",
+    }  # fmt: skip
+    return TaskView(**{**given, **more})
+
+
+def working(count: int) -> list[TaskView]:
+    return [view(f"agent-{number}") for number in range(count)]
+
+
+@dataclass
+class Stage:
+    """Reading and acts of a test: it says what is seen, and notes what was asked."""
+
+    seen: crew.Seen = field(default_factory=crew.Seen)
+    texts: Mapping[Page, Sequence[str]] = field(default_factory=dict)
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    verbs: Mapping[str, str] = field(default_factory=lambda: {"status": "Show what every agent does.", "map": "Do the same with many."})
+    looks: int = 0
+    said: str = "done"
+    error: Exception | None = None
+    threads: set[str] = field(default_factory=set)
+
+    def crew(self, visible: Collection[str]) -> crew.Crew:
+        self.looks += 1
+        return crew.crew(self.seen, lambda one: f"last of {one.name}" if one.id in visible else "")
+
+    def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
+        made = f"{view.id} {page}"
+        return None if made == mark else Text(self.texts.get(page, [f"{page} of {view.name}"]), made)
+
+    def kinds(self) -> Sequence[str]:
+        return ["claude", "codex"]
+
+    def _did(self, *what: Any) -> str:
+        self.threads.add(threading.current_thread().name)
+        self.asked.append(what)
+        if self.error is not None:
+            raise self.error
+        return self.said
+
+    def attach(self, view: TaskView) -> str:
+        return self._did("attach", view.name)
+
+    def run(self, words: Sequence[str]) -> str:
+        return self._did("run", *words)
+
+    def send(self, tasks: Sequence[str], line: str) -> str:
+        return self._did("send", *tasks, line)
+
+    def answer(self, task: str, *, allow: bool) -> str:
+        return self._did("answer", task, allow)
+
+    def hold(self, tasks: Sequence[str], *, back: bool) -> str:
+        return self._did("hold", *tasks, back)
+
+    def kill(self, tasks: Sequence[str]) -> str:
+        return self._did("kill", *tasks)
+
+    def retry(self, tasks: Sequence[str]) -> str:
+        return self._did("retry", *tasks)
+
+    def take(self, task: TaskView) -> str:
+        return self._did("take", task.id)
+
+    def start(self, asked: NewTask) -> str:
+        return self._did("start", asked)
+
+    def go_on(self, view: TaskView, prompt: str) -> str:
+        return self._did("go_on", view.id, prompt)
+
+    def app(self) -> TopApp:
+        return TopApp(self, self)
+
+
+def asks(*names: str) -> Waiting:
+    """These wait for a person, the last one longest."""
+    said = {"state": "waiting_permission"}
+    found = {f"{RUN}/{name}": {**said, "task": f"{RUN}/{name}", "detail": f"may {name} push?", "since": NOW - 100 - at}
+             for at, name in enumerate(names)}  # fmt: skip
+    return Waiting(asked=found)
+
+
+def text_of(app: TopApp) -> str:
+    """The screen as a person reads it."""
+    width, height = app.size
+    rows = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in row)[:width].rstrip() for row in rows[:height])

@@ -1,0 +1,226 @@
+"""The screen by Textual's own pilot: what stands where at each size, what each key asks for, and what strangers' text may do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from textual.binding import Binding
+from textual.pilot import Pilot
+
+from supervisor.core.errors import Refused
+from supervisor.core.states import TaskState
+from supervisor.faces.crew import Seen
+from supervisor.faces.top.doors import Page
+from supervisor.faces.top.main_screen import Main
+from tests.faces.top.kit import NOW, RUN, Stage, asks, text_of, view, working
+
+pytestmark = pytest.mark.asyncio
+SIZES = [(80, 24), (120, 40), (200, 60)]
+
+
+def seen(*more: Any, count: int = 2) -> Seen:
+    views = [*working(count), *more]
+    return Seen(views, Counter(one.state for one in views))
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], object], what: str) -> None:
+    """Let the screen work until it is so."""
+    for _ in range(500):
+        if condition():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"waited in vain for {what}; on the screen:\n{text_of(pilot.app)}")  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def shown(stage: Stage, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Pilot[None]]:
+    app = stage.app()
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: stage.looks and "looking" not in text_of(app), "the first look")
+        yield pilot
+
+
+async def sees(pilot: Pilot[None], text: str) -> str:
+    await until(pilot, lambda: text in text_of(pilot.app), repr(text))  # type: ignore[arg-type]
+    return text_of(pilot.app)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("count", [0, 1, 200])
+async def test_it_fits_at_every_size_with_none_one_and_many(size: tuple[int, int], count: int) -> None:
+    stage = Stage(Seen(working(count), Counter({TaskState.RUNNING: count} if count else {})))
+    async with shown(stage, size) as pilot:
+        screen = await sees(pilot, "screen of agent-0" if count else "nothing to do: press n")
+        lines = screen.split("\n")
+        assert len(lines) == size[1] and max(map(len, lines)) <= size[0]
+        assert "enter attach" in lines[-1]
+        if count:
+            assert f"{count} working" in lines[0] and f"WORKING {count}" in screen
+            assert "W agent-0" in screen and "last of agent-0" in screen
+            beside = next(line for line in lines if "WORKING" in line)
+            assert ("│" in beside) == (size[0] >= 100), "the page is beside the list where there is room, else below"
+
+
+async def test_groups_stand_in_their_order_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = [
+        view("done", TaskState.DONE, ended=NOW - 300), view("taken", TaskState.DONE, ended=NOW - 200), view("asks"), view("asked-first"),
+        view("waits", TaskState.READY, reason="ready: waits for a slot"), view("works"), view("broke", TaskState.FAILED, ended=NOW - 100),
+    ]  # fmt: skip
+    stage = Stage(Seen(views, Counter(one.state for one in views), asks("asks", "asked-first"), to_take={f"{RUN}/done"}))
+    async with shown(stage) as pilot:
+        screen = await sees(pilot, "may asked-first push?")
+        order = ["NEEDS ME 2", "? asked-first", "? asks", "WORKING 1", "W works", "QUEUED 1", "q waits", "waits for a slot", "TO TAKE 1",
+                 "T done", "ENDED 2", "F broke", "D taken"]  # fmt: skip
+        places = [screen.index(words) for words in order]
+        assert places == sorted(places)
+        assert "2 needs me" in screen.split("\n")[0]
+
+
+async def test_each_key_asks_for_what_its_verb_does() -> None:
+    stage = Stage(seen(view("asks")))
+    stage.seen = Seen(stage.seen.views, stage.seen.counts, asks("asks"))
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of asks")
+        for keys, wanted in (
+            (("a",), ("answer", f"{RUN}/asks", True)),
+            (("d",), ("answer", f"{RUN}/asks", False)),
+            (("down", "p"), ("hold", f"{RUN}/agent-0", True)),
+            (("r",), ("retry", f"{RUN}/agent-0")),
+            (("k", "y"), ("kill", f"{RUN}/agent-0")),
+            (("t", "y"), ("take", f"{RUN}/agent-0")),
+            (("s", *"go on", "enter"), ("send", f"{RUN}/agent-0", "go on")),
+            (("up", "space", "space", "r"), ("retry", f"{RUN}/asks", f"{RUN}/agent-0")),
+        ):
+            await pilot.press(*(key if key != " " else "space" for key in keys))
+            await until(pilot, lambda: stage.asked, f"{keys}")
+            assert stage.asked == [wanted], keys
+            stage.asked.clear()
+            await sees(pilot, "done")
+        assert "MainThread" not in stage.threads, "no act keeps the screen from painting"
+
+
+async def test_no_key_does_harm_unasked() -> None:
+    stage = Stage(seen())
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        for key in ("k", "t"):
+            await pilot.press(key)
+            await pilot.press("n")
+        await pilot.press("a")
+        await sees(pilot, "agent-0 asks nothing")
+        await pilot.press("w")
+        await sees(pilot, "nobody needs you")
+        assert stage.asked == []
+
+
+async def test_a_refusal_is_said_and_the_screen_goes_on() -> None:
+    stage = Stage(seen(), error=Refused("cannot pause", on="x", why="\x1b]0;own\x07 it\nbroke", kept="it", hint="nightcrew status"))
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        await pilot.press("p")
+        screen = await sees(pilot, "cannot pause")
+        assert "\x1b" not in screen and "\\x1b]0;own" in screen
+        await pilot.press("down")
+        await sees(pilot, "screen of agent-1")
+
+
+async def test_agents_come_and_go_and_the_selection_stays_with_its_task() -> None:
+    stage = Stage(seen(count=30))
+    async with shown(stage, (80, 24)) as pilot:
+        for _ in range(3):
+            await pilot.press("down")
+        await sees(pilot, "screen of agent-3")
+        stage.seen = Seen([*working(30)[2:], view("new")], Counter({TaskState.RUNNING: 29}))
+        await sees(pilot, "29 working")
+        assert pilot.app.list.selected == f"{RUN}/agent-3"  # type: ignore[attr-defined]
+        stage.seen = Seen([view("other")], Counter({TaskState.RUNNING: 1}))
+        await sees(pilot, "screen of other")
+        stage.seen = Seen()
+        screen = await sees(pilot, "nothing to do")
+        assert "screen of other" not in screen
+
+
+async def test_nothing_is_lost_on_resize() -> None:
+    stage = Stage(seen(count=50), texts={Page.DIFF: [f"line {number}" for number in range(200)]})
+    async with shown(stage, (200, 60)) as pilot:
+        await pilot.press("2", "slash", *"agent-4", "enter", "down")
+        await sees(pilot, "line 3")
+        chosen = pilot.app.list.selected  # type: ignore[attr-defined]
+        for size in ((80, 24), (45, 15), (20, 6), (120, 40)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        screen = await sees(pilot, "line 3")
+        assert pilot.app.list.selected == chosen and "WORKING" in screen and "agent-5" not in screen  # type: ignore[attr-defined]
+
+
+async def test_a_phone_has_the_list_and_tab_shows_the_page_alone() -> None:
+    stage = Stage(seen())
+    async with shown(stage, (45, 15)) as pilot:
+        screen = await sees(pilot, "W agent-0")
+        assert "screen of agent-0" not in screen
+        await pilot.press("tab")
+        screen = await sees(pilot, "screen of agent-0")
+        await pilot.press("tab")
+        screen = await sees(pilot, "diff of agent-0")
+        assert "WORKING" not in screen
+        await pilot.press("escape")
+        await sees(pilot, "WORKING")
+
+
+HOSTILE = "\x1b]52;c;b3du\x07\x1b]0;own\x07\x1b[2J\x1b[1;1H\u202eevil\u202c\u200b\U000e0072[bold]x[/bold]\x9b31m\x1b[31mred\x1b[0m"
+
+
+async def test_text_of_strangers_colours_and_steers_nothing() -> None:  # X09, X12
+    hostile = view("agent-0", title=HOSTILE, reason=HOSTILE, kind="claude")
+    stage = Stage(
+        Seen([hostile], Counter({TaskState.RUNNING: 1}), troubles=[HOSTILE]), texts={Page.SCREEN: [HOSTILE, "\x1b", "\x1b[", "a\rb"]}
+    )
+    async with shown(stage) as pilot:
+        screen = await sees(pilot, "red")
+        assert not set("\x1b\x07\x9b\u202e\u200b\U000e0072") & set(screen)
+        assert "[bold]x[/bold]" in screen, "no markup of a stranger is read"
+        strips = pilot.app.page._strips  # type: ignore[attr-defined]
+        assert {str(segment.style.color.name) for segment in strips[0] if segment.style and segment.style.color} == {"color(1)"}
+        await pilot.press("k")
+        await sees(pilot, "End 1121-k3f9/agent-0")
+
+
+async def test_a_click_selects_and_a_page_is_chosen_by_the_mouse() -> None:
+    stage = Stage(seen())
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        await pilot.click("CrewList", offset=(4, 2))
+        await sees(pilot, "screen of agent-1")
+        await pilot.click("Tabs", offset=(12, 1))
+        await sees(pilot, "diff of agent-1")
+
+
+async def test_the_palette_has_every_verb() -> None:
+    stage = Stage(seen())
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        await pilot.press("colon")
+        await sees(pilot, "Do the same with many.")
+        await pilot.press(*"status")
+        await pilot.pause(0.3)
+        await pilot.press("enter")
+        await sees(pilot, f"status {RUN}/agent-0")
+
+
+async def test_help_names_every_key() -> None:
+    from supervisor.faces.top.help import KEYS
+
+    stage = Stage(seen())
+    async with shown(stage, (80, 24)) as pilot:
+        await pilot.press("question_mark")
+        await sees(pilot, "into its pane")
+        bindings = [*pilot.app.BINDINGS, *Main.BINDINGS]
+        bound = {key for binding in bindings if isinstance(binding, Binding) for key in binding.key.split(",")}
+    named = {word for keys, _ in KEYS for word in keys.split()} | {"escape", "space", "shift+tab", "ctrl+c", *"123456"}
+    spelled = {"slash": "/", "question_mark": "?", "colon": ":", "left_square_bracket": "[", "right_square_bracket": "]"}
+    in_words = ["?", "end", "home", "pagedown", "pageup", "shift+down", "shift+up"]
+    assert sorted({spelled.get(key, key) for key in bound} - named) == in_words
