@@ -115,7 +115,7 @@ class PageReader:
                 return None
             found = review.gather(db, self._where, view, repository, tip)
         head = [*colored_diff.styled(islice(review.head(found), 1, None), color=True), *review.stat(found)]
-        return Text([*head, *colored_diff.lines(found.diffs, color=True)], made)
+        return Text([*head, *colored_diff.lines(found.diffs, review.beside(found), color=True)], made)
 
     def _history(self, view: TaskView) -> Text:
         with contextlib.closing(common.ledger(self._where, view.id)) as db:

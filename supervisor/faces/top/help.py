@@ -19,6 +19,7 @@ KEYS = (
     ("n", "a new task: kind and base, then the prompt in your editor"),
     ("f", "more words for it: it goes on, also when it has ended"),
     ("t", "take its result into your branch (asks)"),
+    ("g", "open a pull request of its result"),
     ("p", "pause it, or let it go on"),
     ("k", "kill it (asks)"),
     ("r", "run it again"),

@@ -41,6 +41,7 @@ class Main(Screen[None]):
         key("p", "hold"),
         key("k", "kill"),
         key("r", "retry"),
+        key("g", "open_pr"),
     ]
 
     @property
@@ -140,6 +141,11 @@ class Main(Screen[None]):
         """After a yes."""
         if (row := self._row()) is not None:
             self._confirm(f"Merge {row.id} into the branch that is checked out in its repository?", lambda: self.top.acts.take(row.view))
+
+    def action_open_pr(self) -> None:
+        """As a pull request; what it asks, it asks on the terminal."""
+        if (row := self._row()) is not None:
+            self.elsewhere(lambda: self.top.acts.run(["pr", row.id]), wait=True)
 
     def _confirm(self, question: str, work: Callable[[], str]) -> None:
         from supervisor.faces.top.asking import Confirm
