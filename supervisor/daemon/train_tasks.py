@@ -28,7 +28,6 @@ from supervisor.core.landing_orders import Orders
 from supervisor.core.spec import RunSpec, Submission
 from supervisor.core.states import FINAL, TaskState
 from supervisor.daemon import follow_up
-from supervisor.daemon.handlers.submit import to_wire
 from supervisor.daemon.loop import Loop
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
@@ -38,7 +37,8 @@ from supervisor.ledger.queries import TaskView
 REPAIR_S = 3600.0
 """What an agent has to mend its result, at most."""
 
-Submit = Callable[[Loop, dict[str, Any]], Awaitable[dict[str, Any]]]
+Submit = Callable[[Submission], Awaitable[dict[str, Any]]]
+"""Takes a run into the ledger, once for each key; as the handler of that verb answers."""
 
 
 class TrainTasks:
@@ -75,9 +75,7 @@ class TrainTasks:
         where = "as the branch is" if gate.tree == train.base else "with its own gate as it was" if gate.restored else "merged"
         title = f"{gate.command} ({where}, for {train.branch})"
         task = replace(orders.gate, name="gate", title=title, argv=("/bin/sh", "-c", gate.command))
-        answer = await self._submit(
-            self._loop, to_wire(_submission(train, orders, _key(train, gate), RunSpec(title, (task,), gate.commit)))
-        )
+        answer = await self._submit(_submission(train, orders, _key(train, gate), RunSpec(title, (task,), gate.commit)))
         failpoint("train.gate-submitted")
         return [GateBegun(number, str(answer["tasks"][0]))]
 
@@ -94,7 +92,7 @@ class TrainTasks:
         """Hand over what `repair` made. A reason in its place is why nobody was asked."""
         if isinstance(made, str):
             return [Mended(asked.position, why=made)]
-        answer = await self._submit(self._loop, to_wire(made))
+        answer = await self._submit(made)
         failpoint("train.repair-submitted")
         return [Asked(asked.position, str(answer["tasks"][0]))]
 

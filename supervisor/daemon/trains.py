@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class TrainDesk:
-    """One supervisor's; it belongs to its event loop. `submit` is the handler of that verb."""
+    """One supervisor's; it belongs to its event loop."""
 
     def __init__(self, loop: Loop, home: Home, git: Git, submit: Submit) -> None:
         self._loop, self._home, self._git = loop, home, git

@@ -125,8 +125,8 @@ def cells(data: bytes) -> dict[int, tuple[str, int]]:
         except sqlite3.OperationalError:
             pytest.skip("this SQLite was built without dbstat")
     without_rowid = (
-        "dependency", "attempt", "snapshot", "conversation", "mail", "verdict", "train", "train_entry", "train_gate", "push_consent", "pull_task",
-        "pull_remark",
+        "dependency", "attempt", "snapshot", "conversation", "mail", "verdict", "train", "train_entry", "train_gate", "push_consent",
+        "pull_task", "pull_remark",
     )  # fmt: skip
     return {page: (name, count if kind == "leaf" or name in without_rowid else 0) for page, name, kind, count in found}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -202,7 +203,7 @@ async def _serve(loop: Loop, home: Home, agents: Agents) -> None:
     events = asyncio.get_running_loop()
     agents.over = lambda seconds: events.call_soon_threadsafe(events.call_later, seconds, loop.hint)
     git = Git(home.root / "git")
-    maps, trains = MapDesk(loop, home, submit.handle, git), TrainDesk(loop, home, git, submit.handle)
+    maps, trains = MapDesk(loop, home, submit.handle, git), TrainDesk(loop, home, git, functools.partial(submit.hand_over, loop))
     async with Server(loop, home, maps, MemoryDesk(loop, home), trains):
         await loop.run()
 

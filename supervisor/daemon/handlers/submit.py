@@ -29,6 +29,11 @@ def to_wire(submission: Submission) -> dict[str, Any]:
     return {**rest, "spec": run, "env": dict(submission.env), "night": night}
 
 
+async def hand_over(loop: Loop, submission: Submission) -> dict[str, Any]:
+    """`handle`, for the supervisor's own rooms."""
+    return await handle(loop, to_wire(submission))
+
+
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """Returns the run's id, its tasks' ids, and whether it is new: the same key twice is one run."""
     run = dict(args["spec"])
