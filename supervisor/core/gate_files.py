@@ -74,7 +74,8 @@ def _table(text: str) -> tuple[str, ...]:
 _TESTS = _table(
     """
     test_*.py *_test.py *_test.go *.test.[jt]s *.test.[jt]sx *.spec.[jt]s *.spec.[jt]sx *.test.[cm][jt]s *Test.java *Tests.java
-    *Test.kt *Tests.cs *Test.cs *_spec.rb *_test.rb *Test.php *_test.exs *_test.rs *_test.c *_test.cc *_test.cpp *.bats
+    *Test.kt *Tests.cs *Test.cs *_spec.rb *_test.rb *Test.php *_test.exs *_test.rs *_test.c *_test.cc *_test.cpp *.bats *.cy.[jt]s
+    *.cy.[jt]sx
     """
 )
 _TEST_FOLDERS = frozenset({"tests", "test", "__tests__", "spec", "specs"})
@@ -143,7 +144,7 @@ def flags(changes: Iterable[Change], gate: str = "") -> tuple[Flag, ...]:
 
 def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterator[Flag]:
     name, where = change.path.rpartition("/")[2], change.old_path or change.path
-    ran = _ran_by(where, words)
+    ran, about_gate = _ran_by(where, words), True
     if ran or _matches(name, [one for word in words for one in _BUILD.get(word, ())]):
         yield Flag(change.path, Kind.BUILD, f"{_verb(change)} what the gate runs", weakens=True)
     elif _matches(name, _CONFIG):
@@ -158,7 +159,9 @@ def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterat
         yield Flag(change.path, Kind.GIT, f"{_verb(change)} what git does here", weakens=False)
     elif _holds_tests(change):
         yield from _tests(change, elsewhere)
-    if limits := gate_lines.loosened(change.removed, change.added):
+    else:
+        about_gate = False
+    if limits := gate_lines.loosened(change.removed, change.added, about_gate=about_gate):
         yield Flag(change.path, Kind.CONFIG, f"loosens {', '.join(limits[:3])}", weakens=True)
     more = gate_lines.suppressions(change.added) - gate_lines.suppressions(change.removed)
     if more > 0:
@@ -166,7 +169,12 @@ def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterat
 
 
 def _holds_tests(change: Change) -> bool:
-    return is_test(change.path) or is_test(change.old_path)
+    return is_test(change.path) or is_test(change.old_path) or _has_tests_amid(change)
+
+
+def _has_tests_amid(change: Change) -> bool:
+    """In Rust tests stand beside what they test."""
+    return change.path.endswith(".rs") and gate_lines.marks((*change.removed, *change.added))
 
 
 def _tests(change: Change, elsewhere: Counter[str]) -> Iterator[Flag]:
@@ -181,7 +189,8 @@ def _tests(change: Change, elsewhere: Counter[str]) -> Iterator[Flag]:
     if gone:
         yield Flag(change.path, Kind.TEST, f"deletes or renames {_count(gone, 'test')}", weakens=True)
     if (skipped := gate_lines.skips(change.added) - gate_lines.skips(change.removed)) > 0:
-        yield Flag(change.path, Kind.TEST, f"{_count(skipped, 'line')} more that keep tests from running", weakens=True)
+        why = f"{_count(skipped, 'line')} more that keep tests from running"
+        yield Flag(change.path, Kind.TEST, why, weakens=change.status != "A")  # of a new file no test ran before
     if (empty := gate_lines.empty_asserts(change.added) - gate_lines.empty_asserts(change.removed)) > 0:
         yield Flag(change.path, Kind.TEST, f"{_count(empty, 'assertion')} that cannot fail", weakens=True)
     fewer = gate_lines.asserts(change.removed) - gate_lines.asserts(change.added)

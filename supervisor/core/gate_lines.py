@@ -13,24 +13,30 @@ LINE_MAX = 500
 _BEGINS = (
     re.compile(r"[ \t]*(?:async )?def (test\w*)"),
     re.compile(r"func ((?:Test|Benchmark|Fuzz|Example)\w*)\("),
-    re.compile(r"[ \t]*(?:it|test|specify|scenario)(?:\.\w+)? ?\(?[ \t]*['\"`]([^'\"`]+)"),
+    re.compile(r"[ \t]*(?:it|test|specify|scenario|@test)(?:\.\w+)? ?\(?[ \t]*['\"`]([^'\"`]+)"),
+    re.compile(r"[ \t]*(?:public )?function (test\w+)\("),
+    re.compile(r"TEST(?:_F|_P)?\((\w+,[ \t]*\w+)\)"),
 )
 _MARKS = re.compile(r"[ \t]*(?:#\[(?:\w+::)?test\]|@(?:Parameterized)?Test\b|\[(?:Fact|Theory|Test|TestMethod)\b)")
 """A mark on the line before a test."""
 _SKIPS = re.compile(
     r"pytest\.(?:mark\.)?(?:skip|xfail|importorskip)|unittest\.(?:skip|expectedFailure)|@skip\b|self\.skipTest\("
-    r"|raise SkipTest|\b(?:it|test|describe|context|suite)\.(?:skip|only|todo|failing)\b|\b(?:xit|xtest|xdescribe"
-    r"|fit|fdescribe)\(|\bt\.Skip(?:f|Now)?\(|#\[ignore|@Disabled\b|@Ignore\b|\bAssume\.|assumeTrue\(|\[(?:Fact"
-    r"|Theory)\(Skip|\[Ignore\b|collect_ignore|deselect\b|--ignore[= ]|norecursedirs"
+    r"|raise SkipTest|__test__ = False|\b(?:it|test|describe|context|suite)\.(?:skip|only|todo|failing)\b"
+    r"|\b(?:xit|xtest|xdescribe|xcontext|fit|fdescribe)[ (]|\bt\.Skip(?:f|Now)?\(|^//(?:go:build|[ \t]?\+build) ignore|#\[ignore"
+    r"|@Disabled\b|@Ignore\b|\bAssume\.|assumeTrue\(|\[(?:Fact|Theory)\(Skip|\[(?:Ignore|Explicit)\b|markTest(?:Skipped|Incomplete)\("
+    r"|GTEST_SKIP\(|\bDISABLED_|@(?:module|describe)?tag :skip|,[ \t]*(?:skip|pending):?[ \t]*(?:=>)?[ \t]*(?:true|['\"])"
+    r"|^[ \t]*(?:skip|pending)[ \t]*(?:$|\(?['\"])|^exit 0\b|collect_ignore|deselect\b|--ignore[= ]|norecursedirs"
 )
 _ASSERTS = re.compile(
     r"[ \t]*(?:assert\b|self\.assert\w+|self\.fail\(|with pytest\.raises|pytest\.raises\(|expect\("
-    r"|assert(?:_\w+)?!?\(|assert\.\w+\(|require\.\w+\(|t\.(?:Error|Fatal)f?\(|Assert\.\w+|should\b|\w+\.should\b"
-    r"|assertThat\()"
+    r"|assert_\w+|assert(?:[A-Z]\w*)?!?\(|refute\b|assert\.\w+\(|require\.\w+\(|t\.(?:Error|Fatal)f?\(|Assert\.\w+|\$this->assert\w+"
+    r"|(?:EXPECT|ASSERT)_\w+\(|should\b|\w+\.should\b|set -[a-z]*e|(?:\[\[?|test) [^|]*\|\| *(?:exit|return|fail|die)\b)"
 )
+_TRUE = r"(?:True|true|TRUE|1|not False)"
 _EMPTY_ASSERTS = re.compile(
-    r"[ \t]*(?:assert (?:True|1|not False)|self\.assertTrue\(True\)|expect\(true\)\.to(?:Be|Equal)\(true\)"
-    r"|assert!\(true\)|assert\.ok\(true\))[ \t;]*(?:$|#|//)"
+    rf"[ \t]*(?:assert {_TRUE}|(?:self\.|\$this->|Assert\.)?(?:assert|Is)?True\({_TRUE}\)|expect\(true\)\.to(?:Be|Equal)\(true\)"
+    rf"|expect\(true\)\.to (?:be|eq)(?:_truthy|\(true\)| true)|assert!\(true\)|assert\.ok\(true\)|(?:assert|require)\.True\(t, true\)"
+    rf"|(?:EXPECT|ASSERT)_TRUE\(true\)|assert [^#]* or True)[ \t;]*(?:$|#|//)"
 )
 _SUPPRESSIONS = re.compile(
     r"# noqa|# type: ignore|# pyright: ignore|# pragma: no cover|# pylint: disable|# nosec|# fmt: off|eslint-disable"
@@ -38,10 +44,12 @@ _SUPPRESSIONS = re.compile(
     r"|@Suppress\(|rubocop:disable|NOLINT|biome-ignore|prettier-ignore|shellcheck disable"
 )
 _LOWER_IS_WEAKER = re.compile(
-    r"(fail[_-]under|cov-fail-under|min(?:imum)?[_-]coverage|coverageThreshold|branches|functions|lines|statements"
-    r"|--threshold)[\"']?\s?[:= ]\s?([0-9]{1,6}(?:\.[0-9]{1,4})?)"
+    r"(fail[_-]under|cov-fail-under|min(?:imum)?[_-]coverage|coverageThreshold)[\"']?\s?[:= ]\s?([0-9]{1,6}(?:\.[0-9]{1,4})?)"
 )
-_HIGHER_IS_WEAKER = re.compile(r"(max-warnings|max[_-]?failures|maxfail|max-complexity|reruns|retries)[\"']?\s?[:= ]\s?([0-9]{1,6})")
+_HIGHER_IS_WEAKER = re.compile(r"(max-warnings|max[_-]?failures|maxfail|max-complexity)[\"']?\s?[:= ]\s?([0-9]{1,6})")
+_LOWER_OF_GATE = re.compile(r"(branches|functions|lines|statements|--threshold)[\"']?\s?[:= ]\s?([0-9]{1,6}(?:\.[0-9]{1,4})?)")
+_HIGHER_OF_GATE = re.compile(r"(reruns|retries)[\"']?\s?[:= ]\s?([0-9]{1,6})")
+"""Words that mean a limit only in files about tests and checks."""
 
 
 def _cut(lines: Iterable[str]) -> Iterable[str]:
@@ -58,6 +66,11 @@ def tests(lines: Iterable[str]) -> list[str]:
         elif _MARKS.match(line):
             found.append("test")
     return found
+
+
+def marks(lines: Iterable[str]) -> bool:
+    """Whether one of them marks a test: where a language has tests amid its code."""
+    return any(_MARKS.match(line) or "#[ignore" in line for line in _cut(lines))
 
 
 def skips(lines: Iterable[str]) -> int:
@@ -80,9 +93,9 @@ def suppressions(lines: Iterable[str]) -> int:
     return sum(bool(_SUPPRESSIONS.search(line)) for line in _cut(lines))
 
 
-def loosened(removed: Iterable[str], added: Iterable[str]) -> list[str]:
-    """Limits that were made easier to meet, in words."""
-    before, after = _limits(removed), _limits(added)
+def loosened(removed: Iterable[str], added: Iterable[str], *, about_gate: bool) -> list[str]:
+    """Limits that were made easier to meet, in words. `about_gate`: the file is about tests and checks."""
+    before, after = _limits(removed, about_gate=about_gate), _limits(added, about_gate=about_gate)
     return [
         f"{key} from {old:g} to {after[key, lower]:g}"
         for (key, lower), old in before.items()
@@ -90,10 +103,12 @@ def loosened(removed: Iterable[str], added: Iterable[str]) -> list[str]:
     ]
 
 
-def _limits(lines: Iterable[str]) -> dict[tuple[str, bool], float]:
+def _limits(lines: Iterable[str], *, about_gate: bool) -> dict[tuple[str, bool], float]:
+    patterns = [(_LOWER_IS_WEAKER, True), (_HIGHER_IS_WEAKER, False)]
+    patterns += [(_LOWER_OF_GATE, True), (_HIGHER_OF_GATE, False)] if about_gate else []
     found = {}
     for line in _cut(lines):
-        for pattern, lower in ((_LOWER_IS_WEAKER, True), (_HIGHER_IS_WEAKER, False)):
+        for pattern, lower in patterns:
             if match := pattern.search(line):
                 found[match.group(1), lower] = float(match.group(2))
     return found
