@@ -47,6 +47,21 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Claims:
+    """What else speaks of a result when its worktree may be removed."""
+
+    rejected: str = ""
+    """The commit of it that a person rejected."""
+    ref: str = ""
+    """What keeps that."""
+    held: str = ""
+    """Why it stays, whatever git says; empty: no reason."""
+
+
+NO_CLAIMS = Claims()
+
+
+@dataclass(frozen=True, slots=True)
 class Comment:
     """Words about lines of one file."""
 

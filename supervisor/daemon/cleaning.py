@@ -6,12 +6,13 @@ Everything here runs in worker threads, and nothing touches the ledger. A remova
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError
 from supervisor.core.identity import Identity
+from supervisor.core.reviews import NO_CLAIMS, Claims
 from supervisor.daemon.environments import Environments
 from supervisor.host import processes
 from supervisor.ledger.rows import AttemptRow, LaunchRow
@@ -53,6 +54,7 @@ class Candidate:
     """Of its repository. None: that could not be asked for all together, so it is asked for each."""
     failed: str = ""
     """Why its environment cannot be known."""
+    claims: Claims = NO_CLAIMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,18 @@ class Cleaner:
     def __init__(self, places: Environments) -> None:
         self._environments = places
 
-    def candidates(self, attempts: Sequence[tuple[AttemptRow, LaunchRow]]) -> list[Candidate]:
-        """One for each attempt, to be used within seconds."""
+    def candidates(self, attempts: Sequence[tuple[AttemptRow, LaunchRow]], claims: Mapping[str, Claims]) -> list[Candidate]:
+        """One for each attempt, to be used within seconds. `claims` by task."""
         occupied = processes.occupied()
         found = [self._made(row, launch) for row, launch in attempts]
         known = _surveyed([made for made, _ in found if made is not None and not removal.is_gone(made)])
         return [
-            Candidate(made, lambda path: _pids(occupied(path)), known.get(made.repo.root) if made is not None else None, why)
-            for made, why in found
-        ]
+            Candidate(
+                made, lambda path: _pids(occupied(path)), known.get(made.repo.root) if made is not None else None, why,
+                claims.get(row.task, NO_CLAIMS),
+            )
+            for (made, why), (row, _) in zip(found, attempts, strict=True)
+        ]  # fmt: skip
 
     def _made(self, row: AttemptRow, launch: LaunchRow) -> tuple[Environment | None, str]:
         try:
@@ -99,16 +104,32 @@ class Cleaner:
                 _forget(made, how)
                 return Decided(stays=False, why="its files were removed already")
             environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more
-            verdict = removal.inspect(made, candidate.is_alive, candidate.known)
+            seen = removal.inspect(made, candidate.is_alive, candidate.known)
+            verdict = _let_go(made, seen, candidate.claims)
+            if candidate.claims.held and not how.discard:
+                return Decided(stays=True, why=candidate.claims.held, commits=verdict.commits)
             if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
                 return Decided(stays=True, why=str(verdict), commits=verdict.commits)
             if how.remove:
-                removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict)
+                given = verdict.head if verdict is not seen else ""
+                removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict, rejected=given)
                 _forget(made, how)
         except NightcrewError as error:
             return Decided(stays=True, why=error.why or error.line())
         why = f"you allowed it: {verdict}" if isinstance(verdict, removal.Keep) else verdict.why
         return Decided(stays=False, why=why, commits=verdict.commits)
+
+
+def _let_go(made: Environment, seen: removal.Keep | removal.Removable, claims: Claims) -> removal.Keep | removal.Removable:
+    """What a person rejected need not be merged, as long as its ref keeps it."""
+    if not claims.rejected or not isinstance(seen, removal.Keep) or seen.head != claims.rejected:
+        return seen
+    if any(reason.why is not Why.UNMERGED for reason in seen.reasons):
+        return seen
+    stands = refs.over_all(made.repo, "for-each-ref", "--format=%(objectname)", claims.ref).text
+    if stands != claims.rejected:
+        return seen
+    return removal.Removable(seen.head, why=f"you rejected it; {claims.ref} keeps it", commits=seen.commits)
 
 
 def _forget(made: Environment, how: Cleaning) -> None:

@@ -311,7 +311,8 @@ class Jobs:
         """Remove worktrees side by side, or only look whether they can be."""
         ended = [row for row in rows if row.end is not None]
         asked = [(row, self._ledger.launch_row(row.task)) for row in ended]
-        candidates = await self.within(self.collectors, self._cleaner.candidates, asked)
+        claims = self._ledger.reviews.claims({row.task for row in ended})
+        candidates = await self.within(self.collectors, self._cleaner.candidates, asked, claims)
         decided = await asyncio.gather(*(self._clean(row, candidate, how) for row, candidate in zip(ended, candidates, strict=True)))
         found = {(row.task, row.epoch): each for row, each in zip(ended, decided, strict=True)}
         return [found[row.task, row.epoch] if row.end is not None else self._unended((row.task, row.epoch)) for row in rows]

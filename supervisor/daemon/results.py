@@ -112,13 +112,13 @@ def _generated(repository: Repository) -> tuple[GeneratedRule, ...]:
     return ()
 
 
-def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, tips: bool) -> tuple[Path, restoring.Restored]:
-    """Make a branch of the person's of what an attempt left, with `tips` of what it took back; the repository's checkout, and the branch.
+def restore(db: sqlite3.Connection, view: TaskView, epoch: int, branch: str, *, tips: bool) -> tuple[Repository, restoring.Restored]:
+    """Make a branch of the person's of what an attempt left, with `tips` of what it took back; the repository, and the branch.
     Raises as `restoring.restore`."""
     repository = _repository(Path(queries.run(db, view.run).root))
     ref = records.tips_ref(view.id, epoch) if tips else records.rescue_ref(view.id, epoch)
     name = branch or f"restored/{view.id}.{epoch}{'-tips' if tips else ''}"
-    return repository.root, restoring.restore(repository, ref, name)
+    return repository, restoring.restore(repository, ref, name)
 
 
 def _noted(view: TaskView, repository: Repository, done: merge.Merged) -> str:

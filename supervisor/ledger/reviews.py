@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 
 from supervisor.core.errors import Refused
-from supervisor.core.reviews import COMMENTS_MAX, Comment, Decision, Verdict
+from supervisor.core.reviews import COMMENTS_MAX, Claims, Comment, Decision, Verdict
 from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 7
@@ -50,6 +50,10 @@ class Reviews:
         with self._desk.writing():
             gone = self._desk.db.execute("DELETE FROM review_comment WHERE task = ? AND number = ? AND sent IS NULL", (task, number))
         return gone.rowcount > 0
+
+    def claims(self, tasks: Collection[str]) -> dict[str, Claims]:
+        """As the function."""
+        return claims(self._desk.db, tasks)
 
     def decide(self, decision: Decision, epoch: int) -> None:
         """Commit a verdict, in the place of an older one."""
@@ -107,6 +111,24 @@ def decisions(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Decis
     asked = json.dumps(list(tasks))
     rows = db.execute("SELECT v.* FROM json_each(?) j JOIN verdict v ON v.task = j.value", (asked,)).fetchall()
     return {row["task"]: _decision(row) for row in rows}
+
+
+def claims(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Claims]:
+    """What speaks of these tasks' results when their worktrees may be removed; only those of which something does."""
+    rejected = {task: one for task, one in decisions(db, tasks).items() if one.verdict is Verdict.REJECTED}
+    held = _entered(db, tasks)
+    return {
+        task: Claims(rejected[task].tip if task in rejected else "", rejected[task].ref if task in rejected else "", held.get(task, ""))
+        for task in (*rejected, *(one for one in held if one not in rejected))
+    }
+
+
+def _entered(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
+    if not _is_there(db):
+        return {}
+    sql = """SELECT e.task, t.id FROM json_each(?) j JOIN train_entry e ON e.task = j.value JOIN train t ON t.id = e.train
+             WHERE t.state NOT IN ('landed', 'stopped', 'empty')"""
+    return {row["task"]: f"it is in the train {row['id']}" for row in db.execute(sql, (json.dumps(list(tasks)),))}
 
 
 def comments(db: sqlite3.Connection, task: str) -> list[Comment]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from supervisor.bench import cleaning
 from supervisor.ledger import queries, store
 from tests import warm
 from tests.daemon.test_many import at_once
-from tests.support import House, git, wait_until
+from tests.support import House, git, plan_of, shell_task, wait_until
 from worktrees.environment import Environment
 from worktrees.git import Git
 from worktrees.repository import discover
@@ -117,3 +119,79 @@ def test_two_that_clean_at_once_remove_each_worktree_once(house: House) -> None:
     assert [code for code, _ in answers] == [0, 0, 0], answers
     assert gone(made, house)
     assert sorted(removals(house)) == sorted(named)
+
+
+def test_every_decision_is_explained_and_asked_again(house: House) -> None:
+    """A crew of one worktree for each reason; `--yes` removes exactly those of which `clean` said that they can go."""
+    names = (
+        "nothing",
+        "merged",
+        "squashed",
+        "picked",
+        "partial",
+        "open",
+        "dirty",
+        "rejected",
+        "undone",
+        "moved",
+        "train",
+        "alive",
+        "locked",
+    )
+    house.start_daemon()
+    two = "for n in 1 2; do echo {0} > {0}-$n; git add -A; git commit -qm {0}-$n; done"
+    house.ok("run", house.plan(plan_of([shell_task(name, "true" if name == "nothing" else two.format(name)) for name in names])))
+    views = {name: house.task(name) for name in names}
+    tip = {name: git(house.repo, "rev-parse", str(view.branch)) for name, view in views.items()}
+    place = {name: Path(str(view.worktree)) for name, view in views.items()}
+    house.ok("take", "merged")
+    git(house.repo, "merge", "-q", "--squash", tip["squashed"])
+    git(house.repo, "commit", "-qm", "squashed")
+    git(house.repo, "cherry-pick", f"{tip['picked']}~1", tip["picked"], f"{tip['partial']}~1")
+    (place["dirty"] / "new").touch()
+    for name in ("rejected", "undone", "moved"):
+        house.ok("review", name, "--reject", "-m", "no")
+    house.ok("review", "undone", "--undo")
+    newer = git(house.repo, "commit-tree", f"{tip['moved']}^{{tree}}", "-p", tip["moved"], "-m", "more")
+    git(place["moved"], "reset", "-q", "--hard", newer)
+    git(house.repo, "worktree", "lock", str(place["locked"]), "--reason", "mine")
+    with contextlib.closing(sqlite3.connect(house.home.ledger)) as db:
+        db.execute(
+            "INSERT INTO train VALUES ('1125-t', ?, 1, 'refs/heads/main', 'c', '{}', 'gating', 0, '', '', 0, 0)", (views["train"].project,)
+        )
+        entry = "INSERT INTO train_entry (train, position, task, epoch, tip, state) VALUES ('1125-t', 0, ?, 1, 'c', 'waiting')"
+        db.execute(entry, (views["train"].id,))
+        db.commit()
+    inside = subprocess.Popen(["sleep", "100"], cwd=place["alive"])
+    try:
+        said = json.loads(house.ok("clean", "--json"))
+        why = {item["attempt"].split("/")[1].partition(":")[0]: item["why"] for kind in ("removable", "kept") for item in said[kind]}
+        goes = {item["attempt"].split("/")[1].partition(":")[0] for item in said["removable"]}
+        assert goes == {"nothing", "merged", "squashed", "picked", "rejected"}, why
+        ref = f"refs/nightcrew/rejected/{views['rejected'].id}/1"
+        parts = {
+            "nothing": "no commit of its own",
+            "merged": "on a branch or tag of yours",
+            "squashed": "merging it would change nothing",
+            "picked": "merging it would change nothing",
+            "partial": "1 of its 2 commits are there as patches",
+            "open": "commits not on any other branch: 2 of them",
+            "dirty": "untracked files: new",
+            "rejected": f"you rejected it; {ref} keeps it",
+            "undone": "commits not on any other branch: 2 of them",
+            "moved": "commits not on any other branch: 3 of them",
+            "train": "it is in the train 1125-t",
+            "alive": f"processes inside: {inside.pid}",
+            "locked": "locked",
+        }
+        assert {name: part in why[name] for name, part in parts.items()} == dict.fromkeys(parts, True), why
+        git(house.repo, "update-ref", "-d", ref)
+        assert "commits not on" in json.loads(house.ok("clean", "rejected", "--json"))["kept"][0]["why"], "nothing keeps it any more"
+        git(house.repo, "update-ref", ref, tip["rejected"])
+        house.ok("clean", "--yes")
+        assert {name for name in names if not place[name].exists()} == goes
+    finally:
+        inside.kill()
+        inside.wait()
+    kept = git(house.repo, "for-each-ref", "--format=%(objectname)", "refs/nightcrew/rescue").split()
+    assert set(tip.values()) <= {*kept, tip["nothing"]}
