@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from supervisor.cli import common
-from supervisor.core.errors import NightcrewError
+from supervisor.core.errors import NightcrewError, NotFound, one_line
 from supervisor.core.states import TaskState
 from supervisor.daemon import protocol
 from supervisor.host.paths import Home
@@ -18,6 +18,7 @@ from supervisor.ledger import queries, task_names
 
 if TYPE_CHECKING:
     from agents.status import Status
+    from supervisor.core.conflicts import Matrix
 
 EVIDENCE_S = 2.0
 GATEWAY_S = 2.0
@@ -35,6 +36,38 @@ def foremost(db: sqlite3.Connection, at_most: int) -> tuple[list[queries.TaskVie
         ended, numbers = queries.ended_of(db, newest, at_most)
         views, counts = views + ended, counts + numbers
     return views, counts
+
+
+def conflict_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: float, only: str = "") -> Matrix:
+    """How the results of a project stand to each other and to its checkout now, within `limit_s`; what the supervisor knows is not compared
+    again. `only`: the task that is asked about. Raises NotFound when the repository is gone or nothing was ever run in it, else as
+    `Git.run`."""
+    from supervisor.core.conflicts import SIDES_MAX
+    from supervisor.daemon import conflict_matrix as looking_at
+    from supervisor.faces import conflicts
+    from supervisor.host import files
+    from supervisor.ledger import branches
+    from worktrees.git import Git
+    from worktrees.repository import discover
+
+    root = queries.project_root(db, project)
+    if root is None:
+        raise NotFound("no results", on=str(Path.cwd()), why="nothing was ever run in this repository", hint="nightcrew status --all")
+    found = branches.of_project(db, project, 2 * SIDES_MAX)
+    repository = discover(Git(files.private_dir(where.root) / "git"), Path(root))
+    return looking_at.look(repository, found, conflicts.known(where, project).known, time.monotonic() + limit_s, only)
+
+
+def last_matrix(where: Home, db: sqlite3.Connection, project: str, limit_s: float, only: str = "") -> Matrix:
+    """The same; where it cannot be found out, as the supervisor knew it last, and that is said."""
+    from supervisor.faces import conflicts
+
+    try:
+        return conflict_matrix(where, db, project, limit_s, only)
+    except (NightcrewError, OSError) as error:
+        why = error.line() if isinstance(error, NightcrewError) else one_line(str(error))
+        common.say(f"conflicts are as they were known last: {why}")
+        return conflicts.known(where, project)
 
 
 def explained(where: Home, views: list[queries.TaskView], now: float) -> dict[str, Status]:

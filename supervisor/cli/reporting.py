@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor.cli import common
+from supervisor.cli import common, looking
 from supervisor.core.errors import NotFound, UsageError
+from supervisor.faces import conflicts
 from supervisor.faces.report import model, words, write
 from supervisor.host import files
 from supervisor.host.paths import Home
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from worktrees.repository import Repository
 
 SHOWN_ISSUES = 5
+LOOK_S = 10.0
+"""For comparing results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,10 @@ def place_for(output: Path | None) -> Path | None:
 def build(home: Home, run: str) -> dict[str, Any]:
     """The report of a run as it stands: the shape of report.json."""
     db = common.ledger(home, run)
-    return model.build(db, queries.run(db, run), home.root, time.time())
+    view = queries.run(db, run)
+    report = model.build(db, view, home.root, time.time())
+    ready = [task["id"] for task in report["tasks"] if words.takeable(task)]
+    return {**report, "conflicts": conflicts.of_tasks(looking.last_matrix(home, db, view.project, LOOK_S), ready) if ready else None}
 
 
 def publish(home: Home, report: dict[str, Any], output: Path | None) -> Published:

@@ -24,7 +24,7 @@ from supervisor.faces.review import Review
 from supervisor.host import files
 from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
-from supervisor.ledger import branches, conflict_book, queries
+from supervisor.ledger import branches, queries
 from supervisor.ledger import reviews as book
 from worktrees import conflicts, refs
 
@@ -168,7 +168,7 @@ def waiting(where: Home) -> Iterator[dict[str, Any]]:
         decided = book.decisions(db, list(views))
         repository = results.repository_of(where, next(iter(views.values())))
         stands = conflicts.standing(repository, [one.name for one in found])
-        matrix = conflict_book.load(where.conflicts(project)).matrix
+        matrix = conflict_lines.known(where, next(iter(views.values())).project)
         beside = conflict_lines.beside(matrix.conflicts(), matrix.on)
         looked = 0
         for one in found:

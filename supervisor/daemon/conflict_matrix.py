@@ -12,14 +12,21 @@ from worktrees import conflicts
 from worktrees.repository import Repository
 
 
-def look(repo: Repository, branches: tuple[list[Branch], int], known: Mapping[Pair, Verdict], until: float = math.inf) -> Matrix:
+def look(
+    repo: Repository, branches: tuple[list[Branch], int], known: Mapping[Pair, Verdict], until: float = math.inf, only: str = ""
+) -> Matrix:
     """As it stands now; what `known` says is not compared again. `branches` as `ledger.branches.of_project` gives them. `until`, on the
-    monotonic clock, ends the comparing: `Matrix.missing` says what was not. Raises as `Git.run`."""
+    monotonic clock, ends the comparing, and with `only` nothing is compared but what concerns that task: `Matrix.missing` says what was
+    not. Raises as `Git.run`."""
     found, beyond = branches
     now = conflicts.standing(repo, [branch.name for branch in found])
     merged = tuple(branch.task for branch in found if branch.name in now.merged)
     there = [branch for branch in found if branch.name in now.tips and branch.name not in now.merged]
     sides, left_out = rules.chosen(Side(branch.task, now.tips[branch.name], branch.living) for branch in there)
     kept = rules.still(known, sides, now.head)
-    kept |= conflicts.compare(repo, rules.wanted(sides, now.head, kept), until)
+    asked = rules.wanted(sides, now.head, kept)
+    if only:
+        mine = {side.tip for side in sides if side.task == only}
+        asked = [pair for pair in asked if not mine.isdisjoint(pair)]
+    kept |= conflicts.compare(repo, asked, until)
     return Matrix(now.head, now.on, sides, kept, left_out + beyond, merged)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -53,12 +54,16 @@ class ConflictWatch:
         self._books: dict[str, Book] = {}
         self._saved: dict[str, Book] = {}
         self._working: set[str] = set()
+        self._seen = sys.maxsize
+        """Line of the journal up to which it is known where tasks began; at first none is read."""
         self._not_before: dict[str, float] = {}
         self._complaints: dict[str, str] = {}
 
     async def run(self) -> None:
         """Look, until cancelled."""
         clock, rest = self._loop.clock, EVERY_S
+        with contextlib.suppress(NightcrewError):
+            self._working = await self._on_thread(self._at_work)
         while True:
             await asyncio.sleep(rest)
             began = clock.monotonic()
@@ -136,7 +141,8 @@ class ConflictWatch:
 
     def _at_work(self) -> set[str]:
         with contextlib.closing(store.connect_readonly(self._home.ledger)) as db:
-            return branches.at_work(db)
+            found, self._seen = branches.at_work(db, self._seen)
+            return found
 
     def _look(self, project: str) -> tuple[Book, Matrix, dict[str, int]]:
         """What was known before, what is known now, and the epoch of each task."""

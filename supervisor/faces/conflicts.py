@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from supervisor.core.conflicts import Conflict, Matrix
+from supervisor.core.conflicts import NAMED, Conflict, Matrix
 from supervisor.core.errors import one_line
 from supervisor.core.states import TaskState
 from supervisor.host.paths import Home
@@ -31,6 +31,46 @@ def shape(matrix: Matrix, only: Collection[str] = ()) -> dict[str, Any]:
 def _shape(one: Conflict) -> dict[str, Any]:
     files = [os.fsencode(name).decode("utf-8", "replace") for name in one.verdict.files]
     return {"task": one.one, "with": one.two or None, "files": files, "more": one.verdict.more}
+
+
+def known(where: Home, project: str) -> Matrix:
+    """How the results of a project stand to each other, as the supervisor found it last: for whoever shows it and starts no git."""
+    return conflict_book.load(where.conflicts(project)).matrix
+
+
+def of_tasks(matrix: Matrix, tasks: Collection[str]) -> dict[str, Any] | None:
+    """As a report of these tasks has it; None where none of them has anything to merge."""
+    if not tasks or not set(tasks) & {side.task for side in matrix.sides}:
+        return None
+    found = shape(matrix, tasks)
+    return {key: found[key] for key in ("base", "conflicts", "unknown", "not_compared")}
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """Of `of_tasks`, all but the lists."""
+    count, unknown, missing = len(found["conflicts"]), len(found["unknown"]), found["not_compared"]
+    said = f"Each result was merged on trial into {found['base']['branch']} and with the others, without touching anything: "
+    said += f"{count} conflict{'s' if count != 1 else ''}" if count else "no conflict"
+    said += f"; {unknown} could not be compared" if unknown else ""
+    return f"{said}{f'; {missing} not compared yet' if missing else ''}."
+
+
+def files_of(row: Mapping[str, Any]) -> str:
+    """Of a row of `of_tasks`, for people; the names are a stranger's."""
+    names = [one_line(name) for name in row["files"][:NAMED]]
+    more = len(row["files"]) - len(names) + row["more"]
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def of_task(found: Mapping[str, Any] | None, task: str) -> list[str]:
+    """Of `of_tasks`, with whom one of them conflicts: `main in src/a.py`."""
+    rows = found["conflicts"] if found else ()
+    on = found["base"]["branch"] if found else ""
+    return [
+        f"{row['with'] or on if row['task'] == task else row['task']} in {files_of(row)}"
+        for row in rows
+        if task in (row["task"], row["with"])
+    ]
 
 
 def named(matrix: Matrix, only: Collection[str]) -> list[Conflict]:
@@ -76,12 +116,18 @@ def beside(found: Iterable[Conflict], on: str) -> dict[str, str]:
     return {task: f"conflicts with {words[0]}" + (f", {len(words) - 1} others" if words[1:] else "") for task, words in by_task.items()}
 
 
-def of_living(where: Home, views: Iterable[TaskView]) -> dict[str, str]:
-    """`beside` for those that run, as the supervisor found it last: it keeps that up to date while somebody works."""
-    running = [view for view in views if view.state is TaskState.RUNNING]
+def of_one(matrix: Matrix, task: str) -> list[str]:
+    """With whom the work of a task conflicts, and where: `with lint in src/a.py`."""
+    found = [one for one in matrix.conflicts() if task in one.tasks and not one.verdict.why]
+    return [f"with {one_line(next((other for other in one.tasks if other != task), matrix.on))} in {one.files()}" for one in found]
+
+
+def of_living(where: Home, views: Sequence[TaskView]) -> dict[str, str]:
+    """`beside` for those that run, or for the only one, as the supervisor found it last: it keeps that up to date while somebody works."""
+    running = [view for view in views if view.state is TaskState.RUNNING or len(views) == 1]
     words: dict[str, str] = {}
     for project in {view.project for view in running}:
-        matrix = conflict_book.load(where.conflicts(project)).matrix
+        matrix = known(where, project)
         words |= beside(matrix.conflicts(), matrix.on)
     return {view.id: words[view.id] for view in running if view.id in words}
 

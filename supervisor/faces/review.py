@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from supervisor.core.conflicts import Matrix
 from supervisor.core.errors import one_line
 from supervisor.core.file_diffs import FileDiff
 from supervisor.core.gate_files import Flag, flags
@@ -14,9 +15,8 @@ from supervisor.core.leases import unleased_note
 from supervisor.core.result import TAMPERING, tampering
 from supervisor.core.reviews import Comment, Decision, named
 from supervisor.core.states import TaskState
-from supervisor.faces import status
-from supervisor.host.paths import Home
-from supervisor.ledger import conflict_book, reviews, rows
+from supervisor.faces import conflicts, status
+from supervisor.ledger import reviews, rows
 from supervisor.ledger.queries import TaskView
 from worktrees import gate_changes, patches
 from worktrees.repository import Repository
@@ -59,7 +59,7 @@ class Review:
         return f"{self.decision.verdict}{f': {self.decision.why}' if self.decision.why else ''}{when}"
 
 
-def gather(db: sqlite3.Connection, home: Home, view: TaskView, repository: Repository, tip: str) -> Review:
+def gather(db: sqlite3.Connection, view: TaskView, repository: Repository, tip: str, matrix: Matrix) -> Review:
     """By five gits, however much was changed; what is larger than `patches` reads is said. Raises as `Git.run`."""
     left = _left(view, repository, repository.head, tip)
     merged = left == tip and view.base_oid not in (None, tip)
@@ -67,7 +67,7 @@ def gather(db: sqlite3.Connection, home: Home, view: TaskView, repository: Repos
     diffs = tuple(patches.read(repository, base, tip))
     gate = rows.launch(db, view.id).spec.gate_words
     found = flags(gate_changes.of_diffs(repository, diffs), gate)
-    said = tuple(_conflicts(home, view))
+    said = tuple(conflicts.of_one(matrix, view.id))
     comments, decision = tuple(reviews.comments(db, view.id)), reviews.decision(db, view.id)
     return Review(view, repository, base, tip, merged, diffs, found, gate, said, comments, decision)
 
@@ -82,15 +82,6 @@ def looked_through(db: sqlite3.Connection, view: TaskView, repository: Repositor
     diffs = patches.read(repository, _left(view, repository, into, tip), tip, 0)
     found = flags(gate_changes.of_diffs(repository, diffs), rows.launch(db, view.id).spec.gate_words)
     return size(diffs), sum(flag.weakens for flag in found)
-
-
-def _conflicts(home: Home, view: TaskView) -> Iterator[str]:
-    """As the supervisor knew them last."""
-    matrix = conflict_book.load(home.conflicts(view.project)).matrix
-    for one in matrix.conflicts():
-        if view.id in one.tasks and not one.verdict.why:
-            other = next((task for task in one.tasks if task != view.id), "") or matrix.on
-            yield f"with {one_line(other)} in {one.files()}"
 
 
 def shape(review: Review) -> dict[str, Any]:

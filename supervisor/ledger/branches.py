@@ -40,6 +40,10 @@ def of_project(db: sqlite3.Connection, project: str, at_most: int) -> tuple[list
     return found, max(0, len(rows) - at_most)
 
 
-def at_work(db: sqlite3.Connection) -> set[str]:
-    """The projects in which a task runs."""
-    return {str(row[0]) for row in db.execute("SELECT DISTINCT project FROM task WHERE state = 'running'")}
+def at_work(db: sqlite3.Connection, since: int) -> tuple[set[str], int]:
+    """The projects in which a task runs, or began after the line `since` of the journal, and may have ended; and the journal's newest
+    line."""
+    newest = int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
+    began = "SELECT DISTINCT t.project FROM journal j JOIN task t ON t.id = j.task WHERE j.seq > ? AND j.event = 'start'"
+    rows = db.execute(f"SELECT DISTINCT project FROM task WHERE state = 'running' UNION {began}", (since,))  # noqa: S608 - ours
+    return {str(row[0]) for row in rows}, newest

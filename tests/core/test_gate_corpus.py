@@ -175,7 +175,8 @@ def changes(table: str) -> dict[str, Change]:
     for line in table.strip().split("\n"):
         path, *rest = line.split(" | ")
         status = "A" if path.startswith("new ") else "M"
-        found[line] = Change(path.removeprefix("new "), status, "", *(tuple(row[1:] for row in rest if row[0] == sign) for sign in "-+"))
+        went, came = (tuple(row[1:] for row in rest if row[0] == sign) for sign in "-+")
+        found[line] = Change(path.removeprefix("new "), status, "", went, came)
     return found
 
 

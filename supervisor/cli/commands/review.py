@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor.cli import common
+from supervisor.cli import common, looking
 from supervisor.cli.names import done_name
 from supervisor.core.errors import UsageError
 from supervisor.host.paths import Home, home
@@ -17,6 +17,9 @@ from supervisor.host.paths import Home, home
 if TYPE_CHECKING:
     from supervisor.faces.review import Review
     from supervisor.ledger.queries import TaskView
+
+LOOK_S = 5.0
+"""For comparing the result with the others."""
 
 
 @click.command()
@@ -71,7 +74,7 @@ def _gathered(db: sqlite3.Connection, where: Home, view: TaskView) -> Review:
     from supervisor.faces import review
 
     repository, tip = results.seen(db, view)
-    return review.gather(db, where, view, repository, tip)
+    return review.gather(db, view, repository, tip, looking.last_matrix(where, db, view.project, LOOK_S, view.id))
 
 
 def _show(review: Review, *, stat: bool, as_json: bool) -> int:

@@ -26,7 +26,7 @@ from supervisor.faces import conflicts, installed_nights, map_workers, model_usa
 from supervisor.faces import mail as mail_lines
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
-from supervisor.ledger import archive, deliveries, mail, queries
+from supervisor.ledger import archive, deliveries, mail, queries, reviews
 
 RECENT = 5
 ALL = 1_000_000
@@ -122,6 +122,8 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
     shape["mail"] = [one.shape(time.time()) for one in mail.asked_of_person(db)] if db is not None else []
     shape["conflicts"] = conflicts.of_living(where, views)
+    decided = reviews.decisions(db, [view.id for view in views]) if db is not None else {}
+    shape["reviews"] = {task: {"verdict": one.verdict, "commit": one.tip, "why": one.why} for task, one in decided.items()}
     shape["agent_states"] = {**states, **_limited(shape["gateway"])}
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = queries.journal(db, views[0].id)
@@ -243,9 +245,12 @@ def facts(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterat
         yield f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}"
     for name, said in usage.facts(view):
         yield f"  {name:<9} {said}"
+    yield from (f"  conflicts {said}" for said in conflicts.of_one(conflicts.known(where, view.project), view.id))
+    for one in reviews.decisions(db, [view.id]).values():
+        yield f"  review    {one.verdict} {one.tip[:12]}{f': {one_line(one.why)}' if one.why else ''}"
     yield from (f"  {said}" for said in _conversation(db, view))
-    for one in _sent(db, [view]):
-        yield f"  text {one.id:<4} {text.sent(one)}"
+    for sent in _sent(db, [view]):
+        yield f"  text {sent.id:<4} {text.sent(sent)}"
 
 
 def _conversation(db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from supervisor.faces import memory_use, waited
+from supervisor.faces import conflicts, memory_use, waited
 from supervisor.faces.report import words
 from supervisor.faces.report.escape import code, text
 from supervisor.faces.report.words import many, number, ratio, seconds
@@ -19,7 +19,10 @@ MAX_PLACES = 5
 def render(report: words.Report) -> str:
     """The report (schema 1) as GitHub's Markdown, ending with a newline."""
     facts = words.shown(report)
-    sections = [_head(facts), *_result(facts, report["prose"]), *_crew(facts)]
+    sections = [_head(facts), *_result(facts, report["prose"])]
+    if found := facts.get("conflicts"):
+        sections.append(_conflicts(found))
+    sections += _crew(facts)
     if used := facts.get("memory"):
         sections.append(_memory(used))
     if pairs := facts.get("mail"):
@@ -48,7 +51,7 @@ def _head(facts: Mapping[str, Any]) -> str:
 def _result(facts: Mapping[str, Any], prose: Mapping[str, str] | None) -> Iterable[str]:
     summary = facts["summary"]
     if summary is None:
-        yield _ready(facts["tasks"])
+        yield _ready(facts)
         return
     yield _health(summary)
     if prose:
@@ -64,18 +67,35 @@ def _result(facts: Mapping[str, Any], prose: Mapping[str, str] | None) -> Iterab
     yield _all_findings(facts)
 
 
-def _ready(tasks: Sequence[Mapping[str, Any]]) -> str:
+def _ready(facts: Mapping[str, Any]) -> str:
     lines = [
-        f"- {text(task['title'] or task['name'])}{_changes(task)}: {code(words.command('take', task['id']))}"
-        for task in tasks
+        f"- {text(task['title'] or task['name'])}{_changes(task)}{_flags(facts, task)}: {code(words.command('take', task['id']))}"
+        for task in facts["tasks"]
         if words.takeable(task)
     ]
     return "## To take\n\n" + "\n".join(lines) if lines else ""
 
 
+def _flags(facts: Mapping[str, Any], task: Mapping[str, Any]) -> str:
+    """A person's verdict on it, and with whom it conflicts."""
+    said = task.get("review")
+    why = f": {said['why']}" if said and said["why"] else ""
+    verdict = [text(f"{said['verdict']}{why}")] if said else []
+    clashes = [f"**conflicts with {text(what)}**" for what in conflicts.of_task(facts.get("conflicts"), task["id"])]
+    return "".join(f", {one}" for one in (*verdict, *clashes))
+
+
 def _changes(task: Mapping[str, Any]) -> str:
     diff = task["diff"]
     return f", {many(task['commits'], 'commit')}" + (f" (+{diff['plus']:,} −{diff['minus']:,})" if diff else "")
+
+
+def _conflicts(found: Mapping[str, Any]) -> str:
+    known = [(one, code(conflicts.files_of(one))) for one in found["conflicts"]]
+    known += [(one, f"not known: {text(one['why'])}") for one in found["unknown"]]
+    rows = [[code(one["task"]), code(one["with"] or found["base"]["branch"]), said] for one, said in known]
+    lead = f"## Conflicts\n\n{text(conflicts.sentence(found))}"
+    return lead + (f"\n\n{table(['Result', 'Conflicts with', 'In'], rows)}" if rows else "")
 
 
 def _health(summary: Mapping[str, Any]) -> str:

@@ -15,10 +15,11 @@ from supervisor.core.analysis.analysis_tasks import CORES, PHASE
 from supervisor.core.analysis.speedup import Phase
 from supervisor.core.analysis.types import Finding, Severity, order
 from supervisor.core.mail import Pair
+from supervisor.core.reviews import Decision
 from supervisor.core.states import TaskState
 from supervisor.core.units import rfc3339
 from supervisor.faces import memory_use, model_usage, status, waited
-from supervisor.ledger import mail, queries
+from supervisor.ledger import mail, queries, reviews
 from supervisor.ledger.queries import RunView, TaskView
 
 SCHEMA = 1
@@ -35,7 +36,8 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
     found = speedup.figures(analyst_results.spans(outcomes), _cores(outcomes), analyst_results.spoilt(outcomes))
     crew = [one.facts for one in analysts if one.facts is not None and one.phase is Phase.CREW]
     summary = lead.summary(analysts, found) if analysts else None
-    tasks = [_task(db, view, outcome, root) for view, outcome in zip(views, outcomes, strict=True)]
+    decided = reviews.decisions(db, [view.id for view in views])
+    tasks = [_task(db, view, outcome, root, decided.get(view.id)) for view, outcome in zip(views, outcomes, strict=True)]
     return {
         "schema": SCHEMA,
         "generated": rfc3339(now),
@@ -100,7 +102,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {**asdict(finding), "perspective": str(finding.perspective), "severity": str(finding.severity)}
 
 
-def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], root: Path) -> dict[str, Any]:
+def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], root: Path, decided: Decision | None) -> dict[str, Any]:
     result = view.result or {}
     attempts = queries.attempts(db, view.id)
     return {
@@ -115,6 +117,7 @@ def _task(db: sqlite3.Connection, view: TaskView, outcome: Mapping[str, Any], ro
         "branch": view.branch,
         "commits": result.get("commits", 0),
         "diff": result.get("diff"),
+        "review": None if decided is None else {"verdict": decided.verdict.value, "commit": decided.tip, "why": decided.why},
         "notes": result.get("notes", [])[:NOTES_MAX],
         "cpu_s": result.get("cpu_s"),
         "spent": model_usage.of(json.loads(row["result"]) for row in attempts if row["result"]),

@@ -277,8 +277,9 @@ def severities(perspectives: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def takeable(task: Mapping[str, Any]) -> bool:
-    """Whether `nightcrew take` has something to merge."""
-    return bool(task["state"] == "done" and task["branch"] and task["commits"])
+    """Whether `nightcrew take` has something to merge that nobody rejected."""
+    rejected = (task.get("review") or {}).get("verdict") == "rejected"
+    return bool(task["state"] == "done" and task["branch"] and task["commits"] and not rejected)
 
 
 def command(verb: str, task_id: str) -> str:

@@ -151,7 +151,16 @@ def ready(names: tuple[str, ...] = HOSTILE) -> dict[str, Any]:
     """An ordinary run whose tasks left commits, named and titled by `names`."""
     some = cycle(names)
     diff = {"files": 1, "plus": 2, "minus": 3}
-    return report(tasks=[task(next(some), title=next(some), commits=2, diff=diff, last_line=next(some)) for _ in names])
+    word = {"verdict": "accepted", "commit": "c0ffee", "why": names[0]}
+    tasks = [task(next(some), title=next(some), commits=2, diff=diff, last_line=next(some), review=word) for _ in names]
+    return report(tasks=tasks, conflicts=conflicts(tasks[0]["id"], tasks[-1]["id"], names))
+
+
+def conflicts(one: str, two: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """Two results that conflict with each other, one with the checkout's branch, and one of which nobody knows."""
+    rows = [{"task": one, "with": two, "files": [names[0]], "more": 3}, {"task": one, "with": None, "files": list(names), "more": 0}]
+    unknown = [{"task": two, "with": None, "why": names[0]}]
+    return {"base": {"commit": "c0ffee", "branch": names[-1]}, "conflicts": rows, "unknown": unknown, "not_compared": 1}
 
 
 def young(known: bool = False) -> dict[str, Any]:
