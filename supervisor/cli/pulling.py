@@ -25,6 +25,7 @@ from supervisor.core.remotes import RemoteUrl
 from supervisor.core.reviews import Verdict
 from supervisor.core.states import TaskState
 from supervisor.daemon import results
+from supervisor.faces import conflicts
 from supervisor.faces import review as review_face
 from supervisor.faces.review import Review
 from supervisor.gateway.redact import Redactor
@@ -90,7 +91,7 @@ def push(where: Home, name: str, options: Options, environ: Mapping[str, str]) -
     with contextlib.closing(common.ledger(where)) as db:
         view = common.task_named(where, name, archived=False)
         repository, tip = results.seen(db, view)
-        review = review_face.gather(db, where, view, repository, tip)
+        review = review_face.gather(db, view, repository, tip, conflicts.known(where, view.project))
         _refuse(review, force=options.force)
         base = options.base or repository.branch or ""
         remote = pushing.remote_of(repository, base, options.remote)

@@ -116,19 +116,21 @@ def decisions(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Decis
 def claims(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Claims]:
     """What speaks of these tasks' results when their worktrees may be removed; only those of which something does."""
     rejected = {task: one for task, one in decisions(db, tasks).items() if one.verdict is Verdict.REJECTED}
-    held = _entered(db, tasks)
+    held = _held(db, tasks)
     return {
         task: Claims(rejected[task].tip if task in rejected else "", rejected[task].ref if task in rejected else "", held.get(task, ""))
         for task in (*rejected, *(one for one in held if one not in rejected))
     }
 
 
-def _entered(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
+def _held(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
     if not _is_there(db):
         return {}
-    sql = """SELECT e.task, t.id FROM json_each(?) j JOIN train_entry e ON e.task = j.value JOIN train t ON t.id = e.train
-             WHERE t.state NOT IN ('landed', 'stopped', 'empty')"""
-    return {row["task"]: f"it is in the train {row['id']}" for row in db.execute(sql, (json.dumps(list(tasks)),))}
+    sql = """SELECT j.value AS task, 'it is in the train ' || t.id AS why FROM json_each(?1) j
+               JOIN train_entry e ON e.task = j.value JOIN train t ON t.id = e.train WHERE t.state IN ('running', 'moving')
+             UNION SELECT j.value, 'it has an open pull request: ' || p.link FROM json_each(?1) j
+               JOIN pull_task k ON k.task = j.value JOIN pull_request p ON p.id = k.pull WHERE p.state = 'open'"""
+    return {row["task"]: str(row["why"]) for row in db.execute(sql, (json.dumps(list(tasks)),))}
 
 
 def comments(db: sqlite3.Connection, task: str) -> list[Comment]:

@@ -121,6 +121,10 @@ def test_two_that_clean_at_once_remove_each_worktree_once(house: House) -> None:
     assert sorted(removals(house)) == sorted(named)
 
 
+def insert(db: sqlite3.Connection, table: str, facts: dict[str, object]) -> None:
+    db.execute(f"INSERT INTO {table} ({', '.join(facts)}) VALUES ({', '.join('?' * len(facts))})", tuple(facts.values()))  # noqa: S608 - ours
+
+
 def test_every_decision_is_explained_and_asked_again(house: House) -> None:
     """A crew of one worktree for each reason; `--yes` removes exactly those of which `clean` said that they can go."""
     names = (
@@ -135,6 +139,7 @@ def test_every_decision_is_explained_and_asked_again(house: House) -> None:
         "undone",
         "moved",
         "train",
+        "pull",
         "alive",
         "locked",
     )
@@ -156,12 +161,24 @@ def test_every_decision_is_explained_and_asked_again(house: House) -> None:
     git(place["moved"], "reset", "-q", "--hard", newer)
     git(house.repo, "worktree", "lock", str(place["locked"]), "--reason", "mine")
     with contextlib.closing(sqlite3.connect(house.home.ledger)) as db:
-        db.execute(
-            "INSERT INTO train VALUES ('1125-t', ?, 1, 'refs/heads/main', 'c', '{}', 'gating', 0, '', '', 0, 0)", (views["train"].project,)
-        )
-        entry = "INSERT INTO train_entry (train, position, task, epoch, tip, state) VALUES ('1125-t', 0, ?, 1, 'c', 'waiting')"
-        db.execute(entry, (views["train"].id,))
+        train = {
+            "id": "1125-t",
+            "project": views["train"].project,
+            "number": 1,
+            "branch": "main",
+            "base": "c",
+            "commands": "[]",
+            "width": 1,
+        }
+        insert(db, "train", {**train, "repairs": 0, "orders": "{}", "state": "running", "began": 0, "changed": 0})
+        entry: dict[str, object] = dict.fromkeys(("title", "needs", "onto", "staged", "gates", "repair", "reason", "files"), "")
+        entry |= {"train": "1125-t", "position": 1, "task": views["train"].id, "epoch": 1, "tip": "c", "state": "waiting"}
+        insert(db, "train_entry", {**entry, "trusted": 0, "repairable": 0, "repairs": 0})
+        pull = {"id": 1, "task": views["pull"].id, "project": "p", "remote": "r", "branch": "b", "base": "main", "state": "open"}
+        insert(db, "pull_request", {**pull, "link": "http://pull/1", "changed": 0})
+        insert(db, "pull_task", {"task": views["pull"].id, "pull": 1})
         db.commit()
+    git(house.repo, "update-ref", "refs/remotes/origin/pull", tip["pull"])
     inside = subprocess.Popen(["sleep", "100"], cwd=place["alive"])
     try:
         said = json.loads(house.ok("clean", "--json"))
@@ -181,6 +198,7 @@ def test_every_decision_is_explained_and_asked_again(house: House) -> None:
             "undone": "commits not on any other branch: 2 of them",
             "moved": "commits not on any other branch: 3 of them",
             "train": "it is in the train 1125-t",
+            "pull": "it has an open pull request: http://pull/1",
             "alive": f"processes inside: {inside.pid}",
             "locked": "locked",
         }

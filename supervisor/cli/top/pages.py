@@ -104,7 +104,7 @@ class PageReader:
     def _diff(self, view: TaskView, mark: str) -> Text | None:
         from supervisor.cli import colored_diff
         from supervisor.daemon import results
-        from supervisor.faces import review
+        from supervisor.faces import conflicts, review
 
         if not view.branch:
             raise NotFound("no branch yet of", on=view.id)
@@ -113,7 +113,7 @@ class PageReader:
             made = f"{tip} {view.state} {view.epoch}"
             if made == mark:
                 return None
-            found = review.gather(db, self._where, view, repository, tip)
+            found = review.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
         head = [*colored_diff.styled(islice(review.head(found), 1, None), color=True), *review.stat(found)]
         return Text([*head, *colored_diff.lines(found.diffs, review.beside(found), color=True)], made)
 
