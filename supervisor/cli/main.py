@@ -45,6 +45,8 @@ VERBS = {
     "diff": "Show what a task changed.",
     "conflicts": "Show which results would conflict.",
     "review": "Look at a result before it is merged, and comment it.",
+    "compare": "Rank the candidates of a task that is tried several times.",
+    "choose": "Choose the candidate whose result counts.",
     "take": "Merge a task's result into the current branch.",
     "land": "Merge results in a train: gated together, moved at the end.",
     "pr": "Push a task's result, and open a pull request.",

@@ -110,6 +110,8 @@ unpaused_name = _completes(TaskState.RUNNING, TaskState.READY, TaskState.WAITING
 """What can be paused."""
 paused_name = _completes(TaskState.RUNNING, TaskState.PAUSED, only=PAUSED)
 """What a person has paused."""
+group_name = _completes(*TaskState, only="coalesce(json_extract(spec, '$.decide'), '') <> ''")
+"""What has candidates."""
 done_name = _completes(
     TaskState.DONE,
     only="EXISTS (SELECT 1 FROM attempt a WHERE a.task = task.id AND a.epoch = task.epoch AND a.branch IS NOT NULL AND a.removed IS NULL)",

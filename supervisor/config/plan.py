@@ -16,41 +16,22 @@ Every key is described in docs/plan.md. Only keys that are implemented are accep
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from supervisor.config import choosing, kind_keys, plan_checks
-from supervisor.config.after import AfterModel
+from supervisor.config import best_of, choosing, kind_keys, plan_checks
+from supervisor.config.best_of import BestOfKeys, CandidateModel, JudgeModel
 from supervisor.config.choosing import Choices, Chooser
 from supervisor.config.locate import line_of
-from supervisor.config.moments import Moment
-from supervisor.config.network import Network, written
-from supervisor.config.reading import (
-    MAX_INT,
-    Class,
-    Command,
-    Duration,
-    Glob,
-    Once,
-    OptionValue,
-    Shown,
-    Size,
-    Strict,
-    TaskSize,
-    parse,
-    read_text,
-    variable,
-)
-from supervisor.config.snapshots import MIN_MEMORY, check_name
+from supervisor.config.reading import Once, Strict, parse, read_text
+from supervisor.config.task_keys import PlanShared, Shared, TaskModel, contradiction
 from supervisor.core.errors import ConfigError, UsageError
 from supervisor.core.gates import TIMEOUT_S
 from supervisor.core.kind import Kind
-from supervisor.core.leases import GLOBS_MAX
 from supervisor.core.names import nearest
 from supervisor.core.spec import RunSpec, TaskSpec
 from supervisor.core.states import TaskClass
@@ -58,109 +39,6 @@ from supervisor.core.states import TaskClass
 MAX_TASKS = 20_000
 TITLE_MAX = 100
 """Characters of a prompt that are its task's title when it has none."""
-MIN_DISK = 2**20
-"""Less than this and git could not even fill the worktree of a small repository."""
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-Scalar = str | int | float | bool
-
-
-class Shared(Strict):
-    """Keys that `[defaults]` may give for every task."""
-
-    kind: str = "shell"
-    params: dict[str, Scalar] = Field(default_factory=dict)
-    priority: Annotated[int, Field(ge=0, le=100)] = 50
-    task_class: Annotated[Class, Field(alias="class")] = "normal"
-    timeout: Annotated[Duration, Field(gt=0, le=30 * 86400)] | None = None
-    retries: Annotated[int, Field(ge=0, le=100)] = 0
-    cores: Annotated[int, Field(ge=1, le=4096)] | list[Annotated[int, Field(ge=0, le=4095)]] | None = None
-    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    tpm_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    cost_max: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    tokens_max: Annotated[int, Field(ge=1, le=10**12)] | None = None
-    snapshot: str = ""
-    sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
-    network: Network = True
-    gpus: bool | Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1, max_length=256)] = True
-    memory_max: Annotated[Size, Field(ge=MIN_MEMORY)] | None = None
-    disk_max: Annotated[Size, Field(ge=MIN_DISK)] | None = None
-    processes_max: Annotated[int, Field(ge=1, le=2**22)] | None = None
-    cpu_max: Annotated[Duration, Field(ge=1, le=365 * 86400)] | None = None
-    model: OptionValue | None = None
-    steps_max: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    allow: Annotated[list[OptionValue], Field(max_length=200)] | None = None
-    interactive: bool = False
-    on_loss: Literal["resume", "restart"] | None = None
-    same_path: bool | None = None
-    size: TaskSize | Literal["auto"] | None = None
-    tags: Annotated[list[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]], Field(max_length=32)] = Field(default_factory=list)
-    children_max: Annotated[int, Field(ge=1, le=1000)] | None = None
-    depth_max: Annotated[int, Field(ge=1, le=5)] | None = None
-    gate: Command | None = None
-    gate_timeout: Annotated[Duration, Field(gt=0, le=86400)] | None = None
-
-    @field_validator("snapshot")
-    @classmethod
-    def _snapshot(cls, value: str) -> str:
-        return check_name(value) if value else value
-
-    @field_validator("params")
-    @classmethod
-    def _params(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
-        for name, text in value.items():
-            variable(name)
-            if isinstance(text, int) and abs(text) > MAX_INT:
-                raise ValueError(f"{name}: the number is too large; write it as text")
-            if "\0" in str(text):
-                raise ValueError(f"{name} holds a NUL character, which no environment can carry")
-        return value
-
-
-def check_id(name: str) -> str:
-    """`name`, when a task or an environment can have it. Raises ValueError."""
-    if not _ID.fullmatch(name):
-        raise ValueError("an id has 1 to 64 letters, digits, '.', '_' or '-' and starts with a letter or digit (any text may be the title)")
-    return name
-
-
-class PlanShared(Shared):
-    """Keys that a plan's `[defaults]` may give for every task, and a project's may not: they are about one submission."""
-
-    submitter: Annotated[Shown, Field(max_length=200)] = ""
-    not_after: Moment | None = None
-    deadline: Moment | None = None
-    preempt: bool = False
-
-
-class TaskModel(PlanShared):
-    """One `[[tasks]]` table."""
-
-    id: str | None = None
-    title: str | None = None
-    command: Command | None = None
-    prompt: str | None = None
-    prompt_file: str | None = None
-    after: AfterModel = Field(default_factory=lambda: AfterModel(all=[]))
-    continue_from: str | None = None
-    together: Annotated[str, Field(max_length=64)] = ""
-    paths: Annotated[list[Glob], Field(max_length=GLOBS_MAX)] = Field(default_factory=list)
-
-    @field_validator("id")
-    @classmethod
-    def _id(cls, value: str | None) -> str | None:
-        return value if value is None else check_id(value)
-
-    @model_validator(mode="after")
-    def _fits(self) -> TaskModel:
-        if self.prompt is not None and self.prompt_file is not None:
-            raise ValueError("give prompt or prompt_file, not both")
-        if self.depth_max is not None and self.children_max is None:
-            raise ValueError("depth_max is for a task that may add others: give children_max too")
-        if self.gate_timeout is not None and self.gate is None:
-            raise ValueError("gate_timeout is for a task that has a gate: give gate too")
-        return self
 
 
 class PlanModel(Strict):
@@ -203,19 +81,21 @@ def load(
     files = files or Once()
     text = read_text(path, files=files)
     model = parse(text, PlanModel, str(path))
-    first_use = {_name(task, index): index for index, task in reversed(list(enumerate(model.tasks)))}
+    first_use = {name: index for index, task in reversed(list(enumerate(model.tasks))) for name in _names(task, index)}
     given = [choosing.given(task, model.defaults) for task in model.tasks]
     start = next((given for given in (model.base, base) if given is not None), "HEAD")
     chooser = Chooser(choices, start, path.parent, files)
     assigned = [chooser.choose(choosing.inherit(task, defaults)) for task in model.tasks]
     model = model.model_copy(update={"tasks": [task for task, _ in assigned]})
-    at = _Place(path, text, files)
-    made = [replace(_task(model, index, first_use, at, kinds, given[index]), assigned=by) for index, (_, by) in enumerate(assigned)]
-    own_path = {_name(task, index) for index, task in enumerate(model.tasks) if task.same_path is not None}
-    tasks = kind_keys.at_one_path(made, own_path)
-    plan_checks.no_cycle(tasks, text, path)
+    at = _Place(path, text, files, kinds, first_use)
+    found = [(index, replace(one, assigned=by)) for index, (_, by) in enumerate(assigned) for one in _tasks(model, index, at, given[index])]
+    if len(found) > MAX_TASKS:
+        raise ConfigError("bad value", on=f"{path}:1 tasks", why=f"with candidates {len(found)}; a plan has at most {MAX_TASKS}")
+    own_path = {name for index, task in enumerate(model.tasks) if task.same_path is not None for name in _names(task, index)}
+    tasks, tables = kind_keys.at_one_path([one for _, one in found], own_path), [index for index, _ in found]
+    plan_checks.no_cycle(tasks, tables, text, path)
     if snapshots is not None:
-        plan_checks.known_snapshots(tasks, snapshots, text, path)
+        plan_checks.known_snapshots(tasks, tables, snapshots, text, path)
     title = model.title if model.title is not None else path.stem
     return RunSpec(title=title, tasks=tasks, base=start)
 
@@ -251,8 +131,15 @@ def single(
     said = prompt or "" if kind.is_agent else " ".join(words)
     title = task.title if task.title is not None else _first_line(said) if kind.is_agent else said
     title = title.encode("utf-8", "backslashreplace").decode()  # arguments may be any bytes, a title is text
+    if wrong := task.misfit(str(task.id), gate=task.gate is not None, interactive=task.interactive):
+        raise UsageError("bad value", on=wrong[0], why=wrong[1])
     spec = replace(_spec(task, str(task.id), title, prompt, kind), assigned=by)
-    return RunSpec(title=title, tasks=(spec,), base=start)
+    specs = best_of.tasks(task, spec.name, lambda *_: spec, _no_judge) if task.is_group else [spec]
+    return RunSpec(title=title, tasks=tuple(specs), base=start)
+
+
+def _no_judge(judge: JudgeModel) -> TaskSpec:
+    raise UsageError("bad value", on="--judge", why=f"a plan names a judge ({judge.kind}), a command line does not")
 
 
 def _what(kind: Kind, words: tuple[str, ...]) -> dict[str, Any]:
@@ -275,14 +162,10 @@ def _first_line(prompt: str) -> str:
     return next((line.strip()[:TITLE_MAX] for line in prompt.splitlines() if line.strip()), "")
 
 
-def contradiction(task: TaskModel | TaskSpec) -> str:
-    """Why two keys of a task exclude each other, wherever each was given; empty when they do not."""
-    if task.same_path and task.sandbox == 0:
-        return "same_path = true needs a sandbox, and sandbox = 0 is none"
-    if task.network is not True and task.sandbox in (0, 1):
-        limit = f"network = {written(task.network)}"
-        return f"{limit} needs tier 2, and sandbox = {task.sandbox} is below it; leave sandbox out, or say network = true"
-    return ""
+def _names(task: TaskModel, index: int) -> list[str]:
+    """All ids of a table."""
+    name = _name(task, index)
+    return [name, *best_of.names(task, name)]
 
 
 def _name(task: TaskModel, index: int) -> str:
@@ -296,17 +179,58 @@ class _Place:
     path: Path
     text: str
     files: Once
+    kinds: Mapping[str, Kind]
+    first_use: Mapping[str, int]
+    """The table of each id."""
+
+    def wrong(self, where: Sequence[str | int], why: str, what: str = "bad value") -> ConfigError:
+        """`where`: the table's number, and the keys in it."""
+        key = ".".join(str(part) for part in where[1:] if isinstance(part, str))
+        return ConfigError(what, on=f"{self.path}:{line_of(self.text, ['tasks', *where])} tasks.{key}", why=why)
 
 
-def _task(model: PlanModel, index: int, first_use: Mapping[str, int], at: _Place, kinds: Mapping[str, Kind], given: set[str]) -> TaskSpec:
+def _tasks(model: PlanModel, index: int, at: _Place, given: set[str]) -> list[TaskSpec]:
+    """What one table is: a task, or its candidates, their judges and their group."""
     task = model.tasks[index]
     name = _name(task, index)
+    for one, what in ((name, ""), *best_of.names(task, name).items()):
+        if at.first_use[one] != index:
+            raise at.wrong([index, "id"], f"{one!r}{f', {what} of it,' if what else ''} is already the id of another task")
+    if misfit := task.misfit(name, gate=task.gate is not None, interactive=task.interactive):
+        raise at.wrong([index, misfit[0]], misfit[1])
+    if not task.is_group:
+        return [_task(model, task, index, at, given)]
+    return best_of.tasks(
+        task, name,
+        lambda number, one: _task(model, _candidate(task, one), index, at, given | one.model_fields_set, ("candidates", number)),
+        lambda judge: _task(model, _judge(task, judge, at, index), index, at, set(), ("judge",)),
+    )  # fmt: skip
+
+
+def _candidate(task: TaskModel, one: CandidateModel) -> TaskModel:
+    """The task as one candidate has it: another kind has other models, and other names for its tools."""
+    other = one.kind is not None and one.kind != task.kind
+    return task.model_copy(update={**({"model": None, "allow": None} if other else {}), **one.said})
+
+
+def _judge(task: TaskModel, judge: JudgeModel, at: _Place, index: int) -> TaskModel:
+    """One that judges is told its rubric, and has no tool that asks first."""
+    rubric = judge.rubric
+    if judge.rubric_file is not None:
+        try:
+            rubric = read_text(at.path.parent / judge.rubric_file, files=at.files)
+        except ConfigError as error:
+            raise at.wrong([index, "judge", "rubric_file"], f"{judge.rubric_file}: {error.why}") from None
+    return best_of.judge_task(TaskModel, judge, rubric, sandbox=task.sandbox)
+
+
+def _task(model: PlanModel, task: TaskModel, index: int, at: _Place, given: set[str], inside: tuple[str | int, ...] = ()) -> TaskSpec:
+    """`inside`: where in its table the candidate is that it is."""
+    name, first_use, kinds = _name(task, index), at.first_use, at.kinds
 
     def wrong(key: str, why: str, what: str = "bad value") -> ConfigError:
-        return ConfigError(what, on=f"{at.path}:{line_of(at.text, ['tasks', index, key])} tasks.{key}", why=why)
+        return at.wrong([index, *inside, key] if inside and key not in model.tasks[index].model_fields_set else [index, key], why, what)
 
-    if first_use[name] != index:
-        raise wrong("id", f"{name!r} is already the id of another task")
     if task.kind not in kinds:
         raise wrong("kind", f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")
     kind, prompt = kinds[task.kind], _prompt(task, at.path, at.files, wrong)
@@ -319,7 +243,9 @@ def _task(model: PlanModel, index: int, first_use: Mapping[str, int], at: _Place
             raise wrong("after", f"{need!r} stands in all and in any; leave it out of any")
         if need not in first_use:
             raise wrong("after", f"no task has the id {need!r}; {nearest(need, first_use)}")
-    if parent := task.continue_from:
+    if (parent := task.continue_from) and parent in first_use and model.tasks[first_use[parent]].is_group:
+        raise wrong("continue_from", f"{parent} is one of several that try the same; let the task come after them, and read the result")
+    if parent:
         theirs = model.tasks[first_use[parent]].kind if parent in first_use else None
         if why := kind_keys.no_parent(parent, theirs, task.kind, first_use):
             raise wrong("continue_from", why)
@@ -329,6 +255,7 @@ def _task(model: PlanModel, index: int, first_use: Mapping[str, int], at: _Place
 _OF_AGENTS = {"model", "steps_max", "allow", "interactive", "on_loss", "continue_from", "same_path", "tags", "depth_max"}
 _GATE = {"gate", "gate_timeout"}
 _DIFFERENT = {
+    *BestOfKeys.model_fields,
     "id", "title", "command", "params", "prompt", "prompt_file", "after", "task_class", "timeout", "cores", "gpus", "cost_max", "paths",
     *_GATE, *_OF_AGENTS,
 }  # fmt: skip

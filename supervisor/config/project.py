@@ -22,9 +22,9 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from supervisor.config import reading
 from supervisor.config.locate import line_of
-from supervisor.config.plan import Shared
 from supervisor.config.reading import Duration, Once, Strict, parse, read_text
 from supervisor.config.snapshots import Command, Pattern, SnapshotModel, check_command, check_inside, check_name, to_spec
+from supervisor.config.task_keys import Shared
 from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
 from supervisor.core.gates import TIMEOUT_S

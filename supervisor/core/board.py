@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from supervisor.core import group_rules
 from supervisor.core.commands import Command, LookForNote, Pause, Resume, SetState, Stop
 from supervisor.core.crew import Crew
 from supervisor.core.draft import Draft
@@ -72,6 +73,8 @@ class Board:
         """Whether a task reached a final state because of `news`: the tasks it comes after that ended since it was last judged."""
         if task.state is not TaskState.WAITING:
             return False
+        if task.candidates:
+            return group_rules.looked_at(self, task)
         lost_hope = next(filter(None, (self._lost_hope(task, need) for need in news)), "")
         if lost_hope:
             self.set_state(task, "blocked for ever", lost_hope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from supervisor.core.candidates import Choice
 from supervisor.core.night import NightState
 from supervisor.core.retry import NEW, Tally
 from supervisor.core.states import End, TaskState, Until
@@ -112,6 +113,21 @@ class Revive:
 
 
 @dataclass(frozen=True, slots=True)
+class Choose:
+    """Commit the choice of a group, together with the state that it gives the group."""
+
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Rank the candidates of a group, all of which have ended, and say `Chosen` when one of them passed its gate. Nothing is committed:
+    the states of its candidates say it."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class LookForNote:
     """Say `NoteAppeared` once the note is there, which it may be already. Nothing is committed: the task's plan says it."""
 
@@ -129,4 +145,4 @@ class MoveNight:
 
 
 TaskCommand = Start | MarkRunning | Begin | Stop | Pause | Resume | Collect | Finish | SetState | Revive
-Command = TaskCommand | LookForNote | MoveNight
+Command = TaskCommand | Choose | Compare | LookForNote | MoveNight

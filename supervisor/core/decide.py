@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from supervisor.core import admission, asking, night_rules, outage, path_rules, requests, retry
+from supervisor.core import admission, asking, group_rules, night_rules, outage, path_rules, requests, retry
 from supervisor.core.asking import Question
 from supervisor.core.board import Board
 from supervisor.core.commands import Begin, Collect, Command, Finish, MarkRunning, Start
@@ -19,6 +19,7 @@ from supervisor.core.events import (
     AdmissionChanged,
     BatchTimeChanged,
     CancelAsked,
+    Chosen,
     CrewEvent,
     EmergencyChanged,
     Event,
@@ -106,6 +107,10 @@ class _Decision(Board):
                 requests.resume(self, task)
             case RetryAsked(task):
                 requests.retry(self, task)
+            case Chosen(choice, end_others):
+                left = group_rules.choose(self, choice)
+                for name in left if end_others else ():
+                    requests.cancel(self, name)
             case LeasesChanged(task, epoch, globs):
                 self._with_attempt(task, epoch, lambda found, at: self.draft.put(replace(found, attempt=replace(at, leases=globs))))
             case StoodStill(task, epoch):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from supervisor.core.admission import Pressure, Traffic
 from supervisor.core.asking import Question
+from supervisor.core.candidates import Choice
 from supervisor.core.night import Night, NightSpent
 from supervisor.core.states import BatchTime, End
 from supervisor.core.task import Task
@@ -124,6 +125,15 @@ class RetryAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen:
+    """A candidate of a group was chosen, by a person or by the ranking."""
+
+    choice: Choice
+    end_others: bool = False
+    """Candidates and judges that have not ended are ended: nobody waits for them any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoteAppeared:
     """A note that tasks wait for is there."""
 
@@ -226,6 +236,7 @@ Event = (
     | StoodStill
     | ParkAsked
     | RetryAsked
+    | Chosen
     | NoteAppeared
     | CrewEvent
 )

@@ -16,12 +16,21 @@ CANCELLED = "cancelled"
 
 
 def cancel(board: Board, task_id: str) -> None:
-    """End the task, and all that its agent added and theirs: nobody is left who would take what they come to."""
+    """End the task, and all that its agent added and theirs, and the candidates of a group: nobody is left who would take what they come
+    to."""
     waiting = deque([task_id])
     while waiting:
-        children = [child.id for child in board.draft.unfinished_children(waiting[0])]
+        children = [child.id for child in board.draft.unfinished_children(waiting[0])] + _candidates(board, waiting[0])
         _cancel(board, waiting.popleft())
         waiting.extend(children)
+
+
+def _candidates(board: Board, task_id: str) -> list[str]:
+    """What a group waits for, and has not ended."""
+    group = board.draft.get(task_id)
+    if group is None or not group.decide:
+        return []
+    return [task.id for task in board.draft.known(sorted(group.after)) if task.state not in FINAL]
 
 
 def _cancel(board: Board, task_id: str) -> None:
@@ -80,7 +89,7 @@ def retry(board: Board, task_id: str) -> None:
 def may_pause(task: Task) -> bool:
     """Whether a person's pause would change anything: it has not ended, it is not ending, and no person has paused it."""
     if task.attempt is None:
-        return task.state in (TaskState.WAITING, TaskState.READY)
+        return task.state in (TaskState.WAITING, TaskState.READY) and not task.decide
     return task.attempt.state in (AttemptState.LAUNCHING, AttemptState.RUNNING) and not is_held_back(task)
 
 

@@ -82,6 +82,7 @@ def build(
     spent: Spent = Spent(),
     agent: Mapping[str, Any] | None = None,
     gate: Mapping[str, Any] | None = None,
+    measured: Mapping[str, Any] | None = None,
     assigned: str = "",
     account: Mapping[str, Any] | None = None,
     unleased: Mapping[str, Any] | None = None,
@@ -115,6 +116,7 @@ def build(
         "output": output,
         "agent": None if agent is None else dict(agent),
         "gate": None if gate is None else dict(gate),
+        "measured": None if measured is None else dict(measured),
     }
 
 

@@ -126,6 +126,14 @@ class TaskSpec:
     """Id of the task whose agent added this one; empty: a person did."""
     parent_epoch: int = 0
     """The attempt of `parent` that did."""
+    candidate_of: str = ""
+    """The name of the group whose candidate it is, see `core.candidates`; empty: it is none."""
+    candidates: tuple[str, ...] = ()
+    """Of a group, and of a task that judges one: the names of its candidates, which stand in `after` as well."""
+    decide: str = ""
+    """Of a group: who chooses one of `candidates`, `person` or `gate`. It never runs itself."""
+    judge_round: int = 0
+    """Of a task that judges `candidates`: whether it is the first or the second to do so. Its prompt is the rubric."""
 
     @property
     def longest_s(self) -> float:
@@ -141,6 +149,11 @@ class TaskSpec:
     def gate_words(self) -> str:
         """The gate as a person would type it."""
         return self.gate[2] if self.gate[:2] == ("/bin/sh", "-c") else shlex.join(self.gate)
+
+    @property
+    def alone(self) -> TaskSpec:
+        """The same as no candidate of a group and no judge of one."""
+        return replace(self, candidate_of="", candidates=(), judge_round=0)
 
     def submitted_at(self, wall: float) -> TaskSpec:
         """The same with every moment as seconds since 1970, of a task that is submitted at `wall`."""
@@ -177,7 +190,7 @@ _FIELDS = TaskSpec.__dataclass_fields__
 _NAMES = sorted(_FIELDS)
 _DEFAULTS: dict[str, Any] = {name: {} if name == "params" else made.default for name, made in _FIELDS.items()}
 _LISTED = (
-    "argv", "gate", "after", "after_any", "after_memory", "cores", "network", "gpus", "allow", "tags", "assumed", "paths",
+    "argv", "gate", "after", "after_any", "after_memory", "cores", "network", "gpus", "allow", "tags", "assumed", "paths", "candidates",
 )  # fmt: skip
 """Fields that JSON holds as lists. One plan has up to 20,000 tasks: what is done for each field of each of them takes a second."""
 

@@ -9,6 +9,8 @@ Rules that do not fit the tables:
 2. Only a person moves a task out of a final state, by `retry`; the new attempt has a higher epoch and a cause.
 3. An event that the table does not list for a state is refused by `task_after` and `attempt_after`: impossible is loud.
 
+A group of candidates never starts: it is DONE once one of them is chosen, and FAILED when none of them is done.
+
 A task is PARKED until a spent limit of its account opens; a merge conflict, which will park one too, sends nothing yet. A task whose agent
 stands still is RUNNING: its attempt has no end, and says that it is paused.
 
@@ -125,6 +127,8 @@ TASK_TRANSITIONS: Final[Mapping[TaskState, Mapping[str, TaskState]]] = {
     TaskState.WAITING: {
         "unblocked": TaskState.READY,
         "blocked for ever": TaskState.SKIPPED,
+        "chosen": TaskState.DONE,
+        "none is left": TaskState.FAILED,
         "cancel": TaskState.CANCELLED,
         "pause": TaskState.PAUSED,
         "expire": TaskState.EXPIRED,

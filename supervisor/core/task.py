@@ -118,6 +118,10 @@ class Task:
     project: str = ""
     paths: tuple[str, ...] = ()
     """Normal forms of patterns, as `core.leases`: it does not run beside another task of its project that has what overlaps."""
+    candidates: frozenset[str] = frozenset()
+    """Of a group, and of a task that judges one: those of `after` of which one is chosen."""
+    decide: str = ""
+    """Of a group: who chooses, `person` or `gate`. It starts never."""
     held_up: bool = False
     """Another task has its paths, and it takes no part in the order of starts until that lets them go."""
 

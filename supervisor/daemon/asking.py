@@ -39,8 +39,8 @@ def question(db: sqlite3.Connection, view: TaskView, text: str, environ: Mapping
         )
     place = submit.workplace(Path(queries.run(db, view.run).root))
     task = replace(
-        launch.spec, name=f"{view.name}-ask", title=" ".join(text.split())[:TITLE_MAX], prompt=text, after=(), after_on="done", together="",
-        interactive=False, retries=0, environment="", continue_from=view.id, continue_how=How.RESUME,
+        launch.spec.alone, name=f"{view.name}-ask", title=" ".join(text.split())[:TITLE_MAX], prompt=text, after=(), after_on="done",
+        together="", interactive=False, retries=0, environment="", continue_from=view.id, continue_how=How.RESUME,
     )  # fmt: skip
     base = forks.tip(place.repository, queries.one(db, had[0].task))
     return submit.submission(RunSpec(task.title, (task,)), place, base, None, {**environ, **follow_up.same_place(launch.env)})

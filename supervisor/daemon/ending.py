@@ -21,7 +21,7 @@ from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings
 from supervisor.core.states import End
-from supervisor.daemon import attempt_account, continuing, kind_protocol, launch_files, model_usage, spent_limits
+from supervisor.daemon import attempt_account, candidate_measures, continuing, kind_protocol, launch_files, model_usage, spent_limits
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.attempt_proof import proof
 from supervisor.daemon.cleaning import alive_inside
@@ -195,6 +195,7 @@ class Ending:
         stdout = b"" if said is not None else foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""
         record = self._observer.record(key)
         gate = record.gate if record is not None else None
+        printed = foreign.read_plain(directory / GATE_LOG, TAIL, tail=True) or b"" if gate is not None else b""
         return result.build(
             task=row.task,
             epoch=row.epoch,
@@ -210,8 +211,15 @@ class Ending:
             output=result.last_json_object(stdout) if said is None else kind_protocol.structured(said),
             agent=None if said is None else kind_protocol.shape(said),
             notes=() if said is None else kind_protocol.notes(said, spent),
-            gate=None if gate is None else gates.shape(gate, foreign.read_plain(directory / GATE_LOG, gates.SAID_MAX, tail=True) or b""),
+            gate=None if gate is None else gates.shape(gate, printed),
+            measured=self._measured(launch, row.base_oid, left[0], printed),
         )
+
+    def _measured(self, launch: LaunchRow, base: str | None, work: result.Work, printed: bytes) -> Mapping[str, Any] | None:
+        if not launch.spec.candidate_of:
+            return None
+        made = candidate_measures.Ended(launch.spec, base, work, printed, whole=len(printed) < TAIL)
+        return candidate_measures.take(self._environments.repository(launch), made)
 
     def sweep(self, row: AttemptRow, launch: LaunchRow) -> bool:
         """Remove the worktree and the branch of an attempt that left nothing, where its kind says so. Whether they were removed; what

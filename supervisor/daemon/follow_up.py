@@ -39,8 +39,9 @@ def submission(db: sqlite3.Connection, view: TaskView, text: str, key: str, envi
     continues = held is not None and to_run(launch.spec.kind).continues(How.FORK, interactive=launch.spec.interactive)
     place = submit.workplace(Path(queries.run(db, view.run).root))
     task = replace(
-        launch.spec, name=f"{view.name}-more"[:64], title=f"more on {view.title}"[:TITLE_MAX], after=(), after_any=(), after_on="done",
-        after_memory=(), together="", environment="", prompt=text if continues else _from_the_beginning(launch.spec.prompt or "", text),
+        launch.spec.alone, name=f"{view.name}-more"[:64], title=f"more on {view.title}"[:TITLE_MAX], after=(), after_any=(),
+        after_on="done", after_memory=(), together="", environment="",
+        prompt=text if continues else _from_the_beginning(launch.spec.prompt or "", text),
         continue_from=view.id if continues else "", continue_how=How.FORK,
     )  # fmt: skip
     base = forks.tip(place.repository, view)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agents.kinds import kinds
-from supervisor.config import plan
+from supervisor.config import plan, task_keys
 from supervisor.core.errors import NotFound, UsageError
 from supervisor.core.spec import RunSpec, Submission, TaskSpec, already_open
 from supervisor.daemon import submit
@@ -66,7 +66,7 @@ def reopened(found: tuple[TaskView, str], asked: Asked, place: Workplace, enviro
         network=task.network if asked.network is None else asked.network,
         snapshot_id=view.snapshot or task.snapshot_id,
     )  # fmt: skip
-    if why := plan.contradiction(task):
+    if why := task_keys.contradiction(task):
         raise UsageError("bad value", on="--sandbox", why=why)
     return submit.submission(RunSpec(task.title, (task,)), place, tip(place.repository, view), None, environ)
 

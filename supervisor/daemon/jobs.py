@@ -26,7 +26,7 @@ from supervisor.core.records import attempt_name
 from supervisor.core.recovery import AGAIN, SERVER_DIED
 from supervisor.core.result import tampering
 from supervisor.core.states import End
-from supervisor.daemon import continuing, limits
+from supervisor.daemon import continuing, judges, limits
 from supervisor.daemon.attempt_proof import of_tools
 from supervisor.daemon.cleaning import Candidate, Cleaner, Cleaning, Decided
 from supervisor.daemon.ending import Ending
@@ -125,6 +125,7 @@ class Jobs:
         row = self._ledger.launch_row(task)
         asking_tmux = False
         try:
+            row = await self._judging(row)
             source = await self._prepared_or_again(task, epoch, row)
             known: dict[str, str | int | None] = {**facts(source.made), "port": source.port}
             needs = queries.needs(self._ledger.db, task) if row.after else []
@@ -153,9 +154,17 @@ class Jobs:
         if pane is not None:
             self._ledger.note(task, epoch, session_id=pane.session_id, pane_id=pane.pane_id, server_pid=pane.server_pid)
 
+    async def _judging(self, row: LaunchRow) -> LaunchRow:
+        """With what it is to judge, of one that judges candidates."""
+        if not row.spec.judge_round:
+            return row
+        told: LaunchRow = await self.within(self.launchers, self._launching.judging, row, judges.judged(self._ledger, row))
+        return told
+
     async def _told(self, task: str, epoch: int, row: LaunchRow, source: Source) -> LaunchRow:
         """With the prompt that its agent gets. One that goes on with a conversation was told already."""
-        if self.told_before is None or source.origin is not None or not row.spec.prompt or not to_run(row.spec.kind).is_agent:
+        told = row.spec.judge_round or source.origin is not None or not row.spec.prompt
+        if self.told_before is None or told or not to_run(row.spec.kind).is_agent:
             return row
         return replace(row, spec=replace(row.spec, prompt=await self.told_before(task, epoch, row)))
 

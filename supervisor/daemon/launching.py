@@ -24,10 +24,11 @@ from supervisor.core.kind import CLIENT_VARIABLE, HOOK_VARIABLE
 from supervisor.core.sandbox import Tier
 from supervisor.core.snapshots import Snapshot, SnapshotKind
 from supervisor.core.spec import Settings
-from supervisor.daemon import continuing, isolation, launch_files
+from supervisor.daemon import continuing, isolation, judges, launch_files
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.isolation import Isolation
+from supervisor.daemon.judges import Judged
 from supervisor.daemon.limits import LimitDesk
 from supervisor.daemon.observation import Observer
 from supervisor.daemon.snapshots import SnapshotDesk
@@ -104,6 +105,10 @@ class Launching:
         self._tmux = tmux
         self._warmth = warmth
         self._turns = itertools.count()  # so that tasks which want one core get different ones
+
+    def judging(self, row: LaunchRow, seen: Judged) -> LaunchRow:
+        """As `judges.told`."""
+        return judges.told(self._environments, row, seen)
 
     def prepare(self, task: str, epoch: int, launch: LaunchRow, lent: Snapshot | None, start: str = "") -> Environment:
         """Its worktree at the commit `start`, or at the run's base, made from the snapshot `lent` if there is one. Raises

@@ -18,8 +18,10 @@ from typing import assert_never
 
 from supervisor.core.commands import (
     Begin,
+    Choose,
     Collect,
     Command,
+    Compare,
     Finish,
     LookForNote,
     MarkRunning,
@@ -40,7 +42,8 @@ from supervisor.core.retry import JITTER
 from supervisor.core.scheduler import held_tasks, wakes_at
 from supervisor.core.spec import Settings
 from supervisor.core.states import AttemptState, End
-from supervisor.daemon import night_report, nights
+from supervisor.core.task import Attempt
+from supervisor.daemon import choosing, night_report, nights
 from supervisor.daemon.admission import Admission, why_held
 from supervisor.daemon.admission_history import AdmissionHistory
 from supervisor.daemon.agent_evidence import AgentEvidence
@@ -116,6 +119,7 @@ class Loop:
         self.settled = self._under_way.settled
         self.admission = Admission(doors.observer, self.jobs, settings, clock, self.alert)
         self.emergency = Emergency(doors, self.alert)
+        self._why_no_gateway = lambda: self.no_gateway()  # which is set later
         self.write_report = functools.partial(night_report.write, where=doors.home, alert=self.alert)
         self.admission.quiet_sources += [self.emergency.why, self._why_no_gateway]
         self.admission.codes |= {self.emergency.why: "stopped", self._why_no_gateway: "gateway"}
@@ -160,9 +164,6 @@ class Loop:
         if held_tasks(self.crew):
             self.alert(why_held(self.crew.held_back))
         self.after_step()
-
-    def _why_no_gateway(self) -> str:
-        return self.no_gateway()
 
     async def _wait(self) -> None:
         timeout = TICK_S
@@ -227,9 +228,12 @@ class Loop:
         """
         if not self.ready:
             raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
-        commands = self.feed(*self._pending, *events)
-        self._pending.clear()
-        return commands
+        pending, self._pending = self._pending, []  # what acting offers comes with the next step
+        try:
+            return self.feed(*pending, *events)
+        except Exception:  # of any kind: nothing has changed
+            self._pending[:0] = pending
+            raise
 
     def _offer(self) -> None:
         """Feed what was observed; keep it for the next step when the disk or the ledger refuses."""
@@ -266,11 +270,13 @@ class Loop:
                 self._under_way.start((task, epoch), self.jobs.begin, self.jobs.give_up)
             case Stop(task, epoch, why):
                 failpoint("stop.committed")
-                if self._is_stopping(task):
+                # Of one that was ending already as the stop was asked its own end goes on.
+                if (living := self._attempt(task)) is not None and living.state is AttemptState.STOPPING:
                     self._under_way.start((task, epoch), functools.partial(self.jobs.stop, why=why), self.jobs.give_up)
             case Pause(task, epoch, _, _):
                 failpoint("pause.committed")
-                if not self._is_held(task):
+                # One whose command waits for others to begin is paused as it begins.
+                if (living := self._attempt(task)) is None or not living.held:
                     self._under_way.start((task, epoch), self.pausing.pause, leave)
             case Resume(task, epoch):
                 failpoint("resume.committed")
@@ -286,6 +292,10 @@ class Loop:
                 self.write_report(run)
             case LookForNote(note):
                 self.look_for_note(note)
+            case Compare(group):
+                self.events(choosing.by_itself(self.ledger, group))
+            case Choose():
+                failpoint("choice.committed")
             case MarkRunning() | SetState() | Revive() | MoveNight():
                 pass
             case _:
@@ -295,15 +305,9 @@ class Loop:
         collect = functools.partial(self.jobs.collect, end=end, cause=cause)
         self._under_way.start(key, collect, functools.partial(self.jobs.not_secured, end=end, cause=cause))
 
-    def _is_stopping(self, task: str) -> bool:
-        """Whether the attempt is being stopped. False when it was ending already as the stop was asked: then its own end goes on."""
+    def _attempt(self, task: str) -> Attempt | None:
         found = self.crew.tasks.get(task)
-        return found is not None and found.attempt is not None and found.attempt.state is AttemptState.STOPPING
-
-    def _is_held(self, task: str) -> bool:
-        """Whether its command waits for others to begin: it is paused as it begins."""
-        found = self.crew.tasks.get(task)
-        return found is not None and found.attempt is not None and found.attempt.held
+        return None if found is None else found.attempt
 
     # Observe ---------------------------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from supervisor.core import records
 from supervisor.core.errors import ConfigError, HostError, NotFound, Refused
 from supervisor.core.landing_terms import GeneratedRule
 from supervisor.core.states import TaskState
+from supervisor.daemon import choosing
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.submit import main_root
 from supervisor.host import audit, files
@@ -40,6 +41,7 @@ def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
 
     Of one that runs in a sandbox: what its agent has committed by now. Raises NotFound when there is no branch yet.
     """
+    view = choosing.of_group(db, view)
     repository, tip = seen(db, view)
     return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
 
@@ -69,6 +71,7 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
     Raises Refused, with nothing changed, when the task has not ended well (its command can still be printed), `where` is another
     repository, the branch was cleaned away, the checkout is dirty, or the merge would conflict.
     """
+    view = choosing.of_group(db, view)
     branch = _branch(view)
     if not view.final:
         raise Refused("cannot take", on=view.id, why=f"it is {view.state}", kept="the checkout", hint=f"nightcrew wait {view.id}")

@@ -13,7 +13,7 @@ from supervisor.core.states import TaskClass, TaskState, Until
 from supervisor.core.units import rfc3339
 from supervisor.core.wait_graph import Wait, WaitKind
 from supervisor.faces.status import age, pause
-from supervisor.ledger import awaited_notes, leases, nights, queries, waits
+from supervisor.ledger import awaited_notes, choices, leases, nights, queries, waits
 from supervisor.ledger.queries import Need, TaskView
 
 SHOWN = 3
@@ -62,6 +62,8 @@ class _Known:
     ahead: Mapping[str, Lease]
     nights: Mapping[str, str]
     """By run."""
+    undecided: Collection[str]
+    """Groups whose candidates have ended, of which a person is to choose one."""
 
 
 def _known(db: sqlite3.Connection, waiting: Sequence[TaskView], now: Conditions | None, *, runs: bool, wall: float) -> _Known:
@@ -72,6 +74,7 @@ def _known(db: sqlite3.Connection, waiting: Sequence[TaskView], now: Conditions 
         needs=queries.open_needs(db, blocked), notes=awaited_notes.missing(db, blocked),
         rests=queries.backoffs(db, _in(waiting, *_RESTING)), aside=_set_aside(db, waiting),
         ahead=leases.ahead(db, _in(waiting, TaskState.READY)),
+        undecided=choices.undecided(db, blocked),
         nights=nights.of_runs(db, {view.run for view in waiting}) if now is not None and now.nights else {},
     )  # fmt: skip
 
@@ -93,6 +96,8 @@ def _verdict(view: TaskView, known: _Known) -> Verdict:
             words = f"its limit opens in {age(max(0.0, known.rests.get(view.id, known.wall) - known.wall))}"
             return Verdict(Decision.DEFER, "limit", words, view.changed)
         case TaskState.WAITING:
+            if view.id in known.undecided:
+                return Verdict(Decision.DEFER, "choice", f"waits for your choice: nightcrew compare {view.name}", view.changed)
             return _after(known.needs.get(view.id, ()), known.notes.get(view.id, ()), view)
         case _:
             return _ready(view, known)

@@ -33,7 +33,7 @@ PAGES = 512
 """Pages that one step gives back to the file system."""
 OF_TASK = {
     "task": "id", "attempt": "task", "dependency": "task", "conversation": "task", "delivery": "task", "journal": "task", "lease": "task",
-    "wait": "task", "verdict": "task", "review_comment": "task",
+    "wait": "task", "verdict": "task", "review_comment": "task", "choice": "task",
 }  # fmt: skip
 """Tables whose rows go with a task, and by which column."""
 OF_RUN = {"run": "id", "night": "run"}

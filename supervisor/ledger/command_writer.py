@@ -8,8 +8,10 @@ from typing import assert_never
 
 from supervisor.core.commands import (
     Begin,
+    Choose,
     Collect,
     Command,
+    Compare,
     Finish,
     LookForNote,
     MarkRunning,
@@ -24,6 +26,7 @@ from supervisor.core.commands import (
 from supervisor.core.errors import StaleEpoch
 from supervisor.core.records import attempt_name
 from supervisor.core.states import NEEDS_YOU, TaskState, Until
+from supervisor.ledger.choices import Choices
 from supervisor.ledger.leases import Leases
 from supervisor.ledger.nights import Nights
 from supervisor.ledger.queries import OPEN
@@ -43,8 +46,8 @@ def _why_paused(until: Until, made_for: str) -> str:
 class CommandWriter:
     """Writes commands into the ledger; `Ledger.commit` owns the transaction."""
 
-    def __init__(self, desk: WriteAccess, nights: Nights, leases: Leases) -> None:
-        self._desk, self._nights, self._leases = desk, nights, leases
+    def __init__(self, desk: WriteAccess, nights: Nights, leases: Leases, choices: Choices) -> None:
+        self._desk, self._nights, self._leases, self._choices = desk, nights, leases, choices
 
     def write(self, command: Command) -> None:
         """Write one command inside the open transaction. Raises StaleEpoch as `Ledger.commit` says."""
@@ -73,7 +76,9 @@ class CommandWriter:
                 self._revive(task, cause)
             case MoveNight(run, state, why):
                 self._nights.moved(run, state, why)
-            case LookForNote():
+            case Choose(choice):
+                self._choices.made(choice)
+            case LookForNote() | Compare():
                 pass
             case _:
                 assert_never(command)

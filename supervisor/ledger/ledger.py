@@ -22,6 +22,7 @@ from supervisor.core.states import AttemptState, TaskState, Until
 from supervisor.core.task import Attempt, PauseState, Task, note, urgent_from
 from supervisor.ledger import nights, reviews, rows, store
 from supervisor.ledger.archive import Known, archived
+from supervisor.ledger.choices import Choices
 from supervisor.ledger.command_writer import CommandWriter
 from supervisor.ledger.conversations import Conversations
 from supervisor.ledger.deliveries import Deliveries
@@ -58,7 +59,7 @@ class Ledger:
         self.needs, self.nights, self.mails = Needs(desk), Nights(desk), Mails(desk)
         self.leases, self.waits, self.reviews = Leases(desk), Waits(desk), Reviews(desk)
         self.pulls, self.trains = PullRequests(desk), Trains(desk)
-        self._commands = CommandWriter(desk, self.nights, self.leases)
+        self._commands = CommandWriter(desk, self.nights, self.leases, Choices(desk))
 
     def close(self) -> None:
         """Give the files back; idempotent."""
@@ -264,6 +265,8 @@ class Ledger:
             unpark_at=row["not_before"] if parked else 0.0,
             cause=row["reason"] if row["epoch"] else "",
             parent=spec.parent,
+            candidates=frozenset(need for need, name in after.items() if name in spec.candidates),
+            decide=spec.decide,
             project=row["project"],
             paths=spec.paths,
             night=night,

@@ -258,13 +258,15 @@ def _lose_with_tasks(db: sqlite3.Connection) -> list[str]:
     """What belongs to a task or a run that is lost. A lease that nobody holds any more is free; a wait or a lease that is over is not
     missed."""
     gone = "NOT IN (SELECT id FROM task)"
-    for table in ("conversation", "wait"):
+    for table in ("conversation", "wait", "verdict", "review_comment"):
         db.execute(f"DELETE FROM {table} WHERE task {gone}")  # noqa: S608 - ours, here and below
+    undone = db.execute(f"DELETE FROM choice WHERE task {gone} OR winner {gone} RETURNING task, winner").fetchall()  # noqa: S608
     db.execute("DELETE FROM leaving WHERE run NOT IN (SELECT id FROM run)")
     lost = db.execute(f"DELETE FROM delivery WHERE task {gone} RETURNING id, task").fetchall()  # noqa: S608
     freed = db.execute(f"DELETE FROM lease WHERE task {gone} RETURNING glob, task, ended").fetchall()  # noqa: S608
     return [
         *(f"delivery {number}: lost with its task {task}" for number, task in lost),
+        *(f"choice of {winner} for {task}: lost with one of the two" for task, winner in undone),
         *(f"lease of {glob}: lost with its task {task}" for glob, task, ended in freed if ended is None),
     ]
 

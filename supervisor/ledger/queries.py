@@ -310,16 +310,26 @@ def needs(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
 
 
 def outcomes(db: sqlite3.Connection, run: str) -> list[dict[str, Any]]:
-    """What the tasks of a run came to, in the plan's order: `id name title kind state reason params result`, the last one being
-    `result.json` of the newest attempt or None. An entry of `after.json` is one of these."""
+    """What the tasks of a run came to, in the plan's order: `id name title kind state reason params result chosen`, `result` being
+    `result.json` of the newest attempt or None; of a group of candidates that of the one that was chosen, which is `chosen`. An entry of
+    `after.json` is one of these."""
     return _outcomes(db, "WHERE t.run = ? ORDER BY t.ord", run)
 
 
+_CHOSEN_SINCE = 7
+"""The schema; there were no groups of candidates before."""
+_OF_NEWEST = "LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch"
+_OF_CHOSEN = """LEFT JOIN choice c ON c.task = t.id
+    LEFT JOIN attempt a ON a.task = coalesce(c.winner, t.id) AND a.epoch = coalesce(c.epoch, t.epoch)"""
+
+
 def _outcomes(db: sqlite3.Connection, which: str, value: str) -> list[dict[str, Any]]:
+    knows = db.execute("PRAGMA user_version").fetchone()[0] >= _CHOSEN_SINCE
+    of, chosen = (_OF_CHOSEN, ", c.winner AS chosen") if knows else (_OF_NEWEST, ", NULL AS chosen")
     rows = db.execute(
         f"""SELECT t.id, t.name, t.title, t.state, t.reason, json_extract(t.spec, '$.kind') AS kind,
-                   json_extract(t.spec, '$.params') AS params, a.result
-            FROM task t LEFT JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch {which}""",  # noqa: S608 - one of two literals
+                   json_extract(t.spec, '$.params') AS params, a.result{chosen}
+            FROM task t {of} {which}""",  # noqa: S608 - one of two literals
         (value,),
     )
     return [

@@ -120,9 +120,18 @@ def connect(path: Path, *, create: bool = True, book: Book = LEDGER, checked: bo
     # Checked by a connection that only reads: one that can write folds SQLite's log into the file when it closes, damaged or not.
     with contextlib.closing(connect_readonly(path, book=book)) as reader:
         version = _check_version(reader, path, book)
-        if checked and (found := _first_fault(reader)) is not None:
+        if checked and (found := _cut(path, reader) or _first_fault(reader)) is not None:
             raise damaged(path, found, book)
     return _writer(path, version, book)
+
+
+def _cut(path: Path, reader: sqlite3.Connection) -> str | None:
+    """Whether the file ends inside a page. SQLite reads what is missing as zeros, which a check of the tree takes for text. What a
+    checkpoint was writing as it was cut off is in the log as well."""
+    log = path.with_name(f"{path.name}-wal")
+    page = int(reader.execute("PRAGMA page_size").fetchone()[0])
+    logged = log.exists() and log.stat().st_size > 0
+    return "it ends inside a page" if path.stat().st_size % page and not logged else None
 
 
 def _first_fault(reader: sqlite3.Connection) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 
 from agents.kinds import driven, kinds
 from supervisor.config import kinds as own
-from supervisor.config import plan
+from supervisor.config import plan, task_keys
 from supervisor.config.kinds import KindModel
 from supervisor.config.reading import parse
 from supervisor.core.errors import ConfigError, UsageError
@@ -129,7 +129,7 @@ def test_what_works_by_itself_has_the_bounds_of_its_kind_and_what_it_says_goes_b
     assert list(map(bounds, tasks)) == [(14400.0, 500, 20.0), none, none, none, (21600.0, 0, 1.5)]
     assert [made.assumed for made in tasks] == [("cost_max", "steps_max", "timeout_s"), (), (), (), ()]
     assert (tasks[0].urgent_s, tasks[4].urgent_s) == (0.0, 21600.0), "nobody said how long the first one takes"
-    given = plan.load(tmp_path / "plan.toml", kinds(), plan.Shared(timeout=60.0, cost_max=2.0)).tasks[0]
+    given = plan.load(tmp_path / "plan.toml", kinds(), task_keys.Shared(timeout=60.0, cost_max=2.0)).tasks[0]
     assert bounds(given) == (60.0, 500, 2.0) and given.assumed == ("steps_max",)
 
 

@@ -161,7 +161,7 @@ def test_durations(load: Load, written: str, seconds: float) -> None:
         ('comand = "x"', "unknown key plan.toml:4 comand: did you mean command?"),
         (
             "zzz = 1",
-            "unknown key plan.toml:4 zzz: known: after, allow, children_max, class, command, continue_from, cores, cost_max, cpu_max,",
+            "unknown key plan.toml:4 zzz: known: after, allow, best_of, candidates, children_max, class, command, continue_from, cores,",
         ),
         ("str = 1", "unknown key plan.toml:4 str: known:"),
         ('"line\\nbreak" = 1', "unknown key plan.toml:4 line\\nbreak: known:"),

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from supervisor.config import plan, project
+from supervisor.config import plan, project, task_keys
 from supervisor.config.project import Analyze, Project, load, template
 from supervisor.config.snapshots import SnapshotModel
 from supervisor.core.analysis.types import Perspective
@@ -264,7 +264,7 @@ def test_the_template_shows_the_true_defaults() -> None:
     without += ["model", "steps_max", "on_loss", "same_path"]
     without += ["tokens_max", "size"]
     given = {key: value for key, value in shape["defaults"].items() if key not in without}
-    assert plan.Shared.model_validate(given) == plan.Shared()
+    assert task_keys.Shared.model_validate(given) == task_keys.Shared()
     assert project.AnalyzeModel.model_validate(shape["analyze"]) == project.AnalyzeModel()
     land = {key: value for key, value in shape["land"].items() if key not in ("gate", "width", "snapshot")}
     assert project.LandModel.model_validate(land) == project.LandModel()

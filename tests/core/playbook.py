@@ -18,10 +18,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from supervisor.core.candidates import Choice
 from supervisor.core.commands import (
     Begin,
+    Choose,
     Collect,
     Command,
+    Compare,
     Finish,
     LookForNote,
     MarkRunning,
@@ -117,6 +120,8 @@ class Books:
     wall: float = 0.0
     nights: dict[str, NightState] = field(default_factory=dict)
     """Of those that moved."""
+    choices: dict[str, Choice] = field(default_factory=dict)
+    """By group."""
 
     def submit(self, tasks: Iterable[Task]) -> None:
         for new in tasks:
@@ -124,7 +129,13 @@ class Books:
 
     def commit(self, commands: Iterable[Command], now: float) -> None:
         for command in commands:
-            if isinstance(command, LookForNote):
+            if isinstance(command, LookForNote | Compare):
+                continue
+            if isinstance(command, Choose):
+                chosen = command.choice
+                assert chosen.group not in self.choices, f"a second choice of {chosen.group}"
+                assert self.tasks[chosen.group].state is TaskState.DONE, f"{chosen.group} is not done"
+                self.choices[chosen.group] = chosen
                 continue
             if isinstance(command, MoveNight):
                 states = list(NightState)

@@ -25,6 +25,16 @@ CREATE TABLE attempt (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO "attempt" VALUES('0729-arch/also',1,'released','','',1690000000.25,1690000000.25,1690000000.25,'done','done','',NULL,NULL,'nightcrew/0729-arch/also/work',NULL,NULL,NULL,NULL,NULL,'{"schema": 1, "end": "done"}',NULL,NULL,NULL,NULL,NULL,NULL,NULL);
 INSERT INTO "attempt" VALUES('0729-arch/done',1,'released','','',1690000000.25,1690000000.25,1690000000.25,'done','done','',NULL,NULL,'nightcrew/0729-arch/done/work',NULL,NULL,NULL,NULL,NULL,'{"schema": 1, "end": "done"}',NULL,NULL,NULL,NULL,NULL,NULL,NULL);
+CREATE TABLE choice (
+    task    TEXT PRIMARY KEY REFERENCES task (id),  -- the group of candidates
+    winner  TEXT NOT NULL REFERENCES task (id),
+    epoch   INTEGER NOT NULL,                       -- the attempt of the winner
+    tip     TEXT NOT NULL DEFAULT '',               -- commit that holds what it left
+    decider TEXT NOT NULL,                          -- core.candidates.Decider
+    why     TEXT NOT NULL DEFAULT '',
+    ranking TEXT NOT NULL,                          -- JSON of core.candidate_ranking, as it was then
+    decided REAL NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE conversation (
     task    TEXT NOT NULL REFERENCES task (id),
     epoch   INTEGER NOT NULL,
@@ -59,10 +69,10 @@ CREATE TABLE journal (
 ) STRICT;
 INSERT INTO "journal" VALUES(2,1690000000.25,'0729-arch/done',NULL,'ready','{}');
 INSERT INTO "journal" VALUES(3,1690000000.25,'0729-arch/also',NULL,'ready','{}');
-INSERT INTO "journal" VALUES(4,1690000000.25,'0729-arch/done',1,'start','{"spec_sha256": "65edcd820e166d5b0408a6adc284751cabb1b70c2d5a84b519f7113790ad138d"}');
+INSERT INTO "journal" VALUES(4,1690000000.25,'0729-arch/done',1,'start','{"spec_sha256": "f85c0173e740b8e83a21d392264690f8f62eb22bcfd2ec7a568dc66d13f9e548"}');
 INSERT INTO "journal" VALUES(5,1690000000.25,'0729-arch/done',1,'tree gone','{"end": "done", "cause": ""}');
 INSERT INTO "journal" VALUES(6,1690000000.25,'0729-arch/done',1,'end done','{"cause": "", "task": "done"}');
-INSERT INTO "journal" VALUES(7,1690000000.25,'0729-arch/also',1,'start','{"spec_sha256": "69b180f8825b5b007e8f294fb01a8cabeff101410f9762d710939900488b9981"}');
+INSERT INTO "journal" VALUES(7,1690000000.25,'0729-arch/also',1,'start','{"spec_sha256": "f4b12463c63f14d5f028bbb06980b554873474f68fa87c50c54aa7134d146292"}');
 INSERT INTO "journal" VALUES(8,1690000000.25,'0729-arch/also',1,'tree gone','{"end": "done", "cause": ""}');
 INSERT INTO "journal" VALUES(9,1690000000.25,'0729-arch/also',1,'end done','{"cause": "", "task": "done"}');
 CREATE TABLE lease (
@@ -232,8 +242,8 @@ CREATE TABLE task (
     not_before REAL NOT NULL DEFAULT 0,     -- end of the backoff
     changed    REAL NOT NULL
 , gates INTEGER NOT NULL DEFAULT 0, restarts TEXT NOT NULL DEFAULT '[]') STRICT;
-INSERT INTO "task" VALUES(1,'0729-arch/done','0729-arch','0123456789ab','done','done','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "done", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "done", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','done','done',1,0,0.0,1690000000.25,0,'[]');
-INSERT INTO "task" VALUES(2,'0729-arch/also','0729-arch','0123456789ab','also','also','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "kind": "shell", "memory_max": 0, "model": "", "name": "also", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "also", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','done','done',1,0,0.0,1690000000.25,0,'[]');
+INSERT INTO "task" VALUES(1,'0729-arch/done','0729-arch','0123456789ab','done','done','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "candidate_of": "", "candidates": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "decide": "", "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "judge_round": 0, "kind": "shell", "memory_max": 0, "model": "", "name": "done", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "done", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','done','done',1,0,0.0,1690000000.25,0,'[]');
+INSERT INTO "task" VALUES(2,'0729-arch/also','0729-arch','0123456789ab','also','also','{"after": [], "after_any": [], "after_memory": [], "after_on": "done", "allow": null, "argv": ["true"], "assigned": "", "assumed": [], "candidate_of": "", "candidates": [], "children_max": 0, "continue_from": "", "continue_how": "fork", "cores": 0, "cost_max": 0.0, "cpu_max": 0.0, "deadline": 0.0, "decide": "", "depth_max": 0, "disk_max": 0, "environment": "", "gate": [], "gate_timeout_s": 0.0, "gpus": true, "interactive": false, "judge_round": 0, "kind": "shell", "memory_max": 0, "model": "", "name": "also", "network": true, "not_after": 0.0, "on_loss": "", "params": {}, "parent": "", "parent_epoch": 0, "paths": [], "preempt": false, "priority": 50, "processes_max": 0, "prompt": null, "retries": 0, "same_path": false, "sandbox": null, "size": "", "snapshot": "", "snapshot_id": "", "steps_max": 0, "submitter": "", "tags": [], "task_class": "normal", "timeout_s": 0.0, "title": "also", "together": "", "tokens_max": 0, "tpm_max": 0, "weight": 1.0}','done','done',1,0,0.0,1690000000.25,0,'[]');
 CREATE TABLE train (
     id       TEXT PRIMARY KEY,
     project  TEXT NOT NULL,

@@ -16,7 +16,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from supervisor.core.commands import Collect, MarkRunning, Revive, SetState, Start, Stop
+from supervisor.core import candidate_ranking
+from supervisor.core.candidates import Choice, Decider
+from supervisor.core.commands import Choose, Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.core.conversations import How, Origin
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.mail import Mail, MailState, MailType
@@ -45,6 +47,12 @@ TASKS = (
     spec("waiting", after=("running", "done")),
     spec("ready"),
     spec("retried", after=("done",)),
+    spec("try-1", candidate_of="try", gate=("true",)),
+    spec("try-2", candidate_of="try"),
+    spec("try", argv=(), after=("try-1", "try-2"), after_on="finished", candidates=("try-1", "try-2"), decide="person"),
+    spec("open-1", candidate_of="open"),
+    spec("open-judge-1", prompt="best", after=("open-1",), after_on="finished", candidates=("open-1",), judge_round=1),
+    spec("open", argv=(), after=("open-1", "open-judge-1"), after_on="finished", candidates=("open-1",), decide="gate"),
 )
 
 
@@ -81,6 +89,7 @@ def write(path: Path) -> None:
         _mails(ledger, at["running"])
         _conversations(ledger, at["done"], at["running"])
         _waits(ledger, at["running"], at["stopping"])
+        _choice(ledger, at["try"], at["try-2"])
 
 
 def _conversations(ledger: Ledger, ended: str, running: str) -> None:
@@ -95,6 +104,15 @@ def _waits(ledger: Ledger, who: str, holder: str) -> None:
     for what in ("src/ä\u202e", "src/**"):
         ledger.waits.begin("0123456789ab", Wait(0, who, 1, WaitKind.LEASE, what, (holder, "person"), 1.5, 61.5, any_of=what == "src/**"))
     ledger.waits.end([(1, "over")])
+
+
+def _choice(ledger: Ledger, group: str, winner: str) -> None:
+    """Two tasks that tried the same; the second was chosen."""
+    ledger.commit(whole(winner))
+    places = candidate_ranking.rank([candidate_ranking.of_result(winner, TaskState.DONE, 1, None)])
+    ranking = candidate_ranking.shape(places, ["ä\u202e"])
+    made = Choice(group, winner, 1, "c0ffee", Decider.PERSON, "it is\nshorter", ranking)
+    ledger.commit([SetState(group, TaskState.DONE, f"{winner} was chosen by person: it is shorter"), Choose(made)])
 
 
 def _snapshots(ledger: Ledger, task: str) -> None:

@@ -44,6 +44,7 @@ TABLES = (
     "mail",
     "verdict",
     "review_comment",
+    "choice",
     "train",
     "train_entry",
     "train_gate",
@@ -126,7 +127,7 @@ def cells(data: bytes) -> dict[int, tuple[str, int]]:
             pytest.skip("this SQLite was built without dbstat")
     without_rowid = (
         "dependency", "attempt", "snapshot", "conversation", "mail", "verdict", "train", "train_entry", "train_gate", "push_consent",
-        "pull_task", "pull_remark",
+        "pull_task", "pull_remark", "choice",
     )  # fmt: skip
     return {page: (name, count if kind == "leaf" or name in without_rowid else 0) for page, name, kind, count in found}
 

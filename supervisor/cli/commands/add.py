@@ -36,6 +36,8 @@ from supervisor.host.paths import home
 @click.option("--gate", metavar="CMD", help="A command that must exit with 0 where the agent was, once that is done.")
 @click.option("--gate-timeout", type=common.Duration(), help="Stop the gate after this long (default: 10m).")
 @click.option("--retries", type=click.IntRange(0, 100), show_default="0")
+@click.option("--best-of", type=click.IntRange(2, 16), help="So many agents try the same; one result counts.")
+@click.option("--decide", type=click.Choice(["person", "gate"]), help="Who chooses it, with --best-of (default: person).")
 @click.option("--submitter", help="Whose fair share of the starts it counts for (default: the project's).")
 @click.option("--not-after", help='Not started after this: "2h", "06:30".')
 @click.option("--deadline", help="It goes before others as this gets near.")

@@ -68,7 +68,7 @@ def command(words: tuple[str, ...], repo: Path, as_json: bool, reopen: str | Non
 
 
 def _fresh(snapshot: str, asked: Asked, place: Workplace) -> Submission:
-    from supervisor.config.plan import check_id
+    from supervisor.config.task_keys import check_id
     from supervisor.daemon import forks
 
     if asked.environment and asked.number != 1:

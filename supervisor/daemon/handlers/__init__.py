@@ -10,6 +10,7 @@ from typing import Any
 
 from supervisor.daemon.handlers import (
     capacity,
+    choose,
     clean,
     down,
     evidence,
@@ -35,6 +36,7 @@ Handler = Callable[[Loop, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 HANDLERS: Mapping[str, Handler] = {
     "capacity": capacity.handle,
+    "choose": choose.handle,
     "clean": clean.handle,
     "down": down.handle,
     "evidence": evidence.handle,

@@ -121,3 +121,14 @@ CREATE TABLE pull_remark (
     sent REAL NOT NULL,
     PRIMARY KEY (pull, key)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE choice (
+    task    TEXT PRIMARY KEY REFERENCES task (id),  -- the group of candidates
+    winner  TEXT NOT NULL REFERENCES task (id),
+    epoch   INTEGER NOT NULL,                       -- the attempt of the winner
+    tip     TEXT NOT NULL DEFAULT '',               -- commit that holds what it left
+    decider TEXT NOT NULL,                          -- core.candidates.Decider
+    why     TEXT NOT NULL DEFAULT '',
+    ranking TEXT NOT NULL,                          -- JSON of core.candidate_ranking, as it was then
+    decided REAL NOT NULL
+) STRICT, WITHOUT ROWID;
