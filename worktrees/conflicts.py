@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from supervisor.core.conflicts import FILES_MAX, Verdict
 from supervisor.core.errors import DiskFull, ToolHung, one_line
 from supervisor.host.scratch import locked_directory
+from worktrees import tree_merge
 from worktrees.failures import failure, last_words
 from worktrees.git import BULK_S, Answer, Bounds
 from worktrees.repository import Repository
@@ -169,11 +169,7 @@ def _merge(
     flags = ("--write-tree", "--stdin", "--name-only", "--no-messages")
     env = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(repo)}
     env["GIT_CONFIG_PARAMETERS"] = "'core.fsync=none'"  # as `git -c` says it: these objects are thrown away
-    return repo.git.run(repo.store, "merge-tree", *flags, stdin=asked, env=env, accept=accept, deadline_s=deadline_s, bounds=bounds)
-
-
-_MADE_UP = re.compile("~(?:[0-9a-f]{40}|[0-9a-f]{64})(?:_[0-9]+)?$")
-"""Where git puts a file whose place a directory has."""
+    return repo.git.run(repo.checkout, "merge-tree", *flags, stdin=asked, env=env, accept=accept, deadline_s=deadline_s, bounds=bounds)
 
 
 def _records(out: bytes) -> list[tuple[str, ...]]:
@@ -182,10 +178,10 @@ def _records(out: bytes) -> list[tuple[str, ...]]:
     for clean in words:
         try:
             _tree = next(words)
-            names = [_MADE_UP.sub("", name) for name in iter(words.__next__, "")]
+            names = list(iter(words.__next__, ""))
         except StopIteration:
             break
-        found.append(() if clean == "1" else tuple(dict.fromkeys(names)))
+        found.append(() if clean == "1" else tree_merge.named(names))
     return found
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 from supervisor.core.errors import some_of
 from supervisor.host.scratch import locked_directory
+from worktrees import tree_merge
+from worktrees.attributes import Source
 from worktrees.git import BULK_S, Git, Place
 
 OWN_MAX = 200
@@ -130,11 +132,9 @@ def judge(git: Git, place: Place, target: str, tip: str) -> Standing:
     base = git.run(place, "merge-base", target, tip, accept=(0, 1)).text
     if not base:
         return Standing(held=False, why="no history in common")
-    flags = ("--write-tree", "--name-only", "-z", "--no-messages")
-    answer = git.run(place, "merge-tree", *flags, target, tip, accept=(0, 1), deadline_s=BULK_S)
-    tree, *conflicts = answer.text.rstrip("\0").split("\0")
+    tree, conflicts = tree_merge.merge(git, Source(place), target, tip)
     store = _Store(git, place)
-    if answer.code == 0 and tree == store.text("rev-parse", "--verify", f"{target}^{{tree}}"):
+    if not conflicts and tree == store.text("rev-parse", "--verify", f"{target}^{{tree}}"):
         return Standing(held=True, why="merging it would change nothing")
     seen = _compared(store, base, target, tip)
     gone = _gone(store, (base, target, tip), tree, conflicts) if seen.held else ""
@@ -232,7 +232,7 @@ def _words(said: bytes, asked: frozenset[bytes]) -> dict[str, str]:
 def _gone(store: _Store, three: tuple[str, str, str], tree: str, conflicts: Sequence[str]) -> str:
     """Files in which merging would bring something that was there before; "" when the other branch has only gone on."""
     differing = store.text("diff-tree", "-r", "-z", "--name-only", "--no-renames", three[1], tree).split("\0")
-    both = {name for name in conflicts if name}
+    both = set(conflicts)
     lost = [name for name in differing if name and name not in both]
     if len(both) > CONFLICTS:
         return f"more than {CONFLICTS} files changed on both sides"

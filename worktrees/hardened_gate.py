@@ -9,11 +9,8 @@ from collections.abc import Sequence
 
 from supervisor.core.gate_files import RESTORED, Flag
 from worktrees import gate_changes, tree_merge
-from worktrees.hardening import IDENTITY
 from worktrees.repository import Repository
 from worktrees.tree_merge import Side
-
-_MOMENT = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
 
 
 def hardened(repo: Repository, staged: str, before: str, flags: Sequence[Flag]) -> str | None:
@@ -30,5 +27,4 @@ def hardened(repo: Repository, staged: str, before: str, flags: Sequence[Flag]) 
     tree = tree_merge.replaced(repo, staged, files)
     if tree == repo.git.run(repo.store, "rev-parse", "--verify", f"{staged}^{{tree}}").text:
         return None
-    argv = ("commit-tree", tree, "-p", staged, "-m", "nightcrew: the gate as it was before this result")
-    return repo.git.run(repo.store, *argv, env={**IDENTITY, **_MOMENT}).text
+    return tree_merge.our_commit(repo.git, repo.store, tree, staged, "nightcrew: the gate as it was before this result")

@@ -39,6 +39,10 @@ HARDENED: Mapping[str, str] = {
     "log.showSignature": "false",
     "merge.verifySignatures": "false",
     "merge.autoStash": "false",
+    "merge.default": "text",  # else it names a driver for every file, which counts as a conflict
+    "merge.renames": "true",  # the same two commits merge to the same tree, whatever is configured
+    "merge.directoryRenames": "conflict",
+    "merge.renameLimit": "7000",
     "submodule.recurse": "false",
     "status.submoduleSummary": "false",
     "gc.auto": "0",
@@ -93,6 +97,7 @@ _NAMED: Mapping[tuple[str, str], str] = {
     ("filter", "smudge"): "",
     ("filter", "process"): "",
     ("filter", "required"): "false",
+    ("branch", "mergeoptions"): "",  # options of `git merge`, such as a strategy that keeps one side
     ("merge", "driver"): "false",  # a file with a driver of its own then counts as a conflict
     ("diff", "command"): "false",
     ("diff", "textconv"): "false",

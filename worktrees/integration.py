@@ -11,23 +11,20 @@ merged by `git merge-tree`, with the tree that it began from as the base of the 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from supervisor.core.errors import Refused, one_line
 from supervisor.core.records import left_ref, merge_branch
-from worktrees import refs
+from worktrees import refs, tree_merge
+from worktrees.attributes import Source
 from worktrees.git import BULK_S, CHECKOUT_S
 from worktrees.hardening import IDENTITY
 from worktrees.refs import Update
 from worktrees.repository import Repository
+from worktrees.tree_merge import DIFF, GONE, LINK
 
 _MAP, _ITEM, _FROM = "Nightcrew-Map", "Nightcrew-Item", "Nightcrew-Commit"
-_GONE = "000000"
-"""git's mode of a file that is not there."""
-_LINK = "160000"
-"""git's mode of a commit of another repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class _Fold:
         """Put the edit on the branch, or among what is left."""
         if not changes:
             return
-        if links := [os.fsdecode(change.path) for change in changes if change.new[0] == _LINK]:
+        if links := [os.fsdecode(change.path) for change in changes if change.new[0] == LINK]:
             self._leave(edit, "it has a commit of another repository, which nobody may have", links)
             return
         if all(self._fits(change) for change in changes):
@@ -116,7 +113,7 @@ class _Fold:
             self.merged.append(edit.position)
             return
         self._write()
-        tree, conflicts = self._merge(edit)
+        tree, conflicts = tree_merge.replay(self._repo.git, Source(self._repo.store), edit.base, self._tip, edit.tip)
         if conflicts:
             self._leave(edit, "it conflicts with what is on the branch", conflicts)
             return
@@ -135,30 +132,18 @@ class _Fold:
 
     def _fits(self, change: _Change) -> bool:
         """Whether the file is on the branch as the edit found it, and nothing is in the way of a new one."""
-        if change.old[0] != _GONE:
+        if change.old[0] != GONE:
             return self._files.get(change.path) == change.old
         clear = change.path not in self._files and change.path not in self._folders
         return clear and not any(above in self._files for above in _above(change.path))
 
     def _note(self, changes: Iterable[_Change]) -> None:
         for change in changes:
-            if change.new[0] == _GONE:
+            if change.new[0] == GONE:
                 self._files.pop(change.path, None)
             else:
                 self._files[change.path] = change.new
                 self._folders.update(_above(change.path))
-
-    def _merge(self, edit: Edit) -> tuple[str, tuple[str, ...]]:
-        """The tree with the edit in it, and the files that conflict. The commits are made for git to find the base by."""
-        base = self._run("commit-tree", f"{edit.base}^{{tree}}", "-m", "base")
-        ours, theirs = (self._run("commit-tree", f"{rev}^{{tree}}", "-p", base, "-m", "side") for rev in (self._tip, edit.tip))
-        flags = ("--write-tree", "--name-only", "-z", "--no-messages")
-        answer = self._repo.git.run(self._repo.store, "merge-tree", *flags, ours, theirs, accept=(0, 1), deadline_s=BULK_S)
-        tree, *names = answer.text.split("\0")
-        if not answer.code:
-            return tree, ()
-        made_up = re.compile(f"~(?:{ours}|{theirs})(?:_[0-9]+)?$")  # where git puts a file whose place a directory has
-        return tree, tuple(dict.fromkeys(made_up.sub("", name) for name in names if name))
 
     def _run(self, *argv: str, stdin: bytes = b"") -> str:
         moment = {"GIT_AUTHOR_DATE": f"@{self._date} +0000", "GIT_COMMITTER_DATE": f"@{self._date} +0000"}
@@ -180,7 +165,7 @@ class _Fold:
             before = f":{mark - 1}" if mark > 1 else self._tip
             lines.append(f"commit {ref}\nmark :{mark}\n".encode() + b"author " + who + b"committer " + who)
             lines.append(f"data {len(message)}\n".encode() + message + f"\nfrom {before}\n".encode())
-            lines += [_line(change) for change in sorted(changes, key=lambda change: change.new[0] != _GONE)]
+            lines += [_line(change) for change in sorted(changes, key=lambda change: change.new[0] != GONE)]
         end = f"get-mark :{len(self._pending)}\nreset {ref}\nfrom {'0' * len(self._tip)}\n\ndone\n"
         script = b"".join([*lines, end.encode()])
         flags = ("--quiet", "--done", "--force", "--date-format=raw")
@@ -191,7 +176,7 @@ class _Fold:
 def _line(change: _Change) -> bytes:
     """Of a fast-import script: files that go come before those that take their place."""
     path = b'"' + b"".join(_QUOTED.get(byte, bytes([byte])) for byte in change.path) + b'"'
-    if change.new[0] == _GONE:
+    if change.new[0] == GONE:
         return b"D " + path + b"\n"
     return f"M {change.new[0]} {change.new[1]} ".encode() + path + b"\n"
 
@@ -222,15 +207,12 @@ def _existing(repo: Repository, oids: Sequence[str]) -> set[str]:
     return {line.split(" ")[0] for line in lines.splitlines() if line.split(" ")[1:2] == ["commit"]}
 
 
-_DIFF = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-commit-id")
-
-
 def _changes(repo: Repository, edits: Sequence[Edit]) -> Iterator[list[_Change]]:
     """What each edit changes, file by file; one process for all."""
     trees = _trees(repo, [oid for edit in edits for oid in (edit.base, edit.tip)])
     pairs = [(trees[edit.base], trees[edit.tip]) for edit in edits]
     asked = "".join(f"{old} {new}\n" for old, new in pairs if old != new).encode()
-    out = repo.git.run(repo.store, *_DIFF, "--stdin", stdin=asked, deadline_s=BULK_S).out if asked else b""
+    out = repo.git.run(repo.store, *DIFF, "--stdin", stdin=asked, deadline_s=BULK_S).out if asked else b""
     found = _sections(out)
     for old, new in pairs:
         yield next(found) if old != new else []
@@ -254,7 +236,7 @@ def _change(facts: bytes, path: bytes) -> _Change:
 
 
 def _between(repo: Repository, old: str, new: str) -> list[_Change]:
-    out = repo.git.run(repo.store, *_DIFF, old, new, deadline_s=BULK_S).out
+    out = repo.git.run(repo.store, *DIFF, old, new, deadline_s=BULK_S).out
     fields = out.split(b"\0")[:-1]
     return [_change(facts, path) for facts, path in zip(fields[::2], fields[1::2], strict=True)]
 

@@ -13,18 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import NotFound, Refused, ToolFailed, some_of
+from supervisor.core.errors import NotFound, Refused, ToolFailed, ToolHung, some_of
 from supervisor.core.landing_terms import GeneratedRule, Person
 from supervisor.host.scratch import locked_directory
-from worktrees import stale_lock
-from worktrees.attributes import drivers
+from worktrees import attributes, stale_lock, tree_merge
+from worktrees.attributes import Source, drivers
 from worktrees.changes import observe
 from worktrees.git import BULK_S
 from worktrees.repository import Repository, operation
+from worktrees.tree_merge import GONE
 
 MERGE_HOOKS = ("pre-merge-commit", "prepare-commit-msg", "commit-msg")
 """What git runs when it makes a merge commit, besides the following."""
-_MOVE_HOOKS = ("post-merge", "post-index-change", "reference-transaction")
+REF_HOOK = "reference-transaction"
+"""What git runs whenever a ref moves."""
+_MOVE_HOOKS = ("post-merge", "post-index-change", REF_HOOK)
 """What git runs whenever a merge moves the branch, a fast-forward included."""
 
 CHANGED_MAX, CHANGED_BYTES = 20_000, 4 * 2**20
@@ -72,10 +75,7 @@ def preview(repo: Repository, branch: str) -> Preview:
         raise NotFound("no such branch", on=branch)
     head = git.run(place, "rev-parse", "--verify", "HEAD^{commit}").text
     base = git.run(place, "merge-base", head, tip.text, accept=(0, 1)).text
-    flags = ("--write-tree", "--name-only", "-z", "--no-messages")
-    answer = git.run(place, "merge-tree", *flags, head, tip.text, accept=(0, 1), deadline_s=BULK_S)
-    tree, *names = answer.text.split("\0")
-    conflicts = tuple(name for name in names if name) if answer.code else ()
+    tree, conflicts = tree_merge.merge(git, Source(place), head, tip.text)
     return Preview(head, tip.text, tree, conflicts, fast_forward=base == head, up_to_date=base == tip.text)
 
 
@@ -161,18 +161,28 @@ def refuse_dirty(repo: Repository) -> None:
 
 def _bypassed(repo: Repository, plan: Preview) -> str:
     """What a merge by us would skip here, or "": named for the person."""
-    if why := bypassed_by_move(repo, plan.head, plan.tip, *(() if plan.fast_forward else MERGE_HOOKS)):
-        return why
-    return "" if plan.fast_forward else unsigned(repo)
+    if plan.fast_forward:
+        return bypassed_by_move(repo, plan.head, plan.tip)
+    return bypassed_by_move(repo, plan.head, plan.tip, ("merge",), MERGE_HOOKS) or unsigned(repo)
 
 
-def bypassed_by_move(repo: Repository, old: str, new: str, *more_hooks: str) -> str:
-    """What moving the checkout from `old` to `new` by us would skip, or "": filters, merge drivers, hooks. Named for the person."""
-    paths = repo.git.run(repo.store, "diff", "--name-only", "-z", "--no-renames", old, new, deadline_s=BULK_S).text.split("\0")[:-1]
-    used = sorted({f"{name}={value}" for _, name, value in drivers(repo, paths, "filter", "merge")})
+def bypassed_by_move(repo: Repository, old: str, new: str, more: Sequence[str] = (), more_hooks: Sequence[str] = ()) -> str:
+    """What moving the checkout from `old` to `new` by us would skip, or "": filters and hooks, and `more` attributes. Named for the
+    person."""
+    changed = tree_merge.changes(repo, old, new)
+    paths = [path for path, (_, side) in changed.items() if side.mode != GONE]
+    used = set(drivers(repo, paths, "filter", *more))
+    if any(path.rpartition("/")[2] == attributes.FILE for path in paths):
+        with attributes.of_commit(repo, new) as source:
+            used |= set(drivers(repo, paths, "filter", *more, source=source))
     if used:
-        return f"files use {', '.join(used)}, which nightcrew does not run"
-    found = hooks(repo, *more_hooks, *_MOVE_HOOKS)
+        return f"files use {attributes.listed(used)}, which nightcrew does not run"
+    return bypassed_hooks(repo, *more_hooks, *_MOVE_HOOKS)
+
+
+def bypassed_hooks(repo: Repository, *names: str) -> str:
+    """Those of these hooks that the person's own git would run, as a reason, or ""."""
+    found = hooks(repo, *names)
     return f"the repository has hooks that nightcrew does not run: {', '.join(found)}" if found else ""
 
 
@@ -235,7 +245,11 @@ def advance(repo: Repository, commit: str) -> bool:
 def _fast_forward(repo: Repository, commit: str) -> None:
     try:
         # Killed in the middle it would leave some files new and some old: it goes on to its end without us.
-        repo.git.run(repo.checkout, "merge", "--ff-only", "--no-stat", "--quiet", commit, deadline_s=BULK_S, survives=True)
+        # Without `--no-overwrite-ignore` it would replace files that git ignores, which may be all that there is of them.
+        flags = ("--ff-only", "--no-overwrite-ignore", "--no-squash", "--no-stat", "--quiet")
+        repo.git.run(repo.checkout, "merge", *flags, commit, deadline_s=BULK_S, survives=True)
+    except ToolHung:
+        raise
     except ToolFailed as error:
         raise _refused(repo, error.why, f"git -C {_quoted(repo)} status") from error
 

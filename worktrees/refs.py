@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.core.errors import ToolFailed, ToolHung, one_line
+from supervisor.core.errors import Refused, ToolFailed, ToolHung, one_line
 from supervisor.core.records import branch_name
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
@@ -55,14 +56,33 @@ def move_all(repo: Repository, updates: Sequence[Update], why: str) -> None:
     """Move every ref or none, in one transaction of git's. `why` is for their logs; refs that go have none.
 
     A git that is killed in the middle may have moved some of several: whoever tries again reads them first.
-    Raises ToolFailed, HostError, DiskFull.
+    Raises ToolFailed, HostError, DiskFull; Refused when something else than a branch is in the place of one that is the person's.
     """
     for update in updates:
-        clear(repo, update.ref)
+        if is_persons(update.ref):
+            _refuse_unfit(repo, update.ref)
+        else:
+            clear(repo, update.ref)
         if not update.new:
             forget_asides(repo, update.ref)
     with repo.git.moving(repo.common_dir, [(update.ref, update.new) for update in updates]):
         _transact(repo, updates, [_command(repo, update) for update in updates], why)
+
+
+def is_persons(ref: str) -> bool:
+    """Whether it is a branch of the person's, where nothing is ours to set aside."""
+    return ref.startswith(f"{HEADS}/") and not ref.startswith(f"{HEADS}/{_OURS}/")
+
+
+def _refuse_unfit(repo: Repository, ref: str) -> None:
+    name = ref.removeprefix(f"{HEADS}/")
+    for area in (HEADS, f"logs/{HEADS}"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if found := _in_the_way(repo.common_dir / area, name, is_ref=area == HEADS):
+                above, step, what = found
+                place = one_line("/".join(filter(None, (area, above, step))))
+                hint = f"ls -l {shlex.quote(str(repo.common_dir / area / above / step))}"
+                raise Refused("the branch was not moved", on=name, why=f"{place} is {what}", kept="everything as it was", hint=hint)
 
 
 def compare_all(repo: Repository, updates: Sequence[Update]) -> None:
@@ -140,19 +160,29 @@ def set_aside(repo: Repository, ref: str, what: str) -> str:
 
 def _clear_way(top: Path, name: str, *, is_ref: bool) -> list[str]:
     """At most one: what lies below it is out of the way with it."""
+    found = _in_the_way(top, name, is_ref=is_ref)
+    if found is None:
+        return []
+    above, step, what = found
+    with folder(top, above) as here:
+        return [_said(here, above, step, what)]
+
+
+def _in_the_way(top: Path, name: str, *, is_ref: bool) -> tuple[str, str, str] | None:
+    """What git must not meet on the way to `name`: the directory and the name of it, and what it is."""
     steps = name.split("/")
     for depth, step in enumerate(steps):
         above = "/".join(steps[:depth])
         with folder(top, above) as here:
             seen = here.look(step)
             if seen is None:
-                return []
+                return None
             what = _unfit(here, step, seen, is_ref=is_ref) if depth == len(steps) - 1 else _special(seen)
-            if what:
-                return [_said(here, above, step, what)]
-            if not stat.S_ISDIR(seen.st_mode):
-                return []
-    return []
+        if what:
+            return above, step, what
+        if not stat.S_ISDIR(seen.st_mode):
+            return None
+    return None
 
 
 def _special(seen: os.stat_result) -> str:

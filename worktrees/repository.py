@@ -19,6 +19,7 @@ _OPERATIONS = {
     "MERGE_HEAD": "merge",
     "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
+    "sequencer": "cherry-pick or revert",
     "BISECT_LOG": "bisect",
 }
 _ATTRIBUTES_MAX = 2**20

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.errors import NotFound, Refused, ToolFailed, UsageError
-from supervisor.host.scratch import locked_directory
-from worktrees import merge, refs
-from worktrees.attributes import drivers_in
+from worktrees import attributes, merge, refs
 from worktrees.git import BULK_S
 from worktrees.repository import Repository
 
@@ -101,12 +99,9 @@ def _why_not(place: Path, ours: Path) -> str:
 
 def _skipped(repo: Repository, commit: str) -> str:
     """What the person's own git would run for the files of a commit and ours does not, or ""."""
-    with locked_directory(repo.git.scratch(), "nightcrew.") as scratch:
-        used = sorted({f"{name}={value}" for _, name, value in drivers_in(repo, commit, scratch / "index", "filter")})
-    if used:
-        return f"files use {', '.join(used)}, which nightcrew does not run"
-    found = merge.hooks(repo, *_HOOKS)
-    return f"the repository has hooks that nightcrew does not run: {', '.join(found)}" if found else ""
+    if used := attributes.drivers_in(repo, commit, "filter"):
+        return f"files use {attributes.listed(used)}, which nightcrew does not run"
+    return merge.bypassed_hooks(repo, *_HOOKS)
 
 
 def _commit(repo: Repository, ref: str) -> str:

@@ -5,20 +5,22 @@ The same result on the same commit by the same terms makes the same commit, whoe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from supervisor.core import landing_terms
-from supervisor.core.errors import NotFound, some_of
+from supervisor.core.errors import NotFound, ToolFailed, ToolHung, some_of
 from supervisor.core.landing_terms import Method, Person, Terms
-from worktrees import equivalence, tree_merge
-from worktrees.attributes import drivers
+from worktrees import attributes, equivalence, tree_merge
+from worktrees.attributes import Source, drivers
 from worktrees.git import BULK_S
 from worktrees.repository import Repository
-from worktrees.tree_merge import LINK, Side
+from worktrees.tree_merge import GONE, LINK, Side
 
 COMMITS_MAX = 500
-"""Of a result that is rebased: each costs four gits."""
+"""Of a result that is rebased: each costs some eight gits."""
+_CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
+"""What git takes no name of nothing else for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Contained:
 
 
 def stage(repo: Repository, onto: str, result: Result, terms: Terms) -> Staged | Left | Contained:
-    """Put `result` on top of the commit `onto`. Raises NotFound when the result's commit is gone, and as `Git.run`."""
+    """Put `result` on top of the commit `onto`; what is checked out does not matter, nor what was changed there. Raises NotFound when the
+    result's commit is gone, ToolHung and DiskFull; what git cannot merge is left with its words."""
     if repo.git.run(repo.store, "cat-file", "-t", result.tip, accept=(0, 128)).text != "commit":
         raise NotFound("the commit of a result is gone", on=result.task, why=result.tip, hint=f"nightcrew restore {result.task}")
     base = repo.git.run(repo.store, "merge-base", onto, result.tip, accept=(0, 1)).text
@@ -65,24 +68,54 @@ def stage(repo: Repository, onto: str, result: Result, terms: Terms) -> Staged |
         return Left("it shares no commit with the branch")
     if base == result.tip:
         return Contained("its commits are on the branch")
-    changed = tree_merge.changes(repo, base, result.tip)
-    if links := sorted(path for path, (_, new) in changed.items() if new.mode == LINK):
-        return Left("it changes which commit a submodule stands on, and nobody else may have that commit", tuple(links))
-    if equivalence.judge(repo.git, repo.store, onto, result.tip).held:
+    try:
+        with attributes.of_commit(repo, onto) as source:
+            return _staged(_Case(repo, source, base, onto, result, terms))
+    except ToolHung:
+        raise
+    except ToolFailed as error:
+        return Left(f"git cannot merge it: {error.why}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One result, and the commit that it is put on."""
+
+    repo: Repository
+    source: Source
+    """The attributes of `onto`."""
+    base: str
+    onto: str
+    result: Result
+    terms: Terms
+
+    def git(self, *argv: str) -> str:
+        return self.repo.git.run(self.repo.store, *argv, deadline_s=BULK_S).text
+
+    def tree(self, rev: str) -> str:
+        return self.git("rev-parse", "--verify", f"{rev}^{{tree}}")
+
+
+def _staged(case: _Case) -> Staged | Left | Contained:
+    repo, terms, onto, tip = case.repo, case.terms, case.onto, case.result.tip
+    changed = tree_merge.changes(repo, case.base, tip)
+    if refused := _submodules(changed) or _filtered(case, changed):
+        return refused
+    if equivalence.judge(repo.git, repo.store, onto, tip).held:
         return Contained("its changes are on the branch as patches")
     if terms.method is Method.REBASE:
-        return _replayed(repo, base, onto, result, terms)
-    both = _changed_twice(repo, base, onto, changed, terms)
-    tree, conflicts = tree_merge.merge(repo, onto, result.tip)
+        return _replayed(case, changed)
+    both = _changed_twice(case, changed)
+    tree, conflicts = tree_merge.merge(repo.git, case.source, onto, tip)
     if rest := tuple(path for path in conflicts if path not in both and not terms.is_generated(path)):
-        return _conflict(repo, rest)
+        return _conflict(case, rest)
     again = tuple(dict.fromkeys((*(path for path in conflicts if terms.is_generated(path)), *both)))
     tree = _kept(repo, tree, onto, again)
-    if not again and tree == _tree(repo, onto):
+    if not again and tree == case.tree(onto):
         return Contained("it changes nothing on the branch")
-    parents = (onto, result.tip) if terms.method is Method.MERGE else (onto,)
-    others = _authors(repo, base, result.tip) if terms.method is Method.SQUASH else ()
-    words = landing_terms.message(terms, result.task, result.title, others)
+    parents = (onto, tip) if terms.method is Method.MERGE else (onto,)
+    others = _authors(case) if terms.method is Method.SQUASH else ()
+    words = landing_terms.message(terms, case.result.task, case.result.title, others)
     return Staged(commit(repo, tree, parents, words, terms), terms.regenerate(again))
 
 
@@ -95,12 +128,33 @@ def commit(repo: Repository, tree: str, parents: Collection[str], words: str, te
     return repo.git.run(repo.store, *argv, stdin=words.encode("utf-8", "surrogateescape"), env={**env, **(author or mine)}).text
 
 
-def _changed_twice(repo: Repository, base: str, onto: str, changed: Collection[str], terms: Terms) -> tuple[str, ...]:
+def _submodules(changed: Mapping[str, tuple[Side, Side]]) -> Left | None:
+    links = sorted(path for path, sides in changed.items() if path == ".gitmodules" or any(side.mode == LINK for side in sides))
+    if not links:
+        return None
+    return Left(f"it changes submodules, and nobody else may have their commits: merge it by hand ({some_of(links)})", tuple(links))
+
+
+def _filtered(case: _Case, changed: Mapping[str, tuple[Side, Side]]) -> Left | None:
+    """What the result wrote into files of a filter, such as Git LFS, did not pass through it. One that was only moved or removed did."""
+    there = {old.oid for old, _ in changed.values()}
+    new = [path for path, (_, side) in changed.items() if side.mode != GONE and side.oid not in there]
+    found = set(drivers(case.repo, new, "filter", source=case.source))
+    if any(path.rpartition("/")[2] == attributes.FILE for path in changed):
+        with attributes.of_commit(case.repo, case.result.tip) as source:
+            found |= set(drivers(case.repo, new, "filter", source=source))
+    if not found:
+        return None
+    files = tuple(sorted({path for path, *_ in found}))
+    return Left(f"it changes files of {attributes.listed(found)}, which nightcrew does not run: merge it by hand ({some_of(files)})", files)
+
+
+def _changed_twice(case: _Case, changed: Collection[str]) -> tuple[str, ...]:
     """Generated files that both sides changed: what git makes of two of them by lines is no file that the command would make."""
-    mine = [path for path in changed if terms.is_generated(path)]
+    mine = [path for path in changed if case.terms.is_generated(path)]
     if not mine:
         return ()
-    theirs = tree_merge.changes(repo, base, onto)
+    theirs = tree_merge.changes(case.repo, case.base, case.onto)
     return tuple(path for path in mine if path in theirs)
 
 
@@ -111,52 +165,50 @@ def _kept(repo: Repository, tree: str, onto: str, paths: Collection[str]) -> str
     return tree_merge.replaced(repo, tree, wanted)
 
 
-def _conflict(repo: Repository, files: tuple[str, ...]) -> Left:
-    named = sorted({f"merge={driver}" for _, _, driver in drivers(repo, files, "merge")})
-    if named:
-        return Left(f"it conflicts, and files use {', '.join(named)}, which nightcrew does not run: merge it by hand", files)
+def _conflict(case: _Case, files: tuple[str, ...]) -> Left:
+    if found := set(drivers(case.repo, files, "merge", source=case.source)):
+        own = attributes.listed(found)
+        return Left(f"it conflicts in {some_of(files)}; some use {own}, which nightcrew does not run: merge it by hand", files)
     return Left(f"it conflicts in {some_of(files)}", files)
 
 
-def _replayed(repo: Repository, base: str, onto: str, result: Result, terms: Terms) -> Staged | Left | Contained:
+def _replayed(case: _Case, changed: Collection[str]) -> Staged | Left | Contained:
     """Each commit of the result again; one that changes nothing there is left out."""
-    lines = repo.git.run(repo.store, "rev-list", "--reverse", "--topo-order", "--parents", f"{base}..{result.tip}").text.splitlines()
+    repo, result, terms = case.repo, case.result, case.terms
+    lines = case.git("rev-list", "--reverse", "--topo-order", "--parents", f"{case.onto}..{result.tip}").splitlines()
     if len(lines) > COMMITS_MAX:
         return Left(f"it has {len(lines)} commits, and at most {COMMITS_MAX} are rebased: squash or merge it")
-    tip, again = onto, dict[str, None]()
+    tip, again = case.onto, dict[str, None]()
     for line in lines:
         oid, *parents = line.split()
         if len(parents) != 1:
-            return Left(f"{oid[:12]} is a merge, and merges are not rebased: squash or merge it")
-        tree, conflicts = tree_merge.replay(repo, parents[0], tip, oid)
+            return Left(
+                f"{oid[:12]} is {'a merge' if parents else 'a first commit'}, and only plain commits are rebased: squash or merge it"
+            )
+        tree, conflicts = tree_merge.replay(repo.git, case.source, parents[0], tip, oid)
         if rest := tuple(path for path in conflicts if not terms.is_generated(path)):
-            return _conflict(repo, rest)
+            return _conflict(case, rest)
         again |= dict.fromkeys(conflicts)
-        if (tree := _kept(repo, tree, tip, conflicts)) != _tree(repo, tip):
-            tip = commit(repo, tree, (tip,), _own_words(repo, oid, result, terms), terms, _author(repo, oid))
-    if tip == onto and not again:
+        if (tree := _kept(repo, tree, tip, conflicts)) != case.tree(tip):
+            tip = commit(repo, tree, (tip,), _own_words(case, oid), terms, _author(case, oid))
+    if tip == case.onto and not again:
         return Contained("it changes nothing on the branch")
-    again |= dict.fromkeys(_changed_twice(repo, base, onto, tree_merge.changes(repo, base, result.tip), terms))
-    if tip == onto:  # all that it changed is generated: what is made anew needs a commit
-        tip = commit(repo, _tree(repo, onto), (onto,), landing_terms.message(terms, result.task, result.title), terms)
+    again |= dict.fromkeys(_changed_twice(case, changed))
+    if tip == case.onto:  # all that it changed is generated: what is made anew needs a commit
+        tip = commit(repo, case.tree(tip), (tip,), landing_terms.message(terms, result.task, result.title), terms)
     return Staged(tip, terms.regenerate(tuple(again)))
 
 
-def _own_words(repo: Repository, oid: str, result: Result, terms: Terms) -> str:
-    said = repo.git.run(repo.store, "show", "-s", "--format=%B", oid).text.rstrip()
-    return f"{said or result.task}\n\n{landing_terms.trailers(terms, result.task)}"
+def _own_words(case: _Case, oid: str) -> str:
+    return landing_terms.signed(case.git("show", "-s", "--format=%B", "--encoding=UTF-8", oid), case.terms, case.result.task)
 
 
-def _author(repo: Repository, oid: str) -> dict[str, str]:
-    name, mail, date = repo.git.run(repo.store, "show", "-s", "--format=%an%x00%ae%x00%ad", "--date=raw", oid).text.split("\0")
-    return {"GIT_AUTHOR_NAME": name or "unknown", "GIT_AUTHOR_EMAIL": mail, "GIT_AUTHOR_DATE": f"@{date}"}
+def _author(case: _Case, oid: str) -> dict[str, str]:
+    name, mail, date = case.git("show", "-s", "--format=%an%x00%ae%x00%ad", "--date=raw", "--encoding=UTF-8", oid).split("\0")
+    return {"GIT_AUTHOR_NAME": name if name.strip(_CRUD) else "unknown", "GIT_AUTHOR_EMAIL": mail, "GIT_AUTHOR_DATE": f"@{date}"}
 
 
-def _authors(repo: Repository, base: str, tip: str) -> tuple[Person, ...]:
-    out = repo.git.run(repo.store, "log", "--no-show-signature", "--format=%an%x00%ae", f"{base}..{tip}", deadline_s=BULK_S).text
-    pairs = [line.split("\0") for line in out.splitlines()]
+def _authors(case: _Case) -> tuple[Person, ...]:
+    out = case.git("log", "--no-show-signature", "--format=%an%x00%ae", "--encoding=UTF-8", f"{case.onto}..{case.result.tip}")
+    pairs = [line.split("\0") for line in out.split("\n")]
     return tuple(dict.fromkeys(Person(*pair) for pair in pairs if len(pair) == 2))
-
-
-def _tree(repo: Repository, rev: str) -> str:
-    return repo.git.run(repo.store, "rev-parse", "--verify", f"{rev}^{{tree}}").text

@@ -10,14 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from supervisor.host.scratch import locked_directory
-from worktrees.git import BULK_S, Place
+from worktrees.attributes import Source
+from worktrees.git import BULK_S, Git, Place
 from worktrees.hardening import IDENTITY
 from worktrees.repository import Repository
 
 GONE, LINK = "000000", "160000"
 """git's mode of a file that is not there, and of a commit of another repository."""
 _FLAGS = ("--write-tree", "--name-only", "-z", "--no-messages")
-_DIFF = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-commit-id")
+DIFF = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-commit-id")
+"""What differs between two trees, file by file; a renamed one is one that went and one that came."""
+_MADE_UP = re.compile("~(?:[0-9a-f]{40}|[0-9a-f]{64})(?:_[0-9]+)?$")
+"""Where git puts a file whose place a directory has."""
+_NAMES_AT_ONCE = 500
 _MOMENT = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
 
 
@@ -29,33 +34,40 @@ class Side:
     oid: str
 
 
-def merge(repo: Repository, ours: str, theirs: str, *, place: Place | None = None) -> tuple[str, tuple[str, ...]]:
-    """The merged tree and the files that conflict, as `os.fsdecode` text; with conflicts the tree holds the marked files. The attributes of
-    the person's checkout count (`merge=union`). Raises as `Git.run`."""
-    answer = repo.git.run(place or repo.checkout, "merge-tree", *_FLAGS, ours, theirs, accept=(0, 1), deadline_s=BULK_S)
+def merge(git: Git, source: Source, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
+    """The merged tree of two commits and the files that conflict, as `os.fsdecode` text; with conflicts the tree holds the marked files.
+    The attributes of `source` count (`merge=union`). Raises as `Git.run`."""
+    answer = git.run(source.place, "merge-tree", *_FLAGS, ours, theirs, env=source.env, accept=(0, 1), deadline_s=BULK_S)
     tree, *names = answer.text.split("\0")
-    if not answer.code:
-        return tree, ()
-    made_up = re.compile(f"~(?:{ours}|{theirs})(?:_[0-9]+)?$")  # where git puts a file whose place a directory has
-    return tree, tuple(dict.fromkeys(made_up.sub("", name) for name in names if name))
+    return tree, named(names) if answer.code else ()
 
 
-def replay(repo: Repository, base: str, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
+def replay(git: Git, source: Source, base: str, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
     """The same of the change from `base` to `theirs` on top of `ours`, whatever their histories are. The commits are made for git to find
     the base by: `merge-tree --merge-base` came with git 2.40."""
-    root = _commit(repo, base)
-    one, two = (_commit(repo, rev, root) for rev in (ours, theirs))
-    return merge(repo, one, two)
+    root = _commit(git, source.place, base)
+    one, two = (_commit(git, source.place, rev, root) for rev in (ours, theirs))
+    return merge(git, source, one, two)
 
 
-def _commit(repo: Repository, rev: str, parent: str = "") -> str:
-    argv = ("commit-tree", f"{rev}^{{tree}}", *(("-p", parent) if parent else ()), "-m", "side")
-    return repo.git.run(repo.store, *argv, env={**IDENTITY, **_MOMENT}).text
+def named(names: Iterable[str]) -> tuple[str, ...]:
+    """The files that git says conflict, each once, by the names that people know them by."""
+    return tuple(dict.fromkeys(_MADE_UP.sub("", name) for name in names if name))
+
+
+def our_commit(git: Git, place: Place, tree: str, parent: str, words: str) -> str:
+    """A commit of nobody and of no moment: the same arguments give the same one."""
+    argv = ("commit-tree", tree, *(("-p", parent) if parent else ()), "-m", words)
+    return git.run(place, *argv, env={**IDENTITY, **_MOMENT}).text
+
+
+def _commit(git: Git, place: Place, rev: str, parent: str = "") -> str:
+    return our_commit(git, place, f"{rev}^{{tree}}", parent, "side")
 
 
 def changes(repo: Repository, old: str, new: str) -> dict[str, tuple[Side, Side]]:
     """Of each file that differs, what it is in `old` and in `new`; a renamed one has both names."""
-    fields = repo.git.run(repo.store, *_DIFF, old, new, deadline_s=BULK_S).text.split("\0")[:-1]
+    fields = repo.git.run(repo.store, *DIFF, old, new, deadline_s=BULK_S).text.split("\0")[:-1]
     found = {}
     for facts, path in zip(fields[::2], fields[1::2], strict=True):
         old_mode, new_mode, old_oid, new_oid, _ = facts.removeprefix(":").split(" ")
@@ -65,20 +77,20 @@ def changes(repo: Repository, old: str, new: str) -> dict[str, tuple[Side, Side]
 
 def sides(repo: Repository, commit: str, paths: Iterable[str]) -> dict[str, Side]:
     """Those of the files that `commit` has."""
-    names = list(paths)
-    if not names:
-        return {}
-    rows = repo.git.run(repo.store, "ls-tree", "-r", "-z", "--full-tree", commit, "--", *names, deadline_s=BULK_S).text.split("\0")[:-1]
-    found = {}
-    for row in rows:
-        facts, _, path = row.partition("\t")
-        mode, _, oid = facts.split(" ")
-        found[path] = Side(mode, oid)
-    return {path: side for path, side in found.items() if path in set(names)}
+    names = list(dict.fromkeys(paths))
+    found: dict[str, Side] = {}
+    for first in range(0, len(names), _NAMES_AT_ONCE):  # a command line has an end
+        asked = names[first : first + _NAMES_AT_ONCE]
+        rows = repo.git.run(repo.store, "ls-tree", "-r", "-z", "--full-tree", commit, "--", *asked, deadline_s=BULK_S).text.split("\0")[:-1]
+        for row in rows:
+            facts, _, path = row.partition("\t")
+            mode, _, oid = facts.split(" ")
+            found[path] = Side(mode, oid)
+    return {path: found[path] for path in names if path in found}
 
 
 def replaced(repo: Repository, tree: str, files: Mapping[str, Side | None]) -> str:
-    """`tree` with these files in the place of its own; None removes one."""
+    """The tree (or that of the commit) `tree` with these files in the place of its own; None removes one. Without any it is `tree`."""
     if not files:
         return tree
     with locked_directory(repo.git.scratch(), "nightcrew.") as scratch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +12,7 @@ from supervisor.core.errors import one_line
 
 TASK, TRAIN, GATE, COAUTHOR = "Nightcrew-Task", "Nightcrew-Train", "Nightcrew-Gate", "Co-authored-by"
 """Trailers."""
+_TRAILER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*: \S")
 COAUTHORS_MAX = 20
 TITLE_MAX = 200
 
@@ -82,6 +84,14 @@ def message(terms: Terms, task: str, title: str, coauthors: Collection[Person] =
     words = one_line(title.strip().splitlines()[0] if title.strip() else task)[:TITLE_MAX]
     head = f"Merge {task}: {words}" if terms.method is Method.MERGE else words
     return f"{head}\n\n{trailers(terms, task, coauthors)}"
+
+
+def signed(said: str, terms: Terms, task: str) -> str:
+    """The message `said` of an author's with our trailers behind, in the block of its own if it ends with one."""
+    text = said.rstrip() or task
+    block = text.rpartition("\n\n")[2] if "\n\n" in text else ""
+    joined = "\n" if block and all(_TRAILER.match(line) for line in block.splitlines()) else "\n\n"
+    return f"{text}{joined}{trailers(terms, task)}"
 
 
 def trailers(terms: Terms, task: str, coauthors: Collection[Person] = ()) -> str:
