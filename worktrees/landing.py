@@ -124,9 +124,11 @@ def _holder_at_rest(repo: Repository, branch: str) -> Repository | None:
 
 
 def _checkouts(repo: Repository, branch: str) -> list[Path]:
-    """Where the branch is checked out."""
+    """Where the branch is checked out. The main worktree comes first, and where its git directory lies elsewhere git misnames it."""
     said = refs.over_all(repo, "worktree", "list", "--porcelain", "-z").text
     entries = [entry.split("\0") for entry in said.split("\0\0")]
+    if repo.git_dir == repo.common_dir:
+        entries[0][0] = str(repo.root)
     return [Path(entry[0].removeprefix("worktree ")) for entry in entries if f"branch {HEADS}/{branch}" in entry[1:]]
 
 
