@@ -4,6 +4,9 @@ Patches are compared by what they say to the byte, mode and whitespace included,
 lines do not count. git's own patch ids leave out white space, and the content of binary files in some versions. A patch that is in the
 history counts as long as its effect is there: what was reverted later is no safe place for it.
 
+Files that a command makes (`GeneratedRule`) are left out of it: a train makes them anew, and they hold no work that is not elsewhere. A
+branch that changed nothing else is compared whole.
+
 Everything is bounded: what lies beyond the bounds counts as not there, and is said.
 """
 
@@ -11,13 +14,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from supervisor.core.errors import some_of
+from supervisor.core.landing_terms import GeneratedRule
 from supervisor.host.scratch import locked_directory
 from worktrees import tree_merge
 from worktrees.attributes import Source
@@ -37,6 +42,9 @@ _SIZE_MAX = 16 * 2**20
 _DIFF = ("diff-tree", "--stdin", "-r", "--root", "--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
 _PATCH = ("-p", "--full-index", "--unified=3", "--submodule=short", "--no-prefix")
 
+
+_ESCAPED = re.compile(rb"\\\\([0-7]{3}|.)", re.DOTALL)
+_ESCAPES = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 _Newest = Mapping[str, tuple[int, str]]
 
@@ -85,6 +93,11 @@ class _Store:
 
     git: Git
     place: Place
+    rules: Sequence[GeneratedRule] = ()
+
+    def is_made(self, name: str) -> bool:
+        """Whether a command makes the file."""
+        return any(rule.covers(name) for rule in self.rules)
 
     def text(self, *argv: str, stdin: str = "") -> str:
         return self.git.run(self.place, *argv, stdin=os.fsencode(stdin), deadline_s=BULK_S).text
@@ -96,10 +109,10 @@ class _Store:
         if not lines:
             return {}
         said = self.git.run(self.place, *_DIFF, *_PATCH, *flags, stdin=lines.encode(), deadline_s=BULK_S).out
-        return _words(said, frozenset(lines.encode().split()))
+        return _words(said, frozenset(lines.encode().split()), self.is_made)
 
     def paths(self, asked: Iterable[str]) -> set[str]:
-        """The first file that each commit changes."""
+        """The first file that each commit changes, of those that no command makes."""
         lines = "".join(f"{one}\n" for one in asked)
         tokens = self.text(*_DIFF, "--raw", "-z", stdin=lines).split("\0") if lines else []
         at, is_first, found = 0, False, set[str]()
@@ -107,9 +120,10 @@ class _Store:
             if not tokens[at].startswith(":"):
                 is_first, at = True, at + 1
                 continue
-            if is_first:
+            if is_first and not self.is_made(tokens[at + 1]):
                 found.add(tokens[at + 1])
-            is_first, at = False, at + 2
+                is_first = False
+            at += 2
         return found
 
     def history(self, target: str, tip: str, paths: Iterable[str]) -> tuple[list[str], str]:
@@ -127,18 +141,31 @@ class _Store:
         return touching[:CANDIDATES], bounded
 
 
-def judge(git: Git, place: Place, target: str, tip: str) -> Standing:
+def judge(git: Git, place: Place, target: str, tip: str, rules: Sequence[GeneratedRule] = ()) -> Standing:
     """What `target` holds of the work of `tip`. Raises as `Git.run`, and OSError when nothing can be written beside git's locks."""
     base = git.run(place, "merge-base", target, tip, accept=(0, 1)).text
     if not base:
         return Standing(held=False, why="no history in common")
     tree, conflicts = tree_merge.merge(git, Source(place), target, tip)
-    store = _Store(git, place)
+    store = _Store(git, place, rules if _holds_more(git, place, base, tip, rules) else ())
     if not conflicts and tree == store.text("rev-parse", "--verify", f"{target}^{{tree}}"):
         return Standing(held=True, why="merging it would change nothing")
+    if store.rules and all(map(store.is_made, both := _differing(store, target, tree) | set(conflicts))):
+        return Standing(held=True, why=f"merging it would change nothing but generated files: {some_of(sorted(both), 3)}")
     seen = _compared(store, base, target, tip)
     gone = _gone(store, (base, target, tip), tree, conflicts) if seen.held else ""
     return Standing(held=False, why=f"{seen.why}, but the effect is gone: {gone}", commits=seen.commits) if gone else seen
+
+
+def _holds_more(git: Git, place: Place, base: str, tip: str, rules: Sequence[GeneratedRule]) -> bool:
+    """Whether the branch changed a file that no command makes."""
+    names = _differing(_Store(git, place), base, tip) if rules else ()
+    return any(not any(rule.covers(name) for rule in rules) for name in names)
+
+
+def _differing(store: _Store, old: str, new: str) -> set[str]:
+    names = store.text("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new).split("\0")
+    return {name for name in names if name}
 
 
 def _compared(store: _Store, base: str, target: str, tip: str) -> Standing:
@@ -209,31 +236,46 @@ def _empty_merges(store: _Store, merges: Sequence[Sequence[str]]) -> set[str]:
     return found
 
 
-def _words(said: bytes, asked: frozenset[bytes]) -> dict[str, str]:
-    """`Store.patches` of what git printed: a line with the commit, then its patch."""
+def _words(said: bytes, asked: frozenset[bytes], is_made: Callable[[str], bool]) -> dict[str, str]:
+    """`Store.patches` of what git printed: a line with the commit, then its patch, file by file."""
     found: dict[str, Any] = {}
-    held = b""
+    commit, held, is_skipped = "", b"", False
     for line in said.removesuffix(b"\n").split(b"\n"):
         if line in asked:
-            found[line.decode()] = hashlib.sha256()
-            into = found[line.decode()]
+            commit, is_skipped = line.decode(), False
             continue
-        if not found:
+        if line.startswith(b"diff --git "):
+            is_skipped = is_made(_named(line))
+        if not commit or is_skipped:
             continue
         if line.startswith(b"index "):  # the names of what it was and is: of no text, which differs elsewhere in the file
             held = line
             continue
+        into = found.setdefault(commit, hashlib.sha256())
         if line.startswith(b"Binary files "):
             into.update(held + b"\n")
         into.update((b"@@" if line.startswith(b"@@ ") else line) + b"\n")
     return {oid: word.hexdigest() for oid, word in found.items()}
 
 
+def _named(line: bytes) -> str:
+    """The file of a line `diff --git NAME NAME`, which without prefixes and renames has it twice."""
+    both = line.removeprefix(b"diff --git ")
+    name = both[: (len(both) - 1) // 2]
+    if name.startswith(b'"'):
+        name = _ESCAPED.sub(_unescaped, name[1:-1])
+    return os.fsdecode(name)
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    said = match.group(1)
+    return bytes([int(said, 8)]) if said.isdigit() else _ESCAPES.get(said, said)
+
+
 def _gone(store: _Store, three: tuple[str, str, str], tree: str, conflicts: Sequence[str]) -> str:
     """Files in which merging would bring something that was there before; "" when the other branch has only gone on."""
-    differing = store.text("diff-tree", "-r", "-z", "--name-only", "--no-renames", three[1], tree).split("\0")
-    both = set(conflicts)
-    lost = [name for name in differing if name and name not in both]
+    both = {name for name in conflicts if not store.is_made(name)}
+    lost = sorted(name for name in _differing(store, three[1], tree) - set(conflicts) if not store.is_made(name))
     if len(both) > CONFLICTS:
         return f"more than {CONFLICTS} files changed on both sides"
     lost += [] if lost else [name for name in sorted(both) if not _went_on(store, three, name)]

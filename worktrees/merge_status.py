@@ -8,14 +8,17 @@ Each question makes git read every ref of the repository, so what many tips have
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from supervisor.core.errors import ToolFailed, one_line
+from supervisor.config import project
+from supervisor.core.errors import ConfigError, ToolFailed, one_line
+from supervisor.core.landing_terms import GeneratedRule
 from worktrees import equivalence, refs
 from worktrees.git import Git, Place, wrap_os_errors
-from worktrees.repository import Repository
+from worktrees.repository import Repository, main_root
 
 TARGETS = 20
 """Branches searched for the patches: those with the newest commits. A patch on an older one counts as not merged."""
@@ -83,6 +86,7 @@ class Branches:
         self._parents = self._walked()
         self._targets = _targets(repo) if self._parents is None or self._parents else {}
         self._trees = _trees(repo, [*(self._tips & self._parents.keys()), *self._targets]) if self._parents else {}
+        self._rules = _generated(repo) if self._targets else ()
         self._is_ancestor = functools.cache(lambda old, new: _leads(repo, old, new))
 
     def _walked(self) -> Mapping[str, tuple[str, ...]] | None:
@@ -144,10 +148,17 @@ class Branches:
             same = self._trees[tip] == self._trees[target]
             return equivalence.Standing(held=same, why="its files are the same" if same else "")
         with wrap_os_errors(self._repo.git.scratch()):
-            return equivalence.judge(self._repo.git, self._repo.store, target, tip)
+            return equivalence.judge(self._repo.git, self._repo.store, target, tip, self._rules)
 
     def _reaches(self, lost: _Lost, target: str) -> bool:
         return target in lost.commits or target in lost.edge or any(self._is_ancestor(target, commit) for commit in lost.edge)
+
+
+def _generated(repo: Repository) -> tuple[GeneratedRule, ...]:
+    """Files that a command makes, as the project says; a file of its that cannot be read says nothing."""
+    with contextlib.suppress(ConfigError):
+        return project.load(main_root(repo)).generated
+    return ()
 
 
 def _walk(repo: Repository, tips: Iterable[str]) -> dict[str, tuple[str, ...]] | None:

@@ -98,6 +98,15 @@ def _places(git: Git, here: Path) -> tuple[bool, Path, Path, Path]:
     return shallow, git_dir, common, Path(os.path.realpath(_ask(git, here, "--show-toplevel")))
 
 
+def main_root(repository: Repository) -> Path:
+    """The main worktree, where the project file lies: what an agent writes into its own linked worktree changes nothing for others.
+
+    The checkout itself where there is no main worktree: linked worktrees of a bare repository, submodules.
+    """
+    common = repository.common_dir
+    return common.parent if common.name == ".git" and (common / "index").exists() else repository.root
+
+
 def resolve(repo: Repository, rev: str) -> str:
     """The commit that `rev`, typed by a person, names. Raises NotFound; no text can become an option or a search."""
     bad = not rev or rev[0] in "-^:" or any(mark in rev for mark in ("@{", "..", ":")) or not rev.isprintable()

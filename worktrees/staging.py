@@ -101,7 +101,7 @@ def _staged(case: _Case) -> Staged | Left | Contained:
     changed = tree_merge.changes(repo, case.base, tip)
     if refused := _submodules(changed) or _filtered(case, changed):
         return refused
-    if equivalence.judge(repo.git, repo.store, onto, tip).held:
+    if equivalence.judge(repo.git, repo.store, onto, tip, terms.generated).held:
         return Contained("its changes are on the branch as patches")
     if terms.method is Method.REBASE:
         return _replayed(case, changed)

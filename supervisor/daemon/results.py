@@ -15,14 +15,13 @@ from supervisor.core.landing_terms import GeneratedRule
 from supervisor.core.states import TaskState
 from supervisor.daemon import choosing
 from supervisor.daemon.environments import Environments
-from supervisor.daemon.submit import main_root
 from supervisor.host import audit, files
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries, rows, store
 from supervisor.ledger.queries import TaskView
 from worktrees import merge, restoring, securing
 from worktrees.git import Git
-from worktrees.repository import Repository, discover, resolve
+from worktrees.repository import Repository, discover, main_root, resolve
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from supervisor.host.paths import home
 from supervisor.ledger import snapshots, store
 from worktrees import commit_listing
 from worktrees.git import Git
-from worktrees.repository import Repository, discover, resolve
+from worktrees.repository import Repository, discover, main_root, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,6 @@ def _measured(repository: Repository, base: str) -> size.Repository:
     """Its files at the revision `base`. Raises NotFound when that names no commit."""
     found = commit_listing.extent(repository, resolve(repository, base), b"")
     return size.Repository(found.files, found.size)
-
-
-def main_root(repository: Repository) -> Path:
-    """The main worktree, where the project file lies: what an agent writes into its own linked worktree changes nothing for others.
-
-    The checkout itself where there is no main worktree: linked worktrees of a bare repository, submodules.
-    """
-    common = repository.common_dir
-    return common.parent if common.name == ".git" and (common / "index").exists() else repository.root
 
 
 def from_plan(

@@ -14,7 +14,6 @@ from supervisor import __version__
 from supervisor.config import user
 from supervisor.core.errors import ConfigError, HostError, NightcrewError
 from supervisor.core.kind import version
-from supervisor.daemon.submit import main_root
 from supervisor.doctor.check_context import CheckContext, Said
 from supervisor.doctor.examine import Check
 from supervisor.doctor.finding import Finding, fail, ok, unknown, warn
@@ -109,7 +108,7 @@ def logins(context: CheckContext) -> Finding:
 def trusted(context: CheckContext) -> Finding:
     """Which agents' programs trust the repository around the current directory: one with a person at it asks in its pane otherwise."""
     from worktrees.git import Git
-    from worktrees.repository import discover
+    from worktrees.repository import discover, main_root
 
     records = {name: kind.trust for name, kind in _programs()[0].items() if kind.trust is not None and context.which(name)}
     with locked_directory(Path(tempfile.gettempdir()), "nightcrew-doctor-") as scratch:  # the state directory may be what is broken

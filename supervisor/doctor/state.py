@@ -153,9 +153,8 @@ def settings(context: CheckContext) -> Finding:
 
 def repository(context: CheckContext) -> Finding:
     """The repository around the current directory, and its project file."""
-    from supervisor.daemon.submit import main_root
     from worktrees.git import Git
-    from worktrees.repository import discover
+    from worktrees.repository import discover, main_root
 
     with locked_directory(Path(tempfile.gettempdir()), "nightcrew-doctor-") as scratch:  # the state directory may be what is broken
         try:

@@ -24,10 +24,9 @@ def command(path: Path, force: bool) -> None:
     nightcrew init ../shop
     """
     from supervisor.config import project
-    from supervisor.daemon.submit import main_root
     from supervisor.host import files
     from worktrees.git import Git
-    from worktrees.repository import discover
+    from worktrees.repository import discover, main_root
 
     state = files.private_dir(home().root)
     file = main_root(discover(Git(state / "git"), path)) / project.NAME

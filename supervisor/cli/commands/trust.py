@@ -35,10 +35,9 @@ def command(path: Path, name: str | None, yes: bool) -> int:
     nightcrew trust --kind codex ../shop
     """
     from agents import trust
-    from supervisor.daemon.submit import main_root
     from supervisor.host import files
     from worktrees.git import Git
-    from worktrees.repository import discover
+    from worktrees.repository import discover, main_root
 
     root = main_root(discover(Git(files.private_dir(home().root) / "git"), path))
     wanted = {kind: (record, trust.look(record, root, os.environ)) for kind, record in _kinds(name).items()}
