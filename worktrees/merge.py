@@ -257,7 +257,7 @@ def _fast_forward(repo: Repository, commit: str) -> None:
 def _conflicts(repo: Repository, branch: str, plan: Preview, generated: Sequence[GeneratedRule]) -> Refused:
     why = f"it would conflict in {some_of(plan.conflicts)}"
     if all(any(rule.covers(path) for rule in generated) for path in plan.conflicts):
-        why = f"{why}, which commands make; take runs none of them"
+        return _refused(repo, f"{why}, which commands make; take runs none of them", "nightcrew land NAME, which has them made anew")
     return _refused(repo, why, f"git -C {_quoted(repo)} merge {shlex.quote(branch)}")
 
 

@@ -155,7 +155,7 @@ def test_take_runs_no_command_and_says_what_does(world: World, repo: Repository)
     before = world.sh(repo.root, "rev-parse", "HEAD")
     with pytest.raises(Refused, match=r"deps\.lock") as caught:
         merge.take(repo, "result", generated=(LOCK, GEN))
-    assert "which commands make" in caught.value.why
+    assert "which commands make" in caught.value.why and "nightcrew land" in caught.value.hint
     with pytest.raises(Refused) as caught:
         merge.take(repo, "result", generated=(GEN,))
     assert "commands" not in caught.value.why
