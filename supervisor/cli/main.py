@@ -27,6 +27,8 @@ VERBS = {
     "start": "Start an agent with a prompt, and go into its pane.",
     "status": "Show what every agent does.",
     "top": "Run the crew from one screen.",
+    "popup": "Print the tmux binding that opens the screen in a popup.",
+    "statusline": "Print the crew in a few characters, for tmux or a prompt.",
     "attach": "Look into an agent's pane, live.",
     "shell": "Open a shell where an agent works.",
     "send": "Type a text into an agent's terminal.",

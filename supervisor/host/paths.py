@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +60,9 @@ class Home:
         near = self.root / "run"
         if len(os.fsencode(near / AGENTS / "agents.sock")) <= MAX_SOCKET_PATH:
             return near
+        import hashlib  # `statusline` has no time for either, and rarely needs them
+        import tempfile
+
         name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"{FAR_PREFIX}{name}"
 

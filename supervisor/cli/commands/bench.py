@@ -1,4 +1,4 @@
-"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness`, `gateway`, `status`, `queue`, `map`, `memory` and `land`."""
+"""`nightcrew bench spawn`, `fork`, `analyze`, `fairness`, `gateway`, `status`, `queue`, `map`, `memory`, `land` and `faces`."""
 
 from __future__ import annotations
 
@@ -257,6 +257,27 @@ def land(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
     _leave_on_signals()
     report = land.measure(dataclasses.replace(land.QUICK if quick else land.Options(), seed=seed), under, common.say)
     _show(report, land.table, as_json)
+
+
+@command.command()
+@click.option("-q", "--quick", is_flag=True, help="A short run: 20 agents, 10 seconds, 10 keys.")
+@_under
+@common.json_option
+def faces(quick: bool, under: Path | None, as_json: bool) -> None:
+    """What the screen of nightcrew top costs beside 200 agents that work, how soon it is up and answers a key, and how long the line of
+    nightcrew statusline takes.
+
+    A full run takes some minutes. It measures and never judges: the exit code says only whether it ran.
+
+    \b
+    nightcrew bench faces --quick
+    nightcrew bench faces --json
+    """
+    from supervisor.bench import faces
+
+    _leave_on_signals()
+    report = faces.measure(faces.QUICK if quick else faces.Options(), under, common.say)
+    _show(report, faces.table, as_json)
 
 
 def _learned(quick: bool, scenarios: tuple[str, ...], seed: int, under: Path | None, as_json: bool) -> None:

@@ -1,0 +1,46 @@
+"""The crew in a few characters, for the status line of tmux or a shell's prompt: quick, so it imports next to nothing.
+
+`nightcrew.py` comes here without click and without the other verbs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from supervisor.core.errors import NightcrewError, TimedOut
+from supervisor.daemon import protocol
+from supervisor.host.paths import Home, home
+from supervisor.ledger import open_counts
+
+ASK_S = 0.2
+"""How long a supervisor that does not answer may hold a prompt up."""
+
+
+def line(where: Home) -> str:
+    """`2? lint 3m 5W 3q`: how many need you, who of them waits longest and since when, how many work, how many wait. `no supervisor` while
+    somebody should work and none answers. Empty while there is nothing."""
+    counts = open_counts.read(where.ledger)
+    if not counts:
+        return ""
+    running, queued = counts.get("running", 0), sum(counts.values()) - counts.get("running", 0)
+    return " ".join(filter(None, (_asking(where), running and f"{running}W", queued and f"{queued}q")))
+
+
+def _asking(where: Home) -> str:
+    try:
+        found = protocol.call(where.daemon_socket, "needs", {}, timeout_s=ASK_S)["agents"]
+    except TimedOut:
+        return "..."
+    except NightcrewError:
+        return "no supervisor"
+    if not found:
+        return ""
+    waited_min = max(0, int(time.time() - found[0]["since"])) // 60
+    age = f"{waited_min}m" if waited_min < 60 else f"{waited_min // 60}h"
+    return f"{len(found)}? {found[0]['task'].rpartition('/')[2]} {age}"
+
+
+def main() -> None:
+    """Print it."""
+    sys.stdout.write(f"{line(home())}\n")
