@@ -74,6 +74,9 @@ class Dialog:
     cli: str
     label: str
     lines: tuple[str, ...]
+    allow: tuple[str, ...] = ()
+    """Keys, by tmux's names, that allow what it asks; none: nobody knows them."""
+    deny: tuple[str, ...] = ()
 
 
 def evidence(known: Known, now: float) -> list[Evidence]:
@@ -187,5 +190,8 @@ def dialogs() -> tuple[Dialog, ...]:
     for file in sorted(resources.files("agents.dialogs").iterdir(), key=lambda one: one.name):
         if file.name.endswith(".toml"):
             shape = tomllib.loads(file.read_text(encoding="utf-8"))
-            found += [Dialog(file.name.removesuffix(".toml"), label, tuple(one["lines"])) for label, one in shape.items()]
+            found += [
+                Dialog(file.name.removesuffix(".toml"), label, *(tuple(one.get(key, ())) for key in ("lines", "allow", "deny")))
+                for label, one in shape.items()
+            ]
     return tuple(found)

@@ -43,6 +43,7 @@ _WORD_MAX = 16_384
 
 _NAME = re.compile(r"[a-z0-9-][a-z0-9_-]{0,47}")
 _KEY = re.compile(r"(?!pane$|control$)[a-z][a-z0-9_]*")
+_KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,15}")
 _ID = re.compile(r"[$%]\d+")
 _START_PAUSE_S = 0.02
 _BACK_S = 2.0
@@ -215,6 +216,15 @@ class Tmux:
             commands: list[tuple[str, ...]] = [("copy-mode", "-q", "-t", target), *([load, paste] if load else [])]
             commands += [("send-keys", "-t", target, "Enter")] if enter else []
             self._ask(*commands, *([note] if mark else []), on=pane_id, once=True)
+
+    def press(self, pane_id: str, keys: Sequence[str]) -> None:
+        """Press keys, by tmux's names of them. Raises ValueError for what is none, ToolFailed when the pane's program has ended."""
+        if not keys or not all(_KEY_NAME.fullmatch(key) for key in keys):
+            raise ValueError(f"not keys: {keys!r}")
+        target = _id(pane_id)
+        if self.pane_input(pane_id).dead:
+            raise ToolFailed("cannot type into the pane", on=pane_id, why="its program has ended")
+        self._ask(("copy-mode", "-q", "-t", target), ("send-keys", "-t", target, "--", *keys), on=pane_id, once=True)
 
     @contextlib.contextmanager
     def _buffer(self, name: str, text: str) -> Iterator[tuple[str, ...]]:

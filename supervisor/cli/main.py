@@ -32,6 +32,7 @@ VERBS = {
     "attach": "Look into an agent's pane, live.",
     "shell": "Open a shell where an agent works.",
     "send": "Type a text into an agent's terminal.",
+    "answer": "Allow or deny what an agent asks on its screen.",
     "mail": "Write to agents, and read what they write.",
     "ask": "Ask an agent whose work has ended.",
     "logs": "Show what an agent printed.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -283,6 +283,13 @@ class Sending:
                 await self._jobs.within(self._jobs.stoppers, self._type_text, pane, "", str(one.id))
                 failpoint("send.pressed-again")
                 pressed = True
+
+    async def press(self, key: Key, keys: Sequence[str]) -> None:
+        """Press keys in an agent's pane, once. Raises NotFound, ToolFailed."""
+        place = await self._jobs.within(self._jobs.stoppers, self._observer.place, key)
+        if place is None:
+            raise NotFound("no pane of", on=key[0], hint="nightcrew status")
+        await self._jobs.within(self._jobs.stoppers, self._tmux.press, place[1], keys)
 
     async def known(self, key: Key) -> Known | None:
         """What is known now of an agent that owns its pane, its hooks and its screen among that; None when that cannot be looked at."""

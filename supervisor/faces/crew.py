@@ -1,6 +1,6 @@
 """The crew in groups, as the screen and the page show it: who needs a person, who works, what waits and why, what can be taken, what ended.
 
-Pure: from rows of the ledger, and from what the supervisor and the gateway said. Standard library only: `statusline` imports this.
+Pure: from rows of the ledger, and from what the supervisor and the gateway said.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class Row:
     since: float | None
     """Wall-clock seconds from which its age counts, up to `until`; None: it has none."""
     until: float | None
+    asks: str
+    """What it asks, as the supervisor said it; empty when it asks nothing, or by mail."""
     says: str
     """What it asks, why it waits or ended, or what it printed last: one line, with nothing in it that steers a terminal."""
 
@@ -198,20 +200,22 @@ def _row(view: TaskView, seen: Seen, mail: Mapping[str, str], detail: Callable[[
     asked, waits = seen.waits.asked.get(view.id), seen.waits
     started = view.started or view.created
     if asked is not None:
-        return Row(view, Group.NEEDS_ME, *ASKS, asked["since"], None, _said(view, waits, asked["detail"] or asked["state"]))
+        return Row(
+            view, Group.NEEDS_ME, *ASKS, asked["since"], None, str(asked["detail"]), _said(view, waits, asked["detail"] or asked["state"])
+        )
     if view.id in mail and not view.final:
         return Row(
-            view, Group.NEEDS_ME, *ASKS, next(one.sent for one in waits.mail if one.sender == view.id), None, one_line(mail[view.id])
+            view, Group.NEEDS_ME, *ASKS, next(one.sent for one in waits.mail if one.sender == view.id), None, "", one_line(mail[view.id])
         )
     if view.state is TaskState.RUNNING and not view.paused:
         state = waits.states.get(view.id, "")
-        return Row(view, Group.WORKING, *_AGENTS.get(state, _LETTERS[view.state]), started, None, _said(view, waits, detail(view)))
+        return Row(view, Group.WORKING, *_AGENTS.get(state, _LETTERS[view.state]), started, None, "", _said(view, waits, detail(view)))
     if not view.final:
         letter = HELD if view.paused else _LETTERS[view.state]
-        return Row(view, Group.QUEUED, *letter, view.changed, None, _said(view, waits, text.why(view)))
+        return Row(view, Group.QUEUED, *letter, view.changed, None, "", _said(view, waits, text.why(view)))
     if view.id in seen.to_take and view.state is TaskState.DONE:
-        return Row(view, Group.TO_TAKE, *TAKE, started, view.ended, _said(view, waits, detail(view)))
-    return Row(view, Group.ENDED, *_LETTERS[view.state], started, view.ended, _said(view, waits, detail(view)))
+        return Row(view, Group.TO_TAKE, *TAKE, started, view.ended, "", _said(view, waits, detail(view)))
+    return Row(view, Group.ENDED, *_LETTERS[view.state], started, view.ended, "", _said(view, waits, detail(view)))
 
 
 def _said(view: TaskView, waits: Waiting, words: str) -> str:
@@ -293,9 +297,3 @@ def _machine(capacity: Shape) -> Iterable[Fact]:
         yield Fact("load", f"{pressure['load'] * (means.get('cores') or 1):.1f}{cores}", bad=bool(means.get("contended")))
     if pressure.get("memory") is not None:
         yield Fact("mem", percent(pressure["memory"]), bad=pressure["memory"] >= 0.9)
-
-
-def summary(found: Crew) -> str:
-    """`2? 5W 3q 1T`, who needs you first; `-` when there is nothing."""
-    marks = {Group.NEEDS_ME: "?", Group.WORKING: "W", Group.QUEUED: "q", Group.TO_TAKE: "T"}
-    return " ".join(f"{found.total(group)}{mark}" for group, mark in marks.items() if found.total(group)) or "-"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import House
 
-HEAVY = {"pydantic", "git", "gitdb", "libtmux", "psutil", "platformdirs", "asyncio", "agents", "worktrees"}
+HEAVY = {"pydantic", "git", "gitdb", "libtmux", "psutil", "platformdirs", "asyncio", "agents", "worktrees", "textual", "rich"}
 
 PROGRAM = """
 import sys
@@ -64,6 +64,16 @@ def test_completion_never_complains(house: House) -> None:
             Path(house.home.ledger).write_bytes(content)
         done = house.run(env=words)
         assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_the_line_for_a_prompt_imports_next_to_nothing(crew: House) -> None:
+    program = PROGRAM.replace("supervisor.cli.main", "nightcrew").replace("main(sys.argv[1:])", "main()")
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program, "statusline"], env=crew.env, cwd=crew.repo, capture_output=True, text=True, check=True
+    )
+    seen = set(done.stderr.rpartition("modules:")[2].split())
+    assert done.stdout.strip().endswith("W") and "supervisor" in seen
+    assert seen & (HEAVY | {"click", "textual", "rich"}) == set()
 
 
 def test_the_counter_can_fail(crew: House) -> None:

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
 import click
 
@@ -28,8 +29,9 @@ def command(key: str) -> None:
 
     if not key.isprintable() or not key.strip():
         raise UsageError("not a key", on=key, why="tmux calls keys N, C-n or F5", hint="nightcrew popup --key N")
-    program = shutil.which("nightcrew")
-    words = [program] if program is not None else [sys.executable, "-I", "-m", "supervisor.cli.main"]
+    typed = sys.argv[0] if os.path.basename(sys.argv[0]) == "nightcrew" else "nightcrew"  # noqa: PTH119 - a word, perhaps no path
+    program = shutil.which(typed)
+    words = [str(Path(program).absolute())] if program is not None else [sys.executable, "-I", "-m", "supervisor.cli.main"]
     named = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
     called = shlex.join([*(["env", *named] if named else []), *words, "top"])
     click.echo(f"bind-key {quote(key)} display-popup -E -w 90% -h 85% -d {quote('#{pane_current_path}')} {quote(called)}")

@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from supervisor.cli import common, follow
-from supervisor.cli.commands.send import ANSWER_S
-from supervisor.core import reviews
+from supervisor.cli import common
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError
 from supervisor.faces.top.doors import NewTask
 from supervisor.host.paths import Home
@@ -59,15 +57,18 @@ class VerbActs:
 
     def send(self, tasks: Sequence[str], line: str) -> str:
         """As `nightcrew send`."""
+        from supervisor.cli.commands.send import ANSWER_S
+
         words = common.typable(line.encode("utf-8", "surrogateescape"))
         answer = self._ask("send", {"tasks": list(tasks), "text": words, "now": False, "some": len(tasks) > 1}, timeout_s=ANSWER_S)
         states = [str(one["state"]) for one in answer["deliveries"]]
         return f"sent to {_named(tasks)}: {', '.join(sorted(set(states)))}"
 
-    def answer(self, task: str, *, allow: bool) -> str:
+    def answer(self, task: str, asked: str, *, allow: bool) -> str:
         """As `nightcrew answer`."""
-        self._ask("answer", {"task": task, "allow": allow})
-        return f"{'allowed' if allow else 'denied'}: {task}"
+        from supervisor.cli.commands import answer
+
+        return answer.sentence(self._ask("answer", {"task": task, "allow": allow, "asked": asked}, timeout_s=answer.ANSWER_S))
 
     def hold(self, tasks: Sequence[str], *, back: bool) -> str:
         """As `nightcrew pause` and `nightcrew resume`."""
@@ -98,6 +99,7 @@ class VerbActs:
 
     def start(self, asked: NewTask) -> str:
         """As `nightcrew start --headless`, in the repository around us."""
+        from supervisor.cli import follow
         from supervisor.daemon import submit
 
         place = submit.workplace(Path())
@@ -107,6 +109,8 @@ class VerbActs:
 
     def go_on(self, view: TaskView, prompt: str) -> str:
         """As `nightcrew review --send -m PROMPT`."""
+        from supervisor.cli import follow
+        from supervisor.core import reviews
         from supervisor.daemon import follow_up
 
         with contextlib.closing(common.ledger(self._where, view.id)) as db:

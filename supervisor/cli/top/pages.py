@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from supervisor.cli import common, looking
-from supervisor.cli.commands import status as status_verb
+from supervisor.cli import common
 from supervisor.core.errors import NightcrewError, NotFound, one_line
 from supervisor.core.records import attempt_name
 from supervisor.core.states import TaskState
@@ -123,6 +122,8 @@ class PageReader:
         return Text(lines, str(len(lines)), ends=True)
 
     def _facts(self, view: TaskView) -> Text:
+        from supervisor.cli.commands import status as status_verb
+
         with contextlib.closing(common.ledger(self._where, view.id)) as db:
             fresh = queries.one(db, view.id)
             lines = list(self._agent(fresh)) + list(status_verb.facts(self._where, db, fresh))
@@ -130,6 +131,7 @@ class PageReader:
 
     def _agent(self, view: TaskView) -> Iterator[str]:
         """How it is, with all that speaks for it."""
+        from supervisor.cli import looking
         from supervisor.faces import agent_status
 
         now = time.time()

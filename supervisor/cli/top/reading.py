@@ -16,7 +16,7 @@ from supervisor.cli.top.pages import PageReader
 from supervisor.core.errors import NightcrewError
 from supervisor.core.states import TaskState
 from supervisor.daemon import gateway_report, lock, protocol
-from supervisor.faces import conflicts, gateway_json, waits
+from supervisor.faces import conflicts, waits
 from supervisor.faces import status as text
 from supervisor.faces.crew import Crew, Seen
 from supervisor.faces.crew import crew as grouped
@@ -140,6 +140,8 @@ class CrewReader:
     def _look_at_gateway(self) -> dict[str, Any] | None:
         if not self._where.gateway_record.exists():
             return None
+        from supervisor.faces import gateway_json  # a fifth of what a start imports, and only for who has a gateway
+
         try:
             return gateway_json.look(self._where, time.time(), timeout_s=looking.GATEWAY_S)
         except NightcrewError as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from supervisor.daemon.handlers import (
+    answer,
     capacity,
     choose,
     clean,
@@ -35,6 +36,7 @@ from supervisor.daemon.loop import Loop
 Handler = Callable[[Loop, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 HANDLERS: Mapping[str, Handler] = {
+    "answer": answer.handle,
     "capacity": capacity.handle,
     "choose": choose.handle,
     "clean": clean.handle,

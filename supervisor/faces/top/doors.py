@@ -70,7 +70,8 @@ class Acts(Protocol):
 
     def send(self, tasks: Sequence[str], line: str) -> str: ...
 
-    def answer(self, task: str, *, allow: bool) -> str: ...
+    def answer(self, task: str, asked: str, *, allow: bool) -> str:
+        """`asked`: what the person saw that it asks."""
 
     def hold(self, tasks: Sequence[str], *, back: bool) -> str:
         """Pause them, or let them go on."""

@@ -118,7 +118,7 @@ class Main(Screen[None]):
             if row.group is not Group.NEEDS_ME:
                 self.top.say(f"{row.view.name} asks nothing", bad=True)
                 return
-            self._act(lambda: self.top.acts.answer(row.id, allow=allow))
+            self._act(lambda: self.top.acts.answer(row.id, row.asks, allow=allow))
 
     def action_hold(self) -> None:
         """Pause, or let go on what is paused."""

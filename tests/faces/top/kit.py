@@ -76,8 +76,8 @@ class Stage:
     def send(self, tasks: Sequence[str], line: str) -> str:
         return self._did("send", *tasks, line)
 
-    def answer(self, task: str, *, allow: bool) -> str:
-        return self._did("answer", task, allow)
+    def answer(self, task: str, asked: str, *, allow: bool) -> str:
+        return self._did("answer", task, asked, allow)
 
     def hold(self, tasks: Sequence[str], *, back: bool) -> str:
         return self._did("hold", *tasks, back)

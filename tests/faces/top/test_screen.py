@@ -86,8 +86,8 @@ async def test_each_key_asks_for_what_its_verb_does() -> None:
     async with shown(stage) as pilot:
         await sees(pilot, "screen of asks")
         for keys, wanted in (
-            (("a",), ("answer", f"{RUN}/asks", True)),
-            (("d",), ("answer", f"{RUN}/asks", False)),
+            (("a",), ("answer", f"{RUN}/asks", "may asks push?", True)),
+            (("d",), ("answer", f"{RUN}/asks", "may asks push?", False)),
             (("down", "p"), ("hold", f"{RUN}/agent-0", True)),
             (("r",), ("retry", f"{RUN}/agent-0")),
             (("k", "y"), ("kill", f"{RUN}/agent-0")),

@@ -1,0 +1,69 @@
+"""Answer what an agent asks on its screen: the key that says yes or no in the dialog that its command line shows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from agents import delivery
+from agents.status import Evidence, Source, fuse
+from supervisor.core.errors import NotFound, NotRunning, Refused
+from supervisor.daemon.handlers import evidence
+from supervisor.daemon.loop import Loop
+from supervisor.daemon.sending import typable
+
+SHOWN_S, GONE_S, LOOK_S = 2.0, 5.0, 0.1
+"""How long the dialog may take to come after a hook told of it, and to go; how often it is looked at."""
+
+
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
+    """`task`: its full id; `allow`: whether it may; `asked`: what the person saw that it asks, empty when nobody did. Returns `gone`:
+    whether the dialog is. Raises Refused, with nothing pressed, when it shows none that has such keys, or asks something else by now."""
+    if not loop.ready:
+        raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
+    name, allow, asked = str(args["task"]), args["allow"] is True, str(args.get("asked") or "")
+    if (key := typable(loop.crew, name)) is None:
+        raise NotFound("no agent to answer", on=name, why="it does not run, or is paused", hint="nightcrew status")
+    said = await _asks(loop, key)
+    keys = _keys(name, await _shown(loop, key, SHOWN_S if said else 0.0), allow=allow)
+    if asked and said and said != asked:
+        raise Refused("not answered", on=name, why=f"it asks something else by now: {said}", kept="nothing was pressed", hint="look again")
+    loop.ledger.journal(*key, "permission answered", {"what": said, "allowed": allow})
+    await loop.sending.press(key, keys)
+    return {"task": name, "allowed": allow, "what": said, "gone": await _gone(loop, key)}
+
+
+def _keys(name: str, shown: delivery.Dialog | None, *, allow: bool) -> tuple[str, ...]:
+    keys = () if shown is None else shown.allow if allow else shown.deny
+    if not keys:
+        why = "it shows no dialog that nightcrew knows" if shown is None else f"the dialog {shown.label} of {shown.cli} has no such answer"
+        raise Refused("cannot answer", on=name, why=why, kept="nothing was pressed", hint=f"nightcrew attach {name}")
+    return keys
+
+
+async def _asks(loop: Loop, key: tuple[str, int]) -> str:
+    """As `needs` says it."""
+    said = await evidence.of(loop, key)
+    status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
+    return status.detail if status.needs_person else ""
+
+
+async def _shown(loop: Loop, key: tuple[str, int], wait_s: float) -> delivery.Dialog | None:
+    """The dialog on its screen; a hook tells of it a moment before it is painted."""
+    until = loop.clock.monotonic() + wait_s
+    while True:
+        known = await loop.sending.known(key)
+        found = delivery.dialog(known.screen) if known is not None else None
+        if found is not None or loop.clock.monotonic() >= until:
+            return found
+        await asyncio.sleep(LOOK_S)
+
+
+async def _gone(loop: Loop, key: tuple[str, int]) -> bool:
+    until = loop.clock.monotonic() + GONE_S
+    while loop.clock.monotonic() < until:
+        await asyncio.sleep(LOOK_S)
+        known = await loop.sending.known(key)
+        if known is None or delivery.dialog(known.screen) is None:
+            return True
+    return False

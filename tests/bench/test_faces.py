@@ -1,0 +1,15 @@
+"""`nightcrew bench faces`: every figure is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from supervisor.bench import faces
+
+
+def test_its_figures(tmp_path: Path) -> None:
+    report = faces.measure(faces.Options(agents=3, steady_s=0.5, keys=2, starts=1, lines=1), tmp_path, lambda _: None)
+    assert report["top"].keys() == {"agents", "cpu_percent", "rss_mb", "key_ms_p50", "start_ms"} and report["top"]["agents"] == 3
+    assert all(value > 0 for name, value in report["top"].items() if name != "cpu_percent")
+    assert report["statusline_ms"] > 0 and report["cpu_ms"].keys() == {"start", "statusline"}
+    assert "3 agents" in faces.table(report)

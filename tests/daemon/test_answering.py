@@ -1,0 +1,77 @@
+"""`nightcrew answer`: the key of a dialog that is known, in the pane that shows it, once and for what the person saw."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.errors import Refused
+from supervisor.daemon import protocol
+from supervisor.host import files
+from tests.daemon.test_sending import Agent
+from tests.daemon.test_sending_claude import CLAUDE
+from tests.gateway.clients.kit import ClaudeCode
+from tests.gateway.kit import upstream
+from tests.gateway.simulator import Simulator
+from tests.support import House, plan_of, shell_task, wait_until
+
+SCREEN = Path(__file__).parent.parent / "data/screens/claude-2.1.329/permission.txt"
+DIALOG = f"cat {SCREEN}; stty -icanon -echo min 1; key=$(dd bs=1 count=1 2>/dev/null | od -An -tx1); clear; echo got $key; sleep 600"
+
+
+def start(house: House, script: str) -> Agent:
+    house.start_daemon()
+    house.ok("run", "-d", house.plan(plan_of([shell_task("agent", script, kind="terminal")])))
+    return Agent(house, "agent", ready="")
+
+
+@pytest.mark.parametrize(("word", "byte"), [("yes", "31"), ("no", "1b")])
+def test_the_key_of_the_dialog_is_pressed_and_nothing_else(house: House, word: str, byte: str) -> None:
+    agent = start(house, DIALOG)
+    agent.await_screen("Esc to cancel")
+    answer = json.loads(house.ok("answer", "agent", word, "--json"))
+    assert answer["gone"] and answer["allowed"] == (word == "yes")
+    agent.await_screen(f"got {byte}")
+    told = json.loads(house.ok("status", "agent", "--json"))["journal"]
+    assert [entry["data"]["allowed"] for entry in told if entry["event"] == "permission answered"] == [word == "yes"]
+    again = house.run("answer", "agent", word)
+    assert again.returncode == 6 and "it shows no dialog that nightcrew knows" in again.stderr, "a late key goes nowhere"
+
+
+def test_a_question_that_nobody_saw_is_not_answered(house: House) -> None:
+    agent = start(house, DIALOG)
+    agent.await_screen("Esc to cancel")
+    task = agent.view.id
+    wait_until(lambda: protocol.call(house.home.daemon_socket, "needs", {})["agents"], "it to be seen")
+    with pytest.raises(Refused, match="it asks something else by now"):
+        protocol.call(house.home.daemon_socket, "answer", {"task": task, "allow": True, "asked": "Bash: rm -rf build"})
+    assert "got" not in agent.tmux("capture-pane", "-p", "-t", agent.pane)
+    assert house.run("answer", "nobody", "yes").returncode == 4
+
+
+@pytest.mark.skipif(not CLAUDE.exists(), reason="make clients installs it")
+def test_the_real_claude_code_is_allowed_what_it_asks(house: House, tmp_path: Path) -> None:
+    home = files.private_dir(tmp_path / "claude")
+    trusted = {str(house.repo): {"hasTrustDialogAccepted": True}}
+    (home / ".claude.json").write_text(json.dumps({"hasCompletedOnboarding": True, "theme": "dark", "projects": trusted}))
+    files.private_dir(home / ".claude")
+    keys = {"id": "agent", "kind": "claude", "prompt": "begin", "interactive": True, "params.HOME": str(home), "model": ClaudeCode.model}
+    files.private_dir(house.home.root)
+    made = tmp_path / "made.txt"
+    with Simulator() as sim:
+        house.config.write_text(f"sandbox = 0\n[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
+        sim.faults(tool="Write", tool_input={"file_path": str(made), "content": "x"}, times=1)
+        house.start_daemon()
+        plan = "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+        house.run("run", "-d", house.plan(plan), env={"PATH": f"{CLAUDE.parent}:{os.environ['PATH']}"})
+        wait_until(lambda: _asks(house), "the question", 120)
+        house.ok("answer", "agent", "yes")
+        wait_until(made.exists, "what it was allowed")
+
+
+def _asks(house: House) -> bool:
+    found = protocol.call(house.home.daemon_socket, "needs", {})["agents"]
+    return bool(found) and found[0]["state"] == "waiting_permission"

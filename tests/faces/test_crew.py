@@ -1,0 +1,84 @@
+"""The read model of the screen and the page: who is in which group, what is said of it, and the figures above."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from supervisor.core.admission import Decision, Verdict
+from supervisor.core.states import TaskState
+from supervisor.faces import crew
+from supervisor.faces.crew import Group, Seen
+from supervisor.faces.status import Waiting
+from tests.faces.top.kit import NOW, RUN, asks, view
+
+
+def grouped(*views: Any, **more: Any) -> dict[Group, list[str]]:
+    found = crew.crew(Seen(views, Counter(one.state for one in views), **more))
+    return {section.group: [row.view.name for row in section.rows] for section in found.sections if section.rows}
+
+
+def test_each_state_has_its_group() -> None:
+    states = {
+        TaskState.RUNNING: Group.WORKING, TaskState.WAITING: Group.QUEUED, TaskState.READY: Group.QUEUED, TaskState.PAUSED: Group.QUEUED,
+        TaskState.PARKED: Group.QUEUED,
+    }  # fmt: skip
+    for state in TaskState:
+        assert list(grouped(view("one", state))) == [states.get(state, Group.ENDED)], state
+    assert list(grouped(view("one", paused="person"))) == [Group.QUEUED], "an agent that stands still does not work"
+    assert list(grouped(view("one"), waits=asks("one"))) == [Group.NEEDS_ME]
+    assert list(grouped(view("one", TaskState.DONE), to_take=[f"{RUN}/one"])) == [Group.TO_TAKE]
+    assert list(grouped(view("one", TaskState.FAILED), to_take=[f"{RUN}/one"])) == [Group.ENDED]
+
+
+def test_every_letter_is_explained() -> None:
+    letters = {row.letter for state in TaskState for row in crew.crew(Seen([view("one", state)])).rows()}
+    assert letters <= crew.LETTERS.keys()
+
+
+def test_the_longest_wait_stands_first_and_of_what_ended_the_newest() -> None:
+    waits = asks("late", "early")
+    ended = [view(name, TaskState.DONE, ended=NOW - at) for name, at in (("older", 50), ("newer", 5))]
+    found = grouped(view("late"), view("early"), view("held", TaskState.WAITING), view("next", TaskState.READY), *ended, waits=waits)
+    assert found == {Group.NEEDS_ME: ["early", "late"], Group.QUEUED: ["next", "held"], Group.ENDED: ["newer", "older"]}
+
+
+def test_what_waits_says_why_and_colours_are_left_out() -> None:
+    verdict = Verdict(Decision.DEFER, "slots", "waits for a slot (8 of 8 taken)")
+    waits = Waiting(reasons={f"{RUN}/a": verdict}, unsent={f"{RUN}/b": "1 text waits"})
+    found = crew.crew(Seen([view("a", TaskState.READY), view("b")], waits=waits), lambda _: "\x1b[31mred\x1b[0m\x1b]0;own\x07\ttab")
+    says = {row.view.name: row.says for row in found.rows()}
+    assert says == {"a": "waits for a slot (8 of 8 taken)", "b": "red\\ttab; 1 text waits"}
+
+
+def test_totals_count_what_is_not_shown() -> None:
+    counts = Counter({TaskState.WAITING: 20_000, TaskState.RUNNING: 1})
+    found = crew.crew(Seen([view("a"), view("b", TaskState.WAITING)], counts))
+    assert (found.total(Group.QUEUED), found.total(Group.WORKING)) == (20_000, 1)
+
+
+def pool(**more: Any) -> dict[str, Any]:
+    one = {"name": "input", "limit_per_minute": 80_000.0, "reserved": 8000.0, "outside_per_minute": 2000.0, "saturation": 0.5}
+    return {"breaker": "closed", "breaker_why": "", "opens_in_s": None, "exhausted_in_s": None, "dimensions": [one], **more}
+
+
+def gateway(*pools: dict[str, Any]) -> dict[str, Any]:
+    figures = {"unpriced": 0, "known_usd": 1.5, "window_s": 300.0}
+    lanes = [{"queued": 3, "delay_s": 12.0}]
+    return {"running": True, "agents": [{"used_tpm": 61_000.0}], "pools": list(pools), "lanes": lanes, "figures": figures}
+
+
+def facts(*pools: dict[str, Any], **more: Any) -> dict[str, str]:
+    return {fact.name: ("! " if fact.bad else "") + fact.value for fact in crew.facts(gateway(*pools) | more, None)}
+
+
+def test_the_figures_above_say_the_limit_the_breaker_and_the_cost() -> None:
+    assert facts(pool()) == {
+        "tok/min": "61k/80k 8.0k reserved 2.0k outside", "breaker": "closed", "queue": "12s, 3 wait", "cost": "$1.50/5m00s",
+    }  # fmt: skip
+    assert facts(pool(exhausted_in_s=5.0))["breaker"] == "! closed, empty in 5.0s"
+    open_one = pool(breaker="open", breaker_why="rate limited\x1b[2J", opens_in_s=90.0)
+    assert facts(pool(), open_one)["breaker"] == "! OPEN rate limited\\x1b[2J, again in 1m30s"
+    assert facts(pool(), tonight_usd=35.0, caps={"cost_per_night": 40.0})["cost"] == "! $35.00 of $40.00"
+    assert facts()["tok/min"] == "61k", "no limit is known"
+    assert [fact.name for fact in crew.facts({**gateway(), "running": False, "why": "gone"}, None)] == ["gateway", "cost"]
