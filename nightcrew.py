@@ -23,7 +23,7 @@ def main() -> None:
     if sys.argv[1:] == ["statusline"]:  # a prompt waits for it
         from supervisor.cli.summary import main as command
     else:
-        from supervisor.cli.main import main as command  # type: ignore[assignment]  # both need no arguments
+        from supervisor.cli.main import main as command
 
     command()
 

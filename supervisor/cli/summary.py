@@ -24,7 +24,7 @@ def line(where: Home) -> str:
     if not counts:
         return ""
     running, queued = counts.get("running", 0), sum(counts.values()) - counts.get("running", 0)
-    return " ".join(filter(None, (_asking(where), running and f"{running}W", queued and f"{queued}q")))
+    return " ".join(filter(None, (_asking(where), f"{running}W" if running else "", f"{queued}q" if queued else "")))
 
 
 def _asking(where: Home) -> str:
