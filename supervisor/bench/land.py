@@ -1,4 +1,4 @@
-"""The figures of `nightcrew bench land`: what it takes to know which results conflict.
+"""The figures of `nightcrew bench land`: what it takes to know which results conflict, and what a train of them takes (`land_train`).
 
 The branches are made by plain git. Each changes two files, one of them the same line as a fifth of the others.
 """
@@ -11,10 +11,11 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from supervisor.bench import land_train
 from supervisor.bench.aims import Aim, rows
 from supervisor.bench.figures import milli
 from supervisor.bench.workspace import by_hand, commit_all, machine, private_place
@@ -42,9 +43,10 @@ class Options:
     rounds: int = 3
     """How often the full matrix is made; the median is reported."""
     seed: int = 1
+    train: land_train.Options = field(default_factory=land_train.Options)
 
 
-QUICK = Options(branches=10, files=200, updates=3, rounds=1)
+QUICK = Options(branches=10, files=200, updates=3, rounds=1, train=land_train.Options(results=6, planted=1, loops=200_000))
 
 
 def aims(options: Options) -> tuple[Aim, ...]:
@@ -56,6 +58,12 @@ def aims(options: Options) -> tuple[Aim, ...]:
         Aim("cpu_ms.matrix", name="processor time of the first", unit="ms"),
         Aim("cpu_ms.update", name="and of the second", unit="ms"),
         Aim("conflicts", name="conflicts found"),
+        Aim("train.wall_s", name="a train of results", unit="s"),
+        Aim("train.sequential_wall_s", name="the same, one gate at a time", unit="s"),
+        Aim("train.gate_s", name="one of its gates, p50", unit="s"),
+        Aim("train.landed", name="results that landed"),
+        Aim("train.ejected", name="results that were left out"),
+        Aim("train.wrong", 0, name="of both, wrongly"),
     )
 
 
@@ -77,6 +85,8 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
             _move(repo, number % options.branches)
             one, matrix = _timed(lambda known=matrix.known: conflict_matrix.look(repo, (branches, 0), known))  # type: ignore[misc]
             updates.append(one)
+    with private_place(under) as root:
+        train = land_train.measure(options.train, root, say)
     return {
         "matrix_ms": {f"{options.branches}_branches": milli(statistics.median(one.wall for one in took))},
         "update_ms": milli(statistics.median(one.wall for one in updates)),
@@ -84,6 +94,7 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
         "conflicts": len(matrix.conflicts()),
         "pairs": len(matrix.known),
         "files": options.files,
+        "train": train,
     }
 
 

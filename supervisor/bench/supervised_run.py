@@ -76,8 +76,8 @@ class SupervisedRun:
     def __init__(self, root: Path, slots: int, path: str | None = None, more: str = "") -> None:
         """`path` replaces PATH for the supervisor alone; `more` is the rest of its settings."""
         self.home = Home(root)
-        self._config = root.with_name(f"{root.name}.toml")
-        self._config.write_text(f"slots = {slots}\nsandbox = 0\n[limits]\ndisk_free_min = 0\n{more}")
+        self.settings = root.with_name(f"{root.name}.toml")
+        self.settings.write_text(f"slots = {slots}\nsandbox = 0\n[limits]\ndisk_free_min = 0\n{more}")
         self._keys = (f"{root.name}{number}" for number in itertools.count())
         self._path = path
 
@@ -95,7 +95,7 @@ class SupervisedRun:
     def start(self) -> int:
         """Have the supervisor run and be ready; its pid."""
         with _environ({"PATH": self._path} if self._path else {}):
-            return int(start.ensure_running(self.home, self._config, lambda _: None)["pid"])
+            return int(start.ensure_running(self.home, self.settings, lambda _: None)["pid"])
 
     def kill(self) -> None:
         """`kill -9` of the supervisor alone; its agents go on."""

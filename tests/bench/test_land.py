@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.bench import land
+from supervisor.bench import land, land_train
 from supervisor.core.errors import NightcrewError
 from supervisor.daemon import conflict_matrix
 
 SMALL = land.Options(branches=7, files=20, updates=1, rounds=1)
+TRAIN = {"results": 4, "gate_s": 1.0, "wall_s": 2.0, "sequential_wall_s": 3.0, "landed": 2, "ejected": 2, "wrong": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_train(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A train is measured by the test that is about it."""
+    if "planted_results" not in request.node.name:
+        monkeypatch.setattr(land_train, "measure", lambda *_: TRAIN)
 
 
 def test_its_figures(tmp_path: Path) -> None:
@@ -26,3 +34,10 @@ def test_a_conflict_that_is_not_found_is_an_error(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(conflict_matrix, "look", lambda *asked: replace(real(*asked), known={}))
     with pytest.raises(NightcrewError, match="planted"):
         land.measure(SMALL, tmp_path, lambda _: None)
+
+
+def test_exactly_the_planted_results_are_left_out_of_a_train(tmp_path: Path) -> None:
+    options = land_train.Options(results=4, planted=1, loops=1)
+    train = land_train.measure(options, tmp_path, lambda _: None)
+    assert (train["results"], train["landed"], train["ejected"], train["wrong"]) == (4, 2, 2, 0)
+    assert train["gate_s"] > 0 and train["wall_s"] > 0 and train["sequential_wall_s"] > 0

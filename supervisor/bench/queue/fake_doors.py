@@ -33,7 +33,7 @@ from supervisor.core.states import End
 from supervisor.daemon.capacity import CapacityWatch
 from supervisor.daemon.ending import Ending
 from supervisor.daemon.environments import Environments
-from supervisor.daemon.handlers import submit
+from supervisor.daemon.handlers import clean, submit
 from supervisor.daemon.jobs import Doors
 from supervisor.daemon.launching import Launching, Ordered, Source, Spawned
 from supervisor.daemon.limits import LimitDesk
@@ -203,7 +203,10 @@ async def _serve(loop: Loop, home: Home, agents: Agents) -> None:
     events = asyncio.get_running_loop()
     agents.over = lambda seconds: events.call_soon_threadsafe(events.call_later, seconds, loop.hint)
     git = Git(home.root / "git")
-    maps, trains = MapDesk(loop, home, submit.handle, git), TrainDesk(loop, home, git, functools.partial(submit.hand_over, loop))
+    maps, trains = (
+        MapDesk(loop, home, submit.handle, git),
+        TrainDesk(loop, home, git, functools.partial(submit.hand_over, loop), functools.partial(clean.handle, loop)),
+    )
     async with Server(loop, home, maps, MemoryDesk(loop, home), trains):
         await loop.run()
 
