@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 
 from supervisor.cli import common
@@ -21,10 +22,12 @@ def follow(where: Home, name: str, *, quiet: bool) -> TrainRow:
     """Print what is decided of each result, until the train rests."""
     shown: dict[int, EntryState] = {}
     supervisor = common.SupervisorWatch(where)
+    into = ""
     try:
         with contextlib.closing(common.ledger(where)) as db:
             while True:
                 row = trains.one(db, name)
+                into = shlex.quote(row.train.branch)
                 if not quiet:
                     _news(row.train, shown)
                 if not is_open(row.train.state):
@@ -32,7 +35,7 @@ def follow(where: Home, name: str, *, quiet: bool) -> TrainRow:
                 supervisor.look()
                 time.sleep(LOOK_S)
     except KeyboardInterrupt:
-        common.say(f"the train goes on; nightcrew land --follow, nightcrew land --stop --into {name}")
+        common.say(f"the train goes on; nightcrew land --follow, nightcrew land --stop --into {into}")
         raise
 
 
@@ -58,7 +61,9 @@ def conclude(row: TrainRow) -> None:
             common.say(f"{text.summary(train)}; {train.branch} is as it was")
             if train.by_hand:
                 common.show(train.by_hand)
-            common.say(f"next: nightcrew land --resume --into {train.branch}" + (", or the line above" if train.by_hand else ""))
+            common.say(
+                f"next: nightcrew land --resume --into {shlex.quote(train.branch)}" + (", or the line above" if train.by_hand else "")
+            )
 
 
 def exit_code(train: Train) -> int:

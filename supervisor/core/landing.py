@@ -45,6 +45,8 @@ class EntryState(StrEnum):
 
     WAITING = "waiting"
     """Not on yet."""
+    MAKING = "making"
+    """On what is in front of it, but for files that a command makes; that runs."""
     STAGED = "staged"
     """On what is in front of it; its gates run."""
     CLASHES = "clashes"
@@ -83,9 +85,10 @@ TRAIN_NEXT: Mapping[TrainState, frozenset[TrainState]] = {
     TrainState.EMPTY: frozenset(),
 }
 _S = EntryState
-_TRIED = frozenset({_S.STAGED, _S.CLASHES, _S.NOTHING, _S.EJECTED, _S.WAITING})
+_TRIED = frozenset({_S.MAKING, _S.STAGED, _S.CLASHES, _S.NOTHING, _S.EJECTED, _S.WAITING})
 ENTRY_NEXT: Mapping[EntryState, frozenset[EntryState]] = {
     _S.WAITING: _TRIED,
+    _S.MAKING: _TRIED | {_S.REPAIRING},
     _S.STAGED: _TRIED | {_S.PASSED, _S.REPAIRING},
     _S.CLASHES: _TRIED | {_S.REPAIRING},
     _S.NOTHING: _TRIED | {_S.CONTAINED},
@@ -135,7 +138,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One command that has to pass on one tree."""
+    """One command that has to pass on one tree, or that makes generated files there."""
 
     number: int
     tree: str
@@ -200,6 +203,16 @@ class Put:
     onto: str
     commit: str
     tried: tuple[Tried, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToMake:
+    """A result is on top of `onto`, but for its generated files: `command` has to make them in a worktree at `commit`."""
+
+    position: int
+    onto: str
+    commit: str
+    command: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +301,7 @@ class Resumed:
     """A person says that it can."""
 
 
-Event = Put | Clashed | NothingNew | GateBegun | GateEnded | GateDropped | Asked | Mended | Moved | Elsewhere | Halted | Resumed
+Event = Put | ToMake | Clashed | NothingNew | GateBegun | GateEnded | GateDropped | Asked | Mended | Moved | Elsewhere | Halted | Resumed
 
 
 # What is to be done --------------------------------------------------------------------------------------------------------------------
@@ -300,6 +313,16 @@ class Stage:
 
     position: int
     onto: str
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Take the generated files that a task left into the commit of a result."""
+
+    position: int
+    onto: str
+    commit: str
+    task: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +355,7 @@ class Move:
     new: str
 
 
-Command = Stage | RunGate | DropGate | AskAgent | Move
+Command = Stage | Make | RunGate | DropGate | AskAgent | Move
 
 
 def is_open(state: TrainState) -> bool:

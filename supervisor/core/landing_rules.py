@@ -31,6 +31,7 @@ from supervisor.core.landing import (
     GateEnded,
     GateState,
     Halted,
+    Make,
     Mended,
     Move,
     Moved,
@@ -39,11 +40,19 @@ from supervisor.core.landing import (
     Resumed,
     RunGate,
     Stage,
+    ToMake,
     Train,
     TrainState,
     Tried,
     is_open,
 )
+
+_MAKE = "make "
+
+
+def is_making(gate: Gate) -> bool:
+    """Whether it makes generated files, and says nothing of the tree."""
+    return gate.tree.startswith(_MAKE)
 
 
 def todo(train: Train) -> tuple[Command, ...]:
@@ -55,7 +64,7 @@ def todo(train: Train) -> tuple[Command, ...]:
         return drop
     run = tuple(RunGate(gate.number) for gate in train.gates if gate.state is GateState.WANTED)
     ask = tuple(AskAgent(one.position, one.onto) for one in train.entries if one.state is EntryState.REPAIRING and not one.repair)
-    return (*drop, *run, *ask, *_next_stage(train))
+    return (*drop, *run, *ask, *_made(train), *_next_stage(train))
 
 
 def after(train: Train, event: Event) -> Train:
@@ -68,7 +77,7 @@ def after(train: Train, event: Event) -> Train:
 
 def _taken(train: Train, event: Event) -> Train:
     match event:
-        case Put() | Clashed() | NothingNew():
+        case Put() | ToMake() | Clashed() | NothingNew():
             return _tried(train, event)
         case GateBegun(number, task):
             gate = _gate(train, number)
@@ -93,7 +102,7 @@ def _taken(train: Train, event: Event) -> Train:
             assert_never(event)
 
 
-def _tried(train: Train, event: Put | Clashed | NothingNew) -> Train:
+def _tried(train: Train, event: Put | ToMake | Clashed | NothingNew) -> Train:
     entry = _entry(train, event.position)
     if train.state is not TrainState.RUNNING or entry.state in OUT or entry.state is EntryState.PASSED:
         return train
@@ -104,6 +113,9 @@ def _tried(train: Train, event: Put | Clashed | NothingNew) -> Train:
                 train, number = _wanting(train, one)
                 entry = replace(entry, gates=(*entry.gates, number))
             return _with(train, replace(entry, state=EntryState.STAGED, staged=commit))
+        case ToMake(_, _, commit, command):
+            train, number = _wanting(train, Tried(f"{_MAKE}{commit}", commit, command))
+            return _with(train, replace(entry, state=EntryState.MAKING, staged=commit, gates=(number,)))
         case Clashed(_, _, why, files):
             return _with(train, replace(entry, state=EntryState.CLASHES, reason=why, files=files))
         case NothingNew(_, _, why):
@@ -216,8 +228,13 @@ def _by_gates(train: Train, entry: Entry) -> Train:
     gates = [_gate(train, number) for number in entry.gates]
     if lost := next((gate for gate in gates if gate.state is GateState.LOST), None):
         return replace(train, state=TrainState.STOPPED, reason=f"{_said(lost)}; its verdict is missing")
-    if failed := next((gate for gate in gates if gate.state is GateState.FAILED), None):
+    failed = next((gate for gate in gates if gate.state is GateState.FAILED), None)
+    if failed is not None and entry.state is EntryState.MAKING:
+        return _refused(train, replace(entry, reason=f"what makes its generated files failed: {_said(failed)}"))
+    if failed is not None:
         return _blamed(train, entry, failed)
+    if entry.state is EntryState.MAKING:
+        return train
     if all(gate.state is GateState.PASSED for gate in gates):
         return _with(train, replace(entry, state=EntryState.PASSED, reason="", files=()))
     return train
@@ -261,7 +278,7 @@ def _lost_need(train: Train, entry: Entry) -> str:
 
 def _is_valid(train: Train, entry: Entry, tip: str) -> bool:
     """Whether what was tried of it holds on top of `tip`."""
-    tried = entry.state in (EntryState.STAGED, EntryState.CLASHES, EntryState.NOTHING) and entry.onto == tip
+    tried = entry.state in (EntryState.MAKING, EntryState.STAGED, EntryState.CLASHES, EntryState.NOTHING) and entry.onto == tip
     return tried and not any(_gate(train, number).state in GONE for number in entry.gates)
 
 
@@ -275,9 +292,18 @@ def _walk(train: Train) -> Iterator[tuple[Entry, str]]:
             tip = entry.staged
         elif entry.state not in OUT and not _lost_need(train, entry) and not clashing.intersection(entry.needs):
             yield entry, tip
-            if not _is_valid(train, entry, tip):
+            if not _is_valid(train, entry, tip) or entry.state is EntryState.MAKING:
                 return
             tip = entry.staged or tip
+
+
+def _made(train: Train) -> tuple[Make, ...]:
+    """At most one: nothing is put on a result before its generated files are there."""
+    for entry, tip in _walk(train):
+        if entry.state is EntryState.MAKING and _is_valid(train, entry, tip):
+            gate = _gate(train, entry.gates[0])
+            return (Make(entry.position, tip, entry.staged, gate.task),) if gate.state is GateState.PASSED else ()
+    return ()
 
 
 def _next_stage(train: Train) -> tuple[Stage, ...]:

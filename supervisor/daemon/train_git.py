@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core import gate_files
-from supervisor.core.landing import Clashed, Elsewhere, Entry, Event, Halted, Move, Moved, NothingNew, Put, Stage, Train, Tried
+from supervisor.core.landing import (
+    Clashed,
+    Elsewhere,
+    Entry,
+    Event,
+    Halted,
+    Make,
+    Move,
+    Moved,
+    NothingNew,
+    Put,
+    Stage,
+    ToMake,
+    Train,
+    TrainState,
+    Tried,
+    is_open,
+)
 from supervisor.core.landing_orders import Orders
 from supervisor.host.failpoint import failpoint
-from worktrees import gate_changes, hardened_gate, landing, refs, staging
+from worktrees import gate_changes, generated, hardened_gate, landing, refs, staging
 from worktrees.git import Git
 from worktrees.landing import Moved as BranchMoved
 from worktrees.repository import Repository, discover
@@ -33,13 +50,27 @@ class TrainGit:
 
     def stage(self, train: Train, asked: Stage) -> Event:
         """Put a result on top of a commit, and say on which trees its gates have to pass. Raises NotFound, and as `Git.run`."""
-        event = self.tried(train, asked)
-        if isinstance(event, Put):
-            keep(self.repo, train.id, dict.fromkeys([event.commit, *(one.commit for one in event.tried)]))
+        return self._kept(train, self.tried(train, asked))
+
+    def _kept(self, train: Train, event: Event) -> Event:
+        if isinstance(event, Put | ToMake):
+            more = [one.commit for one in event.tried] if isinstance(event, Put) else []
+            keep(self.repo, train.id, dict.fromkeys([event.commit, *more]))
             failpoint("train.staged")
         return event
 
-    def tried(self, train: Train, asked: Stage) -> Put | Clashed | NothingNew:
+    def make(self, train: Train, asked: Make, made: str) -> Event:
+        """Take the generated files of the commit `made` into the commit of a result. Raises NotFound, and as `Git.run`."""
+        entry = train.entries[asked.position - 1]
+        done = generated.finish(self.repo, asked.commit, made, self.orders.terms)
+        if isinstance(done, Left):
+            return Clashed(asked.position, asked.onto, done.why, tuple(map(_text, done.files)))
+        if _tree(self.repo, done.commit) == _tree(self.repo, asked.onto):
+            return NothingNew(asked.position, asked.onto, "it changes nothing on the branch")
+        tried = tuple(tried_on(self.repo, train.commands, entry, asked.onto, done.commit))
+        return self._kept(train, Put(asked.position, asked.onto, done.commit, tried))
+
+    def tried(self, train: Train, asked: Stage) -> Put | ToMake | Clashed | NothingNew:
         """The same, with nothing kept: the objects alone are written."""
         entry = train.entries[asked.position - 1]
         done = staging.stage(self.repo, asked.onto, Result(entry.task, entry.tip, entry.title), self.orders.terms)
@@ -48,6 +79,9 @@ class TrainGit:
                 return Clashed(asked.position, asked.onto, why, tuple(map(_text, files)))
             case Contained(why):
                 return NothingNew(asked.position, asked.onto, why)
+        if done.regenerate:
+            command = " && ".join(f"(\n{one}\n)" for one in done.regenerate) if len(done.regenerate) > 1 else done.regenerate[0]
+            return ToMake(asked.position, asked.onto, done.commit, command)
         return Put(asked.position, asked.onto, done.commit, tuple(tried_on(self.repo, train.commands, entry, asked.onto, done.commit)))
 
     def move(self, train: Train, asked: Move) -> Event:
@@ -80,6 +114,16 @@ def tried_on(repo: Repository, commands: tuple[str, ...], entry: Entry, onto: st
         before = hardened_gate.hardened(repo, commit, onto, gate_files.flags(changes, command))
         if before is not None:
             yield Tried(_tree(repo, before), before, command, restored=True)
+
+
+def superfluous(repo: Repository, rows: Sequence[Train]) -> None:
+    """Of these trains into one branch, the newest first, forget what nobody can go on with: those that have ended, and those that stopped
+    before another one ended."""
+    ended = False
+    for train in rows:
+        ended = ended or train.state in (TrainState.LANDED, TrainState.EMPTY)
+        if ended and not is_open(train.state):
+            forget(repo, train.id)
 
 
 def keep(repo: Repository, train: str, commits: dict[str, None]) -> None:

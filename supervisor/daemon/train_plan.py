@@ -99,7 +99,7 @@ def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace,
     entries = [_entry(place, view, specs[view.id], decided.get(view.id), force=asked.force) for view in views]
     commands, said = landing_orders.gates(asked.gates, wanted.gate, [spec.gate_words for spec in specs.values()])
     gate = _gate_task(place, list(specs.values()), gated=bool(commands))
-    terms = Terms("", merge.person(repository), 0.0, Method(asked.method or wanted.method), bool(commands), branch)
+    terms = Terms("", merge.person(repository), 0.0, Method(asked.method or wanted.method), bool(commands), branch, place.project.generated)
     template = submit.submission(RunSpec("gate", (gate,)), place, base, None, environ)
     orders = Orders(template.root, template.common_dir, terms, gate, template.env)
     width = asked.width or wanted.width or max(2, len(cores.usable()))
@@ -173,7 +173,7 @@ def _gate_task(place: Workplace, specs: Collection[TaskSpec], *, gated: bool) ->
     timeout = max([land.timeout_s, *(spec.gate_timeout_s for spec in specs)])
     options = {
         "name": "gate", "kind": GATE_KIND, "task_class": "normal", "priority": _PRIORITY, "retries": 0, "timeout": timeout,
-        "snapshot": snapshot if gated else "",
+        "snapshot": snapshot if gated or place.project.generated else "",
     }  # fmt: skip
     return plan.single(("true",), kinds(), options, place.project.defaults, place.project.base).tasks[0]
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor.core import landing_orders
+from supervisor.core import landing_orders, landing_rules
 from supervisor.core.errors import NightcrewError
 from supervisor.core.events import CancelAsked
 from supervisor.core.landing import (
@@ -72,12 +72,30 @@ class TrainTasks:
     async def run_gate(self, train: Train, orders: Orders, number: int) -> list[Event]:
         """Have a gate run, once."""
         gate = train.gates[number - 1]
-        where = "as the branch is" if gate.tree == train.base else "with its own gate as it was" if gate.restored else "merged"
+        making = landing_rules.is_making(gate)
+        where = (
+            "its generated files"
+            if making
+            else "as the branch is"
+            if gate.tree == train.base
+            else "with its own gate as it was"
+            if gate.restored
+            else "merged"
+        )
         title = f"{gate.command} ({where}, for {train.branch})"
-        task = replace(orders.gate, name="gate", title=title, argv=("/bin/sh", "-c", gate.command))
+        task = replace(orders.gate, name="generate" if making else "gate", title=title, argv=("/bin/sh", "-c", gate.command))
         answer = await self._submit(_submission(train, orders, _key(train, gate), RunSpec(title, (task,), gate.commit)))
         failpoint("train.gate-submitted")
         return [GateBegun(number, str(answer["tasks"][0]))]
+
+    def left_behind(self, train: Train) -> list[tuple[str, int]]:
+        """The attempts of gates whose worktrees nobody will look at: they passed, or were not needed any more."""
+        tasks = [gate.task for gate in train.gates if gate.task and gate.state in (GateState.PASSED, GateState.DROPPED)]
+        return [(view.id, view.epoch) for view in queries.several(self._loop.ledger.db, tasks) if view.final]
+
+    def left_by(self, task: str) -> str:
+        """The commit that a task left."""
+        return str((queries.one(self._loop.ledger.db, task).result or {}).get("tip") or "")
 
     def drop_gate(self, train: Train, number: int) -> Event:
         """End the task of a gate, if it has begun and not ended."""

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, assert_never
 
@@ -22,6 +22,7 @@ from supervisor.core.landing import (
     DropGate,
     Event,
     Halted,
+    Make,
     Move,
     Resumed,
     RunGate,
@@ -31,7 +32,7 @@ from supervisor.core.landing import (
 )
 from supervisor.core.landing_orders import Orders
 from supervisor.core.landing_rules import after, todo
-from supervisor.daemon import train_tasks
+from supervisor.daemon import train_git, train_tasks
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.train_git import TrainGit
 from supervisor.daemon.train_tasks import Submit, TrainTasks
@@ -49,18 +50,22 @@ TRIES = 5
 PAUSE_S = 0.5
 FULL_S = 5.0
 """Between two tries while the disk is full, which are not counted."""
+KEPT = 20
+"""Trains into a branch, the newest, whose refs are looked at when one rests."""
 GITS = 4
 """Trains that do something with git at one moment."""
 
 T = TypeVar("T")
+Clean = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class TrainDesk:
     """One supervisor's; it belongs to its event loop."""
 
-    def __init__(self, loop: Loop, home: Home, git: Git, submit: Submit) -> None:
+    def __init__(self, loop: Loop, home: Home, git: Git, submit: Submit, clean: Clean) -> None:
+        """`clean` is the handler of that verb."""
         self._loop, self._home, self._git = loop, home, git
-        self._tasks = TrainTasks(loop, home, submit)
+        self._tasks, self._clean = TrainTasks(loop, home, submit), clean
         self._threads = ThreadPoolExecutor(GITS, "trains")
         self._trains: dict[str, Train] = {}
         self._orders: dict[str, Orders] = {}
@@ -89,7 +94,7 @@ class TrainDesk:
         train = self._read(name)
         if train.state not in (TrainState.RUNNING, TrainState.MOVING):
             raise Refused("cannot stop", on=f"train {name}", why=f"it is {train.state}", hint="nightcrew land --status")
-        return {"train": name, "state": self._take(name, Halted(why)).state}
+        return {"train": name, "state": self._take(name, Halted(why), quiet=True).state}
 
     async def resume(self, name: str) -> dict[str, Any]:
         """Go on where it was stopped. Raises NotFound, Refused for one that is not stopped or whose branch another one holds."""
@@ -114,13 +119,15 @@ class TrainDesk:
             self._trains[name], self._orders[name] = row.train, Orders.from_json(row.orders)
         return self._trains[name]
 
-    def _take(self, name: str, event: Event) -> Train:
-        """Commit what follows from an event. Raises as `Trains.save`, with nothing changed."""
+    def _take(self, name: str, event: Event, *, quiet: bool = False) -> Train:
+        """Commit what follows from an event, and say when the train stops for it. Raises as `Trains.save`, with nothing changed."""
         old = self._read(name)
         new = after(old, event)
         self._loop.ledger.trains.save(old, new)
         self._trains[name] = new
         failpoint("train.saved")
+        if new.state is TrainState.STOPPED is not old.state and not quiet:
+            self._loop.alert(f"train {name} into {one_line(new.branch)} stopped: {one_line(new.reason)}; next: nightcrew land --status")
         return new
 
     # Doing -----------------------------------------------------------------------------------------------------------------------------
@@ -147,6 +154,21 @@ class TrainDesk:
             if not moved:
                 await asyncio.sleep(LOOK_S)
 
+        await self._tidied(name)
+
+    async def _tidied(self, name: str) -> None:
+        """Take away what nobody needs once a train has ended: refs, worktrees of gates that passed. What cannot be stays for `clean`."""
+        train = self._read(name)
+        if train.state is TrainState.STOPPED:
+            return
+        rows = [row.train for row in trains.newest(self._loop.ledger.db, train.project, train.branch, KEPT)]
+        with contextlib.suppress(NightcrewError):
+            door = self._doors.get(name) or await self._on_thread(lambda: TrainGit.of(self._git, self._orders[name]))
+            await self._on_thread(functools.partial(train_git.superfluous, door.repo, rows))
+            await self._clean(
+                {"attempts": self._tasks.left_behind(train), "remove": True, "ignored": True, "discard": True, "forget": True}
+            )
+
     async def _step(self, name: str) -> bool:
         """Whether anything happened."""
         train = self._read(name)
@@ -165,6 +187,9 @@ class TrainDesk:
         match command:
             case Stage():
                 return [await self._with_git(name, lambda door: door.stage(train, command))]
+            case Make(task=task):
+                made = self._tasks.left_by(task)
+                return [await self._with_git(name, lambda door: door.make(train, command, made))]
             case Move():
                 return [await self._moved(name, train, command)] if self._read(name).state is TrainState.MOVING else []
             case RunGate(number):
@@ -188,7 +213,6 @@ class TrainDesk:
         return await self._with_git(name, lambda door: Halted(why, door.by_hand(train, command)))
 
     def _halt(self, name: str, why: str) -> None:
-        self._loop.alert(f"train {name} stopped: {one_line(why)}; next: nightcrew land --status")
         with contextlib.suppress(DiskFull, LedgerError):
             self._take(name, Halted(why))
 

@@ -24,7 +24,7 @@ from supervisor.daemon.conflict_watch import ConflictWatch
 from supervisor.daemon.ending import Ending, EndingDoors
 from supervisor.daemon.environments import Environments
 from supervisor.daemon.gateway import Gateway, refresh_prices
-from supervisor.daemon.handlers import needs, submit
+from supervisor.daemon.handlers import clean, needs, submit
 from supervisor.daemon.isolation import Isolation
 from supervisor.daemon.jobs import Doors
 from supervisor.daemon.keeping import Keeper, Keeping
@@ -109,7 +109,7 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
         events.call_soon_threadsafe(loop.alert, text)
 
     access.models.alert, maps, memory = alert, MapDesk(loop, home, submit.handle, git), MemoryDesk(loop, home)
-    trains = TrainDesk(loop, home, git, functools.partial(submit.hand_over, loop))
+    trains = TrainDesk(loop, home, git, functools.partial(submit.hand_over, loop), functools.partial(clean.handle, loop))
     loop.jobs.told_before, memory.search.tracked = memory.search.before, functools.partial(_tracked, home, git)
     loop.incidents.setting_aside.who_asks = functools.partial(_who_asks, loop)
     loop.incidents.setting_aside.attended = functools.partial(_is_attended, loop)

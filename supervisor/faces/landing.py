@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
 from supervisor.core.errors import one_line
-from supervisor.core.landing import ASKED, Clashed, Entry, EntryState, Event, Gate, GateState, NothingNew, Put, Train, TrainState
+from supervisor.core.landing import ASKED, Clashed, Entry, EntryState, Event, Gate, GateState, NothingNew, Put, ToMake, Train, TrainState
 from supervisor.core.landing_orders import Orders
+from supervisor.ledger import trains
 from supervisor.ledger.trains import TrainRow
 
 _FILES = 5
@@ -71,12 +74,25 @@ def summary(train: Train) -> str:
     return f"{train.id} into {one_line(train.branch)} is {train.state}{why}; {', '.join(words) or 'no results'}"
 
 
+def under_way(db: sqlite3.Connection) -> list[str]:
+    """A line for each train that is under way."""
+    return [summary(row.train) for row in map(functools.partial(trains.one, db), trains.under_way(db))]
+
+
+def trains_under_way(db: sqlite3.Connection) -> list[dict[str, Any]]:
+    """The same for programs."""
+    rows = map(functools.partial(trains.one, db), trains.under_way(db))
+    return [{"train": row.train.id, "into": row.train.branch, "state": row.train.state} for row in rows]
+
+
 def trial(train: Train, event: Event) -> str:
     """What would come of one result."""
     match event:
         case Put(position, _, _, tried):
             gates = [f"{one.command}{' (its own gate as it was before, too)' if one.restored else ''}" for one in tried]
             said = ("merges", "", *gates)
+        case ToMake(position, _, _, command):
+            said = ("merges", f"once its generated files are made by {command}")
         case Clashed(position, _, why, files):
             said = ("conflicts", why, *(() if any(file in why for file in files) else files[:_FILES]))
         case NothingNew(position, _, why):
@@ -91,10 +107,11 @@ def trial_shape(train: Train, event: Event) -> dict[str, Any]:
     """The same for programs."""
     position = getattr(event, "position", 0)
     entry = train.entries[position - 1]
-    merges = isinstance(event, Put)
+    merges = isinstance(event, Put | ToMake)
     return {
         "position": position, "task": entry.task, "commit": entry.tip,
         "would": "merge" if merges else "conflict" if isinstance(event, Clashed) else "nothing",
         "reason": getattr(event, "why", "") or None, "files": list(getattr(event, "files", ())),
+        "generate": getattr(event, "command", None),
         "gates": [{"command": one.command, "restored": one.restored} for one in getattr(event, "tried", ())],
     }  # fmt: skip

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support import House, git, plan_of, shell_task
+from supervisor.host import files
+from tests.gateway.kit import know_prices, upstream
+from tests.gateway.simulator import Simulator
+from tests.support import House, git, plan_of, shell_task, wait_until
 
 GATE = "sh gate.sh"
 
@@ -34,8 +37,8 @@ def commit(house: House, files: dict[str, str]) -> None:
     git(house.repo, "commit", "-qm", "base")
 
 
-def test_what_passes_together_lands_and_what_conflicts_or_breaks_does_not(house: House) -> None:
-    # The gate fails where `a` and `b` are both there: each of them alone passes.
+def test_five_that_end_together_land_one_on_another_and_what_conflicts_or_breaks_does_not(house: House) -> None:
+    """Row R08 of the battery. The gate fails where `a` and `b` are both there: each of them alone passes."""
     commit(house, {"gate.sh": "echo looked; ! { test -f a && test -f b; }\n", "shared": "one\n"})
     house.start_daemon()
     work = {
@@ -43,20 +46,29 @@ def test_what_passes_together_lands_and_what_conflicts_or_breaks_does_not(house:
         "b": write("b", "b") + " && echo more >> b && git commit -qam b2",
         "c": write("shared", "two"),
         "d": write("shared", "three") + "; seq 9 > d; git add d; git commit -qm d",
+        "e": "git mv README docs && git commit -qm moved",
     }
-    tasks = [shell_task(name, command, gate=GATE) for name, command in work.items()]
-    house.ok("run", house.plan(plan_of(tasks)))
-    before = git(house.repo, "rev-parse", "HEAD")
+    after = shell_task("f", write("f", "f"), after=["b"])
+    house.ok("run", house.plan(plan_of([*(shell_task(name, command, gate=GATE) for name, command in work.items()), after])))
+    before, objects = git(house.repo, "rev-parse", "HEAD"), git(house.repo, "count-objects", "-v")
+    tried = landed(house, "--ready", "--dry-run")
+    would = {entry["task"].partition("/")[2]: entry["would"] for entry in tried["entries"]}
+    assert would == {"a": "merge", "b": "merge", "c": "merge", "d": "conflict", "e": "merge", "f": "merge"}
+    assert git(house.repo, "count-objects", "-v") == objects and len(house.tasks()) == 6, "a look changes nothing"
     shape = landed(house, "--ready", code=1)
-    assert states(shape) == {"a": "landed", "c": "landed", "b": "ejected", "d": "ejected"}, shape
+    assert states(shape) == {"a": "landed", "c": "landed", "e": "landed", "b": "ejected", "d": "ejected", "f": "ejected"}, shape
     assert shape["state"] == "landed" and shape["tip"] == git(house.repo, "rev-parse", "main")
     by = {entry["task"].partition("/")[2]: entry for entry in shape["entries"]}
     assert by["d"]["files"] == ["shared"] and "it conflicts in shared" in by["d"]["reason"]
+    assert by["f"]["reason"].startswith("it comes after ") and by["f"]["reason"].endswith("/b, which was left out")
     assert "sh gate.sh failed (exit code 1) on the merged tree" in by["b"]["reason"]
     assert "looked" in house.ok("logs", by["b"]["log"])
     assert (house.repo / "a").read_text() == "a\n" and (house.repo / "shared").read_text() == "two\n" and not (house.repo / "b").exists()
     assert git(house.repo, "status", "--porcelain") == "" and git(house.repo, "merge-base", before, "main") == before
+    said = git(house.repo, "log", "-1", "--format=%(trailers:key=Nightcrew-Gate,valueonly)", "main")
+    assert said == "passed"
     assert landed(house, "--ready", code=1)["state"] == "empty"
+    wait_until(lambda: git(house.repo, "for-each-ref", "refs/nightcrew/train") == "", "its refs to go")
 
 
 def test_into_another_branch_that_nobody_has_checked_out(house: House) -> None:
@@ -68,3 +80,100 @@ def test_into_another_branch_that_nobody_has_checked_out(house: House) -> None:
     shape = landed(house, "a", "--into", "other")
     assert states(shape) == {"a": "landed"} and git(house.repo, "show", "other:a") == "a"
     assert not Path(house.repo / "a").exists()
+
+
+def test_nothing_moves_that_should_not_and_a_train_goes_on_where_it_was(house: House) -> None:
+    go = house.home.root.parent / "go"
+    gate = f"while ! test -e {go}; do sleep 0.05; done"
+    house.start_daemon()
+    house.ok("run", house.plan(plan_of([shell_task(name, write(name, name)) for name in ("a", "b")])))
+    house.ok("land", "--ready", "-d", "--gate", gate)
+    second = house.run("land", "a")
+    assert second.returncode == 6 and "is under way into it" in second.stderr
+    assert "into main is running" in house.ok("status")
+    house.ok("land", "b", "--into", git_branch(house, "other"))  # beside it, into another branch
+    house.ok("land", "--stop", "--into", "main")
+    wait_until(lambda: all(view.final for view in house.tasks()), "its gates to end")
+    assert "is stopped: a person stopped it" in house.ok("land", "--status", "--into", "main")
+    commit(house, {"mine": "mine\n"})  # the branch moves under it
+    (house.repo / "README").write_text("not committed\n")
+    go.touch()
+    dirty = house.run("land", "--resume", "--into", "main")
+    tip = landed(house, "--status", "--into", "main")
+    assert dirty.returncode == 8 and "uncommitted changes: README" in dirty.stderr and tip["restages"] == 1
+    assert dirty.stdout.splitlines()[-1] == f"git -C {house.repo} merge --ff-only {tip['tip']}" == tip["by_hand"]
+    assert (house.repo / "README").read_text() == "not committed\n" and not (house.repo / "a").exists()
+    git(house.repo, "checkout", "README")
+    hook = house.repo / ".git/hooks/post-merge"
+    hook.write_text("#!/bin/sh\ntouch ran\n")
+    hook.chmod(0o755)
+    hooked = house.run("land", "--resume", "--into", "main")
+    assert hooked.returncode == 8 and "post-merge" in hooked.stderr and not (house.repo / "a").exists()
+    git(house.repo, *tip["by_hand"].split()[3:])  # a person may do it by hand: then it has landed
+    assert (house.repo / "ran").exists()
+    assert house.run("land", "--resume", "--into", "main").returncode == 0
+    assert states(landed(house, "--status", "--into", "main")) == {"a": "landed", "b": "landed"}
+    assert (house.repo / "mine").exists() and (house.repo / "b").read_text() == "b\n"
+
+
+def git_branch(house: House, name: str) -> str:
+    git(house.repo, "branch", name)
+    return name
+
+
+def test_a_gate_that_a_result_weakened_runs_as_it_was_before_too(house: House) -> None:
+    commit(house, {"check.sh": "grep -q good code\n", "code": "good\n"})
+    house.start_daemon()
+    tasks = [
+        shell_task("honest", write("check.sh", "grep -q good code && echo more"), gate="sh check.sh"),
+        shell_task("cheat", "echo true > check.sh; echo bad > code; seq 5 > more; git add -A; git commit -qm cheat", gate="sh check.sh"),
+    ]
+    house.ok("run", house.plan(plan_of(tasks)))
+    house.ok("review", "honest", "--reject")
+    refused = house.run("land", "honest", "cheat")
+    assert refused.returncode == 6 and "it was rejected" in refused.stderr
+    shape = landed(house, "cheat", code=1)
+    assert shape["state"] == "empty" and "as they were before it" in shape["entries"][0]["reason"]
+    assert [(one["restored"], one["state"]) for one in shape["ran"]] == [(False, "passed"), (True, "failed")]
+    assert states(landed(house, "honest", "--force")) == {"honest": "landed"}
+    house.ok("review", "cheat", "--accept")
+    conflicting = landed(house, "cheat", code=1)["entries"][0]
+    assert conflicting["files"] == ["check.sh"], "what a person accepted is put on like any other"
+
+
+def test_an_agent_mends_its_result_once(house: House) -> None:
+    commit(house, {"shared": "one\n"})
+    files.private_dir(house.home.root)
+    know_prices(house.home)
+    with Simulator() as sim:
+        house.config.write_text(house.config.read_text() + upstream(house.home, sim.url))
+        mend = "git checkout -q HEAD~1 -- shared && git commit -qm mended"
+        sim.faults(tool="bash", tool_input={"command": mend}, contains="and was left out", times=1)
+        sim.faults(text="mended", contains="and was left out")
+        work = write("shared", "agent") + " && seq 3 > own && git add own && git commit -qm own --amend"
+        sim.faults(tool="bash", tool_input={"command": work}, contains="Do it.", times=1)
+        sim.faults(text="done", contains="Do it.")
+        house.start_daemon()
+        agent = '[[tasks]]\nid = "agent"\nkind = "builtin"\nprompt = "Do it."\n'
+        house.ok("run", house.plan(plan_of([shell_task("quick", write("shared", "quick"))]) + agent))
+        shape = landed(house, "--ready")
+    found = states(shape)
+    assert found == {"quick": "landed", "agent": "ejected", "agent-more": "landed"}, shape
+    assert (house.repo / "shared").read_text() == "quick\n" and (house.repo / "own").exists()
+    assert "comes in its place" in shape["entries"][1]["reason"]
+
+
+def test_generated_files_are_made_anew_on_the_merged_tree(house: House) -> None:
+    rules = (
+        '[[generated]]\npaths = ["lock"]\ncommand = "cat parts/* > lock"\n[land]\ngate = "cat parts/* | cmp - lock"\nmethod = "squash"\n'
+    )
+    commit(house, {"nightcrew.toml": rules, "parts/0": "0\n", "lock": "0\n"})
+    house.start_daemon()
+    tasks = [
+        shell_task(name, f"echo {name} > parts/{name} && cat parts/* > lock && git add -A && git commit -qm x") for name in ("a", "b", "c")
+    ]
+    house.ok("run", house.plan(plan_of(tasks)))
+    shape = landed(house, "--ready")
+    assert states(shape) == {"a": "landed", "b": "landed", "c": "landed"}
+    assert (house.repo / "lock").read_text() == "0\na\nb\nc\n"
+    assert len(git(house.repo, "log", "--format=%s", f"{shape['base']}..main").splitlines()) == 3

@@ -22,7 +22,7 @@ from supervisor.core.errors import UsageError, one_line
 from supervisor.core.states import TaskState
 from supervisor.core.units import rfc3339
 from supervisor.daemon import gateway_report, lock
-from supervisor.faces import conflicts, installed_nights, map_workers, model_usage, nights, tasks_json, usage, waits
+from supervisor.faces import conflicts, installed_nights, landing, map_workers, model_usage, nights, tasks_json, usage, waits
 from supervisor.faces import mail as mail_lines
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
@@ -121,6 +121,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     asked, states = common.needs_and_states(where) if pid is not None else ([], {})
     shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
     shape["mail"] = [one.shape(time.time()) for one in mail.asked_of_person(db)] if db is not None else []
+    shape["trains"] = landing.trains_under_way(db) if db is not None else []
     shape["conflicts"] = conflicts.of_living(where, views)
     decided = reviews.decisions(db, [view.id for view in views]) if db is not None else {}
     shape["reviews"] = {task: {"verdict": one.verdict, "commit": one.tip, "why": one.why} for task, one in decided.items()}
@@ -158,7 +159,7 @@ def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, ev
         _print_runs(where, db)
     elif not views:
         common.say("nothing to do; next: nightcrew run PLAN")
-    for line in nights.lines(db) if name is None else ():
+    for line in (*landing.under_way(db), *nights.lines(db)) if name is None else ():
         common.show(text.cut(line, common.width()))
     if _is_worth_a_line(shape, views):
         common.show(text.cut(said, common.width()))
