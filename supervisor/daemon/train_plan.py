@@ -96,7 +96,9 @@ def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace,
     base = landing.tip(repository, branch)
     specs = {view.id: rows.launch(db, view.id).spec for view in views}
     decided = reviews.decisions(db, list(specs))
+    mended = trains.asked(db, repository.project)
     entries = [_entry(place, view, specs[view.id], decided.get(view.id), force=asked.force) for view in views]
+    entries = [replace(entry, repairable=entry.repairable and (entry.task, entry.tip) not in mended) for entry in entries]
     commands, said = landing_orders.gates(asked.gates, wanted.gate, [spec.gate_words for spec in specs.values()])
     gate = _gate_task(place, list(specs.values()), gated=bool(commands))
     terms = Terms("", merge.person(repository), 0.0, Method(asked.method or wanted.method), bool(commands), branch, place.project.generated)

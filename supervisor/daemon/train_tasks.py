@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,9 +88,11 @@ class TrainTasks:
         failpoint("train.gate-submitted")
         return [GateBegun(number, str(answer["tasks"][0]))]
 
-    def left_behind(self, train: Train) -> list[tuple[str, int]]:
-        """The attempts of gates whose worktrees nobody will look at: they passed, or were not needed any more."""
+    def left_behind(self, train: Train, before: Sequence[Train]) -> list[tuple[str, int]]:
+        """The attempts of gates whose worktrees nobody will look at: they passed or were not needed any more, or are of a train `before`
+        this one."""
         tasks = [gate.task for gate in train.gates if gate.task and gate.state in (GateState.PASSED, GateState.DROPPED)]
+        tasks += [gate.task for one in before for gate in one.gates if gate.task]
         return [(view.id, view.epoch) for view in queries.several(self._loop.ledger.db, tasks) if view.final]
 
     def left_by(self, task: str) -> str:

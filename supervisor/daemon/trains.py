@@ -153,7 +153,6 @@ class TrainDesk:
                 continue
             if not moved:
                 await asyncio.sleep(LOOK_S)
-
         await self._tidied(name)
 
     async def _tidied(self, name: str) -> None:
@@ -163,11 +162,10 @@ class TrainDesk:
             return
         rows = [row.train for row in trains.newest(self._loop.ledger.db, train.project, train.branch, KEPT)]
         with contextlib.suppress(NightcrewError):
-            door = self._doors.get(name) or await self._on_thread(lambda: TrainGit.of(self._git, self._orders[name]))
-            await self._on_thread(functools.partial(train_git.superfluous, door.repo, rows))
-            await self._clean(
-                {"attempts": self._tasks.left_behind(train), "remove": True, "ignored": True, "discard": True, "forget": True}
-            )
+            before = [one for one in rows if one.id != name and one.state in (TrainState.LANDED, TrainState.EMPTY)]
+            attempts = self._tasks.left_behind(train, before)
+            await self._on_thread(lambda: train_git.superfluous(TrainGit.of(self._git, self._orders[name]).repo, rows))
+            await self._clean({"attempts": attempts, "remove": True, "ignored": True, "discard": True, "forget": True})
 
     async def _step(self, name: str) -> bool:
         """Whether anything happened."""

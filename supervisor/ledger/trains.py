@@ -175,12 +175,22 @@ def _gate(row: sqlite3.Row) -> Gate:
 
 
 def landed(db: sqlite3.Connection, project: str, branch: str) -> set[tuple[str, str]]:
-    """Task and commit of the results that earlier trains brought into the branch, or found there."""
-    if not _is_there(db):
-        return set()
+    """Task and commit of the results that earlier trains brought into the branch, or found there; also of those that came in mended."""
     sql = """SELECT e.task, e.tip FROM train t JOIN train_entry e ON e.train = t.id
-             WHERE t.project = ? AND t.branch = ? AND t.state IN ('landed', 'empty') AND e.state IN ('landed', 'contained')"""
-    return {(str(row[0]), str(row[1])) for row in db.execute(sql, (project, branch))}
+             LEFT JOIN train_entry more ON more.train = e.train AND more.task = e.repair AND more.state = 'landed'
+             WHERE t.project = ? AND t.branch = ? AND t.state IN ('landed', 'empty')
+               AND (e.state IN ('landed', 'contained') OR more.task IS NOT NULL)"""
+    return _results(db, sql, project, branch)
+
+
+def asked(db: sqlite3.Connection, project: str) -> set[tuple[str, str]]:
+    """Task and commit of the results that an agent was asked to mend."""
+    sql = "SELECT e.task, e.tip FROM train t JOIN train_entry e ON e.train = t.id WHERE t.project = ? AND e.repair <> ''"
+    return _results(db, sql, project)
+
+
+def _results(db: sqlite3.Connection, sql: str, *values: object) -> set[tuple[str, str]]:
+    return {(str(row[0]), str(row[1])) for row in db.execute(sql, values)} if _is_there(db) else set()
 
 
 def needs(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, frozenset[str]]:

@@ -161,6 +161,7 @@ def test_an_agent_mends_its_result_once(house: House) -> None:
     assert found == {"quick": "landed", "agent": "ejected", "agent-more": "landed"}, shape
     assert (house.repo / "shared").read_text() == "quick\n" and (house.repo / "own").exists()
     assert "comes in its place" in shape["entries"][1]["reason"]
+    assert landed(house, "--ready")["train"] is None, "what came in mended is not offered again"
 
 
 def test_generated_files_are_made_anew_on_the_merged_tree(house: House) -> None:
