@@ -17,7 +17,7 @@ from supervisor.config import project
 from supervisor.core.errors import ConfigError, ToolFailed, one_line
 from supervisor.core.landing_terms import GeneratedRule
 from worktrees import equivalence, refs
-from worktrees.git import Git, Place, wrap_os_errors
+from worktrees.git import wrap_os_errors
 from worktrees.repository import Repository, main_root
 
 TARGETS = 20
@@ -210,7 +210,3 @@ def _targets(repo: Repository) -> dict[str, str]:
     for oid, name in theirs[:TARGETS]:
         found[oid] = name if found.get(oid, "HEAD") == "HEAD" else found[oid]
     return found
-
-
-def _holds_patch(git: Git, store: Place, target: str, tip: str) -> bool:
-    return equivalence.judge(git, store, target, tip).held

@@ -153,3 +153,11 @@ def test_the_checkout_is_looked_at_anew(tmp_path: Path) -> None:
     assert (now.head, now.on, now.merged, set(now.tips)) == (git(place, "rev-parse", "HEAD"), "main", frozenset({one}), {one})
     git(place, "switch", "-q", "--detach")
     assert conflicts.standing(repo, []).on == now.head[:12]
+
+
+def test_gits_own_merge_drivers_count_as_in_a_merge_of_the_checkout(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "repo", {".gitattributes": "*.md merge=union\n", "log.md": "one\n", "long.txt": LINES})
+    for name in ("one", "two"):
+        branch(place, name, f"echo {name} >> log.md")
+    tips = git(place, "rev-parse", "one", "two").split()
+    assert [verdict.files for verdict in conflicts.compare(opened(place), [(tips[0], tips[1])]).values()] == [()]

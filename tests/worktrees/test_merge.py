@@ -122,9 +122,21 @@ def _in_the_way(world: World, repo: Repository) -> None:
     (repo.root / "a.txt").write_text("untracked, and mine")
 
 
+def _ignored(world: World, repo: Repository) -> None:
+    (repo.common_dir / "info" / "exclude").write_text("a.txt\n")
+    _in_the_way(world, repo)
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"),
-    [(_dirty, "f1.txt"), (_detached, "detached"), (_rebasing, "rebase"), (_conflicting, "conflict in f0.txt"), (_in_the_way, "a.txt")],
+    [
+        (_ignored, "a.txt"),
+        (_dirty, "f1.txt"),
+        (_detached, "detached"),
+        (_rebasing, "rebase"),
+        (_conflicting, "conflict in f0.txt"),
+        (_in_the_way, "a.txt"),
+    ],
 )
 def test_refused_with_the_checkout_untouched(world: World, repo: Repository, env: Environment, spoil: object, why: str) -> None:
     world.commit(env.path, "a.txt")

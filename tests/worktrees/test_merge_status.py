@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import ToolFailed
-from worktrees import merge_status
+from worktrees import equivalence, merge_status
 from worktrees.hardening import IDENTITY
 from worktrees.merge_status import Branches
 from worktrees.repository import Repository, discover
@@ -49,7 +49,7 @@ def alone(repo: Repository, tip: str) -> int:
     """By git's own count, and by every comparison with every branch."""
     count = merge_status._count(repo, tip)
     targets = merge_status._targets(repo)
-    return 0 if count and any(merge_status._holds_patch(repo.git, repo.store, target, tip) for target in targets) else count
+    return 0 if count and any(equivalence.judge(repo.git, repo.store, target, tip).held for target in targets) else count
 
 
 @pytest.fixture

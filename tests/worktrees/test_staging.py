@@ -229,14 +229,13 @@ def test_a_directory_takes_the_place_of_a_file_and_back(world: World) -> None:
 def test_the_attributes_of_the_branch_count_and_not_those_that_happen_to_be_checked_out(world: World) -> None:
     lines = both(write(".gitattributes", "*.md merge=union\n"), write("log.md", "one\n"))
     trial = Trial(world, lines).sides(write("log.md", "one\nours\n"), write("log.md", "one\ntheirs\n"))
-    expected = trial.stage()
-    assert isinstance(expected, Staged)
-    assert set(world.blobs(trial.repo, expected.commit)["log.md"].split()) == {"one", "ours", "theirs"}
+    expected = trial.both()
+    assert set(trial.files()["log.md"].split()) == {"one", "ours", "theirs"}
     (trial.root / ".gitattributes").write_text("*.md -merge\n")
-    assert trial.stage() == expected, "it was changed there"
+    assert trial.both() == expected, "it was changed there"
     world.sh(trial.root, "checkout", "-qf", "--orphan", "other")
     world.sh(trial.root, "rm", "-rfq", ".")
-    assert trial.stage() == expected, "something else is checked out"
+    assert trial.both() == expected, "something else is checked out"
 
 
 @pytest.mark.parametrize("where", ["the tree", "the person's own", "for all files"])
@@ -290,6 +289,12 @@ def test_what_is_configured_changes_no_commit(world: World) -> None:
     for key, value in CONFIGURED.items():
         world.sh(trial.root, "config", key, value)
     assert [trial.stage(method) for method in Method] == expected
+
+
+def test_a_file_for_a_directory_that_was_moved_is_asked_about_whatever_is_configured(world: World) -> None:
+    trial = Trial(world).sides(move("src", "lib"), write("src/new.py", "theirs\n"))
+    world.sh(trial.root, "config", "merge.directoryRenames", "true")
+    assert trial.left().files == ("lib/new.py",)
 
 
 # Submodules and filters -----------------------------------------------------------------------------------------------------------------
