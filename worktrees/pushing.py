@@ -148,13 +148,17 @@ class Pusher:
         return remotes.parse(done.out.removesuffix("\n"))
 
     def tip(self, branch: str) -> str:
-        """The commit that a branch of the remote is at now; empty: it has none of that name. Raises as `push`."""
+        """The commit that a branch of the remote is at now; empty: it has none of that name. Raises as `push`, and Refused when the remote
+        has a ref whose name ends like the branch's: git completes the name of what it pushes to."""
         ref = f"refs/heads/{branch}"
         done = self._git(("ls-remote", "--quiet", self._name, ref), ASK_S)
         if done.code != 0:
             raise self._failed("the remote does not answer", done)
-        rows = (line.split("\t") for line in done.out.splitlines())
-        return next((row[0] for row in rows if len(row) == 2 and row[1] == ref), "")
+        found = {name: commit for commit, mark, name in (line.partition("\t") for line in done.out.splitlines()) if mark}
+        if others := sorted(found.keys() - {ref}):
+            why = f"the remote has {one_line(others[0])}, which git would take for it"
+            raise Refused("not pushed", on=branch, why=why, kept="the remote as it was", hint="--branch OTHER")
+        return found.get(ref, "")
 
     def push(self, commit: str, branch: str, expected: str) -> Pushed:
         """Move a branch of the remote to a commit, when it is at `expected` (empty: when there is none). Nothing else is pushed.
@@ -188,7 +192,7 @@ class Pusher:
         return Refused("the remote declined", on=where, why=said, kept="the remote as it was", hint=hint)
 
     def _failed(self, what: str, done: _Done) -> ToolFailed:
-        said = "; ".join((*_said_by_remote(done.err), last_words(done.err) or f"git exited with {done.code}"))
+        said = "; ".join((*_said_by_remote(done.err), *_said_by_git(done.err))) or f"git exited with {done.code}"
         return ToolFailed(what, on=self._remote.url.plain, why=_words(said), kept="everything", hint=_hint(done.err))
 
     def _git(self, argv: Sequence[str], deadline_s: float) -> _Done:
@@ -261,11 +265,17 @@ def _said_by_remote(err: str) -> Iterator[str]:
             yield _words(words)
 
 
+def _said_by_git(err: str) -> list[str]:
+    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    return [line for line in lines if not line.startswith(_ADVICE)][-4:]
+
+
 def _words(text: str) -> str:
     shown = remotes.scrubbed(one_line(text))
     return shown if len(shown) <= WORDS_MAX else f"{shown[:WORDS_MAX]}…"
 
 
+_ADVICE = ("remote:", "hint:", "To ", "Please make sure you have", "and the repository exists")
 _HINTS = (
     (("could not read Username", "could not read Password", "Authentication failed", "Invalid username", "HTTP 401"),
      "have git log in there once (git ls-remote URL in a terminal), or set up a credential helper, in your own configuration"),
@@ -281,8 +291,10 @@ def _hint(err: str) -> str:
 
 
 def unused(repository: Repository) -> tuple[str, ...]:
-    """Names of what is set for the repository alone and would bear on a push, which therefore has no effect."""
-    return tuple(sorted(name for name in repository.git.configured(repository.store) if _UNUSED.fullmatch(name)))
+    """What is set for the repository alone and would bear on a push, which therefore has no effect: keys, and its hook."""
+    found = {name for name in repository.git.configured(repository.store) if _UNUSED.fullmatch(name)}
+    hook = (repository.common_dir / "hooks" / "pre-push").is_file()
+    return (*sorted(found), *(["its hook pre-push"] if hook else []))
 
 
 def configured(repository: Repository) -> dict[str, list[str]]:
@@ -323,7 +335,7 @@ def base_on_remote(repository: Repository, base: str) -> str:
 def checked_branch(repository: Repository, branch: str) -> str:
     """A name for a branch on a remote, typed by a person. Raises Refused for one that git does not take."""
     ref = f"refs/heads/{branch}"
-    bad = not branch.isprintable() or branch.startswith("-") or branch == "HEAD"
+    bad = not branch.isprintable() or branch.startswith(("-", "refs/")) or branch == "HEAD"
     if bad or repository.git.run(repository.store, "check-ref-format", ref, accept=(0, 1)).code != 0:
         raise Refused("not the name of a branch", on=one_line(branch), kept="everything", hint="--branch NAME")
     return branch

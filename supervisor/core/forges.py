@@ -6,17 +6,22 @@ repository around them, take a body from the standard input, and are the same in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from supervisor.core.errors import ToolFailed
+from supervisor.core.pull_remarks import Remark
 from supervisor.core.pull_requests import State, Tool
 from supervisor.core.remotes import RemoteUrl
 
 PAGE = 100
+PAGES_MAX = 5
+"""Pages that are read of one list; a pull request with more than 500 comments is nothing for an agent."""
 _DRAFT = "Draft: "
+_DEVELOPER = 30
+"""GitLab's number of the role that may push."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,23 @@ class Found:
     """GitHub's other name for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list to read page by page. `within`: the key of the answer that holds it; empty: the answer is the list."""
+
+    kind: str
+    path: str
+    within: str = ""
+
+    def page(self, number: int) -> Request:
+        """The pages count from 1."""
+        return Request(f"{self.path}{'&' if '?' in self.path else '?'}per_page={PAGE}&page={number}")
+
+
+Lists = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By its kind, what such a list holds."""
+
+
 def newest(found: Sequence[Found], number: int) -> Found | None:
     """Of those of one branch: one that is open, else the one that we know as `number`; the newest of several."""
     ordered = sorted(found, key=lambda one: one.number, reverse=True)
@@ -63,7 +85,7 @@ class GitHub:
         self.owner = url.name.partition("/")[0]
         self.base = f"repos/{quote(url.name, safe='/')}"
 
-    def list(self, branch: str) -> Request:
+    def search(self, branch: str) -> Request:
         """Of its own branch, whatever their state."""
         return Request(f"{self.base}/pulls?head={quote(f'{self.owner}:{branch}', safe='')}&state=all&per_page={PAGE}")
 
@@ -90,6 +112,50 @@ class GitHub:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _odd(self.tool, error) from error
 
+    def lists(self, found: Found) -> tuple[Listed, ...]:
+        """Where its remarks are."""
+        pull, commit = f"{self.base}/pulls/{found.number}", f"{self.base}/commits/{quote(found.head, safe='')}"
+        return (
+            Listed("review", f"{pull}/reviews"), Listed("line", f"{pull}/comments"),
+            Listed("comment", f"{self.base}/issues/{found.number}/comments"), Listed("check", f"{commit}/check-runs", "check_runs"),
+            Listed("status", f"{commit}/status", "statuses"),
+        )  # fmt: skip
+
+    def remarks(self, lists: Lists) -> list[Remark]:
+        """What they hold: nothing of a check that did not fail, nor of a review without words. Raises ToolFailed."""
+        return _read(self.tool, (one for kind, shapes in lists.items() for shape in shapes for one in _github(kind, shape)))
+
+
+def _github(kind: str, shape: Mapping[str, Any]) -> Iterator[Remark]:
+    key, link = f"{kind}/{int(shape['id'])}", str(shape.get("html_url") or "")
+    if kind == "check":
+        if shape.get("conclusion") in ("failure", "timed_out", "action_required", "startup_failure"):
+            output = shape.get("output") or {}
+            words = [
+                f"{shape['name']}: {shape['conclusion']}",
+                *(str(output[name]) for name in ("title", "summary", "text") if output.get(name)),
+            ]
+            yield Remark(key, "failed check", "", "\n".join(words), link=link, at=str(shape.get("completed_at") or ""))
+        return
+    if kind == "status":
+        if shape.get("state") in ("failure", "error"):
+            words = [f"{shape['context']}: {shape['state']}", str(shape.get("description") or "")]
+            at = str(shape.get("updated_at") or "")
+            yield Remark(key, "failed check", "", "\n".join(words), link=str(shape.get("target_url") or ""), at=at)
+        return
+    text = str(shape.get("body") or "").strip()
+    if kind == "review" and shape.get("state") in ("PENDING", "DISMISSED"):
+        return
+    if kind == "review" and not text and shape.get("state") == "CHANGES_REQUESTED":
+        text = "(asks for changes)"
+    line = shape.get("line") or shape.get("original_line")
+    place = f"{shape['path']}{f':{line}' if line else ''}" if kind == "line" else ""
+    said = {"review": "review", "line": "comment", "comment": "comment"}[kind]
+    insider = shape.get("author_association") in ("OWNER", "MEMBER", "COLLABORATOR")
+    at = str(shape.get("submitted_at") or shape.get("created_at") or "")
+    if text:
+        yield Remark(key, said, str((shape.get("user") or {}).get("login") or "somebody"), text, place, link, at, insider)
+
 
 class GitLab:
     """Of one project on a host of GitLab."""
@@ -100,7 +166,7 @@ class GitLab:
         self.host = url.web_host
         self.base = f"projects/{quote(url.name, safe='')}"
 
-    def list(self, branch: str) -> Request:
+    def search(self, branch: str) -> Request:
         """Of its own branch, whatever their state."""
         return Request(f"{self.base}/merge_requests?source_branch={quote(branch, safe='')}&state=all&per_page={PAGE}")
 
@@ -133,6 +199,47 @@ class GitLab:
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _odd(self.tool, error) from error
+
+    def lists(self, found: Found) -> tuple[Listed, ...]:
+        """Where its remarks are; who may write to the project comes first."""
+        return (
+            Listed("member", f"{self.base}/members/all"), Listed("note", f"{self.base}/merge_requests/{found.number}/discussions"),
+            Listed("status", f"{self.base}/repository/commits/{quote(found.head, safe='')}/statuses"),
+        )  # fmt: skip
+
+    def remarks(self, lists: Lists) -> list[Remark]:
+        """As `GitHub.remarks`; nothing that is resolved, and none of the host's own words. Raises ToolFailed."""
+        return _read(self.tool, _gitlab(lists))
+
+
+def _gitlab(lists: Lists) -> Iterator[Remark]:
+    members = {str(one["username"]) for one in lists["member"] if int(one["access_level"]) >= _DEVELOPER}
+    yield from (remark for shape in lists["note"] for note in shape["notes"] for remark in _gitlab_note(note, members))
+    yield from (remark for shape in lists["status"] for remark in _gitlab_status(shape))
+
+
+def _gitlab_note(note: Mapping[str, Any], members: Collection[str]) -> Iterator[Remark]:
+    text = str(note.get("body") or "").strip()
+    if note.get("system") or note.get("resolved") or not text:
+        return
+    at, author = note.get("position") or {}, str((note.get("author") or {}).get("username") or "somebody")
+    path, line = at.get("new_path") or at.get("old_path") or "", at.get("new_line") or at.get("old_line")
+    place = f"{path}{f':{line}' if line else ''}"
+    yield Remark(f"note/{int(note['id'])}", "comment", author, text, place, "", str(note.get("created_at") or ""), author in members)
+
+
+def _gitlab_status(shape: Mapping[str, Any]) -> Iterator[Remark]:
+    if shape["status"] == "failed" and not shape.get("allow_failure"):
+        words = [f"{shape['name']}: failed", str(shape.get("description") or "")]
+        at = str(shape.get("finished_at") or shape.get("created_at") or "")
+        yield Remark(f"status/{int(shape['id'])}", "failed check", "", "\n".join(words), link=str(shape.get("target_url") or ""), at=at)
+
+
+def _read(tool: Tool, remarks: Iterator[Remark]) -> list[Remark]:
+    try:
+        return list(remarks)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _odd(tool, error) from error
 
 
 Forge = GitHub | GitLab

@@ -30,7 +30,6 @@ class Facts:
     """What is said. Texts are as they came; nothing in them is trusted."""
 
     task: str
-    title: str
     prompt: str
     """Empty: it is left out."""
     message: str

@@ -59,13 +59,21 @@ class PullRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """What came back from a pull request and is in a text: its row in the ledger, and the keys of the remarks."""
+
+    pull: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """Push, when the branch is at `expected`; empty: when the remote has none of that name."""
 
     expected: str
 
 
-def lease(known: PullRequest | None, there: str, commit: str) -> Lease | None:
+def lease(known: PullRequest | None, branch: str, there: str, commit: str) -> Lease | None:
     """How a branch that is at `there` on the remote (empty: it has none) may be moved to `commit`; None: it is there.
 
     Only what we pushed ourselves is ever replaced. A push that was begun and of which nobody knows the end counts as ours when the branch
@@ -76,25 +84,19 @@ def lease(known: PullRequest | None, there: str, commit: str) -> Lease | None:
     ours = {one for one in (known.pushed, known.intent) if one} if known is not None else set()
     if not there or there in ours:
         return Lease(there)
-    name = known.branch if known is not None else ""
-    if ours:
-        why = (
-            f"it is at {there[:12]} there, and we left it at {(known.pushed or known.intent)[:12] if known else ''}: somebody pushed to it"
-        )
-        hint = "git fetch, look what is there; then --branch OTHER, or remove that branch from the remote"
-    else:
-        why = f"the remote has a branch of that name, at {there[:12]}, which we did not push"
-        hint = "--branch OTHER"
-    raise Refused("not pushed", on=name, why=why, kept="that branch, and the result", hint=hint)
+    why = f"the remote has a branch of that name, at {there[:12]}, which is not what we pushed"
+    if known is not None and known.pushed:
+        why = f"it is at {there[:12]} there, and our last push left it at {known.pushed[:12]}: somebody else pushed to it"
+    raise Refused(
+        "not pushed", on=branch, why=why, kept="that branch, and the result", hint="git fetch, look what is there; or --branch OTHER"
+    )
 
 
-def refuse_ended(known: PullRequest) -> None:
+def refuse_ended(state: State, link: str) -> None:
     """Raises Refused for a pull request that its host has closed or merged."""
-    if known.state in (State.CLOSED, State.MERGED):
-        raise Refused(
-            "not pushed", on=known.link or known.branch, why=f"that pull request is {known.state}", kept="the result",
-            hint="open it again there, or make another one with --branch OTHER",
-        )  # fmt: skip
+    if state in (State.CLOSED, State.MERGED):
+        hint = "open it again there, or make another one with --branch OTHER"
+        raise Refused("not done", on=link, why=f"that pull request is {state}", kept="the result", hint=hint)
 
 
 def rounds(text: int | None) -> int:

@@ -229,6 +229,10 @@ class Submission:
     """The task whose result a person asks its first task to go on with."""
     comments: Sequence[int] = ()
     """Numbers of the comments to that result which its prompt holds: they are sent with this run, or there is none."""
+    pull: int = 0
+    """The pull request (its row in the ledger) that its first task goes on with; 0: none."""
+    remarks: Sequence[str] = ()
+    """Keys of what came back from there and is in its prompt: given with this run, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)

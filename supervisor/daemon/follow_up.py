@@ -53,6 +53,11 @@ def reviewed(made: Submission, task: str, comments: Sequence[int]) -> Submission
     return replace(made, reviewed=task, comments=tuple(comments))
 
 
+def answering(made: Submission, pull: int, remarks: Sequence[str]) -> Submission:
+    """The same run, which goes on with a pull request: with it these remarks are given, in one commit."""
+    return replace(made, pull=pull, remarks=tuple(remarks))
+
+
 def _from_the_beginning(prompt: str, text: str) -> str:
     return f"{prompt}\n\n[nightcrew] An agent has done that, and its work is in this worktree. What follows is about that work.\n\n{text}"
 

@@ -20,6 +20,7 @@ from agents.tmux import Tmux
 from supervisor.core.crew import Crew
 from supervisor.core.deliveries import Delivery, DeliveryState
 from supervisor.core.errors import NightcrewError, NotFound
+from supervisor.core.pull_requests import Given
 from supervisor.core.states import FINAL, AttemptState
 from supervisor.daemon import inboxes
 from supervisor.daemon.agent_evidence import AgentEvidence
@@ -61,11 +62,18 @@ class Sending:
         self._stepped = -EVERY_S
 
     async def send(
-        self, crew: Crew, tasks: Collection[str], text: str, *, now: bool, comments: Collection[int] | None = None
-    ) -> list[Delivery]:
+        self,
+        crew: Crew,
+        tasks: Collection[str],
+        text: str,
+        *,
+        now: bool,
+        comments: Collection[int] | None = None,
+        remarks: Given | None = None,
+    ) -> list[Delivery]:  # fmt: skip
         """Keep the text for each task, try to type it, and return what came of it. With `now` nothing waits: it is dropped instead.
-        `comments` as of `Deliveries.keep`."""
-        kept = self._rows.keep(tasks, text, comments=comments)
+        `comments` and `remarks` as of `Deliveries.keep`."""
+        kept = self._rows.keep(tasks, text, comments=comments, remarks=remarks)
         failpoint("send.kept")
         waiting = self._known()
         for one in kept:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.core.errors import HostError, NeedsHuman, NotFound, Refused, TimedOut, ToolFailed, ToolMissing, last_line, one_line
-from supervisor.core.forges import Forge, Request
+from supervisor.core.forges import Forge, GitHub, GitLab, Request
 from supervisor.core.pull_requests import Tool
-from supervisor.core.remotes import scrubbed
+from supervisor.core.remotes import RemoteUrl, scrubbed
 from supervisor.host import files
+from supervisor.host.paths import Home
 
 ANSWER_S = 60.0
 ANSWER_MAX = 16 * 2**20
@@ -43,6 +44,22 @@ def there(tool: Tool, environ: Mapping[str, str]) -> bool:
 def knows(tool: Tool, host: str, environ: Mapping[str, str], folder: Path) -> bool:
     """Whether the person is logged in to a host with it."""
     return _run(tool, ("auth", "status", "--hostname", host), b"", environ, folder)[0] == 0
+
+
+def folder(where: Home) -> Path:
+    """The empty directory in which they run."""
+    return where.root / "git" / "empty"
+
+
+def door(tool: Tool, url: RemoteUrl, environ: Mapping[str, str], where: Home) -> ForgeTool | None:
+    """The door to the host of a repository by one of them; None for a link."""
+    match tool:
+        case Tool.GH:
+            return ForgeTool(GitHub(url), environ, folder(where))
+        case Tool.GLAB:
+            return ForgeTool(GitLab(url), environ, folder(where))
+        case Tool.LINK:
+            return None
 
 
 class ForgeTool:
@@ -74,7 +91,8 @@ class ForgeTool:
 
     def _error(self, code: int, out: bytes, err: str) -> HostError | NeedsHuman | NotFound | Refused:
         tool, host = self.forge.tool, self.forge.host
-        said = _words("; ".join(dict.fromkeys(filter(None, (last_line(err), *_reasons(out))))) or f"{tool} exited with {code}")
+        lines = [line.strip() for line in err.splitlines() if line.strip()][:3]
+        said = _words("; ".join(dict.fromkeys([*lines, *_reasons(out)])) or f"{tool} exited with {code}")
         on, kept, text = f"{host} {self.forge.base}", "everything", f"{err}\n{said}".lower()
         if code == _LOGIN or "http 401" in text or "auth login" in text:
             return NeedsHuman(f"{tool} is not logged in", on=host, why=said, kept=kept, hint=f"{tool} auth login --hostname {host}")

@@ -7,7 +7,8 @@ import sqlite3
 from collections.abc import Collection
 
 from supervisor.core.deliveries import Delivery, DeliveryState
-from supervisor.ledger import reviews
+from supervisor.core.pull_requests import Given
+from supervisor.ledger import pull_requests, reviews
 from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 3
@@ -22,10 +23,12 @@ class Deliveries:
     def __init__(self, desk: WriteAccess) -> None:
         self._desk = desk
 
-    def keep(self, tasks: Collection[str], text: str, mail: str = "", comments: Collection[int] | None = None) -> list[Delivery]:
+    def keep(
+        self, tasks: Collection[str], text: str, mail: str = "", comments: Collection[int] | None = None, remarks: Given | None = None
+    ) -> list[Delivery]:
         """Commit that `text` is to be typed into the agent of each task, all of them or none. `mail`: the message that it hands over,
         which is given with that. `comments`: those of a person to its result that the text holds, which are sent with that: see
-        `reviews.sent`."""
+        `reviews.sent`. `remarks`: those of a pull request, as `pull_requests.given`."""
         data, now = text.encode(), self._desk.wall()
         digest = hashlib.sha256(data).hexdigest()
         ids = []
@@ -39,6 +42,8 @@ class Deliveries:
                 self._desk.journal(task, None, "send", {"delivery": ids[-1], "bytes": len(data), "sha256": digest})
                 if comments is not None:
                     reviews.sent(self._desk, task, comments, task, ids[-1])
+                if remarks is not None:
+                    pull_requests.given(self._desk, remarks.pull, remarks.keys, task, ids[-1])
                 if mail:
                     given = "UPDATE mail SET state = 'given', delivery = ?, changed = ? WHERE id = ? AND state IN ('new', 'given')"
                     self._desk.db.execute(given, (ids[-1], now, mail))
@@ -55,11 +60,12 @@ class Deliveries:
             self._move(delivery, DeliveryState.PENDING, "", None)
 
     def ended(self, delivery: int, state: DeliveryState, reason: str = "") -> None:
-        """Commit what became of it; the text is forgotten. Comments that it held wait again when it was dropped."""
+        """Commit what became of it; the text is forgotten. Comments and remarks that it held wait again when it was dropped."""
         with self._desk.writing():
             known = self.one(delivery)
             if state is DeliveryState.DROPPED:
                 reviews.not_given(self._desk, known.task, delivery)
+                pull_requests.not_given(self._desk, delivery)
             self._move(delivery, state, reason, known.epoch)
             self._desk.db.execute("UPDATE delivery SET text = '' WHERE id = ?", (delivery,))
             data = {"delivery": delivery, "bytes": known.size, "sha256": known.digest, **({"why": reason} if reason else {})}

@@ -20,7 +20,7 @@ from supervisor.core.retry import BACKOFF_CAP_S, Tally
 from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState, Until
 from supervisor.core.task import Attempt, PauseState, Task, note, urgent_from
-from supervisor.ledger import nights, reviews, rows, store
+from supervisor.ledger import nights, pull_requests, reviews, rows, store
 from supervisor.ledger.archive import Known, archived
 from supervisor.ledger.choices import Choices
 from supervisor.ledger.command_writer import CommandWriter
@@ -79,7 +79,7 @@ class Ledger:
         twice gives the first run's id.
 
         Raises Refused, and writes nothing, when an unfinished task has the environment that a task of it names, or one of the comments
-        that it holds was sent meanwhile.
+        or remarks that it holds was sent meanwhile.
         """
         with self._writing():
             if (found := self._run_of_key(submission.key)) is not None:
@@ -99,6 +99,8 @@ class Ledger:
             self.nights.submitted(run, submission)
             if submission.reviewed:
                 reviews.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
+            if submission.pull:
+                pull_requests.given(self._desk, submission.pull, submission.remarks, self.names_of_run(run)[0])
             self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
         return run, True
 

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from supervisor.core.errors import Refused
 from supervisor.core.pull_requests import PullRequest, State, Tool
 from supervisor.ledger.write_access import WriteAccess
 
@@ -28,18 +29,22 @@ class PullRequests:
             self._desk.journal(None, None, "push consent", {"project": project, "remote": remote})
 
     def intend(self, task: str, epoch: int, facts: Mapping[str, str]) -> int:
-        """Commit that a commit is about to be pushed; the id of the pull request. `facts`: `project remote branch base commit`."""
+        """Commit that a commit is about to be pushed, or with an empty one that it is there; the id of the pull request. `facts`:
+        `project remote branch base commit`."""
         with self._desk.writing():
             row = self._desk.db.execute(
                 """INSERT INTO pull_request (task, project, remote, branch, base, intent, changed)
                    VALUES (:task, :project, :remote, :branch, :base, :commit, :now)
-                   ON CONFLICT (remote, branch) DO UPDATE SET task = :task, base = :base, intent = :commit, changed = :now
+                   ON CONFLICT (remote, branch) DO UPDATE SET base = :base, changed = :now,
+                       task = CASE :commit WHEN '' THEN task ELSE :task END,
+                       intent = CASE :commit WHEN '' THEN intent ELSE :commit END
                    RETURNING id""",
                 {**facts, "task": task, "now": self._desk.wall()},
             ).fetchone()
             self._desk.db.execute("INSERT OR IGNORE INTO pull_task VALUES (?, ?)", (task, row[0]))
             shown = {name: facts[name] for name in ("remote", "branch", "commit")}
-            self._desk.journal(task, epoch, "push begun", shown)
+            if facts["commit"]:
+                self._desk.journal(task, epoch, "push begun", shown)
         return int(row[0])
 
     def pushed(self, pull: int, task: str, epoch: int, commit: str) -> None:
@@ -57,17 +62,26 @@ class PullRequests:
             )
             self._desk.journal(task, epoch, "pull request", {"link": facts["link"], "state": facts["state"] or "none"})
 
-    def given(self, pull: int, keys: Collection[str], to: str) -> None:
-        """Commit that the agent of `to` has these remarks, and that the pull request is that task's from now on. Once for each."""
-        with self._desk.writing():
-            now = self._desk.wall()
-            made = self._desk.db.execute(
-                "INSERT OR IGNORE INTO pull_remark SELECT ?, value, ?, ? FROM json_each(?)", (pull, to, now, json.dumps(list(keys)))
-            )
-            if made.rowcount > 0:
-                self._desk.db.execute("INSERT OR IGNORE INTO pull_task VALUES (?, ?)", (to, pull))
-                self._desk.db.execute("UPDATE pull_request SET task = ?, rounds = rounds + 1, changed = ? WHERE id = ?", (to, now, pull))
-                self._desk.journal(to, None, "pull request answered", {"remarks": made.rowcount})
+
+def given(desk: WriteAccess, pull: int, keys: Collection[str], to: str, delivery: int | None = None) -> None:
+    """Note, inside the open transaction, that the agent of `to` gets these remarks, and that the pull request is that task's from now on.
+    Raises Refused when an agent has one of them by now."""
+    now = desk.wall()
+    made = desk.db.execute(
+        "INSERT OR IGNORE INTO pull_remark SELECT ?, value, ?, ?, ? FROM json_each(?)", (pull, to, now, delivery, json.dumps(list(keys)))
+    )
+    if made.rowcount != len(keys):
+        raise Refused(
+            "not sent", on=to, why="an agent was given one of the remarks meanwhile", kept="all of them", hint="nightcrew pr sync again"
+        )
+    desk.db.execute("INSERT OR IGNORE INTO pull_task VALUES (?, ?)", (to, pull))
+    desk.db.execute("UPDATE pull_request SET task = ?, rounds = rounds + 1, changed = ? WHERE id = ?", (to, now, pull))
+    desk.journal(to, None, "pull request answered", {"remarks": made.rowcount})
+
+
+def not_given(desk: WriteAccess, delivery: int) -> None:
+    """Note, inside the open transaction, that a text never reached its agent: the remarks that it held are new again."""
+    desk.db.execute("DELETE FROM pull_remark WHERE delivery = ?", (delivery,))
 
 
 def _is_there(db: sqlite3.Connection) -> bool:

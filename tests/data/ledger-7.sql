@@ -270,6 +270,7 @@ CREATE TABLE pull_remark (
     key  TEXT NOT NULL,                             -- what the host calls it
     task TEXT NOT NULL,                             -- whose agent got it
     sent REAL NOT NULL,
+    delivery INTEGER,                               -- the text that holds it, of one whose agent was at work
     PRIMARY KEY (pull, key)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE pull_request (
@@ -486,5 +487,6 @@ CREATE INDEX train_newest ON train (project, number);
 CREATE INDEX train_entry_task ON train_entry (task);
 CREATE INDEX review_comment_task ON review_comment (task, number);
 CREATE INDEX pull_request_project ON pull_request (project, id);
+CREATE INDEX pull_remark_delivery ON pull_remark (delivery) WHERE delivery IS NOT NULL;
 COMMIT;
 PRAGMA user_version=7;

@@ -1,4 +1,4 @@
-"""`nightcrew pr push` and `pr ls`."""
+"""`nightcrew pr push`, `pr sync` and `pr ls`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def command() -> None:
 
     \b
     nightcrew pr lint            push its branch, open a draft (pr push lint)
+    nightcrew pr sync lint       give its agent what came back
     nightcrew pr ls              the pull requests of this repository
     """
 
@@ -56,18 +57,45 @@ def push(name: str, as_json: bool, only_status: bool, **options: Any) -> None:
     nightcrew pr lint --remote fork --branch tidy --ready
     nightcrew pr lint --dry-run
     """
-    from supervisor.cli import pulling
+    from supervisor.cli import pull_order, pulling
 
     environ = dict(os.environ)  # before anything of ours takes git's variables out of it
     where = home()
     if only_status:
         pulling.show(where, name, as_json=as_json)
         return
-    said = pulling.push(where, name, pulling.Options(**options), environ)
+    said = pulling.push(where, name, pull_order.Options(**options), environ)
     if as_json:
         common.print_json(**said)
     elif said["link"]:
         click.echo(said["link"])
+
+
+@command.command()
+@click.argument("name", shell_complete=done_name)
+@click.option("--rounds", type=int, metavar="N", help="How often its agent may be given what came back (default: 5).")
+@click.option("--everyone", is_flag=True, help="Also what people wrote who may not write to that repository.")
+@click.option("--with", "tool", type=click.Choice(["gh", "glab"]), help="What asks the host (default: what opened it).")
+@click.option("--dry-run", is_flag=True, help="Only print what its agent would be given.")
+@common.json_option
+def sync(name: str, as_json: bool, **options: Any) -> None:
+    """Give the agent of a pull request what came back: reviews, comments, failed checks. Each once, and only when you say so.
+
+    A living agent gets it as its next prompt; one that has ended goes on in a task of its own, with its work. Then nightcrew pr
+    pushes what it made to the same pull request.
+
+    \b
+    nightcrew pr sync lint --dry-run
+    nightcrew pr sync lint
+    """
+    from supervisor.cli import pull_sync
+
+    environ = dict(os.environ)
+    said = pull_sync.sync(home(), name, {**options, "json": as_json}, environ)
+    if as_json:
+        common.print_json(**said)
+    elif said["to"]:
+        click.echo(said["to"])
 
 
 @command.command(name="ls")

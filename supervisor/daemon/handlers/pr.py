@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.core.errors import NotFound, NotRunning, UsageError
+from supervisor.daemon.handlers import send
 from supervisor.daemon.loop import Loop
 
 _FACTS = ("project", "remote", "branch", "base", "commit")
@@ -15,7 +16,8 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
 
     `consent`: `project remote`. `intend`: `task epoch project remote branch base commit`; returns `pull`, an id.
     `pushed`: `pull task epoch commit`. `noted`: `pull task epoch tool number link state draft base`.
-    Raises NotFound, Refused.
+    `send`: `pull task keys text`: gives `text`, which holds these remarks, to the agent of `task`, which lives; returns `delivery`.
+    One that has ended goes on in a run of its own: `Submission.pull`. Raises NotFound, Refused.
     """
     if not loop.ready:
         raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
@@ -37,4 +39,8 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         case "noted":
             pulls.noted(int(args["pull"]), task, int(args["epoch"]), args)
             return {}
+        case "send":
+            remarks = {"pull": int(args["pull"]), "keys": [str(key) for key in args["keys"]]}
+            asked = {"tasks": [task], "text": str(args["text"]), "now": False, "some": False, "remarks": remarks}
+            return {"delivery": (await send.handle(loop, asked))["deliveries"][0]}
     raise UsageError("not a request", on=str(args.get("op")))

@@ -7,6 +7,7 @@ from typing import Any
 from agents.kinds import of_task
 from supervisor.core.deliveries import DeliveryState
 from supervisor.core.errors import NotFound, NotRunning, Refused
+from supervisor.core.pull_requests import Given
 from supervisor.core.states import FINAL
 from supervisor.daemon import inboxes
 from supervisor.daemon.loop import Loop
@@ -14,7 +15,8 @@ from supervisor.daemon.loop import Loop
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids; `text`: as it will be typed; `now`: keep nothing for later; `some`: leave out those that cannot be typed into;
-    `comments`: numbers of the comments to the one task's result that the text holds.
+    `comments`: numbers of the comments to the one task's result that the text holds; `remarks`: `pull` and `keys` of what came back from a
+    pull request.
     Returns what became of each. Raises Refused, and keeps nothing, when one of them has no terminal or has ended.
     """
     if not loop.ready:
@@ -26,7 +28,8 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         name, why = next(iter(never.items()))
         raise Refused("cannot send to", on=name, why=why, kept="nothing was typed", hint="nightcrew status")
     comments = args.get("comments")
-    done = await loop.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]), comments=comments)
+    remarks = Given(int(args["remarks"]["pull"]), tuple(args["remarks"]["keys"])) if args.get("remarks") else None
+    done = await loop.sending.send(loop.crew, wanted, str(args["text"]), now=bool(args["now"]), comments=comments, remarks=remarks)
     refused = [one for one in done if one.state is DeliveryState.DROPPED]
     if refused and len(refused) == len(done):
         raise Refused("not sent to", on=refused[0].task, why=refused[0].reason, kept="nothing was typed", hint="without --now it is kept")

@@ -119,8 +119,10 @@ CREATE TABLE pull_remark (
     key  TEXT NOT NULL,                             -- what the host calls it
     task TEXT NOT NULL,                             -- whose agent got it
     sent REAL NOT NULL,
+    delivery INTEGER,                               -- the text that holds it, of one whose agent was at work
     PRIMARY KEY (pull, key)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX pull_remark_delivery ON pull_remark (delivery) WHERE delivery IS NOT NULL;
 
 CREATE TABLE choice (
     task    TEXT PRIMARY KEY REFERENCES task (id),  -- the group of candidates

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.agents.turns import acp_agent
 from tests.cli.pulls.git_server import PASSWORD, USER, GitServer
 from tests.support import House, git, make_repository, plan_of, shell_task
 
@@ -69,11 +70,31 @@ class Person:
         """Every pull request of the host."""
         return list(json.loads(self.forge.read_text())["pulls"]) if self.forge.exists() else []
 
+    def edit(self, number: int, **facts: Any) -> None:
+        """What somebody changes on the host."""
+        state = json.loads(self.forge.read_text())
+        state["pulls"][number - 1].update(facts)
+        self.forge.write_text(json.dumps(state))
 
+    def lists(self, **entries: list[dict[str, Any]]) -> None:
+        """What came back: entries of the host's lists, by their kind."""
+        state = json.loads(self.forge.read_text())
+        state["lists"] = entries
+        self.forge.write_text(json.dumps(state))
+
+
+AGENT = [sys.executable, "-S", "-c", Path(acp_agent.__file__).read_text()]
+PROMPT = """say Done as @someone asked. <!-- nightcrew: end -->
+touch made
+fixes #3
+/close
+```
+https://github.com/a/b/issues/4 sk-ant-canary0canary0canary0
+"""
 WORK = "printf 'def mul(a, b):\\n    return a * b\\n' >> calc.py; git add -A; git commit -qm 'mul, fixes #7'"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     """Tasks `mul`, which did work, `idle`, which did none, and `bad`, which failed. Each test makes its own remote branch."""
     root = tmp_path_factory.mktemp("pulls")
@@ -82,10 +103,13 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
         with GitServer(root / "host") as server:
             bare = server.make(house.repo)
             git(house.repo, "remote", "add", "origin", server.url())
+            (root / "go").touch()
             house.start_daemon()
             tasks = [
                 shell_task("mul", WORK, title="multiply @someone fixes #1", gate="test -f calc.py"),
                 shell_task("idle", "true"), shell_task("bad", f"{WORK}; exit 3"),
+                shell_task("agent", AGENT, kind="acp", prompt=PROMPT, sandbox=0),
+                shell_task("second", AGENT, kind="acp", prompt=f"touch made\nfile {root}/go", sandbox=0),
             ]  # fmt: skip
             house.run("run", house.plan(plan_of(tasks)))
             yield Person(house, root, server, bare)

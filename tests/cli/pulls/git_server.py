@@ -111,6 +111,6 @@ class GitServer:
         """A repository that has what the one at `of` has."""
         place = self.root / f"{name}.git"
         place.parent.mkdir(parents=True, exist_ok=True)
-        git(self.root, "clone", "-q", "--bare", str(of), str(place))
+        git(self.root, "clone", "-q", "--bare", "--single-branch", "--branch", "main", str(of), str(place))
         git(place, "config", "http.receivepack", "true")
         return place
