@@ -1,4 +1,5 @@
-"""The figures of `nightcrew bench land`: what it takes to know which results conflict, and what a train of them takes (`land_train`).
+"""The figures of `nightcrew bench land`: what it takes to know which results conflict, to look at one, and what a train of them takes
+(`land_train`).
 
 The branches are made by plain git. Each changes two files, one of them the same line as a fifth of the others.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor.bench import land_train
+from supervisor.bench import land_train, review
 from supervisor.bench.aims import Aim, rows
 from supervisor.bench.figures import milli
 from supervisor.bench.workspace import by_hand, commit_all, machine, private_place
@@ -42,11 +43,13 @@ class Options:
     """Branches that move, one after the other; the median update is reported."""
     rounds: int = 3
     """How often the full matrix is made; the median is reported."""
+    reviews: int = 7
+    """How often each result is looked at; the median is reported."""
     seed: int = 1
     train: land_train.Options = field(default_factory=land_train.Options)
 
 
-QUICK = Options(branches=10, files=200, updates=3, rounds=1, train=land_train.Options(results=6, planted=1, loops=200_000))
+QUICK = Options(branches=10, files=200, updates=3, rounds=1, reviews=2, train=land_train.Options(results=6, planted=1, loops=200_000))
 
 
 def aims(options: Options) -> tuple[Aim, ...]:
@@ -64,6 +67,9 @@ def aims(options: Options) -> tuple[Aim, ...]:
         Aim("train.landed", name="results that landed"),
         Aim("train.ejected", name="results that were left out"),
         Aim("train.wrong", 0, name="of both, wrongly"),
+        Aim("review_ms.middle", name="nightcrew review of 300 new lines", unit="ms"),
+        Aim("review_ms.large", name="of 2,000 new lines", unit="ms"),
+        Aim("review_ms.start", name="of that, what any command takes", unit="ms"),
     )
 
 
@@ -85,11 +91,13 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
             _move(repo, number % options.branches)
             one, matrix = _timed(lambda known=matrix.known: conflict_matrix.look(repo, (branches, 0), known))  # type: ignore[misc]
             updates.append(one)
+        reviewed = review.measure(root / "review", options.files, options.reviews, say)
     with private_place(under) as root:
         train = land_train.measure(options.train, root, say)
     return {
         "matrix_ms": {f"{options.branches}_branches": milli(statistics.median(one.wall for one in took))},
         "update_ms": milli(statistics.median(one.wall for one in updates)),
+        "review_ms": reviewed,
         "cpu_ms": {name: milli(statistics.median(one.cpu for one in some)) for name, some in (("matrix", took), ("update", updates))},
         "conflicts": len(matrix.conflicts()),
         "pairs": len(matrix.known),
