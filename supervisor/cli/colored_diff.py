@@ -54,12 +54,14 @@ def _file(one: FileDiff, beside: Beside, left: int, *, color: bool) -> Iterator[
     if one.cut:
         yield Text("  too large to be shown whole", "dim")
     lexer = _lexer(one) if color else None
+    crlf = one.crlf
     for hunk in one.hunks:
         if left <= 0:
             yield Text("  ... more is not shown: nightcrew diff", "dim")
             return
         yield Text(f"  {'.' * 5} {'.' * 5}", "dim")
-        yield from _hunk(one, hunk, beside, lexer, left)
+        shown = [_shown(text.removesuffix("\r") if crlf else text) for _, text in hunk.lines[:left]]
+        yield from _hunk(one.path, hunk, shown, beside, lexer)
         left -= len(hunk.lines)
 
 
@@ -70,8 +72,7 @@ def _lexer(one: FileDiff) -> str | None:
     return None if found == "default" else found
 
 
-def _hunk(one: FileDiff, hunk: Hunk, beside: Beside, lexer: str | None, left: int) -> Iterator[Text]:
-    shown = [_shown(text.removesuffix("\r") if one.crlf else text) for _, text in hunk.lines[:left]]
+def _hunk(path: str, hunk: Hunk, shown: list[str], beside: Beside, lexer: str | None) -> Iterator[Text]:
     code = _highlighted(shown, lexer)
     for place, ((old, new, sign, _), body) in enumerate(zip(hunk.numbered(), code, strict=False)):
         row = Text().append(f"  {old or '':>5} {new or '':>5} ", "dim")
@@ -80,7 +81,7 @@ def _hunk(one: FileDiff, hunk: Hunk, beside: Beside, lexer: str | None, left: in
             body.stylize(_LINES.get(sign, ""))
         row.append_text(body)
         yield row.append("  (no line end)", "dim") if place in hunk.bare else row
-        for line in beside.get((one.path, new or 0), ()):
+        for line in beside.get((path, new or 0), ()):
             yield Text(f"{'':>13} | ", "yellow").append(line, "bold yellow")
 
 

@@ -23,10 +23,11 @@ def sheet(diffs: Sequence[FileDiff]) -> str:
 def _file(number: int, one: FileDiff) -> Iterator[str]:
     yield ""
     yield f"= {number} {one_line(one.path)}"
+    end = "\r" if one.crlf else ""
     for hunk in one.hunks:
         yield "  ..."
         for _, new, sign, text in hunk.numbered():
-            yield f"{new or '':>6} {sign} {one_line((text.removesuffix(chr(13)) if one.crlf else text).expandtabs(4))}"
+            yield f"{new or '':>6} {sign} {one_line(text.removesuffix(end).expandtabs(4))}"
 
 
 def written(text: str, diffs: Sequence[FileDiff]) -> list[tuple[str, int, str]]:

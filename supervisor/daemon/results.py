@@ -8,7 +8,6 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor.config import project
 from supervisor.core import records
 from supervisor.core.errors import ConfigError, HostError, NotFound, Refused
 from supervisor.core.landing_terms import GeneratedRule
@@ -109,6 +108,8 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
 
 def _generated(repository: Repository) -> tuple[GeneratedRule, ...]:
     """What the project's file says of generated files: here it only makes a refusal clearer, so one that cannot be read says nothing."""
+    from supervisor.config import project  # with pydantic: looking at a result needs neither
+
     with contextlib.suppress(ConfigError):
         return project.load(main_root(repository)).generated
     return ()

@@ -79,6 +79,7 @@ def test_two_reviews_at_once_send_a_comment_once(house: House) -> None:
     house.wait_final()
     assert done[2] == 0 and set(done[:2]) <= {0, 2, 6} and 0 in done[:2]
     assert runs(house) == 2 and given(house, "agent-more") == 1
+    assert [one["sent_to"] for one in comments(house)] == [house.task("agent-more").id]
 
 
 def test_an_agent_at_work_gets_them_once_and_what_never_reached_it_waits_again(house: House) -> None:
