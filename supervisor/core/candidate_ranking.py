@@ -34,8 +34,6 @@ class Facts:
     """What it changed that may make its gate say less."""
     tests: int | None = None
     """How many passed, as its gate printed it."""
-    measure: float | None = None
-    """What its `measure` printed."""
     judged: int | None = None
     """Its place by the judge, from 0; of several that the judge did not tell apart, the same."""
     files: int | None = None
@@ -101,7 +99,6 @@ CRITERIA: tuple[Criterion, ...] = (
     Criterion("change", lambda one: _more(one.changed), lambda one: _said(one.changed, lambda is_so: "something" if is_so else "nothing")),
     Criterion("what the gate goes by", lambda one: _less(None if one.weakened is None else bool(one.weakened)), _weakened),
     Criterion("tests passed", lambda one: _more(one.tests), lambda one: _said(one.tests, "{:.0f}".format)),
-    Criterion("measure", lambda one: _more(one.measure), lambda one: _said(one.measure, "{:g}".format)),
     Criterion("judge", lambda one: _less(one.judged), lambda one: _said(one.judged, lambda place: f"place {place + 1:.0f}")),
     Criterion("lines changed", lambda one: _less(one.lines), lambda one: _said(one.lines, "{:.0f}".format)),
     Criterion("cost", lambda one: _less(one.cost_usd), lambda one: _said(one.cost_usd, "${:.2f}".format)),
@@ -180,7 +177,6 @@ def of_result(task: str, state: TaskState, epoch: int, result: Mapping[str, Any]
         gate_why=gate.get("why") or "",
         weakened=None if weakens is None else tuple(weakens),
         tests=(measured.get("tests") or {}).get("passed"),
-        measure=measured.get("measure"),
         judged=judged,
         files=diff.get("files"),
         lines=diff["plus"] + diff["minus"] if diff else None,

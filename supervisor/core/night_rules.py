@@ -19,7 +19,7 @@ from supervisor.core.draft import Draft, RanksByNight
 from supervisor.core.night import CAP_REACHED, CENT, Night, NightState
 from supervisor.core.path_rules import PathRules
 from supervisor.core.requests import is_held_back
-from supervisor.core.states import AttemptState, TaskState
+from supervisor.core.states import FINAL, AttemptState, TaskState
 from supervisor.core.task import Rank, Task
 
 NIGHT_ENDED = "night ended"
@@ -42,7 +42,7 @@ def _look(board: Board, night: Night) -> None:
     if night.state is not NightState.OPEN:
         _close(board, night)
     left = board.draft.of_night(night.run)
-    if not any(night.state is NightState.OPEN or not is_held_back(task) for task in left):
+    if all(_waits_for_choice(board, task) or (night.state is not NightState.OPEN and is_held_back(task)) for task in left):
         _move(board, night, NightState.ENDED, night.why)
 
 
@@ -77,11 +77,16 @@ def _is_reached(draft: Draft, night: Night) -> bool:
     return bool(kinds) and not any(map(fits, kinds)) and not any(fits(task.kind) for task in draft.of_night(night.run) if not task.attempt)
 
 
+def _waits_for_choice(board: Board, task: Task) -> bool:
+    """Whether it is a group of which a person is to choose a candidate, and nothing else is to come: that may be in the morning."""
+    return task.decide == "person" and all(need.state in FINAL for need in board.draft.known(task.after))
+
+
 def _close(board: Board, night: Night) -> None:
     """Expire what waits, those that come after others first: so each says the night and not what it waited for. Stop what runs once the
-    grace is over."""
+    grace is over. A group of candidates ends as those do."""
     for task in sorted(board.draft.of_night(night.run), key=lambda task: -task.order):
-        if task.state in (TaskState.WAITING, TaskState.READY, TaskState.PARKED):
+        if task.state in (TaskState.WAITING, TaskState.READY, TaskState.PARKED) and not task.decide:
             board.set_state(task, "expire", night.why)
             board.final(task.id)
         elif night.state is NightState.OVER and not is_held_back(task):

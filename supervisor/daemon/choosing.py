@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 from supervisor.core import candidate_ranking, records
 from supervisor.core.candidates import Choice, Decider
@@ -58,3 +59,24 @@ def of_group(db: sqlite3.Connection, view: TaskView) -> TaskView:
         ref = records.rescue_ref(made.winner, made.epoch)
         raise Refused("not as it was chosen", on=view.id, why=why, kept=ref, hint=f"nightcrew diff {made.winner}")
     return winner
+
+
+def members(ledger: Ledger, names: Sequence[str]) -> list[str]:
+    """The tasks that a person means who names tasks to hold back or to let go on: for a group its candidates and judges."""
+    found = choices.groups(ledger.db, names)
+    every = (((*found[name].candidates, *found[name].judges) if name in found else (name,)) for name in names)
+    return list(dict.fromkeys(task for tasks in every for task in tasks))
+
+
+def to_retry(ledger: Ledger, names: Sequence[str]) -> list[str]:
+    """The tasks that run again with these: for a group what of it is not done, and the group. Raises Refused for one that was decided."""
+    found = choices.groups(ledger.db, names)
+    made = choices.choices(ledger.db, list(found))
+    wanted: list[str] = []
+    for name in names:
+        if name in made:
+            why = f"{made[name].winner} was chosen of it, and that stays so"
+            raise Refused("cannot retry", on=name, why=why, hint=f"nightcrew retry {made[name].winner}, or another candidate")
+        views = queries.several(ledger.db, members(ledger, [name])) if name in found else []
+        wanted += [*(view.id for view in views if view.state is not TaskState.DONE), name]
+    return list(dict.fromkeys(wanted))

@@ -73,6 +73,9 @@ def _expected(db: sqlite3.Connection, submission: Submission) -> tuple[list[Expe
     of_kind = functools.cache(lambda kind: history.of_kind(db, kind))
     found = []
     for task in tasks:
+        if task.decide:  # a group of candidates, which never starts
+            found.append(Expected(task.name, task.after, plan_forecast.NOTHING, plan_forecast.NOTHING))
+            continue
         same = history.of_task(db, submission.project, task.name, task.kind)
         taken = same if len(same) >= capacity.KNOWN else of_kind(task.kind)
         seconds = plan_forecast.measured([one.seconds for one in taken], task.longest_s * (1 + task.retries))

@@ -9,6 +9,7 @@ from supervisor.core.errors import NotFound, Refused
 from supervisor.core.events import PauseAsked
 from supervisor.core.requests import is_held_back, may_pause
 from supervisor.core.task import Task
+from supervisor.daemon import choosing
 from supervisor.daemon.loop import Loop
 
 
@@ -17,7 +18,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     could not be stopped. Raises Refused when none of them can be.
     """
     loop.emergency.refuse()
-    tasks = [known(loop, name) for name in dict.fromkeys(str(name) for name in args["tasks"])]
+    tasks = [known(loop, name) for name in choosing.members(loop.ledger, list(map(str, args["tasks"])))]
     before = [task.id for task in tasks if is_held_back(task)]
     asked = [task.id for task in tasks if may_pause(task)]
     others = {task.id: _why_not(task) for task in tasks if task.id not in {*before, *asked}}

@@ -7,6 +7,7 @@ from typing import Any
 from supervisor.core.events import ResumeAsked
 from supervisor.core.requests import is_held_back
 from supervisor.core.states import TaskState
+from supervisor.daemon import choosing
 from supervisor.daemon.handlers.pause import known
 from supervisor.daemon.loop import Loop
 
@@ -15,7 +16,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns those that were paused or parked and go on; those of them that wait for a slot first; and those that
     nobody had paused."""
     loop.emergency.refuse()
-    names = list(dict.fromkeys(str(name) for name in args["tasks"]))
+    names = choosing.members(loop.ledger, list(map(str, args["tasks"])))
     asked = [name for name in names if is_held_back(task := known(loop, name)) or task.state is TaskState.PARKED]
     loop.ask(*(ResumeAsked(name) for name in asked))
     waiting = [name for name in asked if _waits(loop, name)]

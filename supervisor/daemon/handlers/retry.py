@@ -7,13 +7,14 @@ from typing import Any
 from supervisor.core.errors import NotFound, Refused
 from supervisor.core.events import Event, RetryAsked, Submitted
 from supervisor.core.states import FINAL, TaskState
+from supervisor.daemon import choosing
 from supervisor.daemon.loop import Loop
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`tasks`: full ids. Returns every task that waits again. Refused when one has not ended, comes after one that cannot be done, or
     has a named environment that is open or that another of them has."""
-    asked = list(dict.fromkeys(str(name) for name in args["tasks"]))
+    asked = choosing.to_retry(loop.ledger, list(dict.fromkeys(str(name) for name in args["tasks"])))
     loop.ledger.refuse_leaving(asked)
     now = loop.clock.monotonic()
     revived: list[str] = []
@@ -38,7 +39,7 @@ def _check(loop: Loop, name: str, asked: set[str]) -> None:
         raise NotFound("no task", on=name, hint="nightcrew status --all") from None
     if task.state not in FINAL:
         raise Refused("cannot retry", on=name, why=f"it is {task.state}", hint=f"nightcrew kill {name}, or wait for it")
-    for need in sorted(task.after - asked):
+    for need in sorted(task.after - asked) if not task.any_end else ():
         state = loop.ledger.task(need, 0.0).state
         if state in FINAL and state is not TaskState.DONE:
             raise Refused("cannot retry", on=name, why=f"it comes after {need}, which is {state}", hint=f"nightcrew retry {need}")
