@@ -202,15 +202,27 @@ def _tasks(model: PlanModel, index: int, at: _Place, given: set[str]) -> list[Ta
         return [_task(model, task, index, at, given)]
     return best_of.tasks(
         task, name,
-        lambda number, one: _task(model, _candidate(task, one), index, at, given | one.model_fields_set, ("candidates", number)),
+        lambda number, one: _task(model, _candidate(task, one), index, at, _given(task, one, given), ("candidates", number)),
         lambda judge: _task(model, _judge(task, judge, at, index), index, at, set(), ("judge",)),
     )  # fmt: skip
 
 
+_OF_ONE_KIND = ("model", "allow")
+"""Another kind has other models, and other names for its tools."""
+
+
 def _candidate(task: TaskModel, one: CandidateModel) -> TaskModel:
-    """The task as one candidate has it: another kind has other models, and other names for its tools."""
-    other = one.kind is not None and one.kind != task.kind
-    return task.model_copy(update={**({"model": None, "allow": None} if other else {}), **one.said})
+    """The task as one candidate has it."""
+    return task.model_copy(update={**(dict.fromkeys(_OF_ONE_KIND) if _is_other(task, one) else {}), **one.said})
+
+
+def _given(task: TaskModel, one: CandidateModel, given: set[str]) -> set[str]:
+    """The keys that a candidate has, of which `given` are the task's own."""
+    return given.difference(_OF_ONE_KIND if _is_other(task, one) else ()) | one.model_fields_set
+
+
+def _is_other(task: TaskModel, one: CandidateModel) -> bool:
+    return one.kind is not None and one.kind != task.kind
 
 
 def _judge(task: TaskModel, judge: JudgeModel, at: _Place, index: int) -> TaskModel:
@@ -229,7 +241,8 @@ def _task(model: PlanModel, task: TaskModel, index: int, at: _Place, given: set[
     name, first_use, kinds = _name(task, index), at.first_use, at.kinds
 
     def wrong(key: str, why: str, what: str = "bad value") -> ConfigError:
-        return at.wrong([index, *inside, key] if inside and key not in model.tasks[index].model_fields_set else [index, key], why, what)
+        own = inside and (inside == ("judge",) or key not in model.tasks[index].model_fields_set)
+        return at.wrong([index, *inside, key] if own else [index, key], why, what)
 
     if task.kind not in kinds:
         raise wrong("kind", f"{task.kind!r} is not a kind of agent; {nearest(task.kind, kinds)}")

@@ -60,9 +60,9 @@ def _unittest(lines: list[str]) -> TestCounts | None:
     ran, end = _last(lines, _UNITTEST), _last(lines, _UNITTEST_END)
     if ran is None or end is None:
         return None
-    odd = {name: int(number) for name, number in re.findall(r"([a-z ]+)=(\d+)", end.group(2) or "")}
+    odd = {name.strip(): int(number) for name, number in re.findall(r"([a-z ]+)=(\d+)", end.group(2) or "")}
     failed = odd.get("failures", 0) + odd.get("errors", 0)
-    without = sum(number for name, number in odd.items() if name.strip() in ("skipped", "expected failures", "unexpected successes"))
+    without = sum(number for name, number in odd.items() if name in ("skipped", "expected failures", "unexpected successes"))
     return TestCounts("unittest", max(0, int(ran.group(1)) - failed - without), failed)
 
 

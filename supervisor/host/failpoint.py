@@ -27,6 +27,8 @@ FAILPOINTS = (
     "submit.committed",
     "conversation.begun",
     "begin.committed",
+    "choice.compare",
+    "choice.committed",
     "pause.committed",
     "pause.stopped",
     "resume.committed",
