@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from supervisor.core.states import TaskState
 GOOD = Facts(
     "r/a", TaskState.DONE, 1, "c0ffee", gate=True, weakened=(), tests=5, judged=0, files=2, lines=10, cost_usd=1.0, seconds=60.0
 )  # fmt: skip
-WORSE = {
+WORSE: dict[str, dict[str, Any]] = {
     "end": {"state": TaskState.FAILED},
     "gate": {"gate": False},
     "change": {"files": 0},
@@ -26,7 +27,7 @@ WORSE = {
     "cost": {"cost_usd": 1.01},
     "time": {"seconds": 60.5},
 }
-UNKNOWN = {
+UNKNOWN: dict[str, dict[str, Any]] = {
     "gate": {"gate": None}, "change": {"files": None}, "what the gate goes by": {"weakened": None}, "tests passed": {"tests": None},
     "judge": {"judged": None}, "lines changed": {"lines": None}, "cost": {"cost_usd": None}, "time": {"seconds": None},
 }  # fmt: skip
@@ -49,8 +50,8 @@ def test_every_criterion_is_tried_here() -> None:
 @pytest.mark.parametrize("name", list(WORSE))
 def test_each_criterion_decides_before_all_after_it(name: str) -> None:
     later = list(WORSE)[list(WORSE).index(name) + 1 :]
-    worse = replace(GOOD, task="r/b", **WORSE[name])  # type: ignore[arg-type]
-    poor = replace(GOOD, task="r/c", **{key: value for one in later for key, value in WORSE[one].items()})  # type: ignore[arg-type]
+    worse = replace(GOOD, task="r/b", **WORSE[name])
+    poor = replace(GOOD, task="r/c", **{key: value for one in later for key, value in WORSE[one].items()})
     places = rank([worse, poor])
     assert [place.facts.task for place in places] == ["r/c", "r/b"]
     assert places[0].why.startswith(f"ahead of b by {name}: ") and places[1].why.startswith(f"behind c by {name}: ")
@@ -58,8 +59,8 @@ def test_each_criterion_decides_before_all_after_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(UNKNOWN))
 def test_what_nobody_measured_is_behind_what_was_and_that_is_said(name: str) -> None:
-    unknown = replace(GOOD, task="r/b", **UNKNOWN[name])  # type: ignore[arg-type]
-    known = replace(GOOD, task="r/c", **WORSE[name])  # type: ignore[arg-type]
+    unknown = replace(GOOD, task="r/b", **UNKNOWN[name])
+    known = replace(GOOD, task="r/c", **WORSE[name])
     places = rank([unknown, known])
     assert [place.facts.task for place in places] == ["r/c", "r/b"]
     assert "unknown" in places[1].why or "none ran" in places[1].why
