@@ -81,3 +81,22 @@ def test_a_gate_is_put_back_and_the_work_stays(world: World) -> None:
     assert world.sh(at, "diff", "--name-status", "--no-renames", base, commit) == "A\tsrc.py\nA\ttests/test_new.py"
     assert hardened(repo, tip, base, ()) is None
     assert hardened(repo, base, base, found) is None
+
+
+def test_a_gate_that_lies_behind_a_link_or_below_a_file_is_put_back(world: World) -> None:
+    """The result put a link in the place of its directory, and a directory in the place of its file."""
+    repo = world.repo()
+    at = repo.root
+    world.commit(at, "tests/test_a.py", TESTS)
+    base = world.commit(at, "pytest.ini", "[pytest]\n")
+    for name in ("tests/test_a.py", "pytest.ini"):
+        (at / name).unlink()
+    (at / "tests").rmdir()
+    (at / "tests").symlink_to("elsewhere")
+    (at / "elsewhere").mkdir()
+    (at / "elsewhere" / "test_a.py").write_text("def test_one():\n    pass\n")
+    tip = world.commit(at, "pytest.ini/inner", "x\n")
+    commit = hardened(repo, tip, base, flags(read(repo, base, tip), "pytest"))
+    assert commit is not None
+    assert world.sh(at, "diff", "--name-only", base, commit, "--", "tests", "pytest.ini") == ""
+    assert world.sh(at, "ls-tree", "--name-only", commit, "tests/") == "tests/test_a.py"
