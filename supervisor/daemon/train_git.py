@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core import gate_files
+from supervisor.core.errors import NotFound
 from supervisor.core.landing import (
     Clashed,
     Elsewhere,
@@ -49,7 +50,7 @@ class TrainGit:
         return cls(discover(git, Path(orders.root)), orders)
 
     def stage(self, train: Train, asked: Stage) -> Event:
-        """Put a result on top of a commit, and say on which trees its gates have to pass. Raises NotFound, and as `Git.run`."""
+        """Put a result on top of a commit, and say on which trees its gates have to pass. Raises as `Git.run`."""
         return self._kept(train, self.tried(train, asked))
 
     def _kept(self, train: Train, event: Event) -> Event:
@@ -73,7 +74,10 @@ class TrainGit:
     def tried(self, train: Train, asked: Stage) -> Put | ToMake | Clashed | NothingNew:
         """The same, with nothing kept: the objects alone are written."""
         entry = train.entries[asked.position - 1]
-        done = staging.stage(self.repo, asked.onto, Result(entry.task, entry.tip, entry.title), self.orders.terms)
+        try:
+            done = staging.stage(self.repo, asked.onto, Result(entry.task, entry.tip, entry.title), self.orders.terms)
+        except NotFound as error:
+            return Clashed(asked.position, asked.onto, f"{error.what}: {error.why}")
         match done:
             case Left(why, files):
                 return Clashed(asked.position, asked.onto, why, tuple(map(_text, files)))

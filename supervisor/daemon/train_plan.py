@@ -17,11 +17,11 @@ from supervisor.core.landing_terms import Method, Terms
 from supervisor.core.reviews import Decision, Verdict
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.core.states import TaskState
-from supervisor.daemon import results, submit
+from supervisor.daemon import choosing, results, submit
 from supervisor.daemon.submit import Workplace
 from supervisor.daemon.train_git import TrainGit
 from supervisor.host import cores
-from supervisor.ledger import branches, reviews, rows, trains
+from supervisor.ledger import branches, choices, reviews, rows, trains
 from supervisor.ledger.queries import TaskView
 from worktrees import conflicts, landing, merge
 from worktrees.aside import objects_aside
@@ -70,8 +70,8 @@ class Planned:
 
 
 def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[str]:
-    """The tasks whose results wait to be merged: done, so that their gates passed, not rejected, with something that the branch lacks and
-    that no train found there. Oldest first."""
+    """The tasks whose results wait to be merged: done, so that their gates passed, not rejected, no candidates but those that were chosen,
+    with something that the branch lacks and that no train found there. Oldest first."""
     repository = place.repository
     branch = into or _current(place)
     found, _ = branches.of_project(db, repository.project, ENTRIES_MAX)
@@ -80,10 +80,16 @@ def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[st
         return []
     stands = conflicts.standing(repository, [one.name for one in done], landing.tip(repository, branch))
     decided, landed = reviews.decisions(db, [one.task for one in done]), trains.landed(db, repository.project, branch)
-    names = []
+    names, of_groups = [], choices.standings(db, [one.task for one in done])
     for one in reversed(done):
-        tip = stands.tips.get(one.name)
-        if tip is None or one.name in stands.merged or (one.task, tip) in landed or _rejected(decided.get(one.task), tip):
+        tip, candidate = stands.tips.get(one.name), of_groups.get(one.task)
+        if (
+            tip is None
+            or (candidate is not None and not candidate.chosen)
+            or one.name in stands.merged
+            or (one.task, tip) in landed
+            or _rejected(decided.get(one.task), tip)
+        ):
             continue
         names.append(one.task)
     return names
@@ -92,6 +98,7 @@ def ready(db: sqlite3.Connection, place: Workplace, into: str | None) -> list[st
 def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace, asked: Asked, environ: Mapping[str, str]) -> Planned:
     """Raises Refused for a result that is not done, was rejected, or belongs elsewhere; NotFound for a branch or a result that is gone."""
     repository, wanted = place.repository, place.project.land
+    views = list({view.id: view for view in (choosing.of_group(db, view) for view in views)}.values())
     branch = asked.into or _current(place)
     base = landing.tip(repository, branch)
     specs = {view.id: rows.launch(db, view.id).spec for view in views}

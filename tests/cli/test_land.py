@@ -178,3 +178,15 @@ def test_generated_files_are_made_anew_on_the_merged_tree(house: House) -> None:
     assert states(shape) == {"a": "landed", "b": "landed", "c": "landed"}
     assert (house.repo / "lock").read_text() == "0\na\nb\nc\n"
     assert len(git(house.repo, "log", "--format=%s", f"{shape['base']}..main").splitlines()) == 3
+
+
+def test_of_candidates_the_one_that_was_chosen_lands(house: House) -> None:
+    house.start_daemon()
+    house.run("run", "-d", house.plan(plan_of([shell_task("try", write("t", "$NIGHTCREW_TASK"), best_of=2)])))
+    wait_until(lambda: sum(view.state == "done" for view in house.tasks()) == 2, "both candidates to end")
+    assert landed(house, "--ready")["train"] is None
+    undecided = house.run("land", "try")
+    assert undecided.returncode == 6 and "none was chosen" in undecided.stderr
+    house.ok("choose", "try", "try-2")
+    assert [entry["task"].partition("/")[2] for entry in landed(house, "--ready", "--dry-run")["entries"]] == ["try-2"]
+    assert states(landed(house, "try")) == {"try-2": "landed"}
