@@ -145,6 +145,16 @@ def print_names(names: Iterable[str], answer: dict[str, Any], *, as_json: bool) 
             click.echo(name)
 
 
+DELIVERY_S = 120.0
+"""A text before it and this one may each be confirmed after half a minute (`agents.delivery.CONFIRM_S`), or not at all."""
+
+
+def answered(answer: dict[str, Any]) -> str:
+    """What became of an answer to an agent's question, as the supervisor told it."""
+    did = "allowed" if answer["allowed"] else "denied"
+    return f"{did}: {answer['what'] or answer['task']}" + ("" if answer["gone"] else "; its dialog is still there")
+
+
 HEAR_S = 2.0
 NEEDS_S = 1.0
 """Seconds that a supervisor which does not answer may hold a look at the crew up."""

@@ -8,8 +8,6 @@ from supervisor.cli import common
 from supervisor.cli.names import running_name
 from supervisor.host.paths import home
 
-ANSWER_S = 30.0
-
 
 @click.command()
 @click.argument("name", shell_complete=running_name)
@@ -25,15 +23,9 @@ def command(name: str, what: str, as_json: bool) -> int:
     """
     where = home()
     task = common.task_named(where, name, archived=False).id
-    answer = common.ask(where, "answer", {"task": task, "allow": what == "yes"}, timeout_s=ANSWER_S)
+    answer = common.ask(where, "answer", {"task": task, "allow": what == "yes"})
     if as_json:
         common.print_json(**answer)
     else:
-        common.say(sentence(answer))
+        common.say(common.answered(answer))
     return 0 if answer["gone"] else 1
-
-
-def sentence(answer: dict[str, object]) -> str:
-    """What became of it."""
-    did = "allowed" if answer["allowed"] else "denied"
-    return f"{did}: {answer['what'] or answer['task']}" + ("" if answer["gone"] else "; its dialog is still there")

@@ -14,9 +14,6 @@ from supervisor.core.errors import UsageError
 from supervisor.host.paths import Home, home
 from supervisor.ledger import queries
 
-ANSWER_S = 120.0
-"""A text before it and this one may each be confirmed after half a minute (`agents.delivery.CONFIRM_S`), or not at all."""
-
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="NAME [TEXT]", shell_complete=agent_name)
@@ -46,7 +43,7 @@ def command(words: tuple[str, ...], file: Path | None, now: bool, everything: bo
     text = common.typable(_given(texts, file))
     where = home()
     tasks = _wanted(where, names, run)
-    answer = common.ask(where, "send", {"tasks": tasks, "text": text, "now": now, "some": many}, timeout_s=ANSWER_S)
+    answer = common.ask(where, "send", {"tasks": tasks, "text": text, "now": now, "some": many}, timeout_s=common.DELIVERY_S)
     _say(answer)
     common.print_names([one["task"] for one in answer["deliveries"]], answer, as_json=as_json)
 

@@ -7,22 +7,20 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import click
 
-from supervisor.cli import common, looking
+from supervisor.cli import common, looking, task_facts
 from supervisor.cli.names import any_name
 from supervisor.core.admission import Verdict
-from supervisor.core.deliveries import Delivery
 from supervisor.core.errors import UsageError, one_line
 from supervisor.core.states import TaskState
 from supervisor.core.units import rfc3339
 from supervisor.daemon import gateway_report, lock
-from supervisor.faces import conflicts, installed_nights, landing, map_workers, model_usage, nights, tasks_json, usage, waits
+from supervisor.faces import conflicts, installed_nights, landing, map_workers, nights, tasks_json, waits
 from supervisor.faces import mail as mail_lines
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
@@ -32,8 +30,6 @@ RECENT = 5
 ALL = 1_000_000
 SHOWN = 50
 """Of those that do not run, and of each state in which tasks of the newest run ended: who has more asks for all, or for one run."""
-SENT = 20
-"""Texts that were sent to a task and are shown."""
 
 
 @click.command()
@@ -117,7 +113,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     reasons = _reasons(where, db, views, heard) if db is not None else {}
     shape["tasks"] = [{**tasks_json.task(view), "waits_for": waits.shape(reasons.get(view.id))} for view in views]
     shape["gateway"], _ = looking.gateway(where)
-    shape["deliveries"] = [one.shape() for one in _sent(db, views)] if db is not None else []
+    shape["deliveries"] = [one.shape() for one in task_facts.sent(db, views)] if db is not None else []
     asked, states = common.needs_and_states(where) if pid is not None else ([], {})
     shape["needs_person"] = [{**one, "since": rfc3339(one["since"])} for one in asked]
     shape["mail"] = [one.shape(time.time()) for one in mail.asked_of_person(db)] if db is not None else []
@@ -129,14 +125,6 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     if db is not None and name is not None and len(views) == 1:
         shape["journal"] = queries.journal(db, views[0].id)
     common.print_json(**shape)
-
-
-def _sent(db: sqlite3.Connection, views: list[queries.TaskView]) -> list[Delivery]:
-    """The newest texts that were sent to one task; of several tasks those that wait."""
-    if len(views) == 1:
-        return deliveries.of_task(db, views[0].id, SENT)
-    shown = {view.id for view in views}
-    return [one for one in deliveries.pending(db) if one.task in shown]
 
 
 def _print_text(where: Home, db: sqlite3.Connection | None, name: str | None, everything: bool) -> None:
@@ -219,53 +207,10 @@ def _is_worth_a_line(shape: dict[str, Any] | None, views: list[queries.TaskView]
 def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView, waiting: text.Waiting) -> None:
     if (reason := waiting.reasons.get(view.id)) is not None:
         click.echo(f"  waits     {one_line(reason.words)}")  # whole: the line above is cut to the terminal
-    for line in facts(where, db, view):
+    for line in task_facts.lines(where, db, view):
         click.echo(line)
     for entry in queries.journal(db, view.id):
         click.echo(f"  {text.history(entry)}")
-
-
-def facts(where: Home, db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:
-    """A line for each thing that is known of a task, but for its history."""
-    from supervisor.ledger import added_tasks
-
-    yield f"  title     {one_line(view.title)}"
-    yield f"  repo      {one_line(queries.run(db, view.run).root)}"
-    if view.branch:
-        yield f"  branch    {view.branch}"
-        yield f"  worktree  {view.worktree}"
-    for name, said in text.made_of(view) + text.said_of_itself(view.result):
-        yield f"  {name:<9} {one_line(said)}"
-    if view.parent:
-        yield f"  added by  {view.parent}:{view.parent_epoch}"
-    if below := queries.several(db, added_tasks.children(db, view.id)):
-        yield f"  children  {text.tally(text.counted(below))}: {', '.join(child.id for child in below[:SENT])}"
-    if view.epoch:
-        yield f"  records   {where.attempt(view.id, view.epoch)}"
-    if taken := model_usage.of([view.result]):
-        yield f"  models    {model_usage.text(taken, text.age(taken['wait_s']))}"
-    for name, said in usage.facts(view):
-        yield f"  {name:<9} {said}"
-    yield from (f"  conflicts {said}" for said in conflicts.of_one(conflicts.known(where, view.project), view.id))
-    for one in reviews.decisions(db, [view.id]).values():
-        yield f"  review    {one.verdict} {one.tip[:12]}{f': {one_line(one.why)}' if one.why else ''}"
-    yield from (f"  {said}" for said in _conversation(db, view))
-    for sent in _sent(db, [view]):
-        yield f"  text {sent.id:<4} {text.sent(sent)}"
-
-
-def _conversation(db: sqlite3.Connection, view: queries.TaskView) -> Iterator[str]:
-    """Whose conversation its agent continued, and how much of its first request a provider's cache had, beside that of the first."""
-    from supervisor.ledger import conversations  # with what tasks are made of, which the list of all does not need
-
-    held = conversations.one(db, view.id, view.epoch)
-    before = None
-    if held is not None and held.origin is not None:
-        origin = held.origin
-        yield f"from      {origin.task}, epoch {origin.epoch} ({origin.how})"
-        before = conversations.first(db, origin.session)
-    if hits := model_usage.first_request(view.result, before):
-        yield f"cache     {hits}"
 
 
 def _frame(where: Home, name: str | None) -> str:

@@ -57,18 +57,14 @@ class VerbActs:
 
     def send(self, tasks: Sequence[str], line: str) -> str:
         """As `nightcrew send`."""
-        from supervisor.cli.commands.send import ANSWER_S
-
         words = common.typable(line.encode("utf-8", "surrogateescape"))
-        answer = self._ask("send", {"tasks": list(tasks), "text": words, "now": False, "some": len(tasks) > 1}, timeout_s=ANSWER_S)
+        answer = self._ask("send", {"tasks": list(tasks), "text": words, "now": False, "some": len(tasks) > 1}, timeout_s=common.DELIVERY_S)
         states = [str(one["state"]) for one in answer["deliveries"]]
         return f"sent to {_named(tasks)}: {', '.join(sorted(set(states)))}"
 
     def answer(self, task: str, asked: str, *, allow: bool) -> str:
         """As `nightcrew answer`."""
-        from supervisor.cli.commands import answer
-
-        return answer.sentence(self._ask("answer", {"task": task, "allow": allow, "asked": asked}, timeout_s=answer.ANSWER_S))
+        return common.answered(self._ask("answer", {"task": task, "allow": allow, "asked": asked}))
 
     def hold(self, tasks: Sequence[str], *, back: bool) -> str:
         """As `nightcrew pause` and `nightcrew resume`."""

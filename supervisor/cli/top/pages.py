@@ -122,11 +122,11 @@ class PageReader:
         return Text(lines, str(len(lines)), ends=True)
 
     def _facts(self, view: TaskView) -> Text:
-        from supervisor.cli.commands import status as status_verb
+        from supervisor.cli import task_facts
 
         with contextlib.closing(common.ledger(self._where, view.id)) as db:
             fresh = queries.one(db, view.id)
-            lines = list(self._agent(fresh)) + list(status_verb.facts(self._where, db, fresh))
+            lines = list(self._agent(fresh)) + list(task_facts.lines(self._where, db, fresh))
         return Text(lines, str(hash(tuple(lines))))
 
     def _agent(self, view: TaskView) -> Iterator[str]:

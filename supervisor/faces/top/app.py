@@ -32,6 +32,18 @@ class TopApp(App[None]):
 
     CSS = """
     Screen { background: ansi_default; color: ansi_default; layout: vertical; }
+    * { scrollbar-color: ansi_bright_black; scrollbar-color-hover: ansi_default; scrollbar-color-active: ansi_default;
+        scrollbar-background: ansi_default; scrollbar-background-hover: ansi_default; scrollbar-background-active: ansi_default; }
+    CommandPalette > Vertical { margin-top: 1; max-width: 100; background: ansi_default; }
+    CommandPalette #--input, CommandPalette #--input.--list-visible { background: ansi_default; border: round ansi_bright_black; }
+    CommandPalette SearchIcon { display: none; }
+    CommandPalette #--results { background: ansi_default; }
+    CommandPalette CommandInput, CommandPalette CommandInput:focus { background: ansi_default; color: ansi_default;
+        border: none; height: 1; }
+    CommandPalette CommandList, CommandPalette CommandList:focus { background: ansi_default; color: ansi_default;
+        border: round ansi_bright_black; max-height: 60vh; }
+    CommandPalette CommandList > .option-list--option { color: ansi_default; padding: 0 1; }
+    CommandPalette CommandList > .option-list--option-highlighted { background: ansi_default; color: ansi_default; text-style: reverse; }
     ModalScreen { background: transparent; }
     #middle { layout: horizontal; height: 1fr; }
     CrewList { width: 42%; min-width: 40; max-width: 72; }
@@ -41,6 +53,7 @@ class TopApp(App[None]):
     .stacked CrewList { width: 1fr; max-width: 1000; height: 40%; }
     .stacked #side { height: 1fr; padding-left: 0; border-left: none; border-top: solid ansi_bright_black; }
     .low #side { display: none; }
+    .low CrewList { height: 1fr; }
     .alone CrewList { display: none; }
     .alone #side { display: block; height: 1fr; border: none; }
     """

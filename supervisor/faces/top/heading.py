@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from rich.text import Text
+from textual.geometry import Size
 from textual.widget import Widget
 
 from supervisor.faces.crew import Crew, Fact, Group
 from supervisor.faces.status import columns, cut
 
-LINES = 2
+LINES, LOW, NARROW = 2, 20, 60
+"""Lines of figures, one of them on a screen of fewer rows; columns from which its name stands before all."""
 
 
 class Heading(Widget):
@@ -28,14 +30,20 @@ class Heading(Widget):
         elif _said(before) != _said(crew):
             self.refresh()
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - of Textual
+        """Of Textual."""
+        return len(self._lines(width))
+
     def render(self) -> Text:
         """Of Textual."""
+        return Text("\n").join(self._lines(self.size.width))
+
+    def _lines(self, width: int) -> list[Text]:
         if self._crew is None:
-            return Text("looking ...", "dim")
-        width = self.size.width or 80
-        lines = [_tally(self._crew), *_wrapped(self._crew.facts, width)][: LINES + 1]
-        lines += [Text(cut(f"! {trouble}", width), "bold red") for trouble in self._crew.troubles[:1]]
-        return Text("\n").join(lines)
+            return [Text("looking ...", "dim")]
+        room = 1 if self.app.size.height < LOW else LINES
+        lines = [_tally(self._crew, width), *_wrapped(self._crew.facts, width)[:room]]
+        return [*lines, *(Text(cut(f"! {trouble}", width), "bold red") for trouble in self._crew.troubles[:1])]
 
 
 def _height(crew: Crew) -> tuple[bool, int]:
@@ -46,13 +54,14 @@ def _said(crew: Crew) -> object:
     return crew.facts, crew.troubles, [(section.group, section.total) for section in crew.sections]
 
 
-def _tally(crew: Crew) -> Text:
-    """`nightcrew  2 needs me  5 working  ...`, who needs a person in colour."""
-    made = Text("nightcrew", "bold")
+def _tally(crew: Crew, width: int) -> Text:
+    """`nightcrew  2 needs me  5 working  ...`, who needs a person in colour; less of it on a narrow screen."""
+    made = Text().append("nightcrew", "bold") if width >= NARROW else Text()
     for section in crew.sections:
         if section.total:
             style = "bold magenta" if section.group is Group.NEEDS_ME else ""
-            made.append("  ").append(f"{section.total} {section.group}", style)
+            made.append("  " if made.plain else "").append(f"{section.total} {section.group}", style)
+    made.truncate(width, overflow="ellipsis")
     return made
 
 
@@ -78,7 +87,7 @@ class Footing(Widget):
     """What was said last, or the keys."""
 
     DEFAULT_CSS = "Footing { height: 1; dock: bottom; }"
-    KEYS = "enter attach  s send  a/d answer  n new  f go on  t take  p pause  k kill  r retry  w next who needs me  / filter  ? help"
+    KEYS = "? help  enter attach  w who needs me  a/d answer  s send  n new  f go on  t take  p pause  k kill  r retry  / filter  q leave"
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ KEYS = (
     ("enter", "into its pane; Ctrl-b d comes back here"),
     ("s", "send a line to it, or to all that are marked"),
     ("a d", "allow or deny what it asks"),
-    ("n", "a new task: kind and base, then the prompt in your editor"),
+    ("n", "a new task; its prompt in your editor"),
     ("f", "more words for it: it goes on, also when it has ended"),
     ("t", "take its result into your branch (asks)"),
     ("g", "open a pull request of its result"),
@@ -42,7 +42,7 @@ class Help(ModalScreen[None]):
     DEFAULT_CSS = """
     Help { align: center middle; background: transparent; }
     Help > VerticalScroll { width: 90%; max-width: 78; height: auto; max-height: 95%; border: round ansi_bright_black; padding: 0 1;
-        background: ansi_default; color: ansi_default; }
+        background: ansi_default; color: ansi_default; scrollbar-size-vertical: 1; }
     Help Label { width: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter,space", "dismiss", show=False)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol, cast
 
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -12,10 +12,27 @@ from textual.screen import Screen
 from supervisor.core.errors import NightcrewError
 from supervisor.core.states import TaskState
 from supervisor.faces.crew import Group, Row
-from supervisor.faces.top.doors import NewTask, Page
+from supervisor.faces.top.crew_list import CrewList
+from supervisor.faces.top.doors import Acts, NewTask, Page
+from supervisor.faces.top.looking import Lookers
 
-if TYPE_CHECKING:
-    from supervisor.faces.top.app import TopApp
+
+class Top(Protocol):
+    """What it asks of the app."""
+
+    acts: Acts
+    list: CrewList
+    lookers: Lookers
+
+    def say(self, text: str, *, bad: bool = False) -> None: ...
+
+    def ask_line(self, prompt: str, value: str, done: Callable[[str], None]) -> None: ...
+
+    def begin_command(self, verb: str) -> None: ...
+
+    def choose(self, page: Page) -> None: ...
+
+    def action_anew(self) -> None: ...
 
 
 def key(keys: str, action: str) -> Binding:
@@ -45,9 +62,9 @@ class Main(Screen[None]):
     ]
 
     @property
-    def top(self) -> TopApp:
-        """The app."""
-        return self.app  # type: ignore[return-value]  # it is a screen of that app alone
+    def top(self) -> Top:
+        """The app: it is a screen of that one alone."""
+        return cast("Top", self.app)
 
     def _rows(self) -> list[Row]:
         rows = self.top.list.chosen()

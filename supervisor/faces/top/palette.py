@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-if TYPE_CHECKING:
-    from supervisor.faces.top.app import TopApp
+from supervisor.faces.top.main_screen import Top
 
 
 class Verbs(Provider):
     """As `nightcrew --help` lists them."""
 
     @property
-    def _top(self) -> TopApp:
-        return self.app  # type: ignore[return-value]  # it is a command of that app alone
+    def _top(self) -> Top:
+        return cast("Top", self.app)
 
     async def discover(self) -> Hits:
         """Of Textual."""

@@ -47,8 +47,7 @@ class Tabs(Widget):
     def render(self) -> Text:
         """Of Textual."""
         width = self.size.width or 80
-        made = Text(cut(self._title()[0], width), "bold")
-        made.append("\n")
+        made = Text().append(cut(self._title()[0], width), "bold").append("\n")
         for start, _, word, page in self._places(width):
             made.append("  " if start else "").append(word, "reverse" if page is self._page else "dim")
         return made
