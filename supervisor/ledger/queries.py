@@ -194,15 +194,17 @@ def ended_of(db: sqlite3.Connection, run: str, at_most: int) -> tuple[list[TaskV
     return _numbered(db, [row["ord"] for row in rows]), Counter({TaskState(row["state"]): row["total"] for row in rows})
 
 
-LATELY = 5000
-"""Of all tasks, the newest: among them those that ended are looked for, so that neither a long history nor what waits costs anything."""
+LATELY = 2000
+"""Of the history, the newest entries: whatever ended lately is named there, however many tasks wait and however long the history is."""
 
 
 def ended_lately(db: sqlite3.Connection, at_most: int) -> list[TaskView]:
-    """The newest tasks that have ended, of all runs, in the order of their submission."""
+    """The tasks that ended last, of all runs, in the order of their submission."""
     rows = db.execute(
-        f"""SELECT ord FROM task WHERE ord > (SELECT coalesce(max(ord), 0) FROM task) - ? AND state NOT IN ({OPEN})
-            ORDER BY ord DESC LIMIT ?""",  # noqa: S608 - our own states
+        f"""SELECT t.ord FROM (
+                SELECT task, max(seq) AS seq FROM journal
+                WHERE seq > (SELECT coalesce(max(seq), 0) FROM journal) - ? AND task IS NOT NULL GROUP BY task
+            ) j JOIN task t ON t.id = j.task WHERE t.state NOT IN ({OPEN}) ORDER BY j.seq DESC LIMIT ?""",  # noqa: S608 - our own states
         (LATELY, at_most),
     ).fetchall()
     return _numbered(db, [row["ord"] for row in rows])

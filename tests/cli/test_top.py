@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.cli.terminal import Terminal
+from tests.daemon.test_answering import DIALOG
 from tests.faults.checker import untouched
-from tests.support import House, git, wait_until
+from tests.support import House, git, plan_of, shell_task, wait_until
 
 Open = Callable[..., Terminal]
 
@@ -25,9 +27,9 @@ def top(house: House, terminal: Open) -> Iterator[Callable[..., Terminal]]:
     """Opens the screen, and leaves it."""
     opened: list[Terminal] = []
 
-    def open_one(*words: str, columns: int = 110, rows: int = 30) -> Terminal:
+    def open_one(*words: str, columns: int = 110, rows: int = 30, env: Mapping[str, str] | None = None) -> Terminal:
         here = terminal(columns, rows)
-        here.nightcrew(*(words or ("top",)))
+        here.nightcrew(*(words or ("top",)), env=env)
         opened.append(here)
         return here
 
@@ -142,3 +144,44 @@ def test_looking_changes_nothing(house: House, top: Open) -> None:
         here.press(key)
         here.sees(text)
     assert untouched(house.repo) == before
+
+
+def test_a_prompt_comes_from_the_editor_and_a_refusal_is_said(house: House, top: Open, tmp_path: Path) -> None:
+    """A new task of a kind that is not there, and more words for a task that reads none."""
+    house.start_daemon()
+    house.ok("add", "--id", "plain", "true")
+    house.wait_final()
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho "do it" > "$1"\necho edited >> "$0.log"\n')
+    editor.chmod(0o755)
+    here = top("top", env={"EDITOR": str(editor), "VISUAL": ""})
+    here.sees("D plain")
+    here.press("f")
+    here.sees("runs a command, and reads no prompt")
+    here.press("n")
+    here.sees("A new task")
+    here.press("C-u")
+    here.type("codex")
+    here.press("Enter", "Enter")
+    here.sees("no program codex")
+    assert (tmp_path / "editor.log").read_text() == "edited\n" * 2
+    assert [view.name for view in house.tasks()] == ["plain"]
+    here.sees("ENDED 1")
+
+
+def test_a_line_is_sent_and_a_question_answered(house: House, top: Open) -> None:
+    house.start_daemon()
+    house.ok("run", "-d", house.plan(plan_of([shell_task("asks", DIALOG, kind="terminal")])))
+    here = top()
+    here.sees("NEEDS ME 1")
+    here.sees("1. Yes")
+    here.press("a")
+    here.sees("got 31")
+    here.sees("allowed")
+    house.ok("run", "-d", house.plan(plan_of([shell_task("reads", "read line; echo heard $line; sleep 600", kind="terminal")])))
+    here.press("/")
+    here.type("reads")
+    here.sees("W reads")
+    here.press("s")
+    here.type("hello you")
+    here.sees("heard hello you")

@@ -133,6 +133,9 @@ def test_what_a_screen_has_room_for(db: sqlite3.Connection) -> None:
     assert counts == {TaskState.DONE: 1, TaskState.FAILED: 1}
     assert queries.ended_of(db, OLD, 0) == ([], Counter())
     assert queries.newest_run(db) == FAR
+    lately = queries.ended_lately(db, 99)
+    assert lately == [view for view in queries.of_run(db, OLD) if view.final] and len(lately) == 2
+    assert len(queries.ended_lately(db, 1)) == 1 and queries.ended_lately(db, 0) == []
 
 
 def test_what_happened_since(db: sqlite3.Connection) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from supervisor.cli import common
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError
+from supervisor.core.kind import COMMAND
 from supervisor.faces.top.doors import NewTask
 from supervisor.host.paths import Home
 from supervisor.ledger import queries
@@ -35,7 +36,7 @@ class VerbActs:
         for name in kinds():
             with contextlib.suppress(ConfigError):  # a kind of theirs that is written wrongly: `nightcrew kinds ls` says how
                 kind = kinds()[name]
-                if kind.is_agent and (not kind.binary or shutil.which(kind.binary)):
+                if kind.is_agent and COMMAND[0] not in kind.headless and (not kind.binary or shutil.which(kind.binary)):
                     found.append(name)
         return sorted(found, key=lambda name: name != usual)
 

@@ -77,7 +77,6 @@ class CrewReader:
         self._capacity = Kept(SLOW_S, self._look_at_capacity)
         self._takable = Kept(TAKE_S, lambda: takable.find(where))
         self._done = 0
-        self._detail: dict[str, tuple[TaskView, str]] = {}
 
     def crew(self, visible: Collection[str]) -> Crew:
         """As `Reading.crew`."""
@@ -111,7 +110,12 @@ class CrewReader:
         return grouped(seen, lambda view: self._said(view) if view.id in visible else "")
 
     def _said(self, view: TaskView) -> str:
-        return text.detail(view, self._where.root)
+        """Of one that works what it printed last, before what is known of it; a warning before all."""
+        if view.state is not TaskState.RUNNING:
+            return text.detail(view, self._where.root)
+        warning = (view.account or {}).get("warning") or ""
+        last = text.last_line(self._where.attempt(view.id, view.epoch) / "stdout.log")
+        return "; ".join(filter(None, (warning, last))) or text.detail(view, self._where.root)
 
     def _notice_changes(self) -> None:
         """SQLite counts what others committed: while that stands still, rows need not be read."""
