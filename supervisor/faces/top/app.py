@@ -214,7 +214,7 @@ class TopApp(App[None]):
 
     def action_scroll(self, pages: int) -> None:
         """The page, by half of what is in sight."""
-        self.page.scroll_relative(y=pages * max(1, self.page.size.height // 2), animate=False, immediate=True)
+        self.page.scroll_by(pages * max(1, self.page.size.height // 2))
 
     def action_next_asking(self) -> None:
         """The next one who needs me."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.style import Style
+from textual import events
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -25,19 +26,47 @@ class PageView(ScrollView, can_focus=False):
         self._lines: Sequence[str] = ()
         self._strips: dict[int, Strip] = {}
         self._key = ""
+        self._ends = self._follows = False
 
     def show(self, key: str, text: Text) -> None:
         """`key` says of what task and page these lines are: another one is shown from its beginning, or its end where that matters."""
-        is_new, was_at_end = key != self._key, self.is_vertical_scroll_end
+        is_new = key != self._key
         before, self._key = self._lines, key
         self._lines = _trimmed(text.lines)
         self._strips = {} if is_new or len(before) > len(self._lines) else self._still(before)
         self.virtual_size = Size(max(1, self.size.width), len(self._lines))
-        if text.ends and (is_new or was_at_end):
-            self.scroll_end(animate=False, immediate=True)
-        elif is_new:
+        self._ends = text.ends
+        if is_new:
+            self._follows = text.ends
             self.scroll_home(animate=False, immediate=True)
+        self._to_end()
         self._repaint(before, is_new=is_new)
+
+    def _to_end(self) -> None:
+        """Where it is followed; once it is laid out, since only then it is known where that is."""
+        if self._follows:
+            self.call_after_refresh(self.scroll_end, animate=False, immediate=True)
+
+    def scroll_by(self, rows: int) -> None:
+        """As a person does: away from the end it is not followed any more, and back there it is."""
+        self.scroll_relative(y=rows, animate=False, immediate=True)
+        self._follows = self._ends and rows > 0 and self.is_vertical_scroll_end
+
+    def on_resize(self) -> None:
+        """Of Textual."""
+        self._to_end()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Of Textual."""
+        event.stop()
+        event.prevent_default()
+        self.scroll_by(-3)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Of Textual."""
+        event.stop()
+        event.prevent_default()
+        self.scroll_by(3)
 
     def _still(self, before: Sequence[str]) -> dict[int, Strip]:
         return {y: made for y, made in self._strips.items() if y < len(self._lines) and self._lines[y] == before[y]}

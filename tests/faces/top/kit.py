@@ -44,6 +44,7 @@ class Stage:
     texts: Mapping[Page, Sequence[str]] = field(default_factory=dict)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     verbs: Mapping[str, str] = field(default_factory=lambda: {"status": "Show what every agent does.", "map": "Do the same with many."})
+    ends: bool = False
     looks: int = 0
     said: str = "done"
     error: Exception | None = None
@@ -54,8 +55,9 @@ class Stage:
         return crew.crew(self.seen, lambda one: f"last of {one.name}" if one.id in visible else "")
 
     def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
-        made = f"{view.id} {page}"
-        return None if made == mark else Text(self.texts.get(page, [f"{page} of {view.name}"]), made)
+        lines = self.texts.get(page, [f"{page} of {view.name}"])
+        made = f"{view.id} {page} {len(lines)}"
+        return None if made == mark else Text(lines, made, ends=self.ends)
 
     def kinds(self) -> Sequence[str]:
         return ["claude", "codex"]

@@ -224,3 +224,23 @@ async def test_help_names_every_key() -> None:
     spelled = {"slash": "/", "question_mark": "?", "colon": ":", "left_square_bracket": "[", "right_square_bracket": "]"}
     in_words = ["?", "end", "home", "pagedown", "pageup", "shift+down", "shift+up"]
     assert sorted({spelled.get(key, key) for key in bound} - named) == in_words
+
+
+async def test_a_page_whose_end_matters_is_followed_until_a_person_scrolls() -> None:
+    stage = Stage(seen(), texts={Page.SCREEN: [f"line {number}." for number in range(50)]}, ends=True)
+    async with shown(stage, (80, 24)) as pilot:
+        await sees(pilot, "line 49.")
+        stage.texts = {Page.SCREEN: [f"line {number}." for number in range(60)]}
+        await sees(pilot, "line 59.")
+        await pilot.press("left_square_bracket")
+        await sees(pilot, "line 50.")
+        stage.texts = {Page.SCREEN: [f"line {number}." for number in range(70)]}
+        await until(pilot, lambda: len(pilot.app.page._lines) == 70, "the new lines")  # type: ignore[attr-defined]
+        await pilot.pause(0.1)
+        assert "line 69." not in text_of(pilot.app) and "line 50." in text_of(pilot.app)  # type: ignore[arg-type]
+        for _ in range(9):
+            await pilot.press("right_square_bracket")
+        await sees(pilot, "line 69.")
+        await pilot.resize_terminal(80, 40)
+        stage.texts = {Page.SCREEN: [f"line {number}." for number in range(80)]}
+        await sees(pilot, "line 79.")
