@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -23,6 +23,11 @@ from supervisor.faces.top.page import PageView
 from supervisor.faces.top.palette import Verbs
 from supervisor.faces.top.tabs import Tabs
 
+if TYPE_CHECKING:
+    from textual.widgets import Input  # a start has no time for it
+
+LINE = "line"
+"""The id of the one on which something is typed."""
 WIDE, LOW = 100, 20
 """Columns from which the page stands beside the list, and rows from which below it; with less of both only one of them is shown."""
 
@@ -249,27 +254,29 @@ class TopApp(App[None]):
         from supervisor.faces.top.asking import Line
 
         self._line_done = done
-        line = Line(value, placeholder=one_line(prompt), select_on_focus=False, id="line")
+        line = Line(value, placeholder=one_line(prompt), select_on_focus=False, id=LINE)
         self.screen.mount(line)
         line.focus()
 
     def action_close_line(self) -> None:
         """Without having asked."""
-        if self.screen.query("#line"):
-            self.screen.query_one("#line").remove()
+        if self.screen.query(f"#{LINE}"):
+            self.screen.query_one(f"#{LINE}").remove()
         if not self.list.words or self._line_done == self.list.filter:
             self.list.filter("")
 
-    def on_input_submitted(self, event: object) -> None:
+    def on_input_submitted(self, event: Input.Submitted) -> None:
         """Of the line."""
-        text, done = str(getattr(event, "value", "")), self._line_done
-        self.screen.query_one("#line").remove()
+        if event.input.id != LINE:
+            return
+        text, done = event.value, self._line_done
+        event.input.remove()
         done(text)
 
-    def on_input_changed(self, event: object) -> None:
+    def on_input_changed(self, event: Input.Changed) -> None:
         """Of the line: a filter shows at once what it lets through."""
-        if self._line_done == self.list.filter:
-            self.list.filter(str(getattr(event, "value", "")))
+        if event.input.id == LINE and self._line_done == self.list.filter:
+            self.list.filter(event.value)
 
     def action_filter(self) -> None:
         """By words."""

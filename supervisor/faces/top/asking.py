@@ -72,6 +72,7 @@ class Form(ModalScreen[tuple[str, ...] | None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Of Textual."""
+        event.stop()
         fields = list(self.query(Input))
         if event.input is fields[-1]:
             self.dismiss(tuple(field.value for field in fields))

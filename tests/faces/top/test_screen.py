@@ -244,3 +244,14 @@ async def test_a_page_whose_end_matters_is_followed_until_a_person_scrolls() -> 
         await pilot.resize_terminal(80, 40)
         stage.texts = {Page.SCREEN: [f"line {number}." for number in range(80)]}
         await sees(pilot, "line 79.")
+
+
+async def test_a_form_is_filled_in_and_left() -> None:
+    stage = Stage(seen())
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        await pilot.press("n", *"more", "enter", "enter", "up", "escape")
+        await until(pilot, lambda: "A new task" not in text_of(pilot.app), "the form to go")  # type: ignore[arg-type]
+        await pilot.press("slash", *"agent-1", "enter")
+        await sees(pilot, "screen of agent-1")
+        assert stage.asked == []
