@@ -61,6 +61,7 @@ def test_a_result_with_its_record() -> None:
         "output": {"answer": 42},
         "agent": None,
         "gate": None,
+        "measured": None,
     }
 
 
