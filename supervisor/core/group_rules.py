@@ -6,15 +6,27 @@ a final state nothing is chosen any more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from supervisor.core.candidates import Choice
-from supervisor.core.commands import Choose, Compare
+from supervisor.core.commands import Choose, Command, Compare
 from supervisor.core.states import FINAL, TaskState
 
 if TYPE_CHECKING:
-    from supervisor.core.board import Board
+    from supervisor.core.draft import Draft
     from supervisor.core.task import Task
+
+
+class Board(Protocol):
+    """What these rules use of `core.board.Board`, which uses them."""
+
+    draft: Draft
+    commands: list[Command]
+
+    def set_state(self, task: Task, event: str, reason: str) -> None: ...
+
+    def final(self, task_id: str) -> None: ...
+
 
 JUDGED_MIN = 2
 """Candidates below which there is nothing to judge."""
