@@ -23,6 +23,7 @@ from supervisor.host import forge_tools
 from supervisor.host.paths import Home
 from supervisor.ledger import pull_requests as book
 from supervisor.ledger import rows
+from supervisor.ledger.choices import Standing
 from worktrees import pushing
 from worktrees.repository import Repository
 
@@ -91,8 +92,8 @@ class Order:
         }  # fmt: skip
 
 
-def refuse(review: Review, *, force: bool) -> None:
-    """Raises Refused for a result that a person has to decide on first, and for one that holds nothing."""
+def refuse(review: Review, standing: Standing | None, *, force: bool) -> None:
+    """Raises Refused for a result that a person has to decide on first, and for one that holds nothing. `standing`: of a candidate."""
     view, decision = review.view, review.decision
     if review.tip in (review.base, view.base_oid):
         raise Refused("nothing to push", on=view.id, why="it holds no commit that its base lacks", hint=f"nightcrew status {view.id}")
@@ -101,6 +102,9 @@ def refuse(review: Review, *, force: bool) -> None:
     hint = f"nightcrew review {view.id}; or --force"
     if decision is not None and decision.verdict is Verdict.REJECTED:
         why = f"it was rejected{f': {decision.why}' if decision.why else ''}"
+        raise Refused("not pushed", on=view.id, why=why, kept="the result", hint=hint)
+    if standing is not None and not standing.chosen:
+        why = f"nobody has chosen a candidate of {standing.group}" if standing.open else f"it was not chosen of {standing.group}"
         raise Refused("not pushed", on=view.id, why=why, kept="the result", hint=hint)
     if view.final and view.state is not TaskState.DONE:
         raise Refused("not pushed", on=view.id, why=f"it is {view.state}: {view.end_cause or view.reason}", kept="the result", hint=hint)

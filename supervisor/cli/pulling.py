@@ -29,8 +29,8 @@ from supervisor.host import files, forge_tools
 from supervisor.host.failpoint import failpoint
 from supervisor.host.forge_tools import ForgeTool
 from supervisor.host.paths import Home
+from supervisor.ledger import choices, queries, store
 from supervisor.ledger import pull_requests as book
-from supervisor.ledger import queries, store
 from worktrees import pushing
 from worktrees.pushing import Pusher
 from worktrees.repository import Repository
@@ -44,7 +44,7 @@ def push(where: Home, name: str, options: Options, environ: Mapping[str, str]) -
         view = common.task_named(where, name, archived=False)
         repository, tip = results.seen(db, view)
         review = review_face.gather(db, view, repository, tip, conflicts.known(where, view.project))
-        pull_order.refuse(review, force=options.force)
+        pull_order.refuse(review, choices.standings(db, [view.id]).get(view.id), force=options.force)
         remote = pushing.remote_of(repository, options.base or repository.branch or "", options.remote)
         pusher = Pusher(repository, remote, environ, terminal=sys.stdin.isatty())
         target = pusher.target()

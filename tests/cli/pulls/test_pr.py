@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.pulls.conftest import Person
-from tests.support import git
+from tests.cli.pulls.conftest import WORK, Person
+from tests.support import git, plan_of, shell_task, wait_until
 
 
 def tip(person: Person, name: str = "mul") -> str:
@@ -66,6 +66,18 @@ def test_a_dry_run_and_what_is_refused_push_nothing(person: Person) -> None:
     finally:
         person.house.ok("review", "mul", "--undo")
     assert person.ok("bad", "--yes", "--force", "--branch", "bad")["pushed"]
+
+
+def test_a_candidate_that_nobody_chose_stays(person: Person) -> None:
+    house = person.house
+    house.ok("run", "-d", house.plan(plan_of([shell_task("pick", WORK, best_of=2)]), "pick.toml"))
+    try:
+        wait_until(lambda: house.state("pick-1") == "done", "a candidate to end")
+        done = person.pr("pick-1", "--yes")
+        assert done.returncode == 6 and "nobody has chosen" in done.stderr
+        assert person.ok("pick-1", "--yes", "--force", "--branch", "pick")["pushed"]
+    finally:
+        house.ok("kill", "pick")
 
 
 @pytest.mark.parametrize("branch", ["ünïcode/ö", "a'b$(touch${IFS}x);&|", "x" * 200])

@@ -54,9 +54,9 @@ def prompt_of(person: Person, name: str) -> str:
 
 
 def test_what_came_back_is_given_once_whichever_step_is_killed(opened: Person) -> None:
-    house = opened.house
+    house, before = opened.house, runs(opened)
     dry = opened.pr("sync", "agent", "--dry-run")
-    assert dry.returncode == 0 and "1 left out" in dry.stderr and runs(opened) == 1
+    assert dry.returncode == 0 and "1 left out" in dry.stderr and runs(opened) == before
     for line in (
         "1. review by ann",
         "    > (asks for changes)",
@@ -71,7 +71,7 @@ def test_what_came_back_is_given_once_whichever_step_is_killed(opened: Person) -
     assert opened.pr("sync", "agent", env={"NIGHTCREW_DIE_AT": "pr.heard"}).returncode == -9
     assert opened.pr("sync", "agent", env={"NIGHTCREW_DIE_AT": "pr.handed"}).returncode == -9
     again = opened.ok("sync", "agent")
-    assert again["to"] is None and again["remarks"] == [] and runs(opened) == 2, "it had been handed over"
+    assert again["to"] is None and again["remarks"] == [] and runs(opened) == before + 1, "it had been handed over"
     house.wait_final()
     more = house.task("agent-more")
     assert prompt_of(opened, "agent-more").count("touch evil") == 1
@@ -91,7 +91,7 @@ def test_what_came_back_is_given_once_whichever_step_is_killed(opened: Person) -
     everyone = opened.pr("sync", "agent", "--everyone", "--dry-run").stdout
     assert "comment by mallory, who may not write to this repository" in everyone and "touch evil" not in everyone
     done = opened.pr("sync", "agent", "--everyone", "--rounds", "1")
-    assert done.returncode == 6 and "1 times by now" in done.stderr and runs(opened) == 2
+    assert done.returncode == 6 and "1 times by now" in done.stderr and runs(opened) == before + 1
     assert opened.pr("sync", "agent", "--rounds", "0").returncode == 2
     assert opened.pr("sync", "idle").returncode == 4
 
