@@ -40,6 +40,16 @@ def key(keys: str, action: str) -> Binding:
     return Binding(keys, action, show=False)
 
 
+def _outcome(work: Callable[[], str]) -> tuple[str, bool]:
+    """What came of an act in one sentence, and whether it is bad."""
+    try:
+        return work(), False
+    except NightcrewError as error:
+        return error.line(), True
+    except Exception as error:  # noqa: BLE001 - what no act foresaw is said, and the screen goes on
+        return f"nightcrew itself failed: {type(error).__name__}: {error}", True
+
+
 class Main(Screen[None]):
     """Nothing on it has the keys for itself: those that Textual gives to what has them move the selection."""
 
@@ -81,14 +91,7 @@ class Main(Screen[None]):
     def _act(self, work: Callable[[], str]) -> None:
         """In a thread; what came of it is said."""
 
-        def act() -> None:
-            try:
-                said, bad = work(), False
-            except NightcrewError as error:
-                said, bad = error.line(), True
-            self.app.call_from_thread(self._acted, said, bad)
-
-        self.run_worker(act, thread=True, exit_on_error=False)
+        self.run_worker(lambda: self.app.call_from_thread(self._acted, *_outcome(work)), thread=True)
 
     def _acted(self, said: str, bad: bool) -> None:
         self.top.say(said, bad=bad)
@@ -105,14 +108,11 @@ class Main(Screen[None]):
         self._acted(said, bad)
 
     def _outside(self, work: Callable[[], str], *, wait: bool) -> tuple[str, bool]:
-        try:
-            said, bad = work(), False
-        except NightcrewError as error:
-            said, bad = error.line(), True
+        done = _outcome(work)
         if wait:
             with contextlib.suppress(EOFError, KeyboardInterrupt):
                 input("\n[Enter goes back to nightcrew top] ")
-        return said, bad
+        return done
 
     def action_attach(self) -> None:
         """Into its pane; of one that ended, the page of its diff."""
@@ -180,7 +180,8 @@ class Main(Screen[None]):
     def _new(self, fields: tuple[str, ...] | None) -> None:
         if fields is not None:
             kind, base, name = (field.strip() for field in fields)
-            self._edit("", lambda prompt: self.top.acts.start(NewTask(prompt, kind, base, name)))
+            # The form goes only when this returns, and the editor would wait for it.
+            self.call_later(self._edit, "", lambda prompt: self.top.acts.start(NewTask(prompt, kind, base, name)))
 
     def action_go_on(self) -> None:
         """More words for the selected agent."""
