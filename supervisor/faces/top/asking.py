@@ -52,6 +52,7 @@ class Form(ModalScreen[tuple[str, ...] | None]):
     DEFAULT_CSS = _BOX.format(name="Form")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
+        Binding("enter", "next", show=False, priority=True),
         Binding("down", "app.focus_next", show=False, priority=True),
         Binding("up", "app.focus_previous", show=False, priority=True),
     ]
@@ -70,14 +71,14 @@ class Form(ModalScreen[tuple[str, ...] | None]):
                 yield Input(value, select_on_focus=False)
             yield Label(self._note, markup=False)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Of Textual."""
-        event.stop()
+    def action_next(self) -> None:
+        """The next field at once, so that the next key is for that; after the last one all are given."""
         fields = list(self.query(Input))
-        if event.input is fields[-1]:
+        at = next((number for number, field in enumerate(fields) if field is self.focused), 0)
+        if at + 1 == len(fields):
             self.dismiss(tuple(field.value for field in fields))
         else:
-            fields[fields.index(event.input) + 1].focus()
+            self.set_focus(fields[at + 1])
 
     def action_leave(self) -> None:
         """Without an answer."""
