@@ -46,13 +46,21 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(event.key in ("y", "Y"))
 
 
+class Field(Input):
+    """A line of a form. Enter comes here after the letters before it, also when it was pressed before the next field had the keys."""
+
+    async def action_submit(self) -> None:
+        """Of Textual."""
+        if isinstance(self.screen, Form):
+            self.screen.action_next()
+
+
 class Form(ModalScreen[tuple[str, ...] | None]):
     """A line for each thing that is asked; Enter on the last one gives them all, Esc nothing."""
 
     DEFAULT_CSS = _BOX.format(name="Form")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
-        Binding("enter", "next", show=False, priority=True),
         Binding("down", "app.focus_next", show=False, priority=True),
         Binding("up", "app.focus_previous", show=False, priority=True),
     ]
@@ -68,7 +76,7 @@ class Form(ModalScreen[tuple[str, ...] | None]):
             yield Label(one_line(self._title), markup=False)
             for name, value in self._fields:
                 yield Label(name, markup=False)
-                yield Input(value, select_on_focus=False)
+                yield Field(value, select_on_focus=False)
             yield Label(self._note, markup=False)
 
     def action_next(self) -> None:
