@@ -96,7 +96,7 @@ ENTRY_NEXT: Mapping[EntryState, frozenset[EntryState]] = {
     _S.REPAIRING: frozenset({_S.EJECTED}),
     _S.CONTAINED: frozenset({_S.WAITING}),
     _S.LANDED: frozenset(),
-    _S.EJECTED: frozenset(),
+    _S.EJECTED: frozenset({_S.WAITING}),
 }
 OUT = frozenset({_S.EJECTED, _S.CONTAINED, _S.REPAIRING})
 """They put nothing on."""

@@ -173,9 +173,11 @@ def _moved(train: Train, event: Moved | Elsewhere) -> Train:
 
 
 def _anew(train: Train) -> Train:
-    """Everything that could still land is put on again."""
-    back = {EntryState.PASSED, EntryState.CONTAINED}
-    return replace(train, entries=tuple(replace(one, state=EntryState.WAITING) if one.state in back else one for one in train.entries))
+    """Everything is put on again, what was left out too: what was in its way may be out this time. Not that which another one replaces."""
+    mended = {one.task for one in train.entries}
+    return replace(
+        train, entries=tuple(one if one.repair in mended else replace(one, state=EntryState.WAITING, reason="") for one in train.entries)
+    )
 
 
 def _resumed(train: Train) -> Train:
@@ -265,7 +267,7 @@ def _said(gate: Gate) -> str:
 def _refused(train: Train, entry: Entry) -> Train:
     """Left out for what its reason says, once its agent had its chances."""
     asked = sum(bool(one.repair) or one.state is EntryState.REPAIRING for one in train.entries)
-    may = entry.repairable and entry.repairs < train.repairs and asked < REPAIRS_ALL
+    may = entry.repairable and not entry.repair and entry.repairs < train.repairs and asked < REPAIRS_ALL
     if may:
         return _with(train, replace(entry, state=EntryState.REPAIRING, repairs=entry.repairs + 1, repair=""))
     return _with(train, replace(entry, state=EntryState.EJECTED))

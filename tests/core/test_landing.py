@@ -64,12 +64,16 @@ class World:
     """Pairs of which either has what the other one has."""
     generated: frozenset[int] = frozenset()
     needs: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    against: frozenset[int] = frozenset()
+    """Results that conflict with what somebody else puts on the branch meanwhile."""
 
     def passes(self, tree: frozenset[int]) -> bool:
         return not any(some <= tree for some in self.broken)
 
     def put(self, asked: Stage | Make, members: tuple[int, ...], *, made: bool) -> Event:
         position, onto = asked.position, asked.onto
+        if position in self.against and onto.split()[0] != "base":
+            return Clashed(position, onto, "it conflicts with somebody else", ("file",))
         if any(frozenset({position, one}) in self.conflicts for one in members):
             return Clashed(position, onto, "it conflicts", ("file",))
         if any(frozenset({position, one}) in self.contained for one in members):
@@ -81,13 +85,13 @@ class World:
         restored = (Tried(f"{tree} weak", commit, GATE, restored=True),) if position in self.weak else ()
         return Put(position, onto, commit, (Tried(tree, commit, GATE), *restored))
 
-    def one_by_one(self) -> dict[int, EntryState]:
+    def one_by_one(self, base: str = "base") -> dict[int, EntryState]:
         """What becomes of each result when nothing runs beside anything."""
         accepted: list[int] = []
         found: dict[int, EntryState] = {}
         for position in range(1, self.results + 1):
             lost = any(found[need] is EntryState.EJECTED for need in self.needs.get(position, ()))
-            event = self.put(Stage(position, ""), tuple(accepted), made=True)
+            event = self.put(Stage(position, base), tuple(accepted), made=True)
             good = isinstance(event, Put) and self.passes(frozenset({*accepted, position})) and position not in self.weak
             if lost or isinstance(event, Clashed) or (isinstance(event, Put) and not good):
                 found[position] = EntryState.EJECTED
@@ -107,7 +111,7 @@ def worlds(draw: st.DrawFn) -> World:
     singles = st.frozensets(st.integers(1, results), max_size=2)
     broken = draw(some) | {frozenset({one}) for one in draw(singles)}
     needs = {later: frozenset({draw(st.integers(1, later - 1))}) for later in draw(singles) if later > 1}
-    return World(results, draw(some), broken, draw(singles), draw(some), draw(singles), needs)
+    return World(results, draw(some), broken, draw(singles), draw(some), draw(singles), needs, draw(singles))
 
 
 class Driver:
@@ -227,12 +231,12 @@ def test_side_by_side_lands_exactly_what_one_by_one_lands(world: World, seed: in
 
 @given(worlds(), st.integers(0, 2**32), st.integers(1, 4), st.integers(0, RESTAGES), st.integers(0, 4))
 @settings(max_examples=150, deadline=None)
-def test_a_branch_that_moves_and_stops_in_between_change_nothing_of_what_lands(
+def test_a_branch_that_moves_and_stops_in_between_lands_what_one_by_one_lands_on_what_it_is_then(
     world: World, seed: int, width: int, moves: int, halts: int
 ) -> None:
     driver = Driver(world, random.Random(seed), width, moves=moves, halts=halts)
     train = driver.drive()
-    assert outcome(train) == world.one_by_one() and train.state in (TrainState.LANDED, TrainState.EMPTY)
+    assert outcome(train) == world.one_by_one(train.base) and train.state in (TrainState.LANDED, TrainState.EMPTY)
     assert not any(gate.state in ASKED for gate in train.gates)
 
 
@@ -269,6 +273,22 @@ def test_a_repaired_result_comes_in_once_more_at_the_end() -> None:
     again = after(train, Clashed(3, "c2", "it conflicts in b"))
     assert again.entries[2].state is EntryState.EJECTED and again.state is TrainState.MOVING, "only once"
     assert after(train, Put(3, "c2", "c3")).tip == "c3"
+
+
+def test_on_a_branch_that_moved_what_was_left_out_is_tried_again_but_not_what_another_one_replaces() -> None:
+    entries = (*(Entry(number, f"t{number}", 1, "tip", repairable=True) for number in (1, 2)), Entry(3, "t3", 1, "tip3"))
+    train = Train("train", "p", "main", "base", (), repairs=2, entries=entries)
+    events: tuple[Event, ...] = (
+        *(Clashed(number, "base", "no") for number in (1, 2)), Put(3, "base", "c3"),
+        *(Asked(number, f"t{number}-more") for number in (1, 2)), Mended(1, "tip1b", 1), Mended(2, why="it is failed"), Put(4, "c3", "c4"),
+    )  # fmt: skip
+    for event in events:
+        train = after(train, event)
+    train = after(train, Elsewhere("person"))
+    assert [entry.state for entry in train.entries] == [EntryState.EJECTED, *[EntryState.WAITING] * 3]
+    assert train.entries[0].reason.endswith("t1-more comes in its place") and todo(train) == (Stage(2, "person"),)
+    asked_no_more = after(train, Clashed(2, "person", "no"))
+    assert asked_no_more.entries[1].state is EntryState.EJECTED and asked_no_more.entries[1].reason == "no"
 
 
 def test_nobody_is_asked_who_may_not_be() -> None:
