@@ -109,6 +109,7 @@ def test_nothing_moves_that_should_not_and_a_train_goes_on_where_it_was(house: H
     hook.chmod(0o755)
     hooked = house.run("land", "--resume", "--into", "main")
     assert hooked.returncode == 8 and "post-merge" in hooked.stderr and not (house.repo / "a").exists()
+    assert not (house.repo / "ran").exists(), "no hook ran"
     git(house.repo, *tip["by_hand"].split()[3:])  # a person may do it by hand: then it has landed
     assert (house.repo / "ran").exists()
     assert house.run("land", "--resume", "--into", "main").returncode == 0
