@@ -52,7 +52,7 @@ def run_named(where: Home, name: str | None, preferred: Callable[[sqlite3.Connec
     project = repository.project if repository is not None else None
     if (found := preferred(db, project)) is not None:
         return found
-    newest = queries.runs(db, 1, project) or _archived(where, project)
+    newest = queries.runs(db, 1, project, gates=False) or _archived(where, project)
     if not newest:
         on = f" of {repository.root}" if repository else ""
         raise NotFound(f"no run{on} yet", hint="nightcrew analyze" if repository else "nightcrew run PLAN, or nightcrew analyze PATH")

@@ -23,6 +23,7 @@ from supervisor.core.landing import (
     GateState,
     Mended,
     Train,
+    gate_key,
 )
 from supervisor.core.landing_orders import Orders
 from supervisor.core.spec import RunSpec, Submission
@@ -84,7 +85,7 @@ class TrainTasks:
         )
         title = f"{gate.command} ({where}, for {train.branch})"
         task = replace(orders.gate, name="generate" if making else "gate", title=title, argv=("/bin/sh", "-c", gate.command))
-        answer = await self._submit(_submission(train, orders, _key(train, gate), RunSpec(title, (task,), gate.commit)))
+        answer = await self._submit(_submission(train, orders, gate_key(train.id, gate.number), RunSpec(title, (task,), gate.commit)))
         failpoint("train.gate-submitted")
         return [GateBegun(number, str(answer["tasks"][0]))]
 
@@ -102,7 +103,7 @@ class TrainTasks:
     def drop_gate(self, train: Train, number: int) -> Event:
         """End the task of a gate, if it has begun and not ended."""
         gate = train.gates[number - 1]
-        task = gate.task or trains.task_of_key(self._loop.ledger.db, _key(train, gate))
+        task = gate.task or trains.task_of_key(self._loop.ledger.db, gate_key(train.id, gate.number))
         known = self._loop.crew.tasks.get(task)
         if known is not None and known.state not in FINAL:
             self._loop.ask(CancelAsked(task))
@@ -136,10 +137,6 @@ def _gates(train: Train) -> list[Gate]:
 
 def _repairs(train: Train) -> list[Entry]:
     return [entry for entry in train.entries if entry.state is EntryState.REPAIRING and entry.repair]
-
-
-def _key(train: Train, gate: Gate) -> str:
-    return f"train/{train.id}/gate/{gate.number}"
 
 
 def _submission(train: Train, orders: Orders, key: str, spec: RunSpec) -> Submission:

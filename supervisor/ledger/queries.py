@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.errors import NotFound
+from supervisor.core.landing import GATE_KEYS
 from supervisor.core.states import FINAL, NEEDS_YOU, TaskState
 
 
@@ -195,7 +196,7 @@ def ended_of(db: sqlite3.Connection, run: str, at_most: int) -> tuple[list[TaskV
 
 
 LATELY = 2000
-"""Of the history, the newest entries: whatever ended lately is named there, however many tasks wait and however long the history is."""
+"""Of the history or of the runs the newest: what is asked for is found there, however many tasks wait and however long the history is."""
 
 
 def ended_lately(db: sqlite3.Connection, at_most: int) -> list[TaskView]:
@@ -232,8 +233,9 @@ def newest_entry(db: sqlite3.Connection) -> int:
 
 
 def newest_run(db: sqlite3.Connection) -> str | None:
-    """The id of the run that was submitted last."""
-    row = db.execute("SELECT id FROM run WHERE rowid = (SELECT max(rowid) FROM run)").fetchone()
+    """The id of the run that was submitted last; those of a train's gates are none that a person submitted. Of the newest `LATELY`."""
+    sql = "SELECT id FROM run WHERE rowid > (SELECT max(rowid) FROM run) - ? AND key NOT GLOB ? ORDER BY rowid DESC LIMIT 1"
+    row = db.execute(sql, (LATELY, GATE_KEYS)).fetchone()
     return None if row is None else str(row["id"])
 
 
@@ -250,12 +252,13 @@ def one(db: sqlite3.Connection, task: str) -> TaskView:
     return found[0]
 
 
-def runs(db: sqlite3.Connection, limit: int, project: str | None = None) -> list[RunView]:
-    """The newest runs, newest first."""
-    where = "" if project is None else "WHERE r.project = ?"
+def runs(db: sqlite3.Connection, limit: int, project: str | None = None, *, gates: bool = True) -> list[RunView]:
+    """The newest runs, newest first; without `gates` those of a train's gates are left out."""
+    where = "TRUE" if project is None else "r.project = ?"
     rows = db.execute(
-        f"SELECT r.*, p.root FROM run r JOIN project p ON p.id = r.project {where} ORDER BY r.rowid DESC LIMIT ?",  # noqa: S608 - literals
-        (limit,) if project is None else (project, limit),
+        f"SELECT r.*, p.root FROM run r JOIN project p ON p.id = r.project WHERE {where} AND r.key NOT GLOB ?"  # noqa: S608 - literals
+        " ORDER BY r.rowid DESC LIMIT ?",
+        (*(() if project is None else (project,)), "" if gates else GATE_KEYS, limit),  # no key is like ""
     ).fetchall()
     return [_run(db, row) for row in rows]
 

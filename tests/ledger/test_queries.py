@@ -13,6 +13,7 @@ import pytest
 
 from supervisor.core.commands import Collect, MarkRunning, SetState, Start
 from supervisor.core.errors import NotFound, UsageError
+from supervisor.core.landing import gate_key
 from supervisor.core.states import End, TaskState
 from supervisor.ledger import added_tasks, queries, store, task_names
 from supervisor.ledger.ledger import Ledger
@@ -120,6 +121,15 @@ def test_unfinished(db: sqlite3.Connection) -> None:
         "only",
     ]
     assert queries.unfinished_ids(db) == [view.id for view in queries.unfinished(db)]
+
+
+def test_the_run_of_a_gate_is_none_that_a_person_submitted(path: Path, wall: Wall) -> None:
+    with contextlib.closing(Ledger(path, wall)) as ledger:
+        submit(ledger, "lint", run=OLD)
+        ledger.submit(submission(spec("gate"), key=gate_key("train-0731-k3qz", 1)), NEW)
+        assert queries.newest_run(ledger.db) == OLD
+        assert [run.id for run in queries.runs(ledger.db, 9)] == [NEW, OLD]
+        assert [run.id for run in queries.runs(ledger.db, 9, gates=False)] == [OLD]
 
 
 def test_what_a_screen_has_room_for(db: sqlite3.Connection) -> None:

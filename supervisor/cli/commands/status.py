@@ -84,7 +84,7 @@ def _all(db: sqlite3.Connection, name: str | None) -> tuple[list[queries.RunView
     if name is not None:
         views = looking.named(db, name)
         return [queries.run(db, run) for run in dict.fromkeys(view.run for view in views)], views
-    runs = queries.runs(db, RECENT)
+    runs = queries.runs(db, RECENT, gates=False)
     views = queries.unfinished(db)
     known = {view.id for view in views}
     if runs:
