@@ -32,9 +32,14 @@ class TestCounts:
 def read(said: str, *, whole: bool = True) -> TestCounts | None:
     """What the end of a log says, or all of it where it is `whole`. None where no program is known by its closing line, or two of them are:
     their sum could count twice."""
-    lines = [_ESCAPE.sub("", line[:LINE_MAX]).strip() for line in said.splitlines()]
+    lines = clean_lines(said)
     found = [counts for reader in (_pytest, _unittest, _jest, *((_cargo, _go) if whole else ())) if (counts := reader(lines)) is not None]
     return found[0] if len(found) == 1 else None
+
+
+def clean_lines(said: str) -> list[str]:
+    """Each line without colours and the space around it, cut where no closing line is that long."""
+    return [_ESCAPE.sub("", line[:LINE_MAX]).strip() for line in said.splitlines()]
 
 
 _PYTEST = re.compile(r"=* ?((?:\d+ [a-z]+(?:, )?)+) in [\d.:]+s?(?: \([\d:]+\))? ?=*")

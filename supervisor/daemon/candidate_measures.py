@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.core import test_counts
+from supervisor.core import gate_coverage, test_counts
 from supervisor.core.errors import HostError
 from supervisor.core.gate_files import flags
 from supervisor.core.result import Work
@@ -32,9 +32,15 @@ class Ended:
 
 
 def take(repository: Repository, ended: Ended) -> Mapping[str, Any]:
-    """`weakens`: what it changed that may make its gate say less, None where git could not tell; `tests`: as `test_counts` reads them."""
-    counts = test_counts.read(ended.printed.decode("utf-8", "replace"), whole=ended.whole)
-    return {"weakens": _weakens(repository, ended), "tests": None if counts is None else counts.shape()}
+    """`weakens`: what it changed that may make its gate say less, None where git could not tell; `tests` and `coverage`: as
+    `test_counts` and `gate_coverage` read them."""
+    said = ended.printed.decode("utf-8", "replace")
+    counts, covered = test_counts.read(said, whole=ended.whole), gate_coverage.read(said, whole=ended.whole)
+    return {
+        "weakens": _weakens(repository, ended),
+        "tests": None if counts is None else counts.shape(),
+        "coverage": None if covered is None else covered.shape(),
+    }
 
 
 def _weakens(repository: Repository, ended: Ended) -> list[str] | None:

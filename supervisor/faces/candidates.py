@@ -11,7 +11,7 @@ from supervisor.core.candidate_ranking import Facts
 from supervisor.core.errors import one_line
 from supervisor.ledger.comparing import Comparison
 
-_HEAD = ("", "candidate", "state", "gate", "tests", "judge", "lines", "cost", "time")
+_HEAD = ("", "candidate", "state", "gate", "tests", "cover", "judge", "lines", "cost", "time")
 
 
 def lines(found: Comparison) -> Iterator[str]:
@@ -41,6 +41,7 @@ def _row(number: int, facts: Facts, found: Comparison) -> tuple[str, ...]:
 
 def _numbers(facts: Facts) -> Iterator[str | None]:
     yield None if facts.tests is None else str(facts.tests)
+    yield None if facts.coverage is None else candidate_ranking.percent(facts.coverage)
     yield None if facts.judged is None else str(facts.judged + 1)
     yield None if facts.lines is None else str(facts.lines)
     yield None if facts.cost_usd is None else f"${facts.cost_usd:.2f}"

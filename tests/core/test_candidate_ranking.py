@@ -14,7 +14,8 @@ from supervisor.core.candidate_ranking import CRITERIA, Facts, best, of_result, 
 from supervisor.core.states import TaskState
 
 GOOD = Facts(
-    "r/a", TaskState.DONE, 1, "c0ffee", gate=True, weakened=(), tests=5, judged=0, files=2, lines=10, cost_usd=1.0, seconds=60.0
+    "r/a", TaskState.DONE, 1, "c0ffee", gate=True, weakened=(), tests=5, coverage=87.5, judged=0,
+    files=2, lines=10, cost_usd=1.0, seconds=60.0
 )  # fmt: skip
 WORSE: dict[str, dict[str, Any]] = {
     "end": {"state": TaskState.FAILED},
@@ -22,13 +23,15 @@ WORSE: dict[str, dict[str, Any]] = {
     "change": {"files": 0},
     "what the gate goes by": {"weakened": ("Makefile: changes what the gate runs",)},
     "tests passed": {"tests": 4},
+    "coverage": {"coverage": 87.4},
     "judge": {"judged": 1},
     "lines changed": {"lines": 11},
     "cost": {"cost_usd": 1.01},
     "time": {"seconds": 60.5},
 }
 UNKNOWN: dict[str, dict[str, Any]] = {
-    "gate": {"gate": None}, "change": {"files": None}, "what the gate goes by": {"weakened": None}, "tests passed": {"tests": None},
+    "gate": {"gate": None}, "change": {"files": None}, "what the gate goes by": {"weakened": None},
+    "tests passed": {"tests": None}, "coverage": {"coverage": None},
     "judge": {"judged": None}, "lines changed": {"lines": None}, "cost": {"cost_usd": None}, "time": {"seconds": None},
 }  # fmt: skip
 
@@ -38,7 +41,8 @@ def drawn(chance: random.Random, number: int) -> Facts:
     return Facts(
         f"r/{number}", chance.choice([TaskState.DONE, TaskState.FAILED]), 1, "c0ffee",
         gate=chance.choice([None, True, False]), weakened=chance.choice([None, (), ("x",)]), tests=chance.choice([None, 1, 2]),
-        judged=chance.choice([None, 0, 1]), files=chance.choice([None, 0, 1]), lines=chance.choice([None, 0, 3]),
+        coverage=chance.choice([None, 50.0, 87.5]), judged=chance.choice([None, 0, 1]),
+        files=chance.choice([None, 0, 1]), lines=chance.choice([None, 0, 3]),
         cost_usd=chance.choice([None, 0.0, 1.5]), seconds=chance.choice([None, 1.0]),
     )  # fmt: skip
 
@@ -93,16 +97,23 @@ def test_equals_stand_in_the_plans_order_and_that_is_said() -> None:
     assert rank([GOOD])[0].why == "the only one" and best(()) is None and rank(()) == ()
 
 
+def test_what_is_shown_alike_ranks_alike() -> None:
+    one, other = replace(GOOD, task="r/1", cost_usd=1.004, seconds=3.34), replace(GOOD, task="r/2", cost_usd=1.001, seconds=3.31)
+    assert [place.facts.task for place in rank([one, other])] == ["r/1", "r/2"], "the plan's order"
+    assert rank([one, other])[0].why == "ahead of 2 by the plan's order: nothing tells them apart"
+    assert rank([one, replace(other, seconds=3.2)])[0].why == "ahead of 1 by time: 3.2 s, against 3.3 s"
+
+
 def test_facts_are_read_from_a_result_and_from_an_older_one() -> None:
     result = {
         "tip": "c0ffee", "gate": {"passed": False, "why": "exit code 1"}, "diff": {"files": 2, "plus": 3, "minus": 4}, "cost_usd": 0.5,
-        "spawn_to_done_ms": 1500, "measured": {"weakens": ["a: b"], "tests": {"passed": 7}},
+        "spawn_to_done_ms": 1500, "measured": {"weakens": ["a: b"], "tests": {"passed": 7}, "coverage": {"percent": 87.3}},
     }  # fmt: skip
     found = of_result("r/a", TaskState.FAILED, 2, result)
     assert (found.gate, found.gate_why, found.weakened, found.tests, found.lines, found.files) == (False, "exit code 1", ("a: b",), 7, 7, 2)
-    assert (found.cost_usd, found.seconds, found.tip, found.changed) == (0.5, 1.5, "c0ffee", True)
+    assert (found.cost_usd, found.seconds, found.tip, found.changed, found.coverage) == (0.5, 1.5, "c0ffee", True, 87.3)
     old = of_result("r/a", TaskState.DONE, 1, {"end": "done"})
-    assert (old.gate, old.weakened, old.tests, old.lines, old.seconds, old.changed) == (None,) * 6
+    assert (old.gate, old.weakened, old.tests, old.coverage, old.lines, old.seconds, old.changed) == (None,) * 7
     assert of_result("r/a", TaskState.WAITING, 0, None).tip == ""
 
 

@@ -16,7 +16,7 @@ from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, git, wait_until
 
-GATE = "python3 -c \"print('3 passed in 0.01s')\"; grep -q good work && sh check.sh"
+GATE = "python3 -c \"print('TOTAL 63 8 87%'); print('3 passed in 0.01s')\"; grep -q good work && sh check.sh"
 CHECK = "test $(wc -l < work) -ge 2\n"
 TRIES = (
     "echo bad > work",
@@ -68,7 +68,7 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
 
     found = json.loads(house.ok("compare", "api", "--json"))
     assert [place["task"].rpartition("/")[2] for place in found["places"]] == ["api-3", "api-2", "api-1"], found
-    assert [place["tests"] for place in found["places"]] == [3, 3, 3] and found["choice"] is None
+    assert [(place["tests"], place["coverage"]) for place in found["places"]] == [(3, 87.0)] * 3 and found["choice"] is None
     assert found["places"][1]["weakened"] == ["check.sh: changes what the gate runs"]
     shown = house.ok("compare", "api")
     assert (
