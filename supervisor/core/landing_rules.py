@@ -184,7 +184,11 @@ def _resumed(train: Train) -> Train:
     decided = all(one.state is EntryState.PASSED or one.state in OUT - {EntryState.REPAIRING} for one in train.entries)
     state = TrainState.MOVING if train.tip and decided else TrainState.RUNNING
     kept = {GateState.PASSED, GateState.UNWANTED}
-    gates = tuple(gate if gate.state in kept else replace(gate, state=GateState.DROPPED) for gate in train.gates)
+    told = {number for one in train.entries if one.state is EntryState.EJECTED for number in one.gates}
+    gates = tuple(
+        gate if gate.state in kept or (gate.state is GateState.FAILED and gate.number in told) else replace(gate, state=GateState.DROPPED)
+        for gate in train.gates
+    )
     return replace(train, state=state, reason="", by_hand="", restages=0, gates=gates)
 
 

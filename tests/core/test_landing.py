@@ -261,6 +261,18 @@ def test_a_gate_that_fails_on_the_branch_itself_blames_no_result() -> None:
     assert blamed.entries[0].state is EntryState.EJECTED and blamed.state is TrainState.EMPTY
 
 
+def test_what_was_left_out_keeps_the_log_of_its_gate_when_the_train_is_stopped_and_goes_on() -> None:
+    train = Train("train", "p", "main", "base", (GATE,), entries=tuple(Entry(number, f"t{number}", 1, "tip") for number in (1, 2)))
+    events: tuple[Event, ...] = (
+        Put(1, "base", "c1", (Tried("one", "c1", GATE),)), GateBegun(1, "g1"), GateEnded(1, passed=True),
+        Put(2, "c1", "c2", (Tried("two", "c2", GATE),)), GateBegun(2, "g2"), GateEnded(2, passed=False), Halted("uncommitted changes"),
+    )  # fmt: skip
+    for event in (*events, Resumed()):
+        train = after(train, event)
+    assert train.state is TrainState.MOVING and train.entries[1].state is EntryState.EJECTED
+    assert [gate.state for gate in train.gates] == [GateState.PASSED, GateState.FAILED]
+
+
 def test_a_repaired_result_comes_in_once_more_at_the_end() -> None:
     entries = (Entry(1, "t1", 1, "tip1", repairable=True), Entry(2, "t2", 1, "tip2"))
     train = after(Train("train", "p", "main", "base", (), repairs=1, entries=entries), Clashed(1, "base", "it conflicts in a"))
