@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from textual.binding import Binding
+from textual.command import CommandList
 from textual.pilot import Pilot
 
 from supervisor.core.errors import Refused
@@ -199,6 +200,13 @@ async def test_a_click_selects_and_a_page_is_chosen_by_the_mouse() -> None:
         await sees(pilot, "diff of agent-1")
 
 
+def chosen_of_palette(pilot: Pilot[None]) -> str:
+    """The first word of the line that Enter would take; empty while the palette looks for it."""
+    found = pilot.app.screen.query_one(CommandList)
+    option = None if found.highlighted is None else found.get_option_at_index(found.highlighted)
+    return "" if option is None else str(option.prompt).split()[0]
+
+
 async def test_the_palette_has_every_verb() -> None:
     stage = Stage(seen())
     async with shown(stage) as pilot:
@@ -206,7 +214,7 @@ async def test_the_palette_has_every_verb() -> None:
         await pilot.press("colon")
         await sees(pilot, "Do the same with many.")
         await pilot.press(*"status")
-        await pilot.pause(0.3)
+        await until(pilot, lambda: chosen_of_palette(pilot) == "status", "the verb to be found")
         await pilot.press("enter")
         await sees(pilot, f"status {RUN}/agent-0")
 
@@ -236,7 +244,7 @@ async def test_a_page_whose_end_matters_is_followed_until_a_person_scrolls() -> 
         await sees(pilot, "line 50.")
         stage.texts = {Page.SCREEN: [f"line {number}." for number in range(70)]}
         await until(pilot, lambda: len(pilot.app.page._lines) == 70, "the new lines")  # type: ignore[attr-defined]
-        await pilot.pause(0.1)
+        await pilot.pause()
         assert "line 69." not in text_of(pilot.app) and "line 50." in text_of(pilot.app)  # type: ignore[arg-type]
         for _ in range(9):
             await pilot.press("right_square_bracket")
