@@ -164,19 +164,21 @@ def tool_for(where: Home, target: RemoteUrl, asked: str | None, environ: Mapping
 
 def _body(review: Review, prompt: str, commits: int) -> str:
     clean, said = Redactor().clean, review.result.get("gate")
-    gate = f"{review.gate}: {_gate_words(said)}" if review.gate else ""
+    gate = f"{review.gate}: {_gate_words(review, said)}" if review.gate else ""
     notes = [f"{review_face.size(review.diffs)}, {commits} commit{'s' if commits != 1 else ''}", *review_face.spent(review.result)]
     notes += [f"conflicts {text}" for text in review.conflicts]
     message = clean(str((review.result.get("agent") or {}).get("message") or ""))
     facts = pull_body.Facts(
         task=review.view.id, prompt=clean(prompt), message=message,
         commit=review.tip, warnings=tuple(warnings(review)), gate=clean(gate),
-        gate_passed=bool(said and said["passed"]), notes=tuple(notes),
+        gate_passed=bool(said and said["passed"] and not review.judged), notes=tuple(notes),
     )  # fmt: skip
     return pull_body.body(facts)
 
 
-def _gate_words(said: Mapping[str, Any] | None) -> str:
+def _gate_words(review: Review, said: Mapping[str, Any] | None) -> str:
+    if review.judged:
+        return f"it has not run on this commit, but on {review.judged[:12]}"
     return "it has not run" if said is None else "passed" if said["passed"] else str(said["why"])
 
 

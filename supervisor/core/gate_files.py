@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import itertools
 import json
 import re
 import shlex
@@ -85,7 +86,7 @@ _CONFIG = _table(
     pyrightconfig.json jest.config.* vitest.config.* vitest.workspace.* karma.conf.* playwright.config.* cypress.config.*
     .mocharc* .eslintrc* eslint.config.* .eslintignore biome.json* tsconfig*.json .nycrc* babel.config.* .golangci.* clippy.toml
     .clippy.toml rustfmt.toml .rspec .rubocop.yml phpunit.xml* phpstan.neon* sonar-project.properties codecov.yml .codecov.yml
-    .pre-commit-config.yaml noxfile.py testng.xml checkstyle.xml sitecustomize.py usercustomize.py
+    .pre-commit-config.yaml noxfile.py testng.xml checkstyle.xml sitecustomize.py usercustomize.py pytest.py unittest.py *.pth
     """
 )
 _MIXED = ("pyproject.toml", "setup.cfg", "package.json", "Cargo.toml")
@@ -96,6 +97,7 @@ _MIXED_KEYS = {
 }
 _BUILD = {
     "make": ("Makefile", "makefile", "GNUmakefile", "*.mk"),
+    "gmake": ("Makefile", "makefile", "GNUmakefile", "*.mk"),
     "just": ("justfile", "Justfile", ".justfile"),
     "task": ("Taskfile.yml", "Taskfile.yaml"),
     "rake": ("Rakefile",),
@@ -105,6 +107,13 @@ _BUILD = {
     "tox": ("tox.ini",),
     "nox": ("noxfile.py",),
 }
+_SCRIPTS = _table(
+    """
+    *test*.sh *check*.sh *lint*.sh *verify*.sh ci.sh run_tests* run-tests* runtests* script/test script/check scripts/test scripts/check
+    bin/test bin/check
+    """
+)
+"""Programs that what the gate runs may run in turn, by how people call them."""
 _CI = _table(
     """
     .github/workflows/* .github/actions/* .gitlab-ci.yml .gitlab/ci/* .circleci/* Jenkinsfile* azure-pipelines*.yml .buildkite/*
@@ -149,6 +158,8 @@ def _of(change: Change, words: Sequence[str], elsewhere: Counter[str]) -> Iterat
         yield Flag(change.path, Kind.BUILD, f"{_verb(change)} what the gate runs", weakens=True)
     elif _matches(name, _CONFIG):
         yield Flag(change.path, Kind.CONFIG, f"{_verb(change)} how tests or checks run", weakens=True)
+    elif change.status != "A" and (_matches(name, _SCRIPTS) or _matches(where, _SCRIPTS)):
+        yield Flag(change.path, Kind.BUILD, f"{_verb(change)} what the gate may run", weakens=True)
     elif _matches(name, _MIXED):
         yield from _mixed(change, name)
     elif _matches(change.path, _CI) or _matches(where, _CI):
@@ -236,20 +247,38 @@ _INTERPRETERS = frozenset(
 
 
 def _words(gate: str) -> list[str]:
-    """The programs that it runs: the first word of each command, and the file that an interpreter is given."""
+    """The programs that it runs: the first word of each command, the file that an interpreter is given, the module after `-m`, and what
+    `make` is to make, which it does not when there is a file of that name."""
     found = []
     for part in _SPLIT.split(gate):
         try:
             words = shlex.split(part)
         except ValueError:
             words = part.split()
-        for word in words:
-            if word.startswith("-") or "=" in word:
-                continue
-            found.append(word)
-            if word.rpartition("/")[2] not in _INTERPRETERS:
-                break
+        found += _programs(words)
     return found
+
+
+def _programs(words: Sequence[str]) -> Iterator[str]:
+    """Of one command."""
+    for number, word in enumerate(words):
+        if word.startswith("-") or "=" in word:
+            continue
+        yield word
+        name = word.rpartition("/")[2]
+        if number and words[number - 1] == "-m":
+            module = word.replace(".", "/")
+            yield from (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py")
+        if name in ("make", "gmake"):
+            yield from _made(words[number + 1 :])
+        if name not in _INTERPRETERS:
+            return
+
+
+def _made(words: Sequence[str]) -> Iterator[str]:
+    """The files that `make` with these words takes for what it is to make."""
+    where = next((f"{folder}/" for option, folder in itertools.pairwise(words) if option in ("-C", "--directory")), "")
+    yield from (f"{where}{word}".removeprefix("./") for word in words if not word.startswith("-") and "=" not in word)
 
 
 def _ran_by(path: str, words: Sequence[str]) -> bool:

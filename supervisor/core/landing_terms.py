@@ -13,6 +13,8 @@ from supervisor.core.errors import one_line
 TASK, TRAIN, GATE, COAUTHOR = "Nightcrew-Task", "Nightcrew-Train", "Nightcrew-Gate", "Co-authored-by"
 """Trailers."""
 _TRAILER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*: \S")
+_OURS = re.compile(r"[ \t]*nightcrew-[a-z0-9-]*[ \t]*:", re.IGNORECASE)
+"""A line that git takes for a trailer of ours."""
 COAUTHORS_MAX = 20
 TITLE_MAX = 200
 
@@ -87,8 +89,9 @@ def message(terms: Terms, task: str, title: str, coauthors: Collection[Person] =
 
 
 def signed(said: str, terms: Terms, task: str) -> str:
-    """The message `said` of an author's with our trailers behind, in the block of its own if it ends with one."""
-    text = said.rstrip() or task
+    """The message `said` of an author's with our trailers behind, in the block of its own if it ends with one. Lines of it that begin as
+    one of our trailers are left out: only a train says those."""
+    text = "\n".join(line for line in said.split("\n") if not _OURS.match(line)).strip() or task
     block = text.rpartition("\n\n")[2] if "\n\n" in text else ""
     joined = "\n" if block and all(_TRAILER.match(line) for line in block.splitlines()) else "\n\n"
     return f"{text}{joined}{trailers(terms, task)}"

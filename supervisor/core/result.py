@@ -17,6 +17,8 @@ from supervisor.core.units import rfc3339
 
 TAMPERING = "tampering: "
 """How a note begins that says what somebody changed which only nightcrew, or only the person, may change."""
+NOT_SECURED = "not secured: "
+"""Begins what is said of an attempt that ended by itself and whose work could not be collected; it has no result."""
 
 
 @dataclass(frozen=True, slots=True)

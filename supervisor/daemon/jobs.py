@@ -24,7 +24,7 @@ from supervisor.core.gates import GATE, Missed
 from supervisor.core.notes import LeaseRule
 from supervisor.core.records import attempt_name
 from supervisor.core.recovery import AGAIN, SERVER_DIED
-from supervisor.core.result import tampering
+from supervisor.core.result import NOT_SECURED, tampering
 from supervisor.core.states import End
 from supervisor.daemon import continuing, judges, limits
 from supervisor.daemon.attempt_proof import of_tools
@@ -286,7 +286,7 @@ class Jobs:
     async def not_secured(self, task: str, epoch: int, why: str, *, end: End, cause: str) -> None:
         """Set it aside: its work stays where it is. Saying so is better than holding the task, and its slot, for ever."""
         row = self._ledger.attempt(task, epoch)
-        why = f"not secured: {why}"
+        why = f"{NOT_SECURED}{why}"
         if row is not None and row.worktree:
             why += f"; its work lies in {row.worktree}, branch {row.branch}"
         self.say(f"{attempt_name(task, epoch)}: {why}")

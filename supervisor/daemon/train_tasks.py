@@ -26,6 +26,7 @@ from supervisor.core.landing import (
     gate_key,
 )
 from supervisor.core.landing_orders import Orders
+from supervisor.core.result import NOT_SECURED
 from supervisor.core.spec import RunSpec, Submission
 from supervisor.core.states import FINAL, TaskState
 from supervisor.daemon import follow_up
@@ -144,12 +145,14 @@ def _submission(train: Train, orders: Orders, key: str, spec: RunSpec) -> Submis
 
 
 def _verdict(gate: Gate, view: TaskView) -> GateEnded:
-    """What the end of its task says of a tree. Only a command that ran and ended by itself, or took too long, says anything."""
+    """What the end of its task says of a tree. Only a command that ran and ended by itself, or took too long, says anything. One that left
+    its repository so that nothing can be collected of it did not pass: else it would stop the train for all others."""
     if view.state is TaskState.DONE:
         return GateEnded(gate.number, passed=True)
     why = view.end_cause or view.reason or str(view.state)
     said = (view.result or {}).get("exit") or {}
-    ran = view.state is TaskState.FAILED and any(value is not None for value in said.values())
+    ended = any(value is not None for value in said.values()) or NOT_SECURED in why
+    ran = view.state is TaskState.FAILED and ended
     return GateEnded(gate.number, passed=False if ran else None, why=why)
 
 

@@ -51,6 +51,12 @@ class Review:
         return self.view.result or {}
 
     @property
+    def judged(self) -> str:
+        """The commit that its gate judged, when that is not `tip`: the branch was moved since its attempt ended. Else empty."""
+        left = str(self.result.get("tip") or "")
+        return left if self.result.get("gate") is not None and left != self.tip else ""
+
+    @property
     def verdict(self) -> str:
         """In words; empty: nobody decided."""
         if self.decision is None:
@@ -177,6 +183,8 @@ def _gate(review: Review) -> tuple[str, str]:
         return "no gate ran: its task has none", "faint"
     if said is None:
         return f"gate: {one_line(review.gate)}: it has not run", "faint"
+    if review.judged:
+        return f"gate: {one_line(review.gate)}: it has not run on this commit, but on {review.judged[:12]}", "bad"
     return (f"gate: {one_line(review.gate)}: passed", "good") if said["passed"] else (
         f"gate: {one_line(review.gate)}: {one_line(str(said['why']))}; nightcrew logs --stream gate {review.view.id}", "bad"
     )  # fmt: skip

@@ -62,9 +62,23 @@ def test_what_the_gate_runs_is_its_own() -> None:
     assert said(changed("Makefile"), gate="make -C . check") == [("Makefile", Kind.BUILD, True)]
     assert said(changed("Makefile"), gate="pytest") == []
     assert said(changed("tools/check.sh"), gate="cd . && ./tools/check.sh --fast") == [("tools/check.sh", Kind.BUILD, True)]
-    assert said(changed("tools/check.sh", status="D"), gate="sh 'tools/check.sh") == [], "words that no shell would take"
+    assert said(changed("tools/gate.sh", status="D"), gate="sh 'tools/gate.sh") == [], "words that no shell would take"
     assert said(changed("tools/check.py"), gate="CI=1 python3 -u tools/check.py src/a.py") == [("tools/check.py", Kind.BUILD, True)]
     assert said(changed("src/a.py"), gate="python3 tools/check.py src/a.py") == [], "what it looks at is not what it runs"
+    assert said(changed("test", status="A"), gate="make test") == [("test", Kind.BUILD, True)], "make has nothing to do then"
+    assert said(changed("web/lint", status="A"), gate="make -s -C web J=2 lint") == [("web/lint", Kind.BUILD, True)]
+    assert said(changed("test", status="A"), gate="pytest test") == []
+    for path in ("tool.py", "tool/__init__.py", "tool/__main__.py"):
+        assert said(changed(path, status="A"), gate="python3 -m tool") == [(path, Kind.BUILD, True)]
+    assert said(changed("pytest.py", status="A"), gate="make test") == [("pytest.py", Kind.CONFIG, True)]
+
+
+def test_scripts_that_what_the_gate_runs_may_run_are_known_by_their_names() -> None:
+    for path in ("scripts/check.sh", "ci/run-tests.py", "script/test", "tools/lint_all.sh"):
+        assert said(changed(path), gate="make test") == [(path, Kind.BUILD, True)]
+        assert said(changed(path, status="A"), gate="make test") == [], "what is new was not run before"
+    assert said(changed("other/run", old_path="scripts/check.sh", status="R"), gate="make test") == [("other/run", Kind.BUILD, True)]
+    assert said(changed("scripts/release.sh"), gate="make test") == []
 
 
 def test_of_a_file_with_much_in_it_only_the_part_counts_that_tests_need() -> None:

@@ -462,7 +462,8 @@ def test_a_commit_that_changes_nothing_there_is_left_out_of_a_rebase(world: Worl
 def test_messages_authors_and_trailers(world: World) -> None:
     trial = Trial(world).sides(OTHER, write("long.txt", text(at3="theirs")))
     world.sh(trial.root, "switch", "-q", "result")
-    words = "Fix: é\n\nWhy.\n\nSigned-off-by: Bo <bo@x>"
+    forged = "Nightcrew-Gate: passed by gods\nnightcrew-task : r1/other"
+    words = f"Fix: é\n\nWhy.\n\n{forged}\nSigned-off-by: Bo <bo@x>"
     (trial.root / "more.txt").write_text("x\n")
     world.sh(trial.root, "add", "-A")
     world.sh(trial.root, "commit", "-q", "--author=Bo Ü <bo@x>", "--date=2001-02-03T04:05:06+0100", "-m", words)
