@@ -249,7 +249,7 @@ _INTERPRETERS = frozenset(
 def _words(gate: str) -> list[str]:
     """The programs that it runs: the first word of each command, the file that an interpreter is given, the module after `-m`, and what
     `make` is to make, which it does not when there is a file of that name."""
-    found = []
+    found: list[str] = []
     for part in _SPLIT.split(gate):
         try:
             words = shlex.split(part)
