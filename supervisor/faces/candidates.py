@@ -3,68 +3,111 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from supervisor.core import candidate_ranking
-from supervisor.core.candidate_ranking import Facts
 from supervisor.core.errors import one_line
+from supervisor.core.states import TaskState
+from supervisor.ledger import choices, comparing
 from supervisor.ledger.comparing import Comparison
 
-_HEAD = ("", "candidate", "state", "gate", "tests", "cover", "judge", "lines", "cost", "time")
+HEADS = ("", "candidate", "state", "gate", "tests", "cover", "judge", "lines", "cost", "time")
+NUMBERS = HEADS[4:]
+"""Of these, the columns of figures."""
+NONE = "-"
+"""In a cell: nobody knows."""
 
 
 def lines(found: Comparison) -> Iterator[str]:
     """A table, the best first, a line for each why, and what else is to be said."""
-    rows = [_HEAD, *(_row(number, place.facts, found) for number, place in enumerate(found.places, start=1))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    rows = [HEADS, *cells(shape(found))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     for number, place in enumerate(found.places, start=1):
-        yield f"{number}  {_short(place.facts.task)}: {one_line(place.why)}"
+        yield f"{number}  {short(place.facts.task)}: {one_line(place.why)}"
     for place in found.places:
-        yield from (f"   {_short(place.facts.task)} {one_line(why)}" for why in place.facts.weakened or ())
+        yield from (f"   {short(place.facts.task)} {one_line(why)}" for why in place.facts.weakened or ())
     yield from (one_line(note) for note in found.notes)
 
 
-def _row(number: int, facts: Facts, found: Comparison) -> tuple[str, ...]:
-    chosen = found.choice is not None and found.choice.winner == facts.task
-    gate = "-" if facts.gate is None else "passed" if facts.gate else "failed"
+def cells(group: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The rows below HEADS of what `shape` made. The chosen one is marked."""
+    winner = (group["choice"] or {}).get("winner")
+    return [_row(place, chosen=place["task"] == winner) for place in group["places"]]
+
+
+def _row(place: Mapping[str, Any], *, chosen: bool) -> tuple[str, ...]:
+    gate = NONE if place["gate"] is None else "passed" if place["gate"] else "failed"
     return (
-        f"{number}{'*' if chosen else ''}",
-        _short(facts.task),
-        str(facts.state),
-        f"{gate}, weaker" if facts.weakened else gate,
-        *("-" if text is None else text for text in _numbers(facts)),
+        f"{place['place']}{'*' if chosen else ''}",
+        short(place["task"]),
+        str(place["state"]),
+        f"{gate}, weaker" if place["weakened"] else gate,
+        *(NONE if text is None else text for text in _numbers(place)),
     )
 
 
-def _numbers(facts: Facts) -> Iterator[str | None]:
-    yield None if facts.tests is None else str(facts.tests)
-    yield None if facts.coverage is None else candidate_ranking.percent(facts.coverage)
-    yield None if facts.judged is None else str(facts.judged + 1)
-    yield None if facts.lines is None else str(facts.lines)
-    yield None if facts.cost_usd is None else f"${facts.cost_usd:.2f}"
-    yield None if facts.seconds is None else f"{facts.seconds:.1f} s"
+def _numbers(place: Mapping[str, Any]) -> Iterator[str | None]:
+    cover = place.get("coverage")
+    yield None if place["tests"] is None else str(place["tests"])
+    yield None if cover is None else candidate_ranking.percent(cover)
+    yield None if place["judged"] is None else str(place["judged"] + 1)
+    yield None if place["lines"] is None else str(place["lines"])
+    yield None if place["cost_usd"] is None else f"${place['cost_usd']:.2f}"
+    yield None if place["seconds"] is None else f"{place['seconds']:.1f} s"
 
 
-def _short(task: str) -> str:
+def short(task: str) -> str:
+    """A task's name in its plan."""
     return task.partition("/")[2] or task
 
 
 def next_step(found: Comparison) -> str:
-    """What came of it, or what a person may do now."""
+    """What came of it, and what a person may do now."""
+    said, commands = outcome(found)
+    return f"{said}; next: {', '.join(commands)}" if commands else said
+
+
+def outcome(found: Comparison) -> tuple[str, tuple[str, ...]]:
+    """The same apart: a sentence without its full stop, and the commands."""
     group = found.group.id
     if found.choice is not None:
-        return f"{found.choice.winner} was chosen by {found.choice.by}: {one_line(found.choice.why)}; next: nightcrew take {group}"
-    if found.group.state != "waiting":
-        return f"{group} is {found.group.state}: nothing was chosen; next: nightcrew retry {group}"
+        said = f"{found.choice.winner} was chosen by {found.choice.by}: {one_line(found.choice.why)}"
+        return said, (_typed("take", group),)
+    if found.group.state != TaskState.WAITING:
+        return f"{group} is {found.group.state}: nothing was chosen", (_typed("retry", group),)
     best = candidate_ranking.best(found.places)
     if found.open:
-        return f"{len(found.open)} of {len(found.places)} have not ended; next: nightcrew wait {group}"
+        return f"{len(found.open)} of {len(found.places)} have not ended", (_typed("wait", group),)
     if found.group.decide == "gate" or best is None:
-        return "the first that passed its gate is chosen once everything has ended"
-    return f"a person chooses; next: nightcrew diff {best.task}, nightcrew choose {group} {_short(best.task)}"
+        return "the first that passed its gate is chosen once everything has ended", ()
+    return "a person chooses", (_typed("diff", best.task), _typed("choose", group, short(best.task)))
+
+
+def _typed(*words: str) -> str:
+    return f"nightcrew {' '.join(map(quote, words))}"
+
+
+def of_tasks(db: sqlite3.Connection, tasks: Collection[str]) -> list[dict[str, Any]]:
+    """The groups among these tasks as reports have them: `shape`, and `said` and `commands` as `outcome`."""
+    found = [comparing.compare(db, group) for group in choices.groups(db, tasks).values()]
+    return [{**shape(one), "said": said, "commands": list(commands)} for one in found for said, commands in [outcome(one)]]
+
+
+def chosen(groups: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Of every candidate, by its full id, whether it is the choice."""
+    return {place["task"]: place["task"] == (group["choice"] or {}).get("winner") for group in groups for place in group["places"]}
+
+
+def reasons(group: Mapping[str, Any]) -> list[str]:
+    """Why each stands where it does, what weakens its gate, and what else is to be said of the comparison: one text each."""
+    why = [f"{place['place']} {short(place['task'])}: {place['why']}" for place in group["places"]]
+    weaker = [f"{short(place['task'])} {what}" for place in group["places"] for what in place["weakened"] or ()]
+    return [*why, *weaker, *group["notes"]]
 
 
 def shape(found: Comparison) -> dict[str, Any]:

@@ -77,6 +77,10 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
     )
     assert "3  api-1: behind api-2 by end: failed, against done" in shown
 
+    told = json.loads(house.ok("report", "--json"))
+    assert told["choices"][0]["said"] == "a person chooses" and told["choices"][0]["commands"][1].startswith("nightcrew choose")
+    assert [task["chosen"] for task in told["tasks"] if task["name"].startswith("api-")] == [False] * 3
+
     for verb in ("take", "diff"):
         refused = house.run(verb, "api")
         assert refused.returncode == 6 and "nightcrew compare" in refused.stderr

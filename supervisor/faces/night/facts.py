@@ -153,6 +153,8 @@ class Task:
     tampering: tuple[str, ...]
     elsewhere: tuple[str, ...] = ()
     """Of a task that is done: refs with commits of its newest attempt that are not on its branch, and that it did not take back."""
+    chosen: bool = True
+    """False: it is a candidate of a group, and not the choice, or not yet."""
 
     @property
     def spent(self) -> Spent:
@@ -174,7 +176,7 @@ class Task:
     @property
     def ready(self) -> bool:
         """There is something to take."""
-        return self.state is TaskState.DONE and self.work is not None and self.work.commits > 0
+        return self.state is TaskState.DONE and self.work is not None and self.work.commits > 0 and self.chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +246,8 @@ class Night:
     """What could not be read, and so is in no figure."""
     waits: Mapping[str, Any] | None = None
     """What its agents waited for at the supervisor, as `waited.of_tasks` has it."""
+    groups: tuple[Mapping[str, Any], ...] = ()
+    """Groups of candidates, as `candidates.of_tasks` has them."""
     asks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Agents that wait for a person now, as the supervisor says: `state`, `detail` and `since` by task."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from supervisor.faces import waited
+from supervisor.faces import candidates, waited
 from supervisor.faces.night import lanes, words
 from supervisor.faces.report import page
 from supervisor.faces.report.words import many, number
@@ -75,6 +75,6 @@ def _style() -> str:
 @cache
 def _environment() -> Environment:
     made = page.environment(_HERE)
-    made.globals |= {"say": words, "waited": waited, "CARDS": CARDS, "LANES": LANES, "TRIES": TRIES}
+    made.globals |= {"say": words, "waited": waited, "candidates": candidates, "CARDS": CARDS, "LANES": LANES, "TRIES": TRIES}
     made.filters |= {"number": number, "seconds": words.lasted, "many": many}
     return made

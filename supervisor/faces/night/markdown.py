@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor.faces.night import words
 from supervisor.faces.report.escape import code, text
-from supervisor.faces.report.markdown import table, waits
+from supervisor.faces.report.markdown import table, tries, waits
 from supervisor.faces.report.words import many, seconds
 
 TASKS = 40
@@ -25,6 +25,7 @@ def _sections(facts: Mapping[str, Any]) -> Iterator[str]:
     yield _head(facts)
     yield _list("Needs you", [_need(one) for one in facts["needs"]])
     yield _list("Did not end well", [_unwell(one) for one in facts["unwell"]])
+    yield tries(facts.get("choices") or ())
     yield from _ready(facts)
     yield from _cost(facts)
     yield from _time(facts)

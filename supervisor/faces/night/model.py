@@ -17,7 +17,7 @@ from supervisor.core.gateway.types import Usage
 from supervisor.core.records import rescue_ref, tips_ref
 from supervisor.core.result import tampering
 from supervisor.core.states import TaskState
-from supervisor.faces import status
+from supervisor.faces import candidates, status
 from supervisor.faces.night import events, lanes, rows
 from supervisor.faces.night.facts import Attempt, Night, Spent, Task, Times, Work, all_spent
 from supervisor.faces.night.lanes import Span
@@ -56,6 +56,7 @@ def build(found: Rows, now: float) -> Night:
         events=tuple(events.of(found.journal, found.breakers, found.run["id"], max(ended or now, last))),
         trouble=tuple(filter(None, [found.trouble, *reading.damaged])),
         waits=found.waited,
+        groups=tuple(found.groups),
     )
 
 
@@ -81,6 +82,7 @@ class _Reading:
         self._journal = _by((row for row in self.found.journal if row["task"] is not None), "task")
         self._requests = _by(self.found.requests, "agent", "epoch")
         self._waits = _by(self.found.waits, "agent", "epoch")
+        self._chosen = candidates.chosen(self.found.groups)
         self._forgotten: list[tuple[str, Spent]] = []
 
     def by_model(self) -> dict[str, Spent]:
@@ -111,6 +113,7 @@ class _Reading:
             asked_at=asked[0] if asked else None,
             tampering=tuple(tampering(newest) if isinstance(newest.get("notes"), list) else ()),
             elsewhere=_elsewhere(attempts[-1], newest) if attempts and state is TaskState.DONE else (),
+            chosen=self._chosen.get(row["id"], True),
         )
 
     def _attempt(self, row: Row, result: Mapping[str, Any]) -> Attempt:

@@ -10,11 +10,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from supervisor.core.errors import NightcrewError, NotFound
-from supervisor.faces import waited
+from supervisor.faces import candidates, waited
 from supervisor.gateway.account import schema
 from supervisor.gateway.account.rows import NEVER_SENT, REFUSED
 from supervisor.host.paths import Home
@@ -52,6 +52,8 @@ class Rows:
     """Why the account could not be read; empty when it was, and when there is none."""
     waited: dict[str, Any] | None = None
     """What agents waited for at the supervisor, as `waited.of_tasks` has it."""
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    """Groups of candidates, as `candidates.of_tasks` has them."""
 
 
 def read(home: Home, run: str) -> Rows:
@@ -67,8 +69,11 @@ def read(home: Home, run: str) -> Rows:
         ids = json.dumps([task["id"] for task in tasks])
         attempts = _all(db, f"SELECT * FROM attempt WHERE task IN {_IDS} ORDER BY task, epoch", ids)  # noqa: S608 - a literal
         before, journal = _before(db, found) if night else None, _journal(db, ids)
+        groups = candidates.of_tasks(db, [task["id"] for task in tasks])
         at_supervisor = waited.of_tasks(db, [task["id"] for task in tasks], time.time())
-    return Rows(found, night, before, tasks, attempts, journal, **_account(home, ids, found["created"]), waited=at_supervisor)
+    return Rows(
+        found, night, before, tasks, attempts, journal, **_account(home, ids, found["created"]), waited=at_supervisor, groups=groups
+    )
 
 
 def newest_night(db: sqlite3.Connection, project: str | None) -> str | None:

@@ -41,6 +41,7 @@ def of(night: Night, found: Found = NOBODY_LOOKED, against: Night | None = None)
         "tasks": [_task(task) for task in night.tasks],
         "lanes": _lanes(night),
         "waits": night.waits,
+        "choices": [dict(group) for group in night.groups],
         "again": [_again(task) for task in night.tasks if len(task.attempts) > 1],
         "events": [_event(event, night) for event in night.events],
         "unstarted": _groups(night.unstarted),

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from supervisor.faces import conflicts, memory_use, waited
+from supervisor.faces import candidates, conflicts, memory_use, waited
 from supervisor.faces.report import charts, page, words
 
 _HERE = Path(__file__).parent
@@ -29,6 +29,7 @@ def render(report: words.Report) -> str:
             verdict=words.verdict(facts),
             memory_sentence=memory_use.sentence,
             waited=waited,
+            candidates=candidates,
             conflicts=conflicts,
             failures=words.failures(facts),
             issues=words.issues(facts) if facts["summary"] else [],

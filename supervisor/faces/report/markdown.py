@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from supervisor.faces import conflicts, memory_use, waited
+from supervisor.faces import candidates, conflicts, memory_use, waited
 from supervisor.faces.report import words
 from supervisor.faces.report.escape import code, text
 from supervisor.faces.report.words import many, number, ratio, seconds
@@ -19,7 +19,7 @@ MAX_PLACES = 5
 def render(report: words.Report) -> str:
     """The report (schema 1) as GitHub's Markdown, ending with a newline."""
     facts = words.shown(report)
-    sections = [_head(facts), *_result(facts, report["prose"])]
+    sections = [_head(facts), *_result(facts, report["prose"]), tries(facts.get("choices") or ())]
     if found := facts.get("conflicts"):
         sections.append(_conflicts(found))
     sections += _crew(facts)
@@ -143,6 +143,19 @@ def _all_findings(facts: Mapping[str, Any]) -> str:
         return ""
     title = f"The worst {len(shown)} of {many(total, 'finding')}" if total > len(shown) else many(total, "finding")
     return f"## Findings\n\n<details><summary>{title}</summary>\n\n{_findings(shown)}\n\n</details>"
+
+
+def tries(groups: Sequence[Mapping[str, Any]]) -> str:
+    """Each group of candidates: what came of it, its ranking and the reasons; empty where there is none."""
+    return "\n\n".join(["## The best of several", *map(_group, groups)]) if groups else ""
+
+
+def _group(group: Mapping[str, Any]) -> str:
+    heads = ["Place", *(head.capitalize() + (":" if head in candidates.NUMBERS else "") for head in candidates.HEADS[1:])]
+    rows = [[text(cell) for cell in row] for row in candidates.cells(group)]
+    commands = "".join(f"; {code(command)}" for command in group["commands"])
+    why = "\n".join(f"- {text(reason)}" for reason in candidates.reasons(group))
+    return f"**{text(candidates.short(group['group']))}**: {text(group['said'])}{commands}\n\n{table(heads, rows)}\n\n{why}"
 
 
 def _crew(facts: Mapping[str, Any]) -> Iterable[str]:

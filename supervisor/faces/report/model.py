@@ -18,7 +18,7 @@ from supervisor.core.mail import Pair
 from supervisor.core.reviews import Decision
 from supervisor.core.states import TaskState
 from supervisor.core.units import rfc3339
-from supervisor.faces import memory_use, model_usage, status, waited
+from supervisor.faces import candidates, memory_use, model_usage, status, waited
 from supervisor.ledger import mail, queries, reviews
 from supervisor.ledger.queries import RunView, TaskView
 
@@ -37,7 +37,12 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
     crew = [one.facts for one in analysts if one.facts is not None and one.phase is Phase.CREW]
     summary = lead.summary(analysts, found) if analysts else None
     decided = reviews.decisions(db, [view.id for view in views])
-    tasks = [_task(db, view, outcome, root, decided.get(view.id)) for view, outcome in zip(views, outcomes, strict=True)]
+    groups = candidates.of_tasks(db, [view.id for view in views])
+    chosen = candidates.chosen(groups)
+    tasks = [
+        _task(db, view, outcome, root, decided.get(view.id)) | {"chosen": chosen.get(view.id)}
+        for view, outcome in zip(views, outcomes, strict=True)
+    ]
     return {
         "schema": SCHEMA,
         "generated": rfc3339(now),
@@ -54,6 +59,7 @@ def build(db: sqlite3.Connection, run: RunView, root: Path, now: float) -> dict[
         "memory": memory_use.of_run(db, run.id, run.created, root / "projects" / run.project),
         "mail": [pair(one) for one in mail.pairs(db, run.project, {view.id for view in views})],
         "waits": waited.of_tasks(db, [view.id for view in views], now),
+        "choices": groups,
         "tasks": tasks,
     }
 

@@ -277,9 +277,9 @@ def severities(perspectives: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def takeable(task: Mapping[str, Any]) -> bool:
-    """Whether `nightcrew take` has something to merge that nobody rejected."""
+    """Whether `nightcrew take` has something to merge: nobody rejected it, and no other candidate was chosen."""
     rejected = (task.get("review") or {}).get("verdict") == "rejected"
-    return bool(task["state"] == "done" and task["branch"] and task["commits"] and not rejected)
+    return bool(task["state"] == "done" and task["branch"] and task["commits"] and not rejected and task.get("chosen") is not False)
 
 
 def command(verb: str, task_id: str) -> str:

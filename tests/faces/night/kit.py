@@ -19,6 +19,7 @@ from supervisor.gateway.account import schema
 from supervisor.host import files
 from supervisor.host.paths import Home
 from supervisor.ledger import store
+from tests.faces.report.kit import group
 
 RUN = "1122-n1gh"
 BEGAN = 1_795_386_600.0
@@ -226,7 +227,7 @@ def sample(root: Path) -> dict[str, Any]:
         printed={bad: "line5\nline6"},
         trouble=next(texts),
     )
-    return shape.of(night, found, old_night)
+    return shape.of(night, found, old_night) | {"choices": [group(tuple(next(texts) for _ in range(11)))]}
 
 
 def with_texts(made: Any, texts: tuple[str, ...]) -> Any:

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from supervisor.core import candidate_ranking
+from supervisor.core.candidate_ranking import Facts
+from supervisor.core.candidates import Decider
 from supervisor.core.errors import NotFound
 from supervisor.core.states import TaskState
-from supervisor.faces.night import model
+from supervisor.faces.night import model, shape
 from supervisor.faces.night.facts import Night
 from supervisor.host.paths import Home
 from tests.faces.night.kit import BEGAN, HOUR, MODELS, RUN, account, books, random_night, result
@@ -215,6 +218,28 @@ def test_what_never_began(tmp_path: Path) -> None:
     assert night.ended == BEGAN
     with pytest.raises(NotFound):
         model.read(made.home, "1122-none", NOW)
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_of_candidates_the_chosen_one_alone_is_ready(tmp_path: Path, decided: bool) -> None:
+    with books(tmp_path / "home") as made:
+        made.run()
+        tries = [made.task(f"api-{number}", candidate_of="api") for number in (1, 2)]
+        for number, task in enumerate(tries, start=1):
+            made.attempt(task, 1, BEGAN, BEGAN + number * HOUR, result=result(task, gate={"passed": True}))
+        group = made.task("api", "done" if decided else "waiting", decide=Decider.PERSON)
+        made.ledger.executemany("INSERT INTO dependency (task, needs) VALUES (?, ?)", [(group, task) for task in tries])
+        if decided:
+            ranking = candidate_ranking.shape(candidate_ranking.rank([Facts(task, TaskState.DONE, 1) for task in tries]))
+            row = (group, tries[1], 1, "c0ffee", "person", "It is whole.", ranking, BEGAN + 3 * HOUR)
+            made.ledger.execute("INSERT INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    night = model.read(made.home, RUN, BEGAN + 9 * HOUR)
+    assert [task.name for task in night.tasks if task.ready] == (["api-2"] if decided else [])
+    assert night.figures().ready == int(decided)
+    (told,) = shape.of(night)["choices"]
+    assert [place["task"] for place in told["places"]] == tries
+    assert told["commands"] == [f"nightcrew take {group}"] if decided else [f"nightcrew diff {tries[0]}", f"nightcrew choose {group} api-1"]
+    assert told["said"] == (f"{tries[1]} was chosen by person: It is whole." if decided else "a person chooses")
 
 
 def test_a_home_without_an_account(tmp_path: Path) -> None:

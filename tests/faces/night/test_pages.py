@@ -24,7 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return sample(tmp_path_factory.mktemp("night") / "home")
 
 
-SECTIONS = ["needs", "unwell", "ready", "elsewhere", "cost", "time", "again", "machine", "unstarted", "against", "trouble"]
+SECTIONS = ["needs", "unwell", "choices", "ready", "elsewhere", "cost", "time", "again", "machine", "unstarted", "against", "trouble"]
 
 
 def test_the_order_of_the_page(made: dict[str, Any]) -> None:
@@ -41,6 +41,7 @@ def test_the_order_of_the_markdown(made: dict[str, Any]) -> None:
     assert titles == [
         "Needs you",
         "Did not end well",
+        "The best of several",
         "Ready to take",
         "Commits elsewhere",
         "Cost and tokens",

@@ -153,7 +153,19 @@ def ready(names: tuple[str, ...] = HOSTILE) -> dict[str, Any]:
     diff = {"files": 1, "plus": 2, "minus": 3}
     word = {"verdict": "accepted", "commit": "c0ffee", "why": names[0]}
     tasks = [task(next(some), title=next(some), commits=2, diff=diff, last_line=next(some), review=word) for _ in names]
-    return report(tasks=tasks, conflicts=conflicts(tasks[0]["id"], tasks[-1]["id"], names))
+    return report(tasks=tasks, conflicts=conflicts(tasks[0]["id"], tasks[-1]["id"], names), choices=[group(names), group(names, True)])
+
+
+def group(names: tuple[str, ...], decided: bool = False) -> dict[str, Any]:
+    """Two candidates whose names, reasons and commands are `names`; the first is chosen, or nobody chose."""
+    some = cycle(names)
+    known = {"tests": 41, "coverage": 87.5, "judged": 0, "lines": 88, "cost_usd": 0.925, "seconds": 412.04}
+    nothing = dict.fromkeys(known)
+    one = {"task": f"r/{next(some)}", "state": "done", "gate": True, "weakened": [next(some)], "place": 1, "why": next(some), **known}
+    other = {"task": f"r/{next(some)}", "state": "failed", "gate": None, "weakened": None, "place": 2, "why": next(some), **nothing}
+    choice = {"winner": one["task"], "by": "person", "why": next(some), "epoch": 1, "commit": "c0ffee"} if decided else None
+    found = {"group": f"r/{next(some)}", "places": [one, other], "notes": [next(some)], "choice": choice}
+    return found | {"said": next(some), "commands": [f"nightcrew diff {next(some)}", f"nightcrew choose {next(some)}"]}
 
 
 def conflicts(one: str, two: str, names: tuple[str, ...]) -> dict[str, Any]:

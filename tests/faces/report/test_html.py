@@ -14,7 +14,7 @@ import pytest
 from supervisor.core.errors import one_line
 from supervisor.faces import model_usage
 from supervisor.faces.report import html, markdown
-from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, report, sample, summary, task, young
+from tests.faces.report.kit import HOSTILE, NAMES, analysis, group, hostile, perspective, ready, report, sample, summary, task, young
 
 HARMLESS = tuple(f"name{n}" for n in range(len(HOSTILE)))
 
@@ -158,6 +158,23 @@ def test_what_models_took_is_told_a_task_and_in_sum() -> None:
         assert "61k tokens, $0.2500, waited 12.0 s" in text and "500 tokens, cost not known" in text
     assert "Models" not in Page(html.render(report(tasks=[task("lint")]))).text, "a report of before, or without any"
     assert "Models" not in markdown.render(report(tasks=[task("lint", spent=None)], spent=None))
+
+
+def test_a_group_has_its_ranking_its_reasons_and_what_to_type() -> None:
+    made = report(choices=[group(("one", "two"), decided=True)])
+    page, said = Page(html.render(made)), markdown.render(made)
+    assert "passed, weaker4187.5%188$0.93412.0 s" in re.sub(r"\n *", "", page.text)
+    assert "| 1\\* | one | done | passed, weaker | 41 | 87.5% | 1 | 88 | $0.93 | 412.0 s |" in said
+    assert r"| 2 | one | failed | \- | \- | \- | \- | \- | \- | \- |" in said
+    for text in ("1 one: one", "2 one: two", "one two", "nightcrew choose"):
+        assert text in page.text and text in said
+    assert "choices" not in html.render(report()) and "best of" not in markdown.render(report())
+
+
+def test_what_was_not_chosen_is_not_to_be_taken() -> None:
+    tasks = [task(f"api-{number}", commits=2, chosen=number == 1 or None) for number in (1, 2)] + [task("api-3", commits=2, chosen=False)]
+    said = markdown.render(report(tasks=tasks))
+    assert "take 1121-k3f9/api-1" in said and "take 1121-k3f9/api-2" in said and "take 1121-k3f9/api-3" not in said
 
 
 def test_a_long_last_line_is_cut() -> None:
