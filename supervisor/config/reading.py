@@ -206,7 +206,8 @@ def _explain(error: ValidationError, text: str, shape: dict[str, Any], model: ty
     first = min(error.errors(include_url=False), key=lambda found: found["type"] == "missing")
     path = _written(first["loc"], shape, missing=first["type"] == "missing")
     keys = [part for part in path if isinstance(part, str)]
-    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    others = error.error_count() - 1
+    more = f" ({others} more mistake{'s' if others != 1 else ''})" if others else ""
     on = f"{name}:{line_of(text, path)}"
     if first["type"] == "extra_forbidden":
         return ConfigError("unknown key", on=f"{on} {keys[-1]}", why=nearest(keys[-1], _known(model, path[:-1])) + more)

@@ -101,7 +101,7 @@ def summary(matrix: Matrix) -> str:
         f"{len(unknown)} could not be compared": unknown,
         f"{matrix.missing()} not compared yet": matrix.missing(),
         f"{matrix.left_out} older results left out": matrix.left_out,
-        f"{len(matrix.merged)} have nothing that {one_line(matrix.on)} lacks": matrix.merged,
+        f"{len(matrix.merged)} {'has' if len(matrix.merged) == 1 else 'have'} nothing that {one_line(matrix.on)} lacks": matrix.merged,
     }
     return "; ".join([said, *(words for words, holds in rest.items() if holds)])
 

@@ -230,7 +230,7 @@ def spent(result: dict[str, Any]) -> Iterator[str]:
     if result.get("cost_usd") is not None:
         yield f"${result['cost_usd']:.2f}"
     if result.get("spawn_to_done_ms"):
-        yield f"{result['spawn_to_done_ms'] / 1000:.0f} s"
+        yield status.age(result["spawn_to_done_ms"] / 1000)
 
 
 def stat(review: Review) -> Iterator[str]:

@@ -191,7 +191,8 @@ def _detail(view: TaskView, root: Path) -> str:
     if view.state is TaskState.RUNNING:
         unsafe = "no sandbox" if view.tier == 0 and view.kind != ATTENDED else ""
         last = last_line(root / f"runs/{view.id}/{view.epoch}/stdout.log")
-        return "; ".join(filter(None, (pause(view), unsafe, _memory(view), last)))
+        gate = "its gate runs" if (root / f"runs/{view.id}/{view.epoch}/gate.log").exists() else ""
+        return "; ".join(filter(None, (pause(view), gate, unsafe, _memory(view), last)))
     if view.state is TaskState.DONE:
         commits = (view.result or {}).get("commits")
         work = f"{commits} commit{'s' if commits != 1 else ''} on {view.branch}" if commits else ""

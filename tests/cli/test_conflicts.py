@@ -36,7 +36,7 @@ def test_the_matrix_is_true_and_nothing_is_merged(house: House) -> None:
     assert "**conflicts with main in far**" in page and "## Conflicts" in page
     said = house.run("conflicts", "one")
     assert said.stdout.split() == [two, one, "same"]
-    assert "3 results and main: 2 conflicts; 1 have nothing that main lacks" in said.stderr
+    assert "3 results and main: 2 conflicts; 1 has nothing that main lacks" in said.stderr
 
 
 def test_where_nothing_was_run(house: House) -> None:

@@ -54,7 +54,9 @@ def test_what_weakens_the_gate_is_said_first_and_nothing_drives_the_terminal(rev
 
 
 def test_comments_are_kept_shown_and_dropped(reviewed: House) -> None:
-    reviewed.ok("review", "mul", "--comment", "calc.py:3-4", "What of floats?")
+    made = reviewed.run("review", "mul", "--comment", "calc.py:3-4", "What of floats?")
+    mul = reviewed.task("mul").id
+    assert made.stderr == f"nightcrew: comment 1 of {mul}, not sent yet; next: nightcrew review {mul} --send\n"
     reviewed.ok("review", "mul", "--comment", "tests/test_calc.py:5", "Why skip?")
     assert "comment 1 (not sent) calc.py:3-4: What of floats?" in reviewed.ok("review", "mul", "--stat")
     reviewed.ok("review", "mul", "--drop", "1")
@@ -94,7 +96,9 @@ def test_a_verdict_holds_for_the_commit_that_was_seen(reviewed: House) -> None:
     branch, tip = str(reviewed.task("mul").branch), str(shape(reviewed)["commit"])
     assert [row["task"] for row in json.loads(reviewed.ok("review", "--json"))["results"]] == [reviewed.task("mul").id]
     assert reviewed.run("review", "mul", "--accept", "--at", "beef").returncode == 6
-    reviewed.ok("review", "mul", "--accept", "--at", tip[:12])
+    mul = reviewed.task("mul").id
+    accepted = reviewed.run("review", "mul", "--accept", "--at", tip[:12])
+    assert accepted.stderr == f"nightcrew: {mul} is accepted at {tip[:12]}; next: nightcrew take {mul}\n"
     assert json.loads(reviewed.ok("review", "--json"))["results"] == []
     assert "review accepted" in reviewed.ok("status", "mul")
     newer = git(reviewed.repo, "commit-tree", f"{branch}^{{tree}}", "-p", branch, "-m", "more")

@@ -249,7 +249,7 @@ def test_a_bad_line_in_a_task_is_named(fail: Fail, line: str, answer: str) -> No
         ("tasks = 3", "bad value plan.toml:1 tasks: Input should be a valid list, not 3"),
         ("tasks = [3]", "bad value plan.toml:1 tasks: Input should be"),
         ('title = "x"', "missing key plan.toml:1 tasks: it must be given"),
-        ('[[task]]\nid = "a"\n', "unknown key plan.toml:1 task: did you mean tasks? (1 more)"),
+        ('[[task]]\nid = "a"\n', "unknown key plan.toml:1 task: did you mean tasks? (1 more mistake)"),
         (f"defaults = 1\n{A}", "bad value plan.toml:1 defaults: Input should be"),
         (f"[defaults]\nretries = -1\n{A}", "bad value plan.toml:2 defaults.retries: Input should be greater"),
         (f'[defaults]\ntitel = "x"\n{A}', "unknown key plan.toml:2 titel: "),

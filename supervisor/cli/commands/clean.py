@@ -20,6 +20,8 @@ Answer = dict[str, list[dict[str, Any]]]
 _FIRST, _MOST = 8, 64
 """Worktrees asked for at a time."""
 _PART_S = 600.0
+_IGNORED_ALONE = "ignored files"
+"""How the reason begins that `--ignored` overrides."""
 _TELL_S = 2.0
 """Seconds between two lines that say how far it is."""
 
@@ -68,7 +70,7 @@ def command(names: tuple[str, ...], yes: bool, ignored: bool, discard: bool, old
     if as_json:
         common.print_json(**whole)
     else:
-        _say_next(whole, yes)
+        _say_next(whole, yes, ignored)
     if yes and names and whole["kept"]:
         raise Refused(
             "not removed",
@@ -114,8 +116,12 @@ def _print(part: Answer, yes: bool) -> None:
             click.echo(f"              {each['commit'][:12]}  {one_line(each['subject'])}: {each['state']}{by}")
 
 
-def _say_next(whole: Answer, yes: bool) -> None:
+def _say_next(whole: Answer, yes: bool, ignored: bool) -> None:
     if whole["removable"] and not yes:
         common.say("nothing was removed; next: nightcrew clean --yes")
     if not whole["removable"] and not whole["kept"]:
         common.say("no worktrees")
+    held = sum(one["why"].startswith(_IGNORED_ALONE) and "; " not in one["why"] for one in whole["kept"])
+    if held and not ignored:
+        what = "1 worktree is kept for its ignored files" if held == 1 else f"{held} worktrees are kept for their ignored files"
+        common.say(f"{what} alone; next: nightcrew clean --yes --ignored")

@@ -65,7 +65,7 @@ def command(name: str | None, as_json: bool, **options: Any) -> int:
     if as_json:
         common.print_json(task=view.id, **said)
     else:
-        common.say("; ".join(f"{key}: {_plain(value)}" for key, value in said.items() if value not in (None, "")))
+        common.say(_done(acts[0], view.id, said))
     return 0
 
 
@@ -115,8 +115,27 @@ def _act(what: str, where: Home, db: sqlite3.Connection, view: TaskView, options
             return reviewing.decide(where, review, options["verdict"], options["more"], options["at"])
 
 
-def _plain(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _done(what: str, task: str, said: dict[str, Any]) -> str:
+    """What became of an act, and the next command."""
+    match what:
+        case "verdict":
+            kept = f"; kept on {said['ref']}" if said["ref"] else f"; next: nightcrew take {task}"
+            return f"{task} is {said['verdict']} at {said['commit'][:12]}{kept}"
+        case "undo":
+            return f"{task} has no verdict any more; next: nightcrew review {task}"
+        case "drop":
+            return f"comment {said['dropped']} of {task} is removed"
+        case "send":
+            state = f" ({said['state']})" if said.get("state") else ""
+            return f"{_counted(said['sent'])} sent to {said['to']}{state}; next: nightcrew status {said['to']}"
+    numbers = said["comments"] if what == "edit" else [said["comment"]]
+    if not isinstance(numbers, list):
+        return "no comment was written"
+    return f"comment {', '.join(map(str, numbers))} of {task}, not sent yet; next: nightcrew review {task} --send"
+
+
+def _counted(number: int) -> str:
+    return f"{number} comment{'s' if number != 1 else ''}"
 
 
 def _listed(where: Home, *, as_json: bool) -> int:

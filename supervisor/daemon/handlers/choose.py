@@ -30,7 +30,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     loop.ask(Submitted(_known(loop, found)), Chosen(choice, end_others=bool(args.get("kill"))))
     after = choosing.compared(loop.ledger, group)
     if after.choice is None or after.choice.winner != winner:
-        raise Refused("not chosen", on=winner, why=f"{group} changed meanwhile", kept="it as it is", hint=f"nightcrew compare {group}")
+        raise Refused("not chosen", on=winner, why=f"{group} changed meanwhile", hint=f"nightcrew compare {group}")
     return {"winner": winner, "new": True, "ended": open_ones if args.get("kill") else []}
 
 
@@ -59,7 +59,7 @@ def _refuse(found: Comparison, winner: str, *, now: bool) -> None:
     if found.open and not now:
         why = f"{', '.join(found.open)} may still do better"
         hint = f"nightcrew wait {' '.join(found.open)}, or nightcrew choose {group.id} {winner} --now"
-        raise Refused("not chosen yet", on=winner, why=why, kept="it as it is", hint=hint)
+        raise Refused("not chosen yet", on=winner, why=why, kept="the choice is open", hint=hint)
 
 
 def _said(found: Comparison, winner: str) -> str:
