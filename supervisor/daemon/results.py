@@ -44,6 +44,33 @@ def diff(db: sqlite3.Connection, view: TaskView, *, stat: bool) -> str:
     return merge.diff(repository, view.base_oid or tip, tip, stat=stat)
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one task left, or has by now."""
+
+    task: str
+    base: str | None
+    """The commit it began at."""
+    repository: Repository
+    tip: str
+
+
+def result(db: sqlite3.Connection, view: TaskView) -> Result:
+    """Of a group of candidates the chosen one's. Raises as `diff`."""
+    view = choosing.of_group(db, view)
+    repository, tip = seen(db, view)
+    return Result(view.id, view.base_oid, repository, tip)
+
+
+def between(one: Result, other: Result, *, stat: bool) -> str:
+    """What would have to change in the files of the first for them to be those of the second, as git prints it. Raises Refused where they
+    are of two repositories."""
+    if one.repository.common_dir != other.repository.common_dir:
+        why = f"they are of two repositories, {one.repository.root} and {other.repository.root}"
+        raise Refused("cannot compare", on=f"{one.task} and {other.task}", why=why, kept="both", hint=f"nightcrew diff {one.task}")
+    return merge.diff(one.repository, one.tip, other.tip, stat=stat)
+
+
 def patch(db: sqlite3.Connection, view: TaskView, limit: int) -> bytes | None:
     """The same without what is in binary files; None when it is larger than `limit` bytes."""
     repository, tip = seen(db, view)

@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.errors import Refused
+from supervisor.daemon import results
+from supervisor.daemon.results import Result
 from supervisor.host import files
 from supervisor.ledger import choices, store
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
-from tests.support import House, git, wait_until
+from tests.support import House, git, make_repository, wait_until
+from worktrees.git import Git
+from worktrees.repository import discover
 
 GATE = "python3 -c \"print('TOTAL 63 8 87%'); print('3 passed in 0.01s')\"; grep -q good work && sh check.sh"
 CHECK = "test $(wc -l < work) -ge 2\n"
@@ -84,6 +89,10 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
     for verb in ("take", "diff"):
         refused = house.run(verb, "api")
         assert refused.returncode == 6 and "nightcrew compare" in refused.stderr
+    assert "-true" in house.ok("diff", "api-2", "api-3").splitlines() and "+true" in house.ok("diff", "api-3", "api-2").splitlines()
+    assert "check.sh |" in house.ok("diff", "--stat", "api-2", "api-3")
+    assert house.ok("diff", "api-3", "api-3") == "" and house.run("diff", "api-3", "api").returncode == 6, "nothing was chosen"
+    assert house.run("diff", "api-3", "next").returncode == 4, "it never started"
     assert house.run("choose", "api", "1").returncode == 6, "it failed"
     assert house.run("choose", "api", "next").returncode == 4, "it is no candidate"
     assert (starts(house), house.state("next"), house.state("api")) == (0, "waiting", "waiting")
@@ -94,6 +103,9 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
     (after,) = json.loads((house.home.root.parent / "after.json").read_text())["tasks"]
     assert (after["name"], after["chosen"], after["result"]["task"]) == ("api", house.task("api-3").id, house.task("api-3").id)
     assert "was already the choice" in house.run("choose", "api", "3").stderr
+    between = json.loads(house.ok("diff", "api-2", "api", "--json"))
+    tips = [git(house.repo, "rev-parse", f"nightcrew/{house.task(name).id}/work") for name in ("api-2", "api-3")]
+    assert [between[side]["commit"] for side in ("from", "to")] == tips and "-true" in between["diff"].splitlines()
     assert house.run("choose", "api", "2").returncode == 6 and house.run("retry", "api").returncode == 6
     house.ok("take", "api", "-C", str(house.repo))
     assert git(house.repo, "show", "HEAD:work") == "good\ngood"
@@ -102,6 +114,12 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
         assert {name.rpartition("/")[2]: (one.chosen, one.lost, one.open) for name, one in known.items()} == {
             "api-2": (False, True, False), "api-3": (True, False, False),
         }  # fmt: skip
+
+
+def test_results_of_two_repositories_are_not_compared(tmp_path: Path) -> None:
+    first, second = (discover(Git(tmp_path / "git"), make_repository(tmp_path / name)) for name in ("one", "two"))
+    with pytest.raises(Refused, match="two repositories"):
+        results.between(Result("r/a", None, first, first.head), Result("s/b", None, second, second.head), stat=True)
 
 
 @pytest.mark.parametrize("label", ["choice.compare", "choice.committed", "finish.committed:3"])

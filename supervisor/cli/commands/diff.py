@@ -10,25 +10,57 @@ import click
 from supervisor.cli import common
 from supervisor.cli.names import any_name
 from supervisor.host.paths import home
+from supervisor.ledger.queries import TaskView
 
 
 @click.command()
 @click.argument("name", shell_complete=any_name)
+@click.argument("other", required=False, shell_complete=any_name)
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
 @common.json_option
-def command(name: str, stat: bool, as_json: bool) -> None:
+def command(name: str, other: str | None, stat: bool, as_json: bool) -> None:
     """Show what a task changed, from its base to the tip of its branch. While it runs: what it has committed so far.
+
+    With OTHER: from the result of the first to that of the second, of two candidates or any two tasks of one repository.
 
     \b
     nightcrew diff lint
+    nightcrew diff api-1 api-3
     nightcrew diff --stat 1121-k3f9/lint
     """
     from supervisor.daemon import results
 
     where = home()
     view = common.task_named(where, name)
+    if other is not None:
+        _between(view, common.task_named(where, other), stat=stat, as_json=as_json)
+        return
     text = results.diff(common.ledger(where, view.id), view, stat=stat)
     if as_json:
-        common.print_json(task=view.id, base=view.base_oid, branch=view.branch, diff=os.fsencode(text).decode("utf-8", "replace"))
+        common.print_json(task=view.id, base=view.base_oid, branch=view.branch, diff=_readable(text))
         return
+    _write(text)
+
+
+def _between(view: TaskView, other: TaskView, *, stat: bool, as_json: bool) -> None:
+    from supervisor.daemon import results
+
+    where = home()
+    first = results.result(common.ledger(where, view.id), view)
+    second = results.result(common.ledger(where, other.id), other)
+    text = results.between(first, second, stat=stat)
+    if as_json:
+        pair = [{"task": one.task, "base": one.base, "commit": one.tip} for one in (first, second)]
+        common.print_json(**{"from": pair[0], "to": pair[1], "diff": _readable(text)})
+        return
+    if first.base != second.base:
+        common.say(f"they began at different commits, and this holds what is between those, too; each alone: nightcrew diff {first.task}")
+    _write(text)
+
+
+def _readable(text: str) -> str:
+    return os.fsencode(text).decode("utf-8", "replace")
+
+
+def _write(text: str) -> None:
     sys.stdout.buffer.write(os.fsencode(text))  # git's very bytes, whatever the terminal's encoding
