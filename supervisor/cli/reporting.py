@@ -97,7 +97,10 @@ def build(home: Home, run: str) -> dict[str, Any]:
     view = queries.run(db, run)
     report = model.build(db, view, home.root, time.time())
     ready = [task["id"] for task in report["tasks"] if words.takeable(task)]
-    return {**report, "conflicts": conflicts.of_tasks(looking.last_matrix(home, db, view.project, LOOK_S), ready) if ready else None}
+    matrix = looking.last_matrix(home, db, view.project, LOOK_S) if ready else None
+    gone = set(ready) - {side.task for side in matrix.sides} if matrix is not None and not matrix.left_out else set()
+    report["tasks"] = [{**task, "to_take": task["id"] in ready and task["id"] not in gone} for task in report["tasks"]]
+    return {**report, "conflicts": conflicts.of_tasks(matrix, ready) if matrix is not None else None}
 
 
 def publish(home: Home, report: dict[str, Any], output: Path | None) -> Published:

@@ -124,3 +124,10 @@ def test_clean_says_how_what_only_ignored_files_keep_may_go(capsys: pytest.Captu
     assert capsys.readouterr().err == "nightcrew: 1 worktree is kept for its ignored files alone; next: nightcrew clean --yes --ignored\n"
     clean._say_next({"removable": [], "kept": kept}, yes=True, ignored=True)
     assert capsys.readouterr().err == ""
+
+
+def test_a_report_lists_as_to_take_what_the_checkout_lacks(house: House) -> None:
+    house.start_daemon()
+    house.ok("run", house.plan(plan_of([shell_task("a", "echo a > a"), shell_task("b", "echo b > b")])))
+    house.ok("take", "a", env=IDENTITY)
+    assert {task["name"]: task["to_take"] for task in json.loads(house.ok("report", "--json"))["tasks"]} == {"a": False, "b": True}

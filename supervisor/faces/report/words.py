@@ -277,9 +277,10 @@ def severities(perspectives: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def takeable(task: Mapping[str, Any]) -> bool:
-    """Whether `nightcrew take` has something to merge: nobody rejected it, and no other candidate was chosen."""
+    """Whether `nightcrew take` has something to merge: nobody rejected it, no other candidate was chosen, the checkout lacks it."""
     rejected = (task.get("review") or {}).get("verdict") == "rejected"
-    return bool(task["state"] == "done" and task["branch"] and task["commits"] and not rejected and task.get("chosen") is not False)
+    wanted = not rejected and task.get("chosen") is not False and task.get("to_take", True)
+    return bool(task["state"] == "done" and task["branch"] and task["commits"] and wanted)
 
 
 def command(verb: str, task_id: str) -> str:
