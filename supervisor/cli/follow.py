@@ -19,7 +19,7 @@ from supervisor.core.spec import Submission
 from supervisor.core.states import TaskState
 from supervisor.faces import status, tasks_json
 from supervisor.host.paths import Home
-from supervisor.ledger import nights, queries
+from supervisor.ledger import journal, nights, queries
 from supervisor.ledger.queries import TaskView
 
 LOOK_S = 0.2
@@ -104,7 +104,7 @@ class Followed:
     def __init__(self, db: sqlite3.Connection, read: Callable[[], list[TaskView]]) -> None:
         """`read` gives the tasks to follow."""
         self._db = db
-        self._seen = queries.newest_entry(db)  # before they are read: what happens meanwhile is read twice
+        self._seen = journal.newest_entry(db)  # before they are read: what happens meanwhile is read twice
         self._views: dict[str, TaskView] = {}
         self._running: set[str] = set()
         self.unfinished: set[str] = set()
@@ -118,7 +118,7 @@ class Followed:
 
     def look(self) -> None:
         """Look again."""
-        names, self._seen = queries.touched(self._db, self._seen)
+        names, self._seen = journal.touched(self._db, self._seen)
         self.changed = queries.several(self._db, self._views.keys() & {*names, *self._running})
         self._take()
 

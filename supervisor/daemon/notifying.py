@@ -23,7 +23,7 @@ from supervisor.gateway.redact import Redactor
 from supervisor.host import files
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.ledger import journal
 from supervisor.ledger.ledger import Ledger
 
 LOOK_S = 2.0
@@ -64,14 +64,14 @@ class Notifying:
         self._clock = clock
         self._sources = sources
         found = kept(home)
-        self._known = found or Known(queries.newest_entry(sources.ledger.db))  # whoever begins to listen is not told the history
+        self._known = found or Known(journal.newest_entry(sources.ledger.db))  # whoever begins to listen is not told the history
         if found is None:
             self._keep(self._known)
 
     async def look(self) -> None:
         """Hear what is new, and send what is due. Raises LedgerError, DiskFull: nothing is lost then."""
         now = self._clock.wall()
-        rows = list(queries.journal_after(self._sources.ledger.db, self._known.cursor, ROWS))
+        rows = list(journal.after(self._sources.ledger.db, self._known.cursor, ROWS))
         happened = [notice for row in rows if (notice := self._of_row(row)) is not None]
         goes_on = await self._sources.goes_on()
         known = notify.hear(self._known, happened, goes_on, now, self._terms)

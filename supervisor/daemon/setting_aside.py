@@ -16,7 +16,7 @@ from supervisor.core.events import Event, PersonNeeded
 from supervisor.core.states import AttemptState
 from supervisor.core.task import Task
 from supervisor.host.clock import Clock
-from supervisor.ledger import queries, rows
+from supervisor.ledger import journal, rows
 from supervisor.ledger.ledger import Ledger
 
 PATIENCE_S = 60.0
@@ -69,7 +69,7 @@ class SettingAside:
                 self._tell(PersonNeeded(*key, self._question(task.id, str(one["detail"] or one["state"]))))
 
     def _question(self, task: str, text: str) -> Question:
-        return Question(one_line(text)[:QUESTION_MAX], queries.times_set_aside(self._ledger.db, task), self._ask_max)
+        return Question(one_line(text)[:QUESTION_MAX], journal.times_set_aside(self._ledger.db, task), self._ask_max)
 
     def denied(self, crew: Crew, task: str, epoch: int, denials: list[str]) -> Question | None:
         """What a person should say of an attempt of a night that failed for what it was not allowed, when that was so in the attempt

@@ -160,11 +160,6 @@ def set_aside(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
     return [(str(row[0]), str(row[1]), float(row[2])) for row in db.execute(sql, (len(NEEDS_YOU) + 1, f"{NEEDS_YOU}%"))]
 
 
-def times_set_aside(db: sqlite3.Connection, task: str) -> int:
-    """How often a task was set aside by now."""
-    return int(db.execute("SELECT count(*) FROM journal WHERE task = ? AND event = 'set aside'", (task,)).fetchone()[0])
-
-
 def unfinished_counts(db: sqlite3.Connection) -> Counter[TaskState]:
     """How many unfinished tasks are in each state."""
     rows = db.execute(f"SELECT state, count(*) FROM task WHERE state IN ({OPEN}) GROUP BY state")  # noqa: S608 - our own states
@@ -218,18 +213,6 @@ def several(db: sqlite3.Connection, tasks: Iterable[str]) -> list[TaskView]:
 
 def _numbered(db: sqlite3.Connection, numbers: list[int]) -> list[TaskView]:
     return _views(db, "WHERE t.ord IN (SELECT value FROM json_each(?)) ORDER BY t.ord", (json.dumps(numbers),))
-
-
-def touched(db: sqlite3.Connection, since: int) -> tuple[list[str], int]:
-    """The tasks whose state changed after the entry `since` of the journal, and its newest entry. Every change of a task's state is
-    committed together with an entry."""
-    rows = db.execute("SELECT task, seq FROM journal WHERE seq > ? ORDER BY seq", (since,)).fetchall()
-    return list(dict.fromkeys(str(row["task"]) for row in rows if row["task"])), int(rows[-1]["seq"]) if rows else since
-
-
-def newest_entry(db: sqlite3.Connection) -> int:
-    """The number of the newest entry of the journal; 0 when there is none."""
-    return int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
 
 
 def newest_run(db: sqlite3.Connection) -> str | None:
@@ -370,21 +353,6 @@ def backoffs(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, float]
     """Until when (wall clock) those of the tasks rest that do."""
     sql = "SELECT id, not_before FROM task WHERE not_before > 0 AND id IN (SELECT value FROM json_each(?))"
     return {str(row["id"]): float(row["not_before"]) for row in db.execute(sql, (json.dumps(list(tasks)),))}
-
-
-def journal(db: sqlite3.Connection, task: str) -> list[dict[str, Any]]:
-    """The history of one task, oldest first."""
-    return _entries(db, "task = ?", (task,))
-
-
-def journal_after(db: sqlite3.Connection, since: int, at_most: int) -> list[dict[str, Any]]:
-    """The history of everything beyond the entry `since`, oldest first."""
-    return _entries(db, "seq > ?", (since, at_most), "LIMIT ?")
-
-
-def _entries(db: sqlite3.Connection, which: str, values: tuple[Any, ...], limit: str = "") -> list[dict[str, Any]]:
-    rows = db.execute(f"SELECT * FROM journal WHERE {which} ORDER BY seq {limit}", values)  # noqa: S608 - literals of ours
-    return [dict(row) | {"data": json.loads(row["data"])} for row in rows]
 
 
 def _views(db: sqlite3.Connection, which: str, values: tuple[Any, ...]) -> list[TaskView]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from supervisor.bench import cleaning
-from supervisor.ledger import queries, store
+from supervisor.ledger import journal, store
 from tests import warm
 from tests.daemon.test_many import at_once
 from tests.support import House, git, plan_of, shell_task, wait_until
@@ -44,7 +44,7 @@ def removals(house: House) -> list[str]:
     db = store.connect_readonly(house.home.ledger)
     try:
         names = [view.id for view in house.tasks()]
-        return [name for name in names for row in queries.journal(db, name) if row["event"] == "worktree removed"]
+        return [name for name in names for row in journal.of_task(db, name) if row["event"] == "worktree removed"]
     finally:
         db.close()
 

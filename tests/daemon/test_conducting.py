@@ -16,7 +16,7 @@ from supervisor.daemon.agent_verbs.rate import BURST
 from supervisor.gateway.roster import Roster
 from supervisor.host import secrets
 from supervisor.host.sandbox import probing
-from supervisor.ledger import queries, store
+from supervisor.ledger import journal, store
 from tests.support import House, plan_of, shell_task, signal_if_there, wait_until
 
 FOREVER = "exec sleep 600"
@@ -65,9 +65,9 @@ def add(house: House, whose: str, text: str = FOREVER, **more: Any) -> str:
     return str(ask(house, "add", whose, text=text, options={"id": "child", **options}, **more)["task"])
 
 
-def journal(house: House, task: str) -> list[tuple[str, dict[str, Any]]]:
+def happened_to(house: House, task: str) -> list[tuple[str, dict[str, Any]]]:
     with contextlib.closing(store.connect_readonly(house.home.ledger)) as db:
-        return [(entry["event"], entry["data"]) for entry in queries.journal(db, task)]
+        return [(entry["event"], entry["data"]) for entry in journal.of_task(db, task)]
 
 
 def test_a_script_conducts_in_one_slot_in_each_tier(house: House) -> None:
@@ -86,7 +86,7 @@ def test_a_script_conducts_in_one_slot_in_each_tier(house: House) -> None:
         assert (lead.result or {})["commits"] == 1, "it merged its child's commit by its name"
         mine = [view for view in house.tasks() if view.parent == lead.id]
         assert [(view.name, view.parent_epoch, view.tier) for view in mine] == [("one", 1, tier or best), ("two", 1, tier or best)]
-        assert ("added by an agent", {"by": f"{lead.id}:1"}) in journal(house, mine[0].id)
+        assert ("added by an agent", {"by": f"{lead.id}:1"}) in happened_to(house, mine[0].id)
     shown = house.ok("status", mine[0].id)
     assert f"added by  {lead.id}:1" in shown and "children" in house.ok("status", lead.id)
     assert "added by an agent" in house.ok("audit", "show")
@@ -147,7 +147,7 @@ def test_a_flood_is_refused_and_shown(house: House, lead: str) -> None:
         except Refused:
             refused += 1
     assert 10 <= refused <= 20
-    events = [data for event, data in journal(house, house.task("lead").id) if event == "add refused"]
+    events = [data for event, data in happened_to(house, house.task("lead").id) if event == "add refused"]
     assert len(events) == 1 and "may not add a task" in house.daemon_output()
     assert "add refused" in house.ok("status", "lead")
 

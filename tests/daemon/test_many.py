@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.daemon import lock
-from supervisor.ledger import queries, store
+from supervisor.ledger import journal, store
 from tests.cli.terminal import COMMAND
 from tests.faults.checker import Evidence
 from tests.support import House, git, plan_of, shell_task, wait_until
@@ -195,6 +195,6 @@ def crash(house: House) -> None:
 def ends(house: House, task: str) -> int:
     db = store.connect_readonly(house.home.ledger)
     try:
-        return sum(entry["event"].startswith("end ") for entry in queries.journal(db, task))
+        return sum(entry["event"].startswith("end ") for entry in journal.of_task(db, task))
     finally:
         db.close()

@@ -20,7 +20,7 @@ from supervisor.core.notify import AGAIN_S, GROUP_S, RETRY_S, Kind, Notice, Rece
 from supervisor.daemon import lock, notify_post
 from supervisor.daemon.notifying import Notifying, Sources, kept
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.ledger import journal
 from supervisor.ledger.ledger import Ledger
 from tests.ledger.kit import Wall
 from tests.support import House, wait_until
@@ -114,7 +114,7 @@ def test_a_storm_is_one_message_and_a_restart_repeats_nothing(night: Night, inbo
     assert inbox.titles == ["nightcrew: 50 failed"]
     body = inbox.messages[0]["message"]
     assert "r/9: failed" in body and "exit code" not in body and "and 40 more failed" in body
-    told = [one["data"] for one in queries.journal_after(night.ledger.db, 0, 1000) if one["event"] == "notified"]
+    told = [one["data"] for one in journal.after(night.ledger.db, 0, 1000) if one["event"] == "notified"]
     assert told == [{"what": "nightcrew: 50 failed", "urls": 1, "failed": [], "outcome": "sent"}]
 
 

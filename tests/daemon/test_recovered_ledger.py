@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.ledger import queries, store
+from supervisor.ledger import journal, store
 from tests.support import House, git, plan_of, shell_task, wait_until
 
 PAGE = 4096
@@ -74,7 +74,7 @@ def test_a_crew_goes_on_after_its_ledger_was_recovered(house: House, tmp_path: P
         assert git(house.repo, "show", f"{house.task('works').branch}:worked") == "worked", "the agent went on"
         db = store.connect_readonly(house.home.ledger)
         for name in ("works", "waits", "ended"):
-            ends = [line["event"] for line in queries.journal(db, house.task(name).id) if line["event"].startswith("end ")]
+            ends = [line["event"] for line in journal.of_task(db, house.task(name).id) if line["event"].startswith("end ")]
             assert ends == ["end done"], (name, ends)
         db.close()
     assert json.loads(house.ok("doctor", "--json"))["schema"] == 1

@@ -12,7 +12,7 @@ from supervisor.core.night import NightOrder, NightTerms
 from supervisor.core.states import End, TaskClass, TaskState, Until
 from supervisor.core.wait_graph import Wait, WaitKind
 from supervisor.faces import status, waits
-from supervisor.ledger import queries
+from supervisor.ledger import journal, queries
 from supervisor.ledger.ledger import Ledger
 from tests.ledger.kit import RUN, Wall, spec, submission, submit, whole
 
@@ -53,7 +53,7 @@ def told(path: Path, now: Conditions | None, *, runs: bool = True) -> dict[str, 
             ledger.commit([Finish(ids["denied"], 1, End.FAILED, "", TaskState.PAUSED, 0.0, reason="needs you: Bash", question="Bash")])
             ledger.commit(whole(ids["spent"], 1, End.LOST, TaskState.PARKED, 7202.0))
             assert queries.set_aside(ledger.db) == [(ids["asks"], "May I?", wall.now), (ids["denied"], "Bash", wall.now)]
-            assert [queries.times_set_aside(ledger.db, ids[name]) for name in ("asks", "denied", "held")] == [1, 1, 0]
+            assert [journal.times_set_aside(ledger.db, ids[name]) for name in ("asks", "denied", "held")] == [1, 1, 0]
         found = waits.reasons(ledger.db, queries.unfinished(ledger.db), now, runs=runs, wall=wall.now + 2)
     return {name.partition("/")[2]: (verdict.code, verdict.words) for name, verdict in found.items()}
 

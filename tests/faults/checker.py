@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.core.states import FINAL
-from supervisor.ledger import queries, store
+from supervisor.ledger import journal, queries, store
 from tests.support import House, git, shell_task, wait_until
 
 
@@ -76,7 +76,7 @@ class Evidence:
         try:
             assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
             for view in views:
-                ends = [entry for entry in queries.journal(db, view.id) if entry["event"] == "end done"]
+                ends = [entry for entry in journal.of_task(db, view.id) if entry["event"] == "end done"]
                 assert len(ends) == (view.state == "done"), f"{view.id} is {view.state} with {len(ends)} ends 'done' (invariant 1)"
         finally:
             db.close()

@@ -22,7 +22,7 @@ from supervisor.core.errors import LedgerError, Refused, StaleEpoch
 from supervisor.core.keep import held, held_rows
 from supervisor.core.night import NightOrder, NightTerms
 from supervisor.core.states import TaskState
-from supervisor.ledger import archiving, queries, store
+from supervisor.ledger import archiving, journal, queries, store
 from supervisor.ledger.archive import ARCHIVE, reader
 from supervisor.ledger.archiving import OF_RUN, OF_TASK, STAYS, Archive
 from supervisor.ledger.ledger import Ledger
@@ -111,7 +111,7 @@ def test_a_run_is_moved_whole(filled: Path, beside: Path, wall: Wall) -> None:
     assert len(gone["task"]) == 2 * archiving.TASKS + 7 and {row[0] for row in gone["run"]} == {BIG}
     with closing(reader(filled, beside, BIG)) as db:
         assert len(queries.of_run(db, BIG)) == len(gone["task"]) and queries.run(db, BIG).counts == {"done": len(gone["task"])}
-        assert queries.journal(db, f"{BIG}/t1")[-1]["event"] == "end done"
+        assert journal.of_task(db, f"{BIG}/t1")[-1]["event"] == "end done"
     with closing(reader(filled, beside, OLD)) as db:
         assert len(queries.of_run(db, OLD)) == 2
 

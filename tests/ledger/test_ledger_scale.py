@@ -20,7 +20,7 @@ from supervisor.core.crew import Crew
 from supervisor.core.spec import Settings
 from supervisor.core.states import TaskState
 from supervisor.host.paths import Home
-from supervisor.ledger import queries, store
+from supervisor.ledger import journal, queries, store
 from supervisor.ledger.ledger import Ledger
 from tests.core.effort import Effort, effort
 from tests.ledger.kit import RUN, Wall, spec, submit, whole
@@ -54,7 +54,7 @@ def readers(homes: list[Home]) -> Iterator[list[sqlite3.Connection]]:
         lambda db: queries.foremost(db, 5),
         lambda db: queries.several(db, [f"{RUN}/a1", f"{RUN}/b7"]),
         lambda db: queries.one(db, f"{RUN}/b7"),
-        lambda db: queries.touched(db, queries.newest_entry(db) - 2),
+        lambda db: journal.touched(db, journal.newest_entry(db) - 2),
         queries.newest_run,
     ],
     ids=["foremost", "several", "one", "touched", "newest_run"],

@@ -14,7 +14,7 @@ from supervisor.core.keep import Keep, Limit
 from supervisor.daemon.keeping import Doors, Keeper
 from supervisor.host.clock import SystemClock
 from supervisor.host.paths import Home
-from supervisor.ledger import archive, queries, store, task_names
+from supervisor.ledger import archive, journal, queries, store, task_names
 from supervisor.ledger.ledger import Ledger
 from tests.ledger import history
 from tests.ledger.kit import Wall, submit, whole
@@ -48,8 +48,8 @@ def steps(home: Home, tasks: int) -> dict[str, int]:
         timed("screen", lambda: (queries.foremost(db, 50), queries.unfinished_counts(db), queries.newest_run(db)))
         timed("of the newest run", lambda: queries.ended_of(db, str(queries.newest_run(db)), 50))
         timed("name", lambda: task_names.match_tasks(db, f"{OLDEST}/t05"))
-        timed("one", lambda: (queries.one(db, f"{OLDEST}/t05"), queries.journal(db, f"{OLDEST}/t05")))
-        timed("followed", lambda: queries.touched(db, queries.newest_entry(db)))
+        timed("one", lambda: (queries.one(db, f"{OLDEST}/t05"), journal.of_task(db, f"{OLDEST}/t05")))
+        timed("followed", lambda: journal.touched(db, journal.newest_entry(db)))
     began = time.perf_counter()
     with closing(Ledger(home.ledger, Wall())) as ledger:
         print(f"{tasks} tasks, opened in {time.perf_counter() - began:.1f} s")

@@ -15,7 +15,7 @@ from supervisor.core.commands import Collect, MarkRunning, SetState, Start
 from supervisor.core.errors import NotFound, UsageError
 from supervisor.core.landing import gate_key
 from supervisor.core.states import End, TaskState
-from supervisor.ledger import added_tasks, queries, store, task_names
+from supervisor.ledger import added_tasks, journal, queries, store, task_names
 from supervisor.ledger.ledger import Ledger
 from tests.ledger.kit import Wall, spec, submission, submit, whole
 
@@ -149,11 +149,11 @@ def test_what_a_screen_has_room_for(db: sqlite3.Connection) -> None:
 
 
 def test_what_happened_since(db: sqlite3.Connection) -> None:
-    names, newest = queries.touched(db, 0)
+    names, newest = journal.touched(db, 0)
     assert f"{OLD}/lint" in names and len(set(names)) == len(names)
-    assert newest == queries.newest_entry(db)
-    assert queries.touched(db, newest) == ([], newest)
-    assert queries.touched(db, newest - 1)[1] == newest
+    assert newest == journal.newest_entry(db)
+    assert journal.touched(db, newest) == ([], newest)
+    assert journal.touched(db, newest - 1)[1] == newest
 
 
 def test_runs(db: sqlite3.Connection) -> None:
@@ -170,7 +170,7 @@ def test_attempts_and_history(db: sqlite3.Connection) -> None:
         (1, "lost", ""),
         (2, "done", "again"),
     ]
-    history = queries.journal(db, f"{OLD}/lint")
+    history = journal.of_task(db, f"{OLD}/lint")
     assert [row["event"] for row in history] == ["ready", "start", "tree gone", "end lost", "start", "tree gone", "end done"]
     assert history[3]["data"] == {"cause": "", "task": "ready"}
 
@@ -198,17 +198,17 @@ ASKS: list[Callable[[sqlite3.Connection], object]] = [
     queries.unfinished_ids,
     queries.unfinished_counts,
     queries.newest_run,
-    queries.newest_entry,
+    journal.newest_entry,
     lambda db: queries.foremost(db, 2),
     lambda db: queries.ended_of(db, OLD, 2),
     lambda db: queries.several(db, [f"{OLD}/lint", f"{NEW}/lint"]),
-    lambda db: queries.touched(db, 3),
+    lambda db: journal.touched(db, 3),
     queries.worktrees,
     lambda db: queries.of_run(db, OLD),
     lambda db: queries.one(db, f"{OLD}/lint"),
     lambda db: queries.run(db, OLD),
     lambda db: queries.attempts(db, f"{OLD}/lint"),
-    lambda db: queries.journal(db, f"{OLD}/lint"),
+    lambda db: journal.of_task(db, f"{OLD}/lint"),
     lambda db: added_tasks.children(db, f"{OLD}/lint"),
     lambda db: added_tasks.given_to_children(db, f"{OLD}/lint"),
     lambda db: added_tasks.of_key(db, "child:x"),

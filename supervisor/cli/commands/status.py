@@ -24,7 +24,7 @@ from supervisor.faces import conflicts, installed_nights, landing, map_workers, 
 from supervisor.faces import mail as mail_lines
 from supervisor.faces import status as text
 from supervisor.host.paths import Home, home
-from supervisor.ledger import archive, deliveries, mail, queries, reviews
+from supervisor.ledger import archive, deliveries, journal, mail, queries, reviews
 
 RECENT = 5
 ALL = 1_000_000
@@ -123,7 +123,7 @@ def _print_json(where: Home, db: sqlite3.Connection | None, name: str | None, ev
     shape["reviews"] = {task: {"verdict": one.verdict, "commit": one.tip, "why": one.why} for task, one in decided.items()}
     shape["agent_states"] = {**states, **_limited(shape["gateway"])}
     if db is not None and name is not None and len(views) == 1:
-        shape["journal"] = queries.journal(db, views[0].id)
+        shape["journal"] = journal.of_task(db, views[0].id)
     common.print_json(**shape)
 
 
@@ -209,7 +209,7 @@ def _print_task(where: Home, db: sqlite3.Connection, view: queries.TaskView, wai
         click.echo(f"  waits     {one_line(reason.words)}")  # whole: the line above is cut to the terminal
     for line in task_facts.lines(where, db, view):
         click.echo(line)
-    for entry in queries.journal(db, view.id):
+    for entry in journal.of_task(db, view.id):
         click.echo(f"  {text.history(entry)}")
 
 

@@ -17,7 +17,7 @@ from supervisor.faces import status as text
 from supervisor.faces.top.doors import Page, Text
 from supervisor.host import foreign
 from supervisor.host.paths import Home
-from supervisor.ledger import queries
+from supervisor.ledger import journal, queries
 from supervisor.ledger.queries import TaskView
 
 TAIL = 256 * 2**10
@@ -118,7 +118,7 @@ class PageReader:
 
     def _history(self, view: TaskView) -> Text:
         with contextlib.closing(common.ledger(self._where, view.id)) as db:
-            lines = [text.history(entry) for entry in queries.journal(db, view.id)[-LINES:]]
+            lines = [text.history(entry) for entry in journal.of_task(db, view.id)[-LINES:]]
         return Text(lines, str(len(lines)), ends=True)
 
     def _facts(self, view: TaskView) -> Text:
