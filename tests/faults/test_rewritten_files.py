@@ -55,6 +55,7 @@ OTHERS = {
     "agents/agent_client/__init__.py": "a draft with a name of its own, compiled",
     "agents/hook_client/__init__.py": "the same",
     "supervisor/host/cgroups.py": "switches of the kernel's",
+    "worktrees/attributes.py": "copies of a commit's attributes, in a directory that is removed",
     "worktrees/backends/base.py": "in a copy that is being made",
     "worktrees/backends/overlay.py": "in a layer that is being made, and a probe",
     "worktrees/backends/reflink.py": "a probe",
