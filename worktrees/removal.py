@@ -84,13 +84,13 @@ def inspect(env: Environment, is_alive: Alive, known: Branches | None = None) ->
 
 
 def remove(
-    env: Environment, is_alive: Alive, *, discard: bool = False, verdict: Keep | Removable | None = None, rejected: str = ""
+    env: Environment, is_alive: Alive, *, discard: bool = False, verdict: Keep | Removable | None = None, unwanted: str = ""
 ) -> Secured:
     """Remove the worktree, and the work branch when this worktree had it. Returns what was secured first.
 
     Raises Refused for every reason to keep it; what a person may throw away (`discard=True`: files, unmerged commits) is
     reachable from the rescue ref even then. Ignored files are the exception: they are listed, and gone with `discard`. `verdict` is what
-    `inspect` found a moment ago; without it, this looks. `rejected`: a commit that need not be merged, since a ref keeps it.
+    `inspect` found a moment ago; without it, this looks. `unwanted`: a commit that need not be merged, since a ref keeps it.
     """
     verdict = verdict or inspect(env, is_alive)
     if isinstance(verdict, Keep) and verdict.hard:
@@ -102,7 +102,7 @@ def remove(
         _refuse_unkept(env, secured)
     with env.repo.git.lock(env.repo.common_dir):  # only now: looking and securing take as long as an agent likes
         _refuse_newcomers(env, is_alive)
-        _refuse_moved(env, verdict, secured.tip, rejected)
+        _refuse_moved(env, verdict, secured.tip, unwanted)
         take_away(env, force=isinstance(verdict, Keep))
         _delete_branch(env, secured.tip)
     return secured
@@ -198,11 +198,11 @@ def _unmerged(env: Environment, decided: Decision) -> list[Reason]:
     return [Reason(Why.UNMERGED, f"{decided.unmerged} of them on {env.branch}{more}")]
 
 
-def _refuse_moved(env: Environment, verdict: Keep | Removable, tip: str, rejected: str) -> None:
+def _refuse_moved(env: Environment, verdict: Keep | Removable, tip: str, unwanted: str) -> None:
     """A branch that held the work may have moved since it was looked at: asked again, unless a person said that the commits may go."""
     if isinstance(verdict, Keep) and any(reason.why is Why.UNMERGED for reason in verdict.reasons):
         return
-    stand = {commit for commit in (verdict.head, "" if has_successor(env) else tip) if commit} - {rejected}
+    stand = {commit for commit in (verdict.head, "" if has_successor(env) else tip) if commit} - {unwanted}
     known = Branches(env.repo, stand)
     reasons = [reason for commit in stand for reason in _unmerged(env, known.decide(commit))]
     if reasons:

@@ -53,10 +53,12 @@ def conclude(row: TrainRow) -> None:
     match train.state:
         case TrainState.LANDED:
             common.say(f"{train.branch} is at {train.tip[:12]} with {landed} result{'s' if landed != 1 else ''}; {out} left out")
+            _next(train)
         case TrainState.EMPTY:
             common.say(
                 f"nothing landed: {out} left out, {_count(train, EntryState.CONTAINED)} had nothing new; {train.branch} is as it was"
             )
+            _next(train)
         case _:
             common.say(f"{text.summary(train)}; {train.branch} is as it was")
             if train.by_hand:
@@ -64,6 +66,12 @@ def conclude(row: TrainRow) -> None:
             common.say(
                 f"next: nightcrew land --resume --into {shlex.quote(train.branch)}" + (", or the line above" if train.by_hand else "")
             )
+
+
+def _next(train: Train) -> None:
+    if left := [entry.task for entry in train.entries if entry.state is EntryState.EJECTED]:
+        more = f", and {len(left) - 1} more" if left[1:] else ""
+        common.say(f"to see what was left out: nightcrew review {left[0]}{more}; then retry it, or take what you mend by hand")
 
 
 def exit_code(train: Train) -> int:

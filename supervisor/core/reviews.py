@@ -45,15 +45,21 @@ class Decision:
         """Whether it was said of this commit."""
         return self.tip == tip
 
+    def rejects(self, tip: str) -> bool:
+        """Whether this commit is not to be merged."""
+        return self.verdict is Verdict.REJECTED and self.holds(tip)
+
 
 @dataclass(frozen=True, slots=True)
 class Claims:
     """What else speaks of a result when its worktree may be removed."""
 
-    rejected: str = ""
-    """The commit of it that a person rejected."""
+    unwanted: str = ""
+    """The commit of it that need not be merged: a person rejected it, or another candidate was chosen."""
+    why: str = ""
+    """Why it need not."""
     ref: str = ""
-    """What keeps that."""
+    """What keeps that commit."""
     held: str = ""
     """Why it stays, whatever git says; empty: no reason."""
 

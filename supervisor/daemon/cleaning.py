@@ -112,7 +112,7 @@ class Cleaner:
                 return Decided(stays=True, why=str(verdict), commits=verdict.commits)
             if how.remove:
                 given = verdict.head if verdict is not seen else ""
-                removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict, rejected=given)
+                removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict, unwanted=given)
                 _forget(made, how)
         except NightcrewError as error:
             return Decided(stays=True, why=error.why or error.line())
@@ -121,15 +121,15 @@ class Cleaner:
 
 
 def _let_go(made: Environment, seen: removal.Keep | removal.Removable, claims: Claims) -> removal.Keep | removal.Removable:
-    """What a person rejected need not be merged, as long as its ref keeps it."""
-    if not claims.rejected or not isinstance(seen, removal.Keep) or seen.head != claims.rejected:
+    """What a person rejected, or did not choose, need not be merged, as long as its ref keeps it."""
+    if not claims.unwanted or not isinstance(seen, removal.Keep) or seen.head != claims.unwanted:
         return seen
     if any(reason.why is not Why.UNMERGED for reason in seen.reasons):
         return seen
     stands = refs.over_all(made.repo, "for-each-ref", "--format=%(objectname)", claims.ref).text
-    if stands != claims.rejected:
+    if stands != claims.unwanted:
         return seen
-    return removal.Removable(seen.head, why=f"you rejected it; {claims.ref} keeps it", commits=seen.commits)
+    return removal.Removable(seen.head, why=f"{claims.why}; {claims.ref} keeps it", commits=seen.commits)
 
 
 def _forget(made: Environment, how: Cleaning) -> None:

@@ -16,7 +16,7 @@ from supervisor.daemon import choosing
 from supervisor.daemon.environments import Environments
 from supervisor.host import audit, files
 from supervisor.host.paths import Home, home
-from supervisor.ledger import queries, rows, store
+from supervisor.ledger import queries, reviews, rows, store
 from supervisor.ledger.queries import TaskView
 from worktrees import merge, restoring, securing
 from worktrees.git import Git
@@ -90,11 +90,11 @@ def seen_at(repository: Repository, view: TaskView) -> str:
     return _tip(repository, view)
 
 
-def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool, only: str = "") -> Taken:
+def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: bool, only: str = "", force: bool = False) -> Taken:
     """Merge the task's branch into the branch checked out at `where`; with `only`, no commit of it but that one.
 
-    Raises Refused, with nothing changed, when the task has not ended well (its command can still be printed), `where` is another
-    repository, the branch was cleaned away, the checkout is dirty, or the merge would conflict.
+    Raises Refused, with nothing changed, when the task has not ended well (its command can still be printed), a person rejected its result
+    (without `force`), `where` is another repository, the branch was cleaned away, the checkout is dirty, or the merge would conflict.
     """
     view = choosing.of_group(db, view)
     branch = _branch(view)
@@ -119,6 +119,10 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
     if only_print:
         command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(branch)}"
         return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged; this is what would do it")
+    decision = reviews.decision(db, view.id)
+    if decision is not None and decision.rejects(_tip(repository, view)) and not force:
+        hint = f"nightcrew review {view.id}, or nightcrew take --force {view.id}"
+        raise Refused("will not take", on=view.id, why="you rejected it", kept=f"the checkout, {decision.ref}", hint=hint)
     message = f"Merge {view.id}: {view.title.splitlines()[0] if view.title.strip() else view.name}"
     done = merge.take(repository, branch, message, only=only, generated=_generated(repository))
     if isinstance(done, merge.ByHand):

@@ -138,7 +138,7 @@ def _current(place: Workplace) -> str:
 
 
 def _rejected(decision: Decision | None, tip: str) -> bool:
-    return decision is not None and decision.verdict is Verdict.REJECTED and decision.holds(tip)
+    return decision is not None and decision.rejects(tip)
 
 
 def _entry(place: Workplace, view: TaskView, spec: TaskSpec, decision: Decision | None, *, force: bool) -> Entry:

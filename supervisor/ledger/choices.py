@@ -83,6 +83,17 @@ def standings(db: sqlite3.Connection, tasks: Collection[str]) -> Mapping[str, St
     return {row["id"]: _standing(row, made.get(row["grp"])) for row in rows}
 
 
+def lost(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, tuple[int, str]]:
+    """Of those of the tasks that are candidates which were not chosen, the newest attempt and the commit that it left."""
+    names = [task for task, one in standings(db, tasks).items() if one.lost]
+    rows = db.execute(
+        """SELECT a.task, a.epoch, json_extract(a.result, '$.tip') AS tip FROM json_each(?) j JOIN task t ON t.id = j.value
+           JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch WHERE tip IS NOT NULL""",
+        (json.dumps(names),),
+    ).fetchall()
+    return {row["task"]: (row["epoch"], row["tip"]) for row in rows}
+
+
 def _standing(row: sqlite3.Row, made: Choice | None) -> Standing:
     chosen = made is not None and (made.winner, made.epoch) == (row["id"], row["epoch"])
     return Standing(row["grp"], made is not None or row["state"] != TaskState.WAITING, chosen)

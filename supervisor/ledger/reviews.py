@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from supervisor.core.errors import Refused
-from supervisor.core.reviews import COMMENTS_MAX, Claims, Comment, Decision, Verdict
+from supervisor.core.records import rescue_ref
+from supervisor.core.reviews import COMMENTS_MAX, NO_CLAIMS, Claims, Comment, Decision, Verdict
+from supervisor.ledger import choices
 from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 7
@@ -115,12 +118,16 @@ def decisions(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Decis
 
 def claims(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Claims]:
     """What speaks of these tasks' results when their worktrees may be removed; only those of which something does."""
-    rejected = {task: one for task, one in decisions(db, tasks).items() if one.verdict is Verdict.REJECTED}
-    held = _held(db, tasks)
-    return {
-        task: Claims(rejected[task].tip if task in rejected else "", rejected[task].ref if task in rejected else "", held.get(task, ""))
-        for task in (*rejected, *(one for one in held if one not in rejected))
+    found = {
+        task: Claims(tip, "another candidate was chosen, or none", rescue_ref(task, epoch))
+        for task, (epoch, tip) in choices.lost(db, tasks).items()
     }
+    for task, one in decisions(db, tasks).items():
+        if one.verdict is Verdict.REJECTED:
+            found[task] = Claims(one.tip, "you rejected it", one.ref)
+    for task, why in _held(db, tasks).items():
+        found[task] = replace(found.get(task, NO_CLAIMS), held=why)
+    return found
 
 
 def _held(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:

@@ -12,6 +12,8 @@ from tests.support import House, wait_until
 from tests.warm import NIGHTCREW
 
 COMMAND = [*NIGHTCREW]
+_SIZE = ("COLUMNS", "LINES")
+"""A worker of pytest has them of a terminal that is not there, and programs believe them more than the real one."""
 
 
 class Terminal:
@@ -19,7 +21,8 @@ class Terminal:
 
     def __init__(self, socket: Path, house: House, columns: int = 110, rows: int = 30) -> None:
         self._argv = ["tmux", "-u", "-f", "/dev/null", "-S", str(socket)]
-        self._env = {**house.env, "TERM": "screen-256color", "LC_ALL": "C.UTF-8"}
+        known = {name: text for name, text in house.env.items() if name not in _SIZE}
+        self._env = {**known, "TERM": "screen-256color", "LC_ALL": "C.UTF-8"}
         self._tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(house.repo), "sh")
 
     def _tmux(self, *words: str) -> str:

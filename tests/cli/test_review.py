@@ -109,6 +109,9 @@ def test_a_verdict_holds_for_the_commit_that_was_seen(reviewed: House) -> None:
         decision = reviews.decision(db, reviewed.task("mul").id)
     assert decision is not None and (decision.tip, decision.why) == (newer, "too slow")
     assert git(reviewed.repo, "rev-parse", decision.ref) == newer
+    before = git(reviewed.repo, "rev-parse", "HEAD")
+    refused = reviewed.run("take", "mul")
+    assert (refused.returncode, git(reviewed.repo, "rev-parse", "HEAD")) == (6, before) and "you rejected it" in refused.stderr
     reviewed.ok("review", "mul", "--undo")
     assert shape(reviewed)["verdict"] is None
 

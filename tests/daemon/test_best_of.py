@@ -114,6 +114,12 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
         assert {name.rpartition("/")[2]: (one.chosen, one.lost, one.open) for name, one in known.items()} == {
             "api-2": (False, True, False), "api-3": (True, False, False),
         }  # fmt: skip
+    lost = house.task("api-2")
+    ref = f"refs/nightcrew/rescue/{lost.id}/{lost.epoch}"
+    (said,) = json.loads(house.ok("clean", "api-2", "--json"))["removable"]
+    assert said["why"] == f"another candidate was chosen, or none; {ref} keeps it"
+    house.ok("clean", "api-2", "--yes")
+    assert not Path(str(lost.worktree)).exists() and git(house.repo, "rev-parse", ref) == tips[0]
 
 
 def test_results_of_two_repositories_are_not_compared(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor.core.errors import NightcrewError
-from supervisor.core.reviews import Decision, Verdict
+from supervisor.core.reviews import Decision
 from supervisor.host.paths import Home
 from supervisor.ledger import branches, queries, reviews, store
 from supervisor.ledger.queries import TaskView
@@ -47,5 +47,5 @@ def _lacking(where: Home, done: Sequence[branches.Branch], views: Mapping[str, T
         tip, decision = stands.tips.get(one.name), decided.get(one.task)
         if tip is None or one.name in stands.merged:
             continue
-        if decision is None or decision.verdict != Verdict.REJECTED or not decision.holds(tip):
+        if decision is None or not decision.rejects(tip):
             yield one.task

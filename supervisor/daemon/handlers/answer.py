@@ -8,9 +8,10 @@ from typing import Any
 from agents import delivery
 from agents.status import Evidence, Source, fuse
 from supervisor.core.errors import NotFound, NotRunning, Refused
+from supervisor.core.states import AttemptState
 from supervisor.daemon.handlers import evidence
 from supervisor.daemon.loop import Loop
-from supervisor.daemon.sending import typable
+from supervisor.daemon.sending import Key, typable
 
 SHOWN_S, GONE_S, LOOK_S = 2.0, 5.0, 0.1
 """How long the dialog may take to come after a hook told of it, and to go; how often it is looked at."""
@@ -22,7 +23,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     if not loop.ready:
         raise NotRunning("the supervisor is still recovering", kept="everything", hint="try again")
     name, allow, asked = str(args["task"]), args["allow"] is True, str(args.get("asked") or "")
-    if (key := typable(loop.crew, name)) is None:
+    if (key := await _running(loop, name)) is None:
         raise NotFound("no agent to answer", on=name, why="it does not run, or is paused", hint="nightcrew status")
     said = await _asks(loop, key)
     keys = _keys(name, await _shown(loop, key, SHOWN_S if said else 0.0), allow=allow)
@@ -31,6 +32,19 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     loop.ledger.journal(*key, "permission answered", {"what": said, "allowed": allow})
     await loop.sending.press(key, keys)
     return {"task": name, "allowed": allow, "what": said, "gone": await _gone(loop, key)}
+
+
+async def _running(loop: Loop, name: str) -> Key | None:
+    """Its attempt. An agent that has just started may ask before the loop has seen that it runs."""
+    until = loop.clock.monotonic() + SHOWN_S
+    while (key := typable(loop.crew, name)) is None and _starts(loop, name) and loop.clock.monotonic() < until:
+        await asyncio.sleep(LOOK_S)
+    return key
+
+
+def _starts(loop: Loop, name: str) -> bool:
+    task = loop.crew.tasks.get(name)
+    return task is not None and task.attempt is not None and task.attempt.state is AttemptState.LAUNCHING
 
 
 def _keys(name: str, shown: delivery.Dialog | None, *, allow: bool) -> tuple[str, ...]:

@@ -242,6 +242,13 @@ class TopApp(App[None]):
         self.lookers.show(self._wanted(), anew=True)
         self.lookers.crew.wake()
 
+    def action_command_palette(self) -> None:
+        """Every verb."""
+        from supervisor.faces.top.dialogs import Palette
+
+        if not Palette.is_open(self):  # type: ignore[arg-type]  # its app is of no particular result
+            self.push_screen(Palette(id="--command-palette"))
+
     def action_help(self) -> None:
         """The keys."""
         from supervisor.faces.top.help import Help

@@ -9,10 +9,10 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from supervisor.core.errors import one_line
+from supervisor.faces.top.dialogs import Dialog
 
 _BOX = """
 {name} {{ align: center middle; background: transparent; }}
@@ -24,7 +24,7 @@ _BOX = """
 """
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Dialog[bool]):
     """y, or anything else."""
 
     DEFAULT_CSS = _BOX.format(name="Confirm")
@@ -55,7 +55,7 @@ class Field(Input):
             self.screen.action_next()
 
 
-class Form(ModalScreen[tuple[str, ...] | None]):
+class Form(Dialog[tuple[str, ...] | None]):
     """A line for each thing that is asked; Enter on the last one gives them all, Esc nothing."""
 
     DEFAULT_CSS = _BOX.format(name="Form")

@@ -7,10 +7,10 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Label
 
 from supervisor.faces.crew import LETTERS
+from supervisor.faces.top.dialogs import Dialog
 
 KEYS = (
     ("enter", "into its pane; Ctrl-b d comes back here"),
@@ -36,7 +36,7 @@ KEYS = (
 """Each with what it does."""
 
 
-class Help(ModalScreen[None]):
+class Help(Dialog[None]):
     """Any key closes it."""
 
     DEFAULT_CSS = """

@@ -42,8 +42,9 @@ def test_every_button_copies_exactly_its_command(open_page: Open, made: dict[str
         playwright.expect(button).to_have_text("Copied")
         copied.append(opened.page.evaluate("navigator.clipboard.readText()"))
     wanted = [command for one in (*made["needs"], *made["unwell"]) for command in one["commands"]]
+    choices = [command for one in made["choices"] for command in one["commands"]]
     refs = [command for one in made["elsewhere"] for command in one["commands"]]
-    assert copied == [*wanted, *(one["command"] for one in made["ready"]), *refs]
+    assert copied == [*wanted, *choices, *(one["command"] for one in made["ready"]), *refs]
     opened.check_quiet()
 
 

@@ -219,6 +219,19 @@ async def test_the_palette_has_every_verb() -> None:
         await sees(pilot, f"status {RUN}/agent-0")
 
 
+async def test_a_key_pressed_twice_closes_one_dialog() -> None:
+    stage = Stage(seen())
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        for key, text in (("k", "y yes"), ("question_mark", "into its pane"), ("colon", "Do the same with many.")):
+            await pilot.press(key)
+            await sees(pilot, text)
+            above = pilot.app.screen
+            above.dismiss()
+            above.dismiss()
+            await until(pilot, lambda: isinstance(pilot.app.screen, Main), "the main screen")
+
+
 async def test_help_names_every_key() -> None:
     from supervisor.faces.top.help import KEYS
 
