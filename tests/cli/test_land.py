@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,36 @@ def test_nothing_moves_that_should_not_and_a_train_goes_on_where_it_was(house: H
     assert house.run("land", "--resume", "--into", "main").returncode == 0
     assert states(landed(house, "--status", "--into", "main")) == {"a": "landed", "b": "landed"}
     assert (house.repo / "mine").exists() and (house.repo / "b").read_text() == "b\n"
+
+
+def test_what_is_removed_and_pruned_under_a_train_loses_nothing(house: House) -> None:
+    """Worktrees of results are removed by hand, another one is the person's, and git collects its garbage, while a gate runs; afterwards
+    what is dirty or has a process in it stays, and what landed goes."""
+    go = house.home.root.parent / "go"
+    house.start_daemon()
+    names = ("gone", "dirty", "alive", "landed")
+    house.ok("run", house.plan(plan_of([shell_task(name, write(name, name)) for name in names])))
+    place = {name: Path(str(house.task(name).worktree)) for name in names}
+    tips = {name: git(house.repo, "rev-parse", str(house.task(name).branch)) for name in names}
+    mine = place["gone"].parent / "mine"
+    git(house.repo, "worktree", "add", "-q", "--detach", str(mine))
+    house.ok("land", *names, "-d", "--method", "squash", "--gate", f"while ! test -e {go}; do sleep 0.05; done")
+    wait_until(lambda: any(view.name.startswith("gate") and view.state == "running" for view in house.tasks()), "a gate to run")
+    shutil.rmtree(place["gone"])
+    git(house.repo, "gc", "-q", "--prune=now")
+    go.touch()
+    assert house.run("land", "--follow", "--into", "main").returncode == 0
+    assert states(landed(house, "--status", "--into", "main")) == dict.fromkeys(names, "landed")
+    (place["dirty"] / "new").touch()
+    with subprocess.Popen(["sleep", "100"], cwd=place["alive"]) as inside:
+        assert house.run("clean", "--yes", *names).returncode == 6, "two of the named ones stay"
+        inside.kill()
+    assert {name: place[name].exists() for name in names} == {"gone": False, "dirty": True, "alive": True, "landed": False}
+    assert (mine / ".git").exists(), "it is the person's"
+    git(house.repo, "gc", "-q", "--prune=now")
+    git(house.repo, "fsck", "--connectivity-only")
+    kept = git(house.repo, "for-each-ref", "--format=%(objectname)").split()
+    assert set(tips.values()) <= set(kept)
 
 
 def git_branch(house: House, name: str) -> str:
