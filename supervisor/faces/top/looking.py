@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from supervisor.faces.crew import Crew
-from supervisor.faces.top.doors import Page, Reading, Text
+from supervisor.faces.doors import Page, Reading, Text
 from supervisor.ledger.queries import TaskView
 
 CREW_S = 1.0

@@ -11,7 +11,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from supervisor.faces.top import sgr
-from supervisor.faces.top.doors import Text
+from supervisor.faces.doors import Text
 
 
 class PageView(ScrollView, can_focus=False):

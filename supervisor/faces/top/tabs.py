@@ -10,7 +10,7 @@ from textual.widget import Widget
 from supervisor.core.errors import one_line
 from supervisor.faces.crew import Row
 from supervisor.faces.status import cut
-from supervisor.faces.top.doors import Page
+from supervisor.faces.doors import Page
 
 
 class Tabs(Widget):

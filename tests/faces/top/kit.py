@@ -12,7 +12,7 @@ from supervisor.core.states import TaskState
 from supervisor.faces import crew
 from supervisor.faces.status import Waiting
 from supervisor.faces.top.app import TopApp
-from supervisor.faces.top.doors import NewTask, Page, Text
+from supervisor.faces.doors import NewTask, Page, Text
 from supervisor.ledger.queries import TaskView
 
 RUN = "1121-k3f9"

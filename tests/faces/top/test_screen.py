@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from supervisor.core.errors import Refused
 from supervisor.core.states import TaskState
 from supervisor.faces.crew import Seen
-from supervisor.faces.top.doors import Page
+from supervisor.faces.doors import Page
 from supervisor.faces.top.main_screen import Main
 from tests.faces.top.kit import NOW, RUN, Stage, asks, text_of, view, working
 

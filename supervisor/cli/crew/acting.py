@@ -13,7 +13,7 @@ from typing import Any
 from supervisor.cli import common
 from supervisor.core.errors import ConfigError, NightcrewError, UsageError
 from supervisor.core.kind import COMMAND
-from supervisor.faces.top.doors import NewTask
+from supervisor.faces.doors import NewTask
 from supervisor.host.paths import Home
 from supervisor.ledger import queries
 from supervisor.ledger.queries import TaskView

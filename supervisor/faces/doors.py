@@ -1,4 +1,4 @@
-"""What the screen is given: somebody who reads, and somebody who acts as the verbs do. It decides nothing itself."""
+"""What the screen and the page are given: somebody who reads, and somebody who acts as the verbs do. It decides nothing itself."""
 
 from __future__ import annotations
 

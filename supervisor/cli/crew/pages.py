@@ -14,7 +14,7 @@ from supervisor.core.errors import NightcrewError, NotFound, one_line
 from supervisor.core.records import attempt_name
 from supervisor.core.states import TaskState
 from supervisor.faces import status as text
-from supervisor.faces.top.doors import Page, Text
+from supervisor.faces.doors import Page, Text
 from supervisor.host import foreign
 from supervisor.host.paths import Home
 from supervisor.ledger import journal, queries

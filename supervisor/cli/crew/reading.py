@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from supervisor.cli import common, looking
-from supervisor.cli.top import takable
-from supervisor.cli.top.pages import PageReader
+from supervisor.cli.crew import takable
+from supervisor.cli.crew.pages import PageReader
 from supervisor.core.errors import NightcrewError
 from supervisor.core.states import TaskState
 from supervisor.daemon import gateway_report, lock, protocol
@@ -20,7 +20,7 @@ from supervisor.faces import conflicts, waits
 from supervisor.faces import status as text
 from supervisor.faces.crew import Crew, Seen
 from supervisor.faces.crew import crew as grouped
-from supervisor.faces.top.doors import Page, Text
+from supervisor.faces.doors import Page, Text
 from supervisor.host.paths import Home
 from supervisor.ledger import deliveries, mail, queries, store
 from supervisor.ledger.queries import TaskView
