@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from supervisor.core.candidates import CHOICE
 from supervisor.core.errors import NightcrewError, NotFound, UsageError, one_line
 from supervisor.daemon import gateway_report, lock, protocol
 from supervisor.host.paths import Home
@@ -192,16 +193,17 @@ class SupervisorWatch:
 
 def who_needs(where: Home) -> list[dict[str, Any]]:
     """The agents that wait for a person, longest first (`task`, `state`, `detail`, `since`); none when no supervisor answers."""
-    return needs_and_states(where)[0]
+    return [one for one in needs_and_states(where)[0] if one["state"] != CHOICE]
 
 
 def needs_and_states(where: Home) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The same, and by task how each agent is that has said so itself."""
+    """The same with the groups of candidates of which a person is to choose (`state` is CHOICE), and by task how each agent is that has
+    said so itself."""
     try:
         found = protocol.call(where.daemon_socket, "needs", {}, timeout_s=NEEDS_S)
     except NightcrewError:
         return [], {}
-    return found["agents"], found.get("states", {})
+    return sorted([*found["agents"], *found.get("choices", ())], key=lambda one: one["since"]), found.get("states", {})
 
 
 def settings_file() -> Path:

@@ -75,7 +75,8 @@ class LiveView:
     def _who_needs(self, loop: Loop) -> list[dict[str, Any]]:
         """As of the newest look that has ended, which says how the others are as well: it may ask tmux, and drawing waits for nothing."""
         if self._look is not None and self._look.done() and self._look.exception() is None:
-            self._asked, self._states = self._look.result()["agents"], self._look.result()["states"]
+            found = self._look.result()
+            self._asked, self._states = sorted([*found["agents"], *found["choices"]], key=lambda one: one["since"]), found["states"]
         if self._look is None or self._look.done():
             self._look = asyncio.get_running_loop().create_task(needs.handle(loop, {}))
         return self._asked

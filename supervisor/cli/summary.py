@@ -29,11 +29,12 @@ def line(where: Home) -> str:
 
 def _asking(where: Home) -> str:
     try:
-        found = protocol.call(where.daemon_socket, "needs", {}, timeout_s=ASK_S)["agents"]
+        said = protocol.call(where.daemon_socket, "needs", {}, timeout_s=ASK_S)
     except TimedOut:
         return "..."
     except NightcrewError:
         return "no supervisor"
+    found = sorted([*said["agents"], *said.get("choices", ())], key=lambda one: one["since"])
     if not found:
         return ""
     waited_min = max(0, int(time.time() - found[0]["since"])) // 60

@@ -16,6 +16,10 @@ JUDGE_ROUNDS = (1, 2)
 """A judge sees the candidates twice, in two orders."""
 
 
+CHOICE = "choice"
+"""What a group waits for of which a person is to choose."""
+
+
 class Decider(StrEnum):
     """Who chooses."""
 
@@ -32,6 +36,11 @@ def candidate_name(group: str, number: int) -> str:
 def judge_name(group: str, judge_round: int) -> str:
     """The name of the task that judges a group in one of JUDGE_ROUNDS."""
     return f"{group}-judge-{judge_round}"
+
+
+def asks_choice(name: str) -> str:
+    """What is said of a group, by its name, of which a person is to choose."""
+    return f"waits for your choice: nightcrew compare {name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,8 @@ class Crew:
         """Unfinished tasks by `night`."""
         self.groups: dict[str, dict[str, None]] = {}
         """Unfinished tasks by `together`."""
+        self.deciding: dict[str, dict[str, None]] = {}
+        """Unfinished groups of candidates by who chooses."""
         self.children: dict[str, dict[str, None]] = {}
         """Unfinished tasks by `parent`."""
         self.lines = Lines()
@@ -237,11 +239,13 @@ class Crew:
         yield from ((self.alarms, (at, task.id)) for at in alarms(task))
 
     def _keys(self, task: Task) -> Iterator[tuple[dict[str, dict[str, None]], str]]:
-        """Where an unfinished task is found by what it comes after, by notes, group, who added it, and night."""
+        """Where an unfinished task is found by what it comes after, by notes, group, who chooses, who added it, and night."""
         yield from ((self.dependents, need) for need in task.after)
         yield from ((self.readers, awaited) for awaited in awaited_notes(task))
         if task.together:
             yield self.groups, task.together
+        if task.decide:
+            yield self.deciding, task.decide
         if task.parent:
             yield self.children, task.parent
         if task.night:

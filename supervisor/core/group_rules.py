@@ -6,13 +6,15 @@ a final state nothing is chosen any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from supervisor.core.candidates import Choice
+from supervisor.core.candidates import Choice, Decider
 from supervisor.core.commands import Choose, Command, Compare
 from supervisor.core.states import FINAL, TaskState
 
 if TYPE_CHECKING:
+    from supervisor.core.crew import Crew
     from supervisor.core.draft import Draft
     from supervisor.core.task import Task
 
@@ -72,6 +74,17 @@ def choose(board: Board, choice: Choice) -> list[str]:
     board.commands.append(Choose(choice))
     board.final(group.id)
     return [task.id for task in board.draft.known(sorted(group.after)) if task.state not in FINAL]
+
+
+def waits_for_person(group: Task, needs: Iterable[Task]) -> bool:
+    """Whether it is a group of which a person is to choose a candidate, and nothing else is to come. `needs`: what it comes after."""
+    return group.decide == Decider.PERSON and group.state is TaskState.WAITING and all(need.state in FINAL for need in needs)
+
+
+def to_choose(crew: Crew) -> list[str]:
+    """The groups of which a person is to choose now. Costs as much as there are groups of theirs that have not ended."""
+    groups = (crew.tasks[name] for name in crew.deciding.get(Decider.PERSON, ()))
+    return [group.id for group in groups if waits_for_person(group, (crew.tasks[need] for need in group.after if need in crew.tasks))]
 
 
 def may_choose(group: Task, winner: Task) -> bool:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from supervisor.core.board import Board
 from supervisor.core.commands import MoveNight
 from supervisor.core.draft import Draft, RanksByNight
+from supervisor.core.group_rules import waits_for_person
 from supervisor.core.night import CAP_REACHED, CENT, Night, NightState
 from supervisor.core.path_rules import PathRules
 from supervisor.core.requests import is_held_back
-from supervisor.core.states import FINAL, AttemptState, TaskState
+from supervisor.core.states import AttemptState, TaskState
 from supervisor.core.task import Rank, Task
 
 NIGHT_ENDED = "night ended"
@@ -41,8 +42,8 @@ def _look(board: Board, night: Night) -> None:
         night = _move(board, night, NightState.OVER, night.why)
     if night.state is not NightState.OPEN:
         _close(board, night)
-    left = board.draft.of_night(night.run)
-    if all(_waits_for_choice(board, task) or (night.state is not NightState.OPEN and is_held_back(task)) for task in left):
+    left, known = board.draft.of_night(night.run), board.draft.known
+    if all(waits_for_person(task, known(task.after)) or (night.state is not NightState.OPEN and is_held_back(task)) for task in left):
         _move(board, night, NightState.ENDED, night.why)
 
 
@@ -75,11 +76,6 @@ def _is_reached(draft: Draft, night: Night) -> bool:
 
     kinds = draft.startable_kinds(night.run)  # first, since it costs the same however many wait
     return bool(kinds) and not any(map(fits, kinds)) and not any(fits(task.kind) for task in draft.of_night(night.run) if not task.attempt)
-
-
-def _waits_for_choice(board: Board, task: Task) -> bool:
-    """Whether it is a group of which a person is to choose a candidate, and nothing else is to come: that may be in the morning."""
-    return task.decide == "person" and all(need.state in FINAL for need in board.draft.known(task.after))
 
 
 def _close(board: Board, night: Night) -> None:

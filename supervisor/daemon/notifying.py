@@ -132,6 +132,7 @@ async def goes_on(loop: Loop, terms: Terms) -> list[Notice]:
         for one in who["agents"]:
             asks, detail = str(one["state"]).replace("_", " "), _without_secrets(one["detail"]) if terms.text else ""
             found.append(notify.needs_person(one["task"], f"{asks}: {detail}" if detail else asks, now))
+        found += [notify.needs_person(one["task"], one["detail"], now) for one in who["choices"]]
     word = loop.of_gateway()
     for trouble in word.troubles if word is not None else ():
         found.append(Notice(Kind.BREAKER_OPEN, f"gateway {trouble}", notify.line(_without_secrets(trouble)), now))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from supervisor.core.candidates import CHOICE
 from supervisor.core.errors import one_line
 from supervisor.core.sequences import plain
 from supervisor.core.states import FINAL, TaskState
@@ -154,7 +155,7 @@ def crew(seen: Seen, detail: Callable[[TaskView], str] = lambda _: "") -> Crew:
     """`detail` gives what an agent that works, or a task that ended, last said."""
     mail = {one.sender: f"mail: {one.subject}" for one in reversed(seen.waits.mail)}
     rows = [_row(view, seen, mail, detail) for view in seen.views]
-    sections = tuple(_section(group, [row for row in rows if row.group is group], seen) for group in Group)
+    sections = tuple(_section(group, rows, seen) for group in Group)
     return Crew(sections, tuple(facts(seen.gateway, seen.capacity)), tuple(_troubles(seen, {view.id for view in seen.views})))
 
 
@@ -166,13 +167,15 @@ def _troubles(seen: Seen, shown: Collection[str]) -> Iterable[str]:
         yield f"{len(others)} letter{'s' if len(others) > 1 else ''} of agents that ended: nightcrew mail ls"
 
 
-def _section(group: Group, rows: list[Row], seen: Seen) -> Section:
+def _section(group: Group, every: list[Row], seen: Seen) -> Section:
+    rows = [row for row in every if row.group is group]
     final = sum(number for state, number in seen.counts.items() if state in FINAL)
     match group:
         case Group.QUEUED:
             started = sum(row.view.state is TaskState.RUNNING for row in rows)
             unstarted = sum(number for state, number in seen.counts.items() if state not in FINAL and state is not TaskState.RUNNING)
-            total = max(len(rows), unstarted + started)
+            asking = sum(row.group is Group.NEEDS_ME and row.view.state is not TaskState.RUNNING for row in every)
+            total = max(len(rows), unstarted + started - asking)
         case Group.ENDED:
             total = max(len(rows), final - sum(view.id in seen.to_take and view.state in FINAL for view in seen.views))
         case _:
@@ -197,12 +200,12 @@ _NEAREST = (TaskState.RUNNING, TaskState.READY, TaskState.PARKED, TaskState.PAUS
 
 
 def _row(view: TaskView, seen: Seen, mail: Mapping[str, str], detail: Callable[[TaskView], str]) -> Row:
-    asked, waits = seen.waits.asked.get(view.id), seen.waits
+    waits = seen.waits
+    asked = waits.asked.get(view.id) or _choice(view, waits)
     started = view.started or view.created
     if asked is not None:
-        return Row(
-            view, Group.NEEDS_ME, *ASKS, asked["since"], None, str(asked["detail"]), _said(view, waits, asked["detail"] or asked["state"])
-        )
+        asks = "" if asked["state"] == CHOICE else str(asked["detail"])
+        return Row(view, Group.NEEDS_ME, *ASKS, asked["since"], None, asks, _said(view, waits, asked["detail"] or asked["state"]))
     if view.id in mail and not view.final:
         return Row(
             view, Group.NEEDS_ME, *ASKS, next(one.sent for one in waits.mail if one.sender == view.id), None, "", one_line(mail[view.id])
@@ -216,6 +219,12 @@ def _row(view: TaskView, seen: Seen, mail: Mapping[str, str], detail: Callable[[
     if view.id in seen.to_take and view.state is TaskState.DONE:
         return Row(view, Group.TO_TAKE, *TAKE, started, view.ended, "", _said(view, waits, detail(view)))
     return Row(view, Group.ENDED, *_LETTERS[view.state], started, view.ended, "", _said(view, waits, detail(view)))
+
+
+def _choice(view: TaskView, waits: Waiting) -> Shape | None:
+    """What a group asks of which a person is to choose, also while no supervisor says so."""
+    reason = waits.reasons.get(view.id)
+    return {"state": CHOICE, "detail": reason.words, "since": reason.since} if reason is not None and reason.code == CHOICE else None
 
 
 def _said(view: TaskView, waits: Waiting, words: str) -> str:

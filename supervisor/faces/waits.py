@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.admission import Conditions, Decision, Verdict, of_start
+from supervisor.core.candidates import CHOICE, asks_choice
 from supervisor.core.leases import Lease
 from supervisor.core.states import TaskClass, TaskState, Until
 from supervisor.core.units import rfc3339
@@ -97,7 +98,7 @@ def _verdict(view: TaskView, known: _Known) -> Verdict:
             return Verdict(Decision.DEFER, "limit", words, view.changed)
         case TaskState.WAITING:
             if view.id in known.undecided:
-                return Verdict(Decision.DEFER, "choice", f"waits for your choice: nightcrew compare {view.name}", view.changed)
+                return Verdict(Decision.DEFER, CHOICE, asks_choice(view.name), view.changed)
             return _after(known.needs.get(view.id, ()), known.notes.get(view.id, ()), view)
         case _:
             return _ready(view, known)

@@ -141,6 +141,16 @@ def undecided(db: sqlite3.Connection, tasks: Collection[str]) -> set[str]:
     return {str(row[0]) for row in rows}
 
 
+def since(db: sqlite3.Connection, groups: Collection[str]) -> dict[str, float]:
+    """Since when (wall-clock seconds) nothing has changed in what each of these groups comes after, longest first."""
+    rows = db.execute(
+        """SELECT d.task, max(n.changed) AS at FROM json_each(?) j JOIN dependency d ON d.task = j.value JOIN task n ON n.id = d.needs
+           GROUP BY d.task ORDER BY at""",
+        (json.dumps(list(groups)),),
+    )
+    return {str(row["task"]): float(row["at"]) for row in rows}
+
+
 def group_of(db: sqlite3.Connection, task: str) -> Group | None:
     """The group that a task is, or whose candidate it is; None for any other."""
     found = groups(db, [task]).get(task)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.core import group_rules
 from supervisor.core.candidates import Choice, Decider
 from supervisor.core.commands import Choose, Compare, Start
 from supervisor.core.crew import Crew
@@ -69,6 +70,20 @@ def test_what_comes_after_a_group_waits_for_the_choice_and_begins_once() -> None
     assert [start.task for start in commanded(made, Start)].count("next") == 1
     made.happens(Chosen(chosen("g-1")))
     assert len(commanded(made, Choose)) == 1, "a choice is made once"
+
+
+def test_a_person_is_asked_from_the_last_end_to_the_choice() -> None:
+    made, asked = book(), list[list[str]]()
+    for name in ("g-1", "g-2", "j-1", "j-2"):
+        asked.append(group_rules.to_choose(made.crew))
+        ends(made, name)
+    asked.append(group_rules.to_choose(made.crew))
+    made.happens(Chosen(chosen("g-2")))
+    assert [*asked, group_rules.to_choose(made.crew)] == [[], [], [], [], ["g"], []]
+    by_gate = book("gate")
+    for name in ("g-1", "g-2", "j-1", "j-2"):
+        ends(by_gate, name)
+    assert group_rules.to_choose(by_gate.crew) == [], "the ranking chooses"
 
 
 def test_a_group_never_starts_and_nobody_holds_it_back() -> None:

@@ -66,10 +66,15 @@ def ended(house: House, *names: str) -> bool:
 
 def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house: House) -> None:
     checked(house)
+    house.config.write_text(f'{house.config.read_text()}[notify]\nurls = ["json://127.0.0.1:9/nobody"]\n')
     house.start_daemon()
     house.ok("run", "-d", house.plan(plan_text(house)))
     wait_until(lambda: ended(house, "api-1", "api-2", "api-3"), "all tries to end")
     assert "waits for your choice: nightcrew compare api" in house.ok("status")
+    (asks,) = json.loads(house.ok("status", "--json"))["needs_person"]
+    assert (asks["task"], asks["state"]) == (house.task("api").id, "choice")
+    assert house.ok("statusline") == "1? api 0m 2q\n" and "no agent is running" in house.run("attach").stderr
+    wait_until(lambda: f'"needs {asks["task"]}"' in house.home.notices.read_text(), "it to be told")
 
     found = json.loads(house.ok("compare", "api", "--json"))
     assert [place["task"].rpartition("/")[2] for place in found["places"]] == ["api-3", "api-2", "api-1"], found
@@ -100,6 +105,7 @@ def test_three_tries_are_ranked_one_is_chosen_and_what_follows_begins_once(house
     assert "is the choice of" in house.run("choose", "api", "3", "-m", "It is whole.").stderr
     house.wait_final()
     assert (house.state("api"), house.state("next"), starts(house)) == ("done", "done", 1)
+    assert json.loads(house.ok("status", "--json"))["needs_person"] == []
     (after,) = json.loads((house.home.root.parent / "after.json").read_text())["tasks"]
     assert (after["name"], after["chosen"], after["result"]["task"]) == ("api", house.task("api-3").id, house.task("api-3").id)
     assert "was already the choice" in house.run("choose", "api", "3").stderr

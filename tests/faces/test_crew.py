@@ -31,6 +31,17 @@ def test_each_state_has_its_group() -> None:
     assert list(grouped(view("one", TaskState.FAILED), to_take=[f"{RUN}/one"])) == [Group.ENDED]
 
 
+def test_a_group_that_waits_for_a_choice_needs_me_and_is_not_queued() -> None:
+    verdict = Verdict(Decision.DEFER, "choice", "waits for your choice: nightcrew compare api", NOW - 60)
+    group, counts = view("api", TaskState.WAITING), Counter({TaskState.WAITING: 3})
+    asked = {group.id: {"state": "choice", "detail": verdict.words, "since": NOW - 60}}
+    for waits in (Waiting(reasons={group.id: verdict}), Waiting(asked), Waiting(asked, reasons={group.id: verdict})):
+        found = crew.crew(Seen([group], counts, waits))
+        (row,) = found.rows()
+        assert (row.group, row.says, row.asks, row.age(NOW)) == (Group.NEEDS_ME, verdict.words, "", "1m00s")
+        assert found.total(Group.QUEUED) == 2, "the group is not counted twice"
+
+
 def test_every_letter_is_explained() -> None:
     letters = {row.letter for state in TaskState for row in crew.crew(Seen([view("one", state)])).rows()}
     assert letters <= crew.LETTERS.keys()

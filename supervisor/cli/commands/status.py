@@ -31,6 +31,9 @@ ALL = 1_000_000
 SHOWN = 50
 """Of those that do not run, and of each state in which tasks of the newest run ended: who has more asks for all, or for one run."""
 
+_ASKING = (TaskState.RUNNING, TaskState.WAITING)
+"""States in which something may wait for a person."""
+
 
 @click.command()
 @click.argument("name", required=False, shell_complete=any_name)
@@ -173,7 +176,7 @@ def _waiting(
     where: Home, db: sqlite3.Connection, views: list[queries.TaskView], shape: dict[str, Any] | None, heard: gateway_report.Heard
 ) -> text.Waiting:
     """`shape`: the gateway, None when it was not asked."""
-    asked, states = common.needs_and_states(where) if any(view.state is TaskState.RUNNING for view in views) else ([], {})
+    asked, states = common.needs_and_states(where) if any(view.state in _ASKING for view in views) else ([], {})
     found = text.waiting(
         asked, deliveries.pending(db), {**states, **_limited(shape)}, _reasons(where, db, views, heard), mail.asked_of_person(db)
     )

@@ -103,11 +103,16 @@ class CrewReader:
         held = replace(rows.waits, asked={one["task"]: one for one in asked}, states={**states, **limited})
         branches = self._takable.get() if self._db is not None else []
         known = {view.id for view in rows.views}
-        views = [*rows.views, *(view for view in branches if view.id not in known)]
+        others = self._others([task for task in held.asked if task not in known])
+        views = [*rows.views, *(view for view in branches if view.id not in known), *others]
         said = STOPPED if self._where.sentinel.exists() else "" if runs else ABSENT
         troubles = [f"the gateway: {one}" for one in self._heard.get().troubles] if runs else []
         seen = Seen(views, rows.counts, held, {view.id for view in branches}, said, troubles, gateway, capacity)
         return grouped(seen, lambda view: self._said(view) if view.id in visible else "")
+
+    def _others(self, tasks: list[str]) -> list[TaskView]:
+        """Those that need a person and for which there is no room among those that wait."""
+        return queries.several(self._db, tasks) if self._db is not None and tasks else []
 
     def _said(self, view: TaskView) -> str:
         """Of one that works what it printed last, before what is known of it; a warning before all."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from agents.status import NEEDS_PERSON, AgentState, Evidence, Source, fuse
+from supervisor.core import group_rules
+from supervisor.core.candidates import CHOICE, asks_choice
 from supervisor.daemon.handlers import evidence
 from supervisor.daemon.loop import Loop
-from supervisor.ledger import mail, queries
+from supervisor.ledger import choices, mail, queries
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - every handler is called so
     """Returns `agents`, who waits longest first: `task`, `state`, `detail` and `since` (wall-clock seconds). Only agents that tell by
     hooks are known to wait; a hook that says so is compared with what else is known before it is believed. Of one that has not spoken
     yet the screen is looked at: a dialog may keep it from starting. Those that were set aside are among them. `states`: by task how each
-    agent is that has said so. `mail`: the requests to a person that nobody has read, oldest first; their senders may go on."""
+    agent is that has said so. `mail`: the requests to a person that nobody has read, oldest first; their senders may go on. `choices`: the
+    groups of candidates of which a person is to choose, shaped as `agents`."""
     aside = queries.set_aside(loop.ledger.db)
     found, states = [{"task": name, "state": str(AgentState.WAITING_INPUT), "detail": asked, "since": at} for name, asked, at in aside], {}
     for name, task in list(loop.crew.living.items()):
@@ -30,9 +33,14 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: A
             status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
             if status.needs_person:
                 found.append({"task": name, "state": str(status.state), "detail": status.detail, "since": status.since})
-    return {"agents": sorted(found, key=lambda one: one["since"]), "states": states, "mail": _mail(loop)}
+    return {"agents": sorted(found, key=lambda one: one["since"]), "states": states, "mail": _mail(loop), "choices": _choices(loop)}
 
 
 def _mail(loop: Loop) -> list[dict[str, Any]]:
     now = loop.clock.wall()
     return [one.shape(now) for one in mail.asked_of_person(loop.ledger.db)]
+
+
+def _choices(loop: Loop) -> list[dict[str, Any]]:
+    since = choices.since(loop.ledger.db, group_rules.to_choose(loop.crew))
+    return [{"task": task, "state": CHOICE, "detail": asks_choice(task.rpartition("/")[2]), "since": at} for task, at in since.items()]
