@@ -23,9 +23,9 @@ def command() -> None:
     if not (common.can_redraw() and sys.stdin.isatty()):
         why = "TERM=dumb cannot move its cursor" if sys.stdout.isatty() and sys.stdin.isatty() else "stdin or stdout is not one"
         raise UsageError("top needs a terminal", why=why, hint="nightcrew status")
-    from supervisor.cli.main import VERBS
     from supervisor.cli.crew.acting import VerbActs
     from supervisor.cli.crew.reading import Lookout
+    from supervisor.cli.main import VERBS
     from supervisor.faces.top.app import TopApp
 
     where = home()

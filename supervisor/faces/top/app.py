@@ -14,8 +14,8 @@ from textual.screen import Screen
 
 from supervisor.core.errors import one_line
 from supervisor.faces.crew import Crew
-from supervisor.faces.top.crew_list import CrewList
 from supervisor.faces.doors import Acts, Page, Reading, Text
+from supervisor.faces.top.crew_list import CrewList
 from supervisor.faces.top.heading import Footing, Heading
 from supervisor.faces.top.looking import Lookers, Wanted
 from supervisor.faces.top.main_screen import Main, key

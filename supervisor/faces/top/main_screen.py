@@ -12,8 +12,8 @@ from textual.screen import Screen
 from supervisor.core.errors import NightcrewError
 from supervisor.core.states import TaskState
 from supervisor.faces.crew import Group, Row
-from supervisor.faces.top.crew_list import CrewList
 from supervisor.faces.doors import Acts, NewTask, Page
+from supervisor.faces.top.crew_list import CrewList
 from supervisor.faces.top.looking import Lookers
 
 

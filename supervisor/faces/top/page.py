@@ -10,8 +10,8 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from supervisor.faces.top import sgr
 from supervisor.faces.doors import Text
+from supervisor.faces.top import sgr
 
 
 class PageView(ScrollView, can_focus=False):

@@ -9,8 +9,8 @@ from textual.widget import Widget
 
 from supervisor.core.errors import one_line
 from supervisor.faces.crew import Row
-from supervisor.faces.status import cut
 from supervisor.faces.doors import Page
+from supervisor.faces.status import cut
 
 
 class Tabs(Widget):

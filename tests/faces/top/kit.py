@@ -10,9 +10,9 @@ from typing import Any
 
 from supervisor.core.states import TaskState
 from supervisor.faces import crew
+from supervisor.faces.doors import NewTask, Page, Text
 from supervisor.faces.status import Waiting
 from supervisor.faces.top.app import TopApp
-from supervisor.faces.doors import NewTask, Page, Text
 from supervisor.ledger.queries import TaskView
 
 RUN = "1121-k3f9"
