@@ -27,6 +27,7 @@ VERBS = {
     "start": "Start an agent with a prompt, and go into its pane.",
     "status": "Show what every agent does.",
     "top": "Run the crew from one screen.",
+    "web": "Show the crew on a page of this machine, and act there.",
     "popup": "Print the tmux binding that opens the screen in a popup.",
     "statusline": "Print the crew in a few characters, for tmux or a prompt.",
     "attach": "Look into an agent's pane, live.",

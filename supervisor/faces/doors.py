@@ -43,6 +43,19 @@ class Reading(Protocol):
         """A page of a task, None when it is still as `mark` says. Never raises: what is wrong is on the page."""
 
 
+class Watched(Reading, Protocol):
+    """One who looks for many, and wants to know at once what changed; all but `forget` in one thread."""
+
+    def stirred(self) -> bool:
+        """Whether the crew may be another than at the last look. Costs next to nothing; what it cannot know changes too."""
+
+    def forget(self) -> None:
+        """Ask everything anew at the next look: a person just changed something. From any thread."""
+
+    def close(self) -> None:
+        """Nobody looks any more, until somebody does."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewTask:
     """What a person filled in."""
@@ -80,11 +93,11 @@ class Acts(Protocol):
 
     def retry(self, tasks: Sequence[str]) -> str: ...
 
-    def take(self, task: TaskView) -> str: ...
+    def take(self, task: str) -> str: ...
 
     def start(self, asked: NewTask) -> str: ...
 
-    def go_on(self, view: TaskView, prompt: str) -> str:
+    def go_on(self, task: str, prompt: str) -> str:
         """More words for an agent that ended, as a task of its own; for one that lives, its next prompt."""
 
 

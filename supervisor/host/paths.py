@@ -113,6 +113,16 @@ class Home:
         return self.root / "gateway.log"
 
     @property
+    def web_record(self) -> Path:
+        """The page's secret (0600), and who serves it where."""
+        return self.root / "web.json"
+
+    @property
+    def web_lock(self) -> Path:
+        """Held by the one server of the page for as long as it lives."""
+        return self.root / "web.lock"
+
+    @property
     def recordings(self) -> Path:
         """Bodies of requests and answers, when recording is on."""
         return self.root / "recordings"

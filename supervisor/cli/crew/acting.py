@@ -86,12 +86,13 @@ class VerbActs:
         """As `nightcrew retry`."""
         return f"again: {_named(self._ask('retry', {'tasks': list(tasks)})['revived'])}"
 
-    def take(self, task: TaskView) -> str:
+    def take(self, task: str) -> str:
         """As `nightcrew take`, into the checkout that the task began from."""
         from supervisor.daemon import results
 
-        with contextlib.closing(common.ledger(self._where, task.id)) as db:
-            taken = results.take(db, queries.one(db, task.id), Path(queries.run(db, task.run).root), only_print=False)
+        with contextlib.closing(common.ledger(self._where, task)) as db:
+            view = queries.one(db, task)
+            taken = results.take(db, view, Path(queries.run(db, view.run).root), only_print=False)
         return "; ".join([taken.sentence, *taken.commands])
 
     def start(self, asked: NewTask) -> str:
@@ -104,20 +105,20 @@ class VerbActs:
         submission, notes = submit.of_prompt(asked.prompt, options, place, asked.base or None, os.environ)
         return f"added {follow.hand_over(self._where, submission, notes).tasks[0]}"
 
-    def go_on(self, view: TaskView, prompt: str) -> str:
+    def go_on(self, task: str, prompt: str) -> str:
         """As `nightcrew review --send -m PROMPT`."""
         from supervisor.cli import follow
         from supervisor.core import reviews
         from supervisor.daemon import follow_up
 
-        with contextlib.closing(common.ledger(self._where, view.id)) as db:
-            fresh = queries.one(db, view.id)
-            if not fresh.final:
-                return self.send([view.id], prompt)
+        with contextlib.closing(common.ledger(self._where, task)) as db:
+            view = queries.one(db, task)
+            if not view.final:
+                return self.send([task], prompt)
             if not prompt.strip():
                 raise UsageError("there is nothing to say")
-            key = reviews.key(view.id, f"{prompt}\0{os.urandom(8).hex()}")
-            made = follow_up.submission(db, fresh, prompt, key, os.environ)
+            key = reviews.key(task, f"{prompt}\0{os.urandom(8).hex()}")
+            made = follow_up.submission(db, view, prompt, key, os.environ)
         return f"{view.name} goes on as {follow.hand_over(self._where, made, ()).tasks[0]}"
 
     def _ask(self, verb: str, args: dict[str, Any], *, timeout_s: float = 60.0) -> dict[str, Any]:

@@ -90,6 +90,17 @@ class CrewReader:
         """Look at everything anew: a person just changed something."""
         for one in (self._rows, self._asked, self._heard, self._takable):
             one.forget()
+        self._version = -1
+
+    def stirred(self) -> bool:
+        """Whether something was committed since the last look; costs next to nothing."""
+        if self._db is None:
+            return self._where.ledger.exists()
+        return bool(self._db.execute("PRAGMA data_version").fetchone()[0] != self._version)
+
+    def close(self) -> None:
+        """Let the ledger go; a later look opens it again."""
+        self._close()
 
     def _crew(self, visible: Collection[str]) -> Crew:
         runs = lock.holder(self._where.lock) is not None
@@ -181,3 +192,15 @@ class Lookout:
     def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
         """As `Reading.page`."""
         return self._pages.page(view, page, mark)
+
+    def stirred(self) -> bool:
+        """As `Watched.stirred`."""
+        return self._crew.stirred()
+
+    def forget(self) -> None:
+        """As `Watched.forget`."""
+        self._crew.forget()
+
+    def close(self) -> None:
+        """As `Watched.close`."""
+        self._crew.close()

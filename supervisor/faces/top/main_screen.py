@@ -157,7 +157,7 @@ class Main(Screen[None]):
     def action_take(self) -> None:
         """After a yes."""
         if (row := self._row()) is not None:
-            self._confirm(f"Merge {row.id} into the branch that is checked out in its repository?", lambda: self.top.acts.take(row.view))
+            self._confirm(f"Merge {row.id} into the branch that is checked out in its repository?", lambda: self.top.acts.take(row.id))
 
     def action_open_pr(self) -> None:
         """As a pull request; what it asks, it asks on the terminal."""
@@ -186,7 +186,7 @@ class Main(Screen[None]):
     def action_go_on(self) -> None:
         """More words for the selected agent."""
         if (row := self._row()) is not None:
-            self._edit("", lambda prompt: self.top.acts.go_on(row.view, prompt))
+            self._edit("", lambda prompt: self.top.acts.go_on(row.id, prompt))
 
     def _edit(self, text: str, work: Callable[[str], str]) -> None:
         """Ask for a prompt in the editor, and act on it in a thread; nothing when it is left empty."""

@@ -90,14 +90,14 @@ class Stage:
     def retry(self, tasks: Sequence[str]) -> str:
         return self._did("retry", *tasks)
 
-    def take(self, task: TaskView) -> str:
-        return self._did("take", task.id)
+    def take(self, task: str) -> str:
+        return self._did("take", task)
 
     def start(self, asked: NewTask) -> str:
         return self._did("start", asked)
 
-    def go_on(self, view: TaskView, prompt: str) -> str:
-        return self._did("go_on", view.id, prompt)
+    def go_on(self, task: str, prompt: str) -> str:
+        return self._did("go_on", task, prompt)
 
     def app(self) -> TopApp:
         return TopApp(self, self)

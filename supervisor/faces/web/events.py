@@ -1,0 +1,231 @@
+"""One reader for all browsers: whoever comes gets a snapshot of each topic, then what changes, by one EventSource.
+
+Each topic that somebody shows has one thread that looks; what it found is compared with what was sent before, and encoded once for all.
+Ids say how far a browser is: one that comes back gets what it missed, or a snapshot when that is too long ago. A browser that does not
+read is cut off when its queue is full, and comes back by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from aiohttp import web
+
+from supervisor.core.errors import NotFound, one_line
+from supervisor.faces.web.feature import State, Topic
+
+QUEUE = 64
+"""Events that wait for one browser."""
+KEPT = 256
+"""Events that one who comes back may have missed."""
+TOPICS_MAX = 8
+"""Of one browser's page."""
+CLIENTS_MAX = 100
+BEAT_S = 15.0
+"""Between two signs of life, and two looks whether the session still holds."""
+LINGER_S = 5.0
+"""For so long a topic is looked at for who may come back."""
+AGAIN_MS = 1000
+SHARE = 20
+"""A topic is looked at no longer than a part of so many of the time: looking costs at most 5 % of a core, whatever a look takes."""
+Maker = Callable[[str], Topic]
+Alive = Callable[[], Awaitable[bool]]
+
+
+class Client:
+    """One EventSource."""
+
+    def __init__(self, topics: Sequence[str], cut: Callable[[], None]) -> None:
+        """`cut` ends its connection."""
+        self.topics = frozenset(topics)
+        self._cut = cut
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUE)
+
+    def put(self, event: bytes) -> None:
+        """Send it, or cut off a browser that does not read."""
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            self._cut()
+
+    async def get(self) -> bytes:
+        """Everything that waits."""
+        parts = [await self._queue.get()]
+        while not self._queue.empty():
+            parts.append(self._queue.get_nowait())
+        return b"".join(parts)
+
+
+class Feed:
+    """One topic while somebody shows it."""
+
+    def __init__(self, name: str, topic: Topic, publish: Callable[[str, str, Mapping[str, Any]], None], began: int) -> None:
+        self.name, self.topic, self.began = name, topic, began
+        self.state: State | None = None
+        self.clients: set[Client] = set()
+        self._publish = publish
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="topic")
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            found, took_s = await loop.run_in_executor(self._thread, self._look)
+            if found is not None:
+                self._tell(found)
+            await asyncio.sleep(max(self.topic.pause_s, SHARE * took_s))
+
+    def _look(self) -> tuple[State | None, float]:
+        """With the processor time of this thread that it took: waiting costs nothing."""
+        began = time.thread_time()
+        try:
+            found = self.topic.look()
+        except Exception as error:  # noqa: BLE001 - a look that fails is said on the page, and the next one may not
+            found = {**(self.state or {}), "failed": one_line(f"{type(error).__name__}: {error}")}
+        return found, time.thread_time() - began
+
+    def _tell(self, found: State) -> None:
+        before, self.state = self.state, found
+        if before is None:
+            self._publish(self.name, "state", {"set": found})
+            return
+        changed = {key: value for key, value in found.items() if key not in before or before[key] != value}
+        gone = [key for key in before if key not in found]
+        if changed or gone:
+            self._publish(self.name, "delta", {"set": changed, "drop": gone})
+
+    def close(self) -> None:
+        """Look no more; a look that is under way comes to its end."""
+        self._task.cancel()
+        self._thread.submit(self.topic.close)
+        self._thread.shutdown(wait=False)
+
+
+class Hub:
+    """All topics and all browsers of a server."""
+
+    def __init__(self, makers: Mapping[str, Maker]) -> None:
+        self._makers = makers
+        self._feeds: dict[str, Feed] = {}
+        self._boot, self._number = secrets.token_hex(4), 0
+        self._sent: deque[tuple[int, str, bytes]] = deque(maxlen=KEPT)
+        self._count = 0
+
+    @property
+    def clients(self) -> int:
+        """Browsers that are connected."""
+        return self._count
+
+    async def stream(self, request: web.Request, alive: Alive, headers: Mapping[str, str]) -> web.StreamResponse:
+        """Serve one EventSource until it leaves, or is not `alive` any more. Raises NotFound for a topic that does not exist."""
+        names = list(dict.fromkeys(request.query.getall("topic", [])))[:TOPICS_MAX]
+        topics = {name: self._made(name) for name in names if name not in self._feeds}
+        if self._count >= CLIENTS_MAX:
+            return web.Response(status=503, text="too many pages are open")
+        response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        await response.prepare(request)
+        client = Client(names, lambda: _cut(request))
+        self._count += 1
+        try:
+            self._join(client, topics, request.headers.get("Last-Event-ID") or request.query.get("after", ""))
+            await _serve(response, client, alive)
+        except ConnectionError:
+            pass
+        finally:
+            self._count -= 1
+            self._leave(client)
+        return response
+
+    def _made(self, name: str) -> Topic:
+        first, _, rest = name.partition(":")
+        if first not in self._makers:
+            raise NotFound("no such topic", on=name)
+        return self._makers[first](rest)
+
+    def _join(self, client: Client, topics: Mapping[str, Topic], after: str) -> None:
+        client.put(f"retry: {AGAIN_MS}\n".encode() + _event("hello", {"now": time.time(), "boot": self._boot}))
+        seen = self._seen(after)
+        for name in client.topics:
+            feed = self._feeds.get(name)
+            if feed is None:
+                feed = self._feeds[name] = Feed(name, topics[name], self._publish, self._number)
+            if said := self._missed(feed, seen):
+                client.put(said)
+            feed.clients.add(client)
+
+    def _missed(self, feed: Feed, seen: int) -> bytes:
+        """What a browser that has `seen` so much lacks of a topic; nothing before its first look, which is sent to all."""
+        if feed.state is None:
+            return b""
+        if feed.began <= seen and self._covers(seen):
+            return b"".join(event for number, name, event in self._sent if name == feed.name and number > seen)
+        return _event("state", {"topic": feed.name, "set": feed.state}, self._id())
+
+    def _seen(self, after: str) -> int:
+        """Up to which event a browser has come; -1 when it is another server's, or none."""
+        boot, _, number = after.partition("-")
+        return int(number) if boot == self._boot and number.isdecimal() and len(number) < 16 else -1
+
+    def _covers(self, seen: int) -> bool:
+        return seen >= (self._sent[0][0] - 1 if self._sent else self._number)
+
+    def _id(self) -> str:
+        return f"{self._boot}-{self._number}"
+
+    def _publish(self, name: str, kind: str, said: Mapping[str, Any]) -> None:
+        self._number += 1
+        event = _event(kind, {"topic": name, **said}, self._id())
+        self._sent.append((self._number, name, event))
+        for client in list(self._feeds[name].clients):
+            client.put(event)
+
+    def _leave(self, client: Client) -> None:
+        for name in client.topics:
+            if (feed := self._feeds.get(name)) is not None:
+                feed.clients.discard(client)
+                if not feed.clients:
+                    asyncio.get_running_loop().call_later(LINGER_S, self._let_go, feed)
+
+    def _let_go(self, feed: Feed) -> None:
+        if not feed.clients and self._feeds.get(feed.name) is feed:
+            del self._feeds[feed.name]
+            feed.close()
+
+    def close(self) -> None:
+        """Look no more."""
+        for feed in self._feeds.values():
+            feed.close()
+        self._feeds.clear()
+
+
+async def _serve(response: web.StreamResponse, client: Client, alive: Alive) -> None:
+    look_again = time.monotonic() + BEAT_S
+    while True:
+        try:
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(0.0, look_again - time.monotonic())):
+                said = await client.get()
+        except TimeoutError:
+            said = _event("beat", {"now": time.time()})
+        if time.monotonic() >= look_again:
+            if not await alive():
+                return
+            look_again = time.monotonic() + BEAT_S
+        await response.write(said)
+
+
+def _cut(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def _event(kind: str, said: Mapping[str, Any], number: str = "") -> bytes:
+    """One event. JSON has no line end in it, so nothing of a stranger's can begin another."""
+    lines: Iterable[str] = filter(None, (f"id: {number}" if number else "", f"event: {kind}"))
+    return ("\n".join(lines) + f"\ndata: {json.dumps(said, separators=(',', ':'), allow_nan=False)}\n\n").encode()
