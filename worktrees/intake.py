@@ -35,7 +35,7 @@ from typing import IO
 from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolFailed, ToolHung
 from supervisor.host.failpoint import failpoint
 from supervisor.host.files import disk_full, free_bytes
-from worktrees import quarantine, refs, stall_detection
+from worktrees import collection, quarantine, refs, stall_detection
 from worktrees.failures import last_words
 from worktrees.git import BULK_S, Answer, Bounds, wrap_os_errors
 from worktrees.refs import Update
@@ -54,10 +54,6 @@ LOOSE_BELOW = 100
 """Objects. Fewer become loose objects, as git's own `transfer.unpackLimit` has it: thousands of small packs would slow every git."""
 LOOSE_BYTES_MAX = 4 * 2**20
 """Of the pack that becomes loose objects, and of each of them. Deltas can make much of little: more than this stays a pack."""
-COLLECTION_S = 2.0
-"""Seconds to wait for a `git gc` that began within the milliseconds between. One that takes longer looks at the refs again before it
-deletes."""
-
 TOLERATED = (
     "zeroPaddedFilemode",
     "badTimezone",
@@ -80,7 +76,6 @@ them too; the others are no errors to git. Ignored and not warned about: a warni
 All else is refused, above all names that a checkout could turn against a person (`.git` in any spelling, `..`, hostile submodules)."""
 
 _CHUNK = 2**20
-_POLL_S = 0.02
 _WHY_MAX = 500
 _HARDLY_ANY = 2**20
 _ANY = tuple(range(-64, 256))  # signals are negative
@@ -185,7 +180,7 @@ class _Intake:
         if count < 0 or count > OBJECTS_MAX:
             raise _refused(self.repo, "it is no pack" if count < 0 else f"the pack has more than {OBJECTS_MAX} objects")
         strict = "--strict=" + ",".join(f"{name}=ignore" for name in TOLERATED)
-        few = count < LOOSE_BELOW and size <= LOOSE_BYTES_MAX and not quarantine.is_collecting(self.repo.common_dir)
+        few = count < LOOSE_BELOW and size <= LOOSE_BYTES_MAX and not collection.is_collecting(self.repo.common_dir)
         if few and self._unpack_loose(file, size, strict):
             return
         os.lseek(file.fileno(), 0, os.SEEK_SET)
@@ -213,9 +208,7 @@ class _Intake:
 
     def outlast_collection(self) -> None:
         """Give back what a `git gc` took that had looked at the refs before they moved."""
-        until = time.monotonic() + COLLECTION_S
-        while quarantine.is_collecting(self.repo.common_dir) and time.monotonic() < until:
-            time.sleep(_POLL_S)
+        collection.outlast(self.repo.common_dir)
         with contextlib.suppress(FileNotFoundError):  # it took the quarantine too: the next `secure` brings what is missing
             if not quarantine.is_migrated(self.place, self.objects):
                 quarantine.migrate(self.place, self.objects)

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from supervisor.host.foreign import open_plain
 from supervisor.host.scratch import locked_directory
 
 _PREFIX = "nightcrew-incoming-"  # not as git's own `tmp_objdir`: a person's `git gc --prune=now` takes whatever begins with tmp_
@@ -96,19 +95,6 @@ def _files(shard: Path) -> list[Path]:
         return [file for file in shard.iterdir() if _LOOSE.fullmatch(file.name)]
     parts = [file for file in shard.iterdir() if file.name.startswith("pack-") and file.suffix in _PACK_PARTS]
     return sorted(parts, key=lambda file: _PACK_PARTS.index(file.suffix))
-
-
-def is_collecting(common_dir: Path) -> bool:
-    """Whether a `git gc` runs in the repository: it says so in a file for as long as it does."""
-    try:
-        with open_plain(common_dir / "gc.pid") as file:
-            pid = int(file.read(100).split()[0])
-        os.kill(pid, 0)
-    except PermissionError:
-        return True  # somebody else's
-    except (OSError, ValueError, IndexError, OverflowError):
-        return False
-    return True
 
 
 def _give(file: Path, objects: Path, shard: str) -> bool:

@@ -17,6 +17,8 @@ from worktrees.git import BULK_S
 from worktrees.repository import Repository
 from worktrees.tree_merge import GONE, LINK, Side
 
+TRIES = 3
+"""`git gc --prune=now` may take what no ref names yet from under a staging; the next try writes it again."""
 COMMITS_MAX = 500
 """Of a result that is rebased: each costs some eight gits."""
 _CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
@@ -68,13 +70,16 @@ def stage(repo: Repository, onto: str, result: Result, terms: Terms) -> Staged |
         return Left("it shares no commit with the branch")
     if base == result.tip:
         return Contained("its commits are on the branch")
-    try:
-        with attributes.of_commit(repo, onto) as source:
-            return _staged(_Case(repo, source, base, onto, result, terms))
-    except ToolHung:
-        raise
-    except ToolFailed as error:
-        return Left(f"git cannot merge it: {error.why}")
+    why = ""
+    for _ in range(TRIES):
+        try:
+            with attributes.of_commit(repo, onto) as source:
+                return _staged(_Case(repo, source, base, onto, result, terms))
+        except ToolHung:
+            raise
+        except ToolFailed as error:
+            why = error.why
+    return Left(f"git cannot merge it: {why}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from supervisor.core.landing import (
 )
 from supervisor.core.landing_orders import Orders
 from supervisor.host.failpoint import failpoint
-from worktrees import gate_changes, generated, hardened_gate, landing, refs, staging
+from worktrees import collection, gate_changes, generated, hardened_gate, landing, refs, staging
 from worktrees.git import Git
 from worktrees.landing import Moved as BranchMoved
 from worktrees.repository import Repository, discover
@@ -56,7 +56,9 @@ class TrainGit:
     def _kept(self, train: Train, event: Event) -> Event:
         if isinstance(event, Put | ToMake):
             more = [one.commit for one in event.tried] if isinstance(event, Put) else []
-            keep(self.repo, train.id, dict.fromkeys([event.commit, *more]))
+            commits = dict.fromkeys([event.commit, *more])
+            keep(self.repo, train.id, commits)
+            collection.check_kept(self.repo, list(commits), event.onto)
             failpoint("train.staged")
         return event
 

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from supervisor.host import files
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -119,8 +121,9 @@ def test_nothing_moves_that_should_not_and_a_train_goes_on_where_it_was(house: H
     assert (house.repo / "mine").exists() and (house.repo / "b").read_text() == "b\n"
 
 
-def test_what_is_removed_and_pruned_under_a_train_loses_nothing(house: House) -> None:
-    """Worktrees of results are removed by hand, another one is the person's, and git collects its garbage, while a gate runs; afterwards
+@pytest.mark.parametrize("times", [2, pytest.param(1000, marks=pytest.mark.soak)])
+def test_what_is_removed_and_pruned_under_a_train_loses_nothing(house: House, times: int) -> None:
+    """Worktrees of results are removed by hand, another one is the person's, and git collects its garbage, while gates run; afterwards
     what is dirty or has a process in it stays, and what landed goes."""
     go = house.home.root.parent / "go"
     house.start_daemon()
@@ -133,9 +136,12 @@ def test_what_is_removed_and_pruned_under_a_train_loses_nothing(house: House) ->
     house.ok("land", *names, "-d", "--method", "squash", "--gate", f"while ! test -e {go}; do sleep 0.05; done")
     wait_until(lambda: any(view.name.startswith("gate") and view.state == "running" for view in house.tasks()), "a gate to run")
     shutil.rmtree(place["gone"])
-    git(house.repo, "gc", "-q", "--prune=now")
-    go.touch()
-    assert house.run("land", "--follow", "--into", "main").returncode == 0
+    collect = f"for i in $(seq {times}); do git gc -q --prune=now; done"
+    with subprocess.Popen(["sh", "-c", collect], cwd=house.repo, stderr=subprocess.DEVNULL) as collector:
+        go.touch()
+        followed = house.run("land", "--follow", "--into", "main")
+        collector.kill()
+    assert followed.returncode == 0, followed.stdout + followed.stderr
     assert states(landed(house, "--status", "--into", "main")) == dict.fromkeys(names, "landed")
     (place["dirty"] / "new").touch()
     with subprocess.Popen(["sleep", "100"], cwd=place["alive"]) as inside:

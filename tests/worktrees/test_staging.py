@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -520,3 +520,23 @@ def test_objects_that_a_partial_clone_never_fetched(world: World) -> None:
     world.sh(clone, "switch", "-q", "main")
     found = staging.stage(discover(world.git, clone), origin.onto, Result("r1/task", origin.tip), TERMS)
     assert isinstance(found, Left) and "git cannot merge it" in found.why
+
+
+def test_what_a_collection_of_garbage_takes_under_it_is_written_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`git gc --prune=now` of a person's: no ref names the merged tree yet."""
+    trial = Trial(world).sides(lambda root: (root / "ours").write_text("x\n"), lambda root: (root / "theirs").write_text("x\n"))
+    merge, pruned = tree_merge.merge, list[str]()
+
+    def merge_and_prune(*args: Any) -> tuple[str, tuple[str, ...]]:
+        found = merge(*args)
+        if len(pruned) < 3:
+            pruned.append(found[0])
+            world.sh(trial.root, "prune", "--expire=now")
+            assert world.git.run(trial.repo.store, "cat-file", "-e", found[0], accept=(0, 1, 128)).code
+        return found
+
+    monkeypatch.setattr(tree_merge, "merge", merge_and_prune)
+    staged = trial.stage(Method.SQUASH)
+    assert isinstance(staged, Staged)
+    assert world.sh(trial.root, "rev-parse", f"{staged.commit}^{{tree}}") == pruned[-1]
+    world.sh(trial.root, "fsck", "--connectivity-only", staged.commit)
