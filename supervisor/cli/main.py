@@ -64,6 +64,7 @@ VERBS = {
     "gateway": "Show how the models' limits are shared, and what it costs.",
     "mcp": "Serve the crew as tools to a coding agent of yours.",
     "mem": "Show and change what agents know together.",
+    "token": "Let programs hand tasks over by HTTP, and take that back.",
     "quota": "Take a ticket of a named quota, or wait for one.",
     "notify": "Show how you are told of what matters, and try it.",
     "init": "Write a commented nightcrew.toml into a repository.",

@@ -20,6 +20,7 @@ _KINDS = {
     "pause": ("paused", "resumed", "parked", "set aside", "suspended", "stopped all", "thawed"),
     "admission": ("admission", "submitted", "added by an agent", "add refused", "waiting", "ready"),
     "key": ("key", "keys"),
+    "token": ("token",),
     "permission": ("permission",),
     "tools": ("tool calls",),
     "merge": ("merged", "conflict", "train"),

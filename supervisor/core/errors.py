@@ -9,6 +9,8 @@
     │   ├── Tampered               an agent changed what only nightcrew may change
     │   ├── Deadlock               a wait that could never end, so it was not begun
     │   │   └── Chosen                 one that was given up, since others changed and it could never end
+    │   ├── KeyTaken               an idempotency key was used for another request
+    │   ├── TokenRefused           an access token does not hold, or not for this
     │   └── StaleEpoch             a newer attempt owns the task: the late writer changes nothing
     ├── BudgetSpent           7    nothing is left of a budget now; more comes with time
     ├── NeedsHuman            8    only a person can decide
@@ -118,6 +120,14 @@ class Chosen(Deadlock):
     """A wait that had begun was given up, so that others of its cycle can go on."""
 
 
+class KeyTaken(Refused):
+    """The same idempotency key came with another request before."""
+
+
+class TokenRefused(Refused):
+    """An access token was revoked, its time is over, or it does not reach so far."""
+
+
 class StaleEpoch(Refused):
     """The writer belongs to an attempt that is no longer the task's newest."""
 
@@ -175,8 +185,8 @@ class LedgerError(HostError):
 _WIRE: dict[str, type[NightcrewError]] = {
     cls.__name__: cls
     for cls in (
-        NightcrewError, UsageError, ConfigError, NotFound, NotRunning, Refused, Tampered, Deadlock, Chosen, StaleEpoch, BudgetSpent,
-        NeedsHuman, TimedOut, HostError, ToolMissing, ToolFailed, ToolHung, DiskFull, LedgerError,
+        NightcrewError, UsageError, ConfigError, NotFound, NotRunning, Refused, Tampered, Deadlock, Chosen, KeyTaken, TokenRefused,
+        StaleEpoch, BudgetSpent, NeedsHuman, TimedOut, HostError, ToolMissing, ToolFailed, ToolHung, DiskFull, LedgerError,
     )
 }  # fmt: skip
 

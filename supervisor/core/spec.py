@@ -233,6 +233,10 @@ class Submission:
     """The pull request (its row in the ledger) that its first task goes on with; 0: none."""
     remarks: Sequence[str] = ()
     """Keys of what came back from there and is in its prompt: given with this run, or there is none."""
+    token: str = ""
+    """Id of the access token with which a program hands it over; empty: a person does, or a task."""
+    digest: str = ""
+    """Of that program's request: the same key with another one is refused."""
 
 
 @dataclass(frozen=True, slots=True)

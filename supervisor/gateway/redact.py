@@ -24,7 +24,7 @@ _LOOKS_SECRET = re.compile(
     r"""(?ix)
     (?P<before> \b(?:bearer|basic)\s+ | (?:authorization|(?:x-)?(?:goog-)?api[-_]?key)["']?\s*[:=]\s*["']? | [?&]key= )
     (?P<value> [^\s"'&,;]{4,} )
-  | (?P<token> \bnc[ta]_[a-z0-9_-]+ | \bsk-[a-z0-9_-]{16,} | \bAIza[a-z0-9_-]{20,} )
+  | (?P<token> \bnc[tak]_[a-z0-9_-]+ | \bsk-[a-z0-9_-]{16,} | \bAIza[a-z0-9_-]{20,} )
     """
 )
 

@@ -85,6 +85,10 @@ class Known:
         """Whether the id is an archived run's."""
         return self._one("SELECT id FROM run WHERE id = ?", run) is not None
 
+    def digest_of(self, run: str) -> str:
+        """Of the request by which the archived run was handed over with a token; else empty."""
+        return self._one("SELECT digest FROM token_run WHERE run = ?", run) or ""
+
     def tasks_of_run(self, run: str) -> list[str]:
         """The full ids of its tasks, in the plan's order; none while the archive has it not whole."""
         return self._all("SELECT t.id FROM run r JOIN task t ON t.run = r.id WHERE r.id = ? ORDER BY t.ord", run)

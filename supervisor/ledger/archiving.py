@@ -36,7 +36,7 @@ OF_TASK = {
     "wait": "task", "verdict": "task", "review_comment": "task", "choice": "task",
 }  # fmt: skip
 """Tables whose rows go with a task, and by which column."""
-OF_RUN = {"run": "id", "night": "run"}
+OF_RUN = {"run": "id", "night": "run", "token_run": "run"}
 """Tables whose rows go with a run, once all its tasks have; the run itself last."""
 STAYS = frozenset(
     {
@@ -52,6 +52,7 @@ STAYS = frozenset(
         "pull_request",
         "pull_task",
         "pull_remark",
+        "access_token",
     }
 )
 """Tables that stay. The archive has copies of the projects, and of what was learned by then of the kinds of its tasks."""

@@ -20,7 +20,8 @@ from supervisor.core.retry import BACKOFF_CAP_S, Tally
 from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState, Until
 from supervisor.core.task import Attempt, PauseState, Task, note, urgent_from
-from supervisor.ledger import nights, pull_requests, reviews, rows, store
+from supervisor.ledger import access, nights, pull_requests, reviews, rows, store
+from supervisor.ledger.access import Access
 from supervisor.ledger.archive import Known, archived
 from supervisor.ledger.choices import Choices
 from supervisor.ledger.command_writer import CommandWriter
@@ -58,7 +59,7 @@ class Ledger:
         self.snapshots, self.deliveries, self.conversations = Snapshots(desk), Deliveries(desk), Conversations(desk)
         self.needs, self.nights, self.mails = Needs(desk), Nights(desk), Mails(desk)
         self.leases, self.waits, self.reviews = Leases(desk), Waits(desk), Reviews(desk)
-        self.pulls, self.trains = PullRequests(desk), Trains(desk)
+        self.pulls, self.trains, self.access = PullRequests(desk), Trains(desk), Access(desk)
         self._commands = CommandWriter(desk, self.nights, self.leases, Choices(desk))
 
     def close(self) -> None:
@@ -79,10 +80,13 @@ class Ledger:
         twice gives the first run's id.
 
         Raises Refused, and writes nothing, when an unfinished task has the environment that a task of it names, or one of the comments
-        or remarks that it holds was sent meanwhile.
+        or remarks that it holds was sent meanwhile; KeyTaken, TokenRefused and BudgetSpent for what a token may not.
         """
         with self._writing():
             if (found := self._run_of_key(submission.key)) is not None:
+                if submission.token:
+                    known = access.digest_of(self._db, found) or self._archive.digest_of(found)
+                    access.refuse_another(found, submission.digest, known)
                 return found, False
             named = [name for task in submission.spec.tasks for name in (*task.after, task.continue_from)]
             self.refuse_leaving([name for name in named if "/" in name])
@@ -97,6 +101,8 @@ class Ledger:
             )
             self._insert_tasks(submission, run, now)
             self.nights.submitted(run, submission)
+            if submission.token:
+                access.handed_over(self._desk, submission, run)
             if submission.reviewed:
                 reviews.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
             if submission.pull:

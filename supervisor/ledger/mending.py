@@ -20,7 +20,7 @@ from supervisor.core.night import NightState, OnCap
 from supervisor.core.snapshots import SnapshotSpec, SnapshotState
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import AttemptState, End, TaskState
-from supervisor.ledger import deliveries, queries, rows, snapshots
+from supervisor.ledger import access, deliveries, queries, rows, snapshots
 
 LOST = "its row was lost with the damaged ledger"
 _EPOCHS = 64
@@ -35,6 +35,7 @@ def mend(db: sqlite3.Connection) -> list[str]:
     db.create_function("snapshot_reads", 2, _snapshot_reads)
     db.create_function("origin_reads", 1, _origin_reads)
     db.create_function("restarts_read", 1, _restarts_read)
+    db.create_function("token_reads", 3, access.reads)
     db.create_function("task_id", 2, _is_task_id)
     db.execute("""CREATE TEMP VIEW ending AS SELECT task, epoch, at, substr(event, 5) AS end, json_extract(data, '$.cause') AS cause,
                   json_extract(data, '$.task') AS state FROM journal WHERE event GLOB 'end *'""")
@@ -48,6 +49,7 @@ def mend(db: sqlite3.Connection) -> list[str]:
         *_depend_again(db),
         *_count_submitted(db),
         *_lose_nights(db),
+        *_revoke(db),
     ]
 
 
@@ -91,6 +93,7 @@ def _drop_unreadable(db: sqlite3.Connection) -> list[str]:
         ("snapshot", "id", f"NOT snapshot_reads(spec, digests) OR state NOT IN ({built})"),
         ("conversation", "task || ':' || epoch", "NOT task_id(task, substr(task, 1, 9)) OR origin <> '' AND NOT origin_reads(origin)"),
         ("night", "run", f"state NOT IN ({_words(NightState)}) OR on_cap NOT IN ({_words(OnCap)})"),
+        ("access_token", "id", "NOT token_reads(kind, scopes, projects)"),
         ("delivery", "id", f"state NOT IN ({_words(DeliveryState)})"),
         ("attempt", "task || ':' || epoch", "NOT task_id(task, substr(task, 1, 9)) OR epoch < 1"),
         ("journal", "'line ' || seq", "NOT json_valid(data) OR json_type(data) <> 'object'"),
@@ -177,6 +180,13 @@ def _lose_nights(db: sqlite3.Connection) -> list[str]:
     db.execute("DELETE FROM night WHERE run NOT IN (SELECT id FROM run)")
     gone = db.execute("UPDATE run SET night = '' WHERE night <> '' AND night NOT IN (SELECT run FROM night) RETURNING id").fetchall()
     return [f"run {run}: the terms of its night were lost; it goes on without a deadline and a cap" for (run,) in gone]
+
+
+def _revoke(db: sqlite3.Connection) -> list[str]:
+    """Every access token: a row that was read may be older than the one that revoked it."""
+    db.execute("DELETE FROM token_run WHERE run NOT IN (SELECT id FROM run)")
+    gone = db.execute("UPDATE access_token SET revoked = created WHERE revoked IS NULL RETURNING id, name, user").fetchall()
+    return [f"token {name} of {user} ({number}): revoked, since nobody knows whether it still held" for number, name, user in gone]
 
 
 def _project_of(db: sqlite3.Connection, run: str) -> str | None:

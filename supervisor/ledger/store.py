@@ -22,7 +22,7 @@ from typing import Any
 from supervisor.core.errors import DiskFull, LedgerError
 from supervisor.host import files
 
-SCHEMA = 7
+SCHEMA = 8
 ARCHIVE_NAME = "archive.db"
 """Of the file beside the ledger."""
 BUSY_S = 10.0

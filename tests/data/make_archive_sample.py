@@ -1,6 +1,6 @@
-"""Writes `archive-7.sql`, an archive of schema 7 as text, that every later version must be able to read and to go on with.
+"""Writes `archive-8.sql`, an archive of schema 8 as text, that every later version must be able to read and to go on with.
 
-    python -m tests.data.make_archive_sample > tests/data/archive-7.sql
+    python -m tests.data.make_archive_sample > tests/data/archive-8.sql
 
 As `make_ledger_sample`: once for each schema, by the version that introduced it.
 """

@@ -1,6 +1,6 @@
-"""Writes `ledger-7.sql`, a ledger of schema 7 as text, that every later version must be able to load.
+"""Writes `ledger-8.sql`, a ledger of schema 8 as text, that every later version must be able to load.
 
-    python -m tests.data.make_ledger_sample > tests/data/ledger-7.sql
+    python -m tests.data.make_ledger_sample > tests/data/ledger-8.sql
 
 It was run once, by the version that introduced the schema, and its output is never written again: that is its use. For the next
 schema, run this with that version and commit the output under that number.
@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from supervisor.core import candidate_ranking
+from supervisor.core.access import Kind, Scope, Token
 from supervisor.core.candidates import Choice, Decider
 from supervisor.core.commands import Choose, Collect, MarkRunning, Revive, SetState, Start, Stop
 from supervisor.core.conversations import How, Origin
@@ -78,8 +80,10 @@ def write(path: Path) -> None:
         ledger.commit([Stop(at["stopping"], 1, "cancelled"), Collect(at["collecting"], 1, End.FAILED, "exit code 1")])
         ledger.commit([SetState(at["retried"], TaskState.READY, ""), *whole(at["retried"], 1, End.CANCELLED, TaskState.CANCELLED)])
         ledger.commit([Revive(at["retried"], "retry asked; was cancelled"), SetState(at["retried"], TaskState.READY, "")])
+        _tokens(ledger)
+        handed: dict[str, Any] = {"night": NIGHT, "token": "0" * 12, "digest": "cd" * 32}
         ledger.submit(
-            submission("lonely", key=LATER, project="ba9876543210", root="/other", env={"LC_ALL": "C", "X": "\udcfe"}, night=NIGHT), LATER
+            submission("lonely", key=LATER, project="ba9876543210", root="/other", env={"LC_ALL": "C", "X": "\udcfe"}, **handed), LATER
         )
         ledger.commit([SetState(f"{LATER}/lonely", TaskState.READY, ""), Start(f"{LATER}/lonely", 1, "")])
         ledger.commit([*ended(f"{LATER}/lonely", 1)])
@@ -160,6 +164,15 @@ def _mails(ledger: Ledger, task: str) -> None:
     ledger.mails.accept(
         replace(asked, in_reply_to=f"01{'0' * 24}", thread=f"01{'0' * 24}", depth=1, type=MailType.REPLY, needs_reply_by=2e9)
     )
+
+
+def _tokens(ledger: Ledger) -> None:
+    """One of each kind, and one that was revoked."""
+    facts: dict[str, Any] = {"digest": "ab" * 32, "user": "änna", "others": False, "confined": True, "rate": 20.0, "quota": 100}
+    ledger.access.create(Token("0" * 12, kind=Kind.API, name="ci", scopes=frozenset(Scope), projects=frozenset({"0123456789ab"}), **facts))
+    ledger.access.create(Token("1" * 12, kind=Kind.DEVICE, name="phone", scopes=frozenset({Scope.READ}), projects=frozenset(), **facts))
+    ledger.access.create(Token("2" * 12, kind=Kind.API, name="old", scopes=frozenset({Scope.ACT}), projects=frozenset(), **facts))
+    ledger.access.revoke("2" * 12)
 
 
 def dump(path: Path) -> Iterator[str]:

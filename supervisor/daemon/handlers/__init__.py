@@ -30,6 +30,7 @@ from supervisor.daemon.handlers import (
     send,
     snapshot,
     submit,
+    token,
 )
 from supervisor.daemon.loop import Loop
 
@@ -56,6 +57,7 @@ HANDLERS: Mapping[str, Handler] = {
     "send": send.handle,
     "snapshot": snapshot.handle,
     "submit": submit.handle,
+    "token": token.handle,
     "pause": pause.handle,
 }
 
