@@ -3,6 +3,7 @@
     read(protocol, stdout)        how a turn ended, in the agent's own words
     transcript(protocol, pieces)  who said and did what, piece by piece
     follow(protocol, before, more)  how the agent is while it runs
+    tools(protocol, pieces)       which tools it called, and when, where its lines have times
 
 Nothing here raises, whatever the bytes are: a line that cannot be read is left out. What comes back was written by an agent; it is bounded,
 and it is for `one_line` before a person sees it. Names of protocols: `claude` (Claude Code's stream-json and json), `builtin`,
@@ -18,8 +19,10 @@ from agents.protocols import claude, codex, gemini, opencode, qwen
 from agents.protocols.lines import objects, text
 from agents.protocols.live import Live, after
 from agents.protocols.outcome import Entry, Outcome, Usage, What
+from agents.protocols.tool_calls import Clock, calls
+from supervisor.core.trace_facts import ToolCall
 
-__all__ = ["PROTOCOLS", "Entry", "Live", "Outcome", "Usage", "What", "follow", "latest", "read", "recognised", "transcript"]
+__all__ = ["PROTOCOLS", "Entry", "Live", "Outcome", "Usage", "What", "follow", "latest", "read", "recognised", "tools", "transcript"]
 
 PROTOCOLS = {"claude": claude, "builtin": claude, "acp": claude, "qwen": qwen, "codex": codex, "gemini": gemini, "opencode": opencode}
 
@@ -58,3 +61,9 @@ def transcript(protocol: str, pieces: Iterable[bytes]) -> Iterator[Entry]:
     """What happened, in order, each as soon as the piece with its line has come. Nothing for a protocol that is not known."""
     known = PROTOCOLS.get(protocol)
     return known.entries(objects(pieces)) if known is not None else iter(())
+
+
+def tools(protocol: str, pieces: Iterable[bytes]) -> Iterator[ToolCall]:
+    """The calls of tools, as the pieces come: none of a protocol whose lines have no times (`codex`)."""
+    known, clock = PROTOCOLS.get(protocol), Clock()
+    return calls(clock, known.entries(clock.watch(objects(pieces)))) if known is not None else iter(())

@@ -88,6 +88,11 @@ def _match(db: sqlite3.Connection, name: str) -> list[str]:
     return task_names.match_tasks(db, typed(name), queries.project_at(db, str(Path.cwd())))
 
 
+def tasks_meant(where: Home, name: str) -> list[str]:
+    """Full ids of the tasks that a name may mean, for what only looks: archived ones too. Raises as `task_names.match_tasks`."""
+    return _matched(where, name)
+
+
 def tasks_named(where: Home, names: tuple[str, ...]) -> list[str]:
     """Full task ids, in order and once each, for what changes something. Raises Refused for what is archived."""
     found = list(dict.fromkeys(task for name in names for task in _matched(where, name)))

@@ -45,6 +45,7 @@ VERBS = {
     "thaw": "Let everything go on that stop-all stopped.",
     "map": "Do the same with each of many items, by many workers.",
     "retry": "Run finished tasks again.",
+    "trace": "Show what took the time of a task or a run, as a waterfall.",
     "report": "Write the report of a run, as it stands.",
     "diff": "Show what a task changed.",
     "conflicts": "Show which results would conflict.",

@@ -68,9 +68,10 @@ def _kind(event: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def trace_id(task: str) -> str:
-    """The trace id of a task, of its attempts and of their model calls: 32 hex digits, as W3C Trace Context wants them.
+def trace_id(name: str) -> str:
+    """The trace id of a run, of its tasks, of their attempts and of their model calls: 32 hex digits, as W3C Trace Context wants them.
+    `name`: the full id of the run or of one of its tasks.
 
-    Derived from the task's id, which the ledger gives once: so the gateway, which knows a request's task by its token, need not ask.
+    Derived from the run's id, which the ledger gives once: so the gateway, which knows a request's task by its token, need not ask.
     """
-    return hashlib.sha256(f"nightcrew task {task}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"nightcrew run {name.partition('/')[0]}".encode()).hexdigest()[:32]

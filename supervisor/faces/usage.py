@@ -32,11 +32,11 @@ def facts(view: TaskView) -> Iterator[tuple[str, str]]:
         share = account.get("gpu_utilisation")
         yield "gpu", f"at most {_size(account['peak_gpu_memory'])}" + ("" if share is None else f", {share:.0%} used")
     if account.get("wall_s") is not None:
-        yield "time", _time(account)
+        yield "time", spent(account)
 
 
-def _time(account: Mapping[str, Any]) -> str:
-    """`3m20s: 2m at models, 40s waiting for tokens, 40s its own work; before that 5s in the queue`."""
+def spent(account: Mapping[str, Any]) -> str:
+    """Where the time of an attempt went: `3m20s: 2m at models, 40s waiting for tokens, 40s its own work; before that 5s in the queue`."""
     spent = ", ".join(f"{age(account[key])} {words}" for key, words in _WHERE if (account.get(key) or 0) >= 1)
     queued = account.get("slot_queue_s") or 0
     return age(account["wall_s"]) + (f": {spent}" if spent else "") + (f"; before that {age(queued)} in the queue" if queued >= 1 else "")

@@ -1,0 +1,97 @@
+"""`nightcrew trace` of a real run: an agent of ours that asks a simulated provider and calls tools, and a task that fails and is retried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from supervisor.core import account
+from supervisor.core.audit_events import trace_id
+from supervisor.host import files
+from tests.gateway.kit import know_prices, upstream
+from tests.gateway.simulator import Simulator
+from tests.support import House, shell_task
+
+AGENT = '[[tasks]]\nid = "agent"\nkind = "builtin"\nprompt = "Make the file."\nsandbox = 0\n'
+HOSTILE = "\x1b[31mred\u202e"
+
+
+def _run_both(house: House) -> str:
+    """The run, once all of it has ended, a retry by a person too."""
+    files.private_dir(house.home.root)
+    know_prices(house.home)
+    with Simulator() as sim:
+        house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
+        sim.faults(tool="write", tool_input={"path": "made", "content": "it\n"}, times=1)
+        sim.faults(tool="bash", tool_input={"command": "git add made; false"}, times=1)
+        sim.faults(text="The file is there.")
+        house.start_daemon()
+        house.ok("run", "--detach", house.plan(AGENT + shell_task("fails", "exit 3", title=HOSTILE)))
+        house.wait_final()
+        house.ok("retry", "fails")
+        house.wait_final()
+    return house.task("agent").run
+
+
+def test_a_run_and_its_tasks(house: House, tmp_path: Path) -> None:
+    run = _run_both(house)
+    shape = json.loads(house.ok("trace", run, "--json"))
+    spans: list[dict[str, Any]] = shape["spans"]
+    assert (shape["trace"], shape["left_out"]) == (trace_id(run), 0)
+    names = [span["name"] for span in spans if span["attributes"].get("nightcrew.task", "").endswith("/agent")]
+    assert sorted(names) == sorted(
+        ["task agent", "wait for a slot", "invoke_agent agent", "launch", *["chat claude-sonnet-5-5"] * 3, "execute_tool write",
+         "execute_tool bash", "secure its work", *[name for name in names if name == "wait for tokens"]]
+    )  # fmt: skip
+    ids = {span["id"]: span for span in spans}
+    assert len(ids) == len(spans) and all(span["parent"] in ids or span["what"] == "run" for span in spans)
+    assert [span["name"] for span in spans if span["what"] == "run"] == ["invoke_workflow"] * 2, "the retry began it anew"
+    assert [span["error"] for span in spans if span["name"] == "attempt fails"] == ["failed", "failed"]
+    assert [span["error"] for span in spans if span["what"] == "tool"] == [None, "tool_error"]
+    _adds_up(house, spans)
+    _is_drawn(house, run)
+    _is_written(house, run, {span["id"] for span in spans}, tmp_path / "trace.json")
+
+
+def _adds_up(house: House, spans: list[dict[str, Any]]) -> None:
+    """What spans cover is what the account of the result says, and the requests are those of the result."""
+    from supervisor.faces.traces import gathering, reading
+    from supervisor.ledger import store
+
+    view = house.task("agent")
+    books = reading.Books(house.home, store.connect_readonly(house.home.ledger), reading.account_of(house.home))
+    facts = books.run(view.run)
+    assert facts is not None and view.account is not None and view.result is not None
+    (ran,) = gathering.task(books, facts, view.id, 0.0, calls=True)[0].attempts
+    computed = gathering._so_far(ran.facts, ran.inner, 0.0)
+    books.close()
+    wall = (ran.facts.started or 0.0, ran.facts.ended or 0.0)
+    models = [(span.start, span.end or 0.0) for span in ran.inner if span.what == "model"]
+    assert abs(account.covered(models, wall) - view.account["model_s"]) < 0.002
+    assert abs(ran.queue.seconds(0.0) - view.account["slot_queue_s"]) < 0.002
+    assert abs(computed["launch_s"] - view.account["launch_s"]) < 0.002
+    costs = [span["attributes"]["nightcrew.cost_usd"] for span in spans if span["what"] == "model"]
+    assert abs(sum(costs) - view.result["cost_usd"]) < 1e-6
+    tokens = view.result["tokens"]
+    chats = [span["attributes"] for span in spans if span["what"] == "model"]
+    assert sum(chat["gen_ai.usage.input_tokens"] for chat in chats) == tokens["input"] + tokens["cache_read"] + tokens["cache_write"]
+
+
+def _is_drawn(house: House, run: str) -> None:
+    text = house.ok("trace", "agent")
+    assert "chat claude-sonnet-5-5" in text and "3 model calls" in text and "\x1b" not in text
+    assert "\\x1b[31mred\\u202e" in house.ok("trace", "fails"), "hostile titles are shown as escapes"
+    assert "all attempts together" in house.ok("trace", run)
+    assert "\x1b[" in house.run("trace", run, env={"FORCE_COLOR": "1"}).stdout
+
+
+def _is_written(house: House, run: str, ids: set[str], file: Path) -> None:
+    house.ok("trace", run, "--otlp", str(file))
+    (resource,) = json.loads(file.read_text())["resourceSpans"]
+    written = resource["scopeSpans"][0]["spans"]
+    assert {span["spanId"] for span in written} == ids
+    assert all(int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) for span in written)
+    assert HOSTILE not in json.loads(json.dumps(file.read_text())) and "red" not in file.read_text(), "no content unless it is asked for"
+    house.ok("trace", run, "--otlp", str(file), "--content")
+    assert "red" in file.read_text() and "git add made; false" in file.read_text()
