@@ -63,6 +63,7 @@ VERBS = {
     "fork": "Open environments of a snapshot, to work in by hand.",
     "capacity": "Show how many agents the machine and the models carry.",
     "gateway": "Show how the models' limits are shared, and what it costs.",
+    "metrics": "Let Prometheus scrape the crew.",
     "mcp": "Serve the crew as tools to a coding agent of yours.",
     "mem": "Show and change what agents know together.",
     "token": "Let programs hand tasks over by HTTP, and take that back.",

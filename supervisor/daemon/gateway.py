@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +43,8 @@ SILENT_S, STARTING_S = 0.5, 0.05
 QUESTION_S = 3.0
 RELOAD_S = 40.0
 """It reads the settings by a process of its own, and keys by programs that may take 30 s."""
+FIGURES_S = 10.0
+"""Between two times that it is told how the crew is."""
 AGAIN_S = 3600.0
 """After a price table that could not be written."""
 T = TypeVar("T")
@@ -81,6 +83,9 @@ class Gateway:
         self._told_dead = False
         self._complaints = GatewayProblems(self._home)
         self._wake = asyncio.Event()
+        self.figures: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
+        """What the gateway is told for its page of metrics."""
+        self._figured_at = -FIGURES_S
 
     # What others ask ---------------------------------------------------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ class Gateway:
 
     def _follow(self, who: Identity | None) -> None:
         """From now on it is this one, and the one before is gone."""
-        before, self._followed = self._followed, who
+        before, self._followed, self._figured_at = self._followed, who, -FIGURES_S
         self._unfollow()
         if before is not None and not processes.alive(before):
             self._died()
@@ -207,6 +212,7 @@ class Gateway:
             if self._watch.answered(now):
                 await self._became_ready(failing)
             await self._look_at_load(who)
+            await self._tell_figures()
         elif self._watch.unanswered(asked_at, now):
             self._say("the gateway did not answer any more and was killed")
             processes.send(who, signal.SIGKILL)
@@ -236,6 +242,15 @@ class Gateway:
         if not load.busy and self._is_outdated(who):
             self._stopped_by_us, self._watch = True, ProcessWatch()
             await self._in_thread(lambda: self._ask(status_client.STOP, post=True))
+
+    async def _tell_figures(self) -> None:
+        now = self._clock.monotonic()
+        if self.figures is None or now - self._figured_at < FIGURES_S:
+            return
+        self._figured_at = now
+        figures = await self.figures()
+        with contextlib.suppress(NightcrewError):  # it is another version, or dies just now: its page does without
+            await self._in_thread(lambda: status_client.fetch(self._home, status_client.CREW, body=figures, timeout_s=QUESTION_S))
 
     def _is_outdated(self, who: Identity) -> bool:
         """Another version started it, or somebody with another settings file."""

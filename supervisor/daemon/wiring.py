@@ -16,7 +16,7 @@ from typing import Any
 
 from agents.tmux import Tmux
 from supervisor.config import user
-from supervisor.daemon import anchoring, conflict_watch, keeping, notifying, start
+from supervisor.daemon import anchoring, conflict_watch, crew_figures, keeping, notifying, start
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.agents_socket import AgentsSocket
 from supervisor.daemon.anchoring import Anchoring
@@ -51,6 +51,8 @@ from worktrees.tampering import RefGuard
 from worktrees.tracked_files import tracked
 
 DYING_S = 0.5
+SCRAPED_LOOK_S = 2.0
+"""Between two looks whether somebody may scrape."""
 
 
 def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = lambda _: None) -> None:
@@ -125,7 +127,7 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
             anchoring.kept(proof := Anchoring(home, access.secret, loop.clock), loop.alert),
             keeping.kept(_keeping(loop, home, proof)) as loop.jobs.keeping,
             conflict_watch.kept(ConflictWatch(loop, home, git, memory.mail.tell)),
-            _gateway(loop, access),
+            _gateway(loop, access, memory),
             notifying.told(loop, home, user.load_notify(access.models.file)),
         ):
             await loop.run()
@@ -161,21 +163,34 @@ async def _is_attended(loop: Loop, key: tuple[str, int]) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _gateway(loop: Loop, access: AgentAccess) -> AsyncIterator[None]:
-    """Keep the gateway running inside, when there is anything to pass on; it goes on afterwards."""
-    if not access.settings.upstreams:
-        yield
-        return
+async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> AsyncIterator[None]:
+    """Keep the gateway running inside, when there is anything to pass on, or somebody may scrape; it goes on afterwards."""
     gateway = Gateway(access.models, loop.clock, lambda event: loop.events([event]), loop.alert)
-    loop.no_gateway = lambda: gateway.why_not
-    loop.of_gateway = lambda: gateway.word
-    tasks = [asyncio.create_task(work) for work in (gateway.run(), refresh_prices(access.home, loop.clock, loop.alert))]
+    gateway.figures = functools.partial(_figures, loop, memory, os.getpid(), loop.clock.wall())
+    if access.settings.upstreams:
+        loop.no_gateway = lambda: gateway.why_not
+        loop.of_gateway = lambda: gateway.word
+        works = [gateway.run(), refresh_prices(access.home, loop.clock, loop.alert)]
+    else:
+        works = [_once_scraped(gateway, access.home)]
+    tasks = [asyncio.create_task(work) for work in works]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+async def _once_scraped(gateway: Gateway, home: Home) -> None:
+    """With no upstream there is a gateway for its page of metrics alone, from the time on when a token for that has been made."""
+    while not home.metrics_token.exists():
+        await asyncio.sleep(SCRAPED_LOOK_S)
+    await gateway.run()
+
+
+async def _figures(loop: Loop, memory: MemoryDesk, pid: int, since: float) -> Mapping[str, Any]:
+    return await crew_figures.figures(loop, pid, since, memory.watch.overflows)
 
 
 def _outlive_terminal(tmux: Tmux, home: Home) -> bool:

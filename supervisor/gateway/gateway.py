@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from supervisor.core.gateway.commands import Alert
 from supervisor.core.gateway.events import Tick
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
-from supervisor.core.gateway.types import NightCap
+from supervisor.core.gateway.types import NightCap, TrafficView
 from supervisor.core.timekeeping import Slept, between
 from supervisor.gateway import keys
 from supervisor.gateway.account.batches import BatchBook
@@ -30,7 +31,8 @@ from supervisor.gateway.batches import Batches
 from supervisor.gateway.browser_guard import BrowserGuard
 from supervisor.gateway.keys import Keyring
 from supervisor.gateway.log import Handler, Log
-from supervisor.gateway.metrics import Metrics
+from supervisor.gateway.metrics.looks import Looks
+from supervisor.gateway.metrics.metrics import Live, Metrics
 from supervisor.gateway.prices import Prices
 from supervisor.gateway.recording import Recorder
 from supervisor.gateway.redact import Redactor
@@ -38,6 +40,7 @@ from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.request_handler import RequestHandler
 from supervisor.gateway.roster import Roster
 from supervisor.gateway.settings import read
+from supervisor.gateway.status import caps
 from supervisor.gateway.status_routes import StatusRoutes
 from supervisor.gateway.upstreams import Timeouts, Upstreams
 from supervisor.host import secrets
@@ -88,8 +91,9 @@ class Gateway:
         self._audit = Audit(place.home.audit, self._secret, place.clock, "gateway")
         self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=self._audit)
         self.settings = settings
-        self._metrics = Metrics(lambda: self.context.admission.traffic.view(place.clock.monotonic()))
-        self._account = Account(place.home.gateway_account, place.clock.wall, self._metrics)
+        self._account = Account(place.home.gateway_account, place.clock.wall)
+        looks = Looks(place.home.root, place.home.ledger, self._account, place.clock.monotonic)
+        self._metrics = Metrics(looks, Live(self._view, self._caps), place.home.metrics_token, place.clock)
         self._book = BatchBook(self._account)
         self._roster = Roster(place.home.ledger, self._secret, place.clock.monotonic)
         self._upstreams = Upstreams(place.timeouts)
@@ -138,6 +142,7 @@ class Gateway:
             await self._chores
         self.context.admission.close()
         await self._runner.cleanup()
+        await self._metrics.close()
         self._remember()
         await self._upstreams.close()
         await self._roster.close()
@@ -229,6 +234,12 @@ class Gateway:
         with contextlib.suppress(NightcrewError):  # a full disk must not stop the traffic
             self._audit.note("keys read", {name: text for name, text in used.items() if text})
 
+    def _view(self) -> TrafficView:
+        return self.context.admission.traffic.view(self._place.clock.monotonic())
+
+    def _caps(self) -> Mapping[str, Any]:
+        return caps(self.context.admission.traffic.crew, self._place.clock.monotonic())
+
     # Chores -------------------------------------------------------------------------------------------------------------------------
 
     async def _do_chores(self) -> None:
@@ -240,6 +251,7 @@ class Gateway:
                 if (count + 1) % _CHORES_EVERY:
                     continue
                 self._remember()
+                await self._metrics.look()
                 self.context.prices.refresh()
                 if count // _CHORES_EVERY % _PRUNED_EVERY == 0:
                     await self._prune(self.settings.keep_days * 86400)

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from supervisor.core.errors import NightcrewError
+from supervisor.core.gateway.budget import Budget, Budgets
+from supervisor.core.gateway.pot import Pot
 from supervisor.core.gateway.types import AgentView, PoolView, TrafficView
 from supervisor.gateway.account.reading import Figures, Window
 
@@ -47,3 +49,16 @@ def _figures(figures: Figures) -> dict[str, Any]:
         "tokens_per_usd": figures.tokens_per_usd,
     }
     return {**asdict(figures), "models": [asdict(one) for one in figures.models], **rates}
+
+
+def caps(crew: Budgets, now: float) -> dict[str, Any]:
+    """What is shared, in US dollars: the crew's cap of 12 hours, and by run those of the nights."""
+    spent = None if crew.night.cap is None else crew.night.spent.sum(now)
+    nights = {run: _night(pot, crew.budgets.values()) for run, pot in crew.nights.items()}
+    return {"cost_per_night": crew.night.cap, "night_usd": spent, "nights": nights}
+
+
+def _night(pot: Pot, agents: Iterable[Budget]) -> dict[str, Any]:
+    """As `core.night.NightSpent` has it, and its cap."""
+    tasks = {one.agent.name: one.money.spent + one.money.bounds for one in agents if pot in one.pots}
+    return {"cap": pot.cap, "usd": pot.spent.sum(0.0), "reserved": pot.bounds, "refused": pot.refused, "tasks": tasks}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 from supervisor.core import tokens
@@ -12,21 +13,25 @@ from supervisor.core.errors import NotRunning, TimedOut, ToolFailed
 from supervisor.host import secrets
 from supervisor.host.paths import Home
 
-PING, STATUS, NOW, STOP, RELOAD = (f"/nightcrew/{page}" for page in ("ping", "status", "now", "stop", "reload"))
+PING, STATUS, NOW, STOP, RELOAD, CREW = (f"/nightcrew/{page}" for page in ("ping", "status", "now", "stop", "reload", "crew"))
 METRICS = "/metrics"
 _HINT = "nightcrew doctor"
 
 
-def fetch(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0) -> bytes:
-    """The body of one page. Blocks for at most about `timeout_s` between two pieces of the answer.
+def fetch(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0, body: Mapping[str, Any] | None = None) -> bytes:
+    """The body of one page. `body` is posted. Blocks for at most about `timeout_s` between two pieces of the answer.
 
     Raises NotRunning when nobody listens, TimedOut, ToolFailed for any other answer than 200, Refused when the secret cannot be read.
     """
     connection = _OverSocket(str(home.gateway_socket), timeout_s)
+    headers = {
+        "Authorization": f"Bearer {tokens.admin(secrets.own(home.secret))}",
+        **({"Content-Type": "application/json"} if body else {}),
+    }
     try:
-        connection.request("POST" if post else "GET", page, headers={"Authorization": f"Bearer {tokens.admin(secrets.own(home.secret))}"})
+        connection.request("POST" if post or body else "GET", page, json.dumps(body) if body else None, headers)
         answer = connection.getresponse()
-        body = answer.read()
+        found = answer.read()
     except (FileNotFoundError, ConnectionRefusedError):
         raise NotRunning("no gateway is running", hint="nightcrew up -d") from None
     except TimeoutError:
@@ -36,8 +41,8 @@ def fetch(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0) 
     finally:
         connection.close()
     if answer.status != http.client.OK:
-        raise ToolFailed("the gateway would not", on=page, why=f"{answer.status}: {body[:200].decode('utf-8', 'replace')}", hint=_HINT)
-    return body
+        raise ToolFailed("the gateway would not", on=page, why=f"{answer.status}: {found[:200].decode('utf-8', 'replace')}", hint=_HINT)
+    return found
 
 
 def ask(home: Home, page: str, *, post: bool = False, timeout_s: float = 5.0) -> dict[str, Any]:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from supervisor.core import tokens
 from supervisor.core.errors import NightcrewError
-from supervisor.core.gateway.budget import Budget, Budgets
-from supervisor.core.gateway.pot import Pot
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.identity import carried
-from supervisor.gateway.metrics import CONTENT_TYPE, Metrics
+from supervisor.gateway.metrics.metrics import Metrics
+from supervisor.gateway.metrics.page import CONTENT_TYPE
 from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.request_handler import Page
-from supervisor.gateway.status import status
-from supervisor.gateway.status_client import METRICS, NOW, PING, RELOAD, STATUS, STOP
+from supervisor.gateway.status import caps, status
+from supervisor.gateway.status_client import CREW, METRICS, NOW, PING, RELOAD, STATUS, STOP
 
+Answer = Callable[[web.BaseRequest], Awaitable[web.Response]]
 _WINDOW_S = 300.0
 """Figures are of the last five minutes, or of its own time when that is less: no rate is divided by a time in which it was not there."""
 _OLD_S = 15.0
@@ -55,31 +56,34 @@ class StatusRoutes:
             PING: self._page("GET", self._ping),
             STATUS: self._page("GET", self._status),
             NOW: self._page("GET", self._now),
-            METRICS: self._page("GET", self._exposed),
+            METRICS: self._page("GET", self._exposed, self._metrics.may_scrape),
+            CREW: self._page("POST", self._told),
             STOP: self._page("POST", self._stopped),
             RELOAD: self._page("POST", self._reloaded),
         }
 
-    def _page(self, method: str, answer: Callable[[], Awaitable[web.Response]]) -> Page:
+    def _page(self, method: str, answer: Answer, also: Callable[[str], bool] = lambda _: False) -> Page:
+        """For the admin, and for who sends a token that `also` takes."""
+
         async def page(request: web.BaseRequest) -> web.Response:
             found = list(carried({"authorization": request.headers.get("Authorization", "")}))
-            if not found or not tokens.is_admin(self._secret, found[0]):
+            if not found or not (tokens.is_admin(self._secret, found[0]) or also(found[0])):
                 agent = any(text.startswith(tokens.PREFIX) for text in found)
                 self._context.log.refused(f"{403 if agent else 401} {request.method} {request.path}: it is not the admin's")
                 return _json({"error": "this page is for its user alone"}, 403 if agent else 401)
             if request.method != method:
                 return _json({"error": f"this page takes {method}"}, 405)
-            return await answer()
+            return await answer(request)
 
         return page
 
-    async def _ping(self) -> web.Response:
+    async def _ping(self, _: web.BaseRequest) -> web.Response:
         return _json({"schema": 1, "pid": os.getpid(), "port": self._port, "stopping": self._context.stopping})
 
-    async def _status(self) -> web.Response:
+    async def _status(self, _: web.BaseRequest) -> web.Response:
         return await self._shown(0.0)
 
-    async def _now(self) -> web.Response:
+    async def _now(self, _: web.BaseRequest) -> web.Response:
         """The same for the supervisor, which asks every other second: figures of the account's rows may be a little old."""
         return await self._shown(_OLD_S)
 
@@ -102,35 +106,26 @@ class StatusRoutes:
         shape = status(context.admission.traffic.view(context.clock.monotonic()), window, problems)
         known = {"accounts": sorted({upstream.owner for upstream in context.settings.upstreams})}
         traffic = context.admission.traffic
-        caps = _caps(traffic.crew, context.clock.monotonic())
-        return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **known, "caps": caps, **shape})
+        shared = caps(traffic.crew, context.clock.monotonic())
+        return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **known, "caps": shared, **shape})
 
-    async def _exposed(self) -> web.Response:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    async def _exposed(self, _: web.BaseRequest) -> web.Response:
+        return web.Response(body=await self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _stopped(self) -> web.Response:
+    async def _told(self, request: web.BaseRequest) -> web.Response:
+        self._metrics.told(json.loads(await request.read()))
+        return _json({"told": True})
+
+    async def _stopped(self, _: web.BaseRequest) -> web.Response:
         self._stop()
         return _json({"stopping": True})
 
-    async def _reloaded(self) -> web.Response:
+    async def _reloaded(self, _: web.BaseRequest) -> web.Response:
         try:
             await self._reload()
         except NightcrewError as error:
             return _json({"error": error.line()}, 400)
         return _json({"reloaded": True})
-
-
-def _caps(crew: Budgets, now: float) -> dict[str, Any]:
-    """What is shared, in US dollars: the crew's cap of 12 hours, and by run those of the nights."""
-    spent = None if crew.night.cap is None else crew.night.spent.sum(now)
-    nights = {run: _night(pot, crew.budgets.values()) for run, pot in crew.nights.items()}
-    return {"cost_per_night": crew.night.cap, "night_usd": spent, "nights": nights}
-
-
-def _night(pot: Pot, agents: Iterable[Budget]) -> dict[str, Any]:
-    """As `core.night.NightSpent` has it, and its cap."""
-    tasks = {one.agent.name: one.money.spent + one.money.bounds for one in agents if pot in one.pots}
-    return {"cap": pot.cap, "usd": pot.spent.sum(0.0), "reserved": pot.bounds, "refused": pot.refused, "tasks": tasks}
 
 
 def _json(shape: Mapping[str, Any], code: int = 200) -> web.Response:

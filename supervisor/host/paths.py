@@ -153,6 +153,11 @@ class Home:
         return self.root / "secret"
 
     @property
+    def metrics_token(self) -> Path:
+        """What a scraper of the metrics sends (0600); while there is none, only the user's own programs see them."""
+        return self.root / "metrics.token"
+
+    @property
     def audit(self) -> Path:
         """Who was refused, and which keys came and went: records that are chained, see `nightcrew audit verify`."""
         return self.root / "audit.jsonl"

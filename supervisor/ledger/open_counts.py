@@ -17,8 +17,13 @@ def read(ledger: Path) -> dict[str, int]:
     try:
         db = sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True, timeout=_WAIT_S)
         try:
-            return {str(state): int(number) for state, number in db.execute(_SQL)}
+            return of(db)
         finally:
             db.close()
     except sqlite3.Error:
         return {}
+
+
+def of(db: sqlite3.Connection) -> dict[str, int]:
+    """The same, of a ledger that is open."""
+    return {str(state): int(number) for state, number in db.execute(_SQL)}

@@ -1,20 +1,35 @@
-"""`/metrics`, parsed as Prometheus parses it."""
+"""`/metrics`: the page, parsed as Prometheus parses it, and counters that never go back, whoever is killed."""
 
 from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor.core.gateway import commands
-from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView, Usage
+from supervisor.core.errors import DiskFull, LedgerError
+from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView
+from supervisor.core.metrics import catalog
+from supervisor.core.metrics.counts import MOST, Counts
 from supervisor.core.states import TaskClass
-from supervisor.gateway.account.rows import NEVER_SENT, REFUSED
-from supervisor.gateway.metrics import AGENTS_MAX, Metrics
-from tests.gateway.account.kit import LANE, away, opened, served
+from supervisor.gateway.account.writer import Account
+from supervisor.gateway.metrics import gauges, looks, page
+from supervisor.gateway.metrics.looks import Found, Looks
+from supervisor.ledger.counting import Living, Measured, Moment
+from tests.gateway.account.kit import LANE, Wall, account, away, opened, price, served
 
 POOL = PoolKey("work", LANE)
 EMPTY = TrafficView((), (), {}, {})
 Key = tuple[str, frozenset[tuple[str, str]]]
+SAID: dict[str, Any] = {
+    "pid": 7, "since": 1.0, "overflows": 0, "asks": [], "states": {}, "slots": 8, "slots_used": 2, "carries": {"cores": 4.0},
+    "predicted_wait_s": None, "pressure": {"load": 0.5}, "tick_s": 0.001, "alerts": 1,
+}  # fmt: skip
 
 
 def agent(name: str, **facts: object) -> AgentView:
@@ -29,91 +44,259 @@ def key(name: str, **labels: str) -> Key:
     return name, frozenset(labels.items())
 
 
-def samples(metrics: Metrics) -> dict[Key, float]:
-    families = text_string_to_metric_families(metrics.render().decode())
+def samples(text: bytes) -> dict[Key, float]:
+    families = text_string_to_metric_families(text.decode())
     return {key(sample.name, **sample.labels): sample.value for family in families for sample in family.samples}
 
 
-def test_what_was_served_is_counted() -> None:
-    metrics = Metrics(lambda: EMPTY)
-    metrics.settled(opened(queued_ms=3000.0), served(usage=Usage(1000, 50, 4000, 0), cost_usd=0.25, first_byte_ms=4000.0, total_ms=9000.0))
-    metrics.settled(opened(), served(cost_usd=None))
-    found = samples(metrics)
-    of = {"agent": "lint", "model": "claude-opus-4-8"}
-    assert found[key("sup_llm_requests_total", **of, code="200")] == 2
-    assert found[key("sup_llm_tokens_total", **of, type="input")] == 2000
-    assert found[key("sup_llm_tokens_total", **of, type="cache_read")] == 8000
-    assert found[key("sup_cost_usd_total", **of)] == 0.25
-    assert found[key("sup_unpriced_requests_total", **of)] == 1
-    assert found[key("sup_budget_throttled_seconds_total", agent="lint")] == 4.5
-    assert found[key("sup_queue_wait_seconds_count")] == 2 and found[key("sup_queue_wait_seconds_sum")] == 4.5
-    assert found[key("sup_queue_wait_seconds_bucket", le="2.5")] == 1
-    assert found[key("sup_llm_time_to_first_token_seconds_sum")] == 6.5
-    assert found[key("sup_llm_request_duration_seconds_count")] == 2
+def shown(found: Found, view: TrafficView = EMPTY, said: looks.Said | None = None, **caps: object) -> dict[Key, float]:
+    return samples(page.render(found.counts, gauges.of_page(found, said, view, caps, 1000.0)))
 
 
-def test_what_was_refused_is_no_turn_and_what_was_never_sent_is_nothing() -> None:
-    metrics = Metrics(lambda: EMPTY)
-    metrics.settled(opened(), served(end=REFUSED, status=429, usage=Usage(), cost_usd=0.0))
-    metrics.settled(opened(), served(end=REFUSED, status=None, usage=Usage(), cost_usd=None))
-    metrics.settled(opened(), served(end=NEVER_SENT, status=None, usage=Usage(), cost_usd=0.0))
-    metrics.turned_away(away(waited_ms=2000.0))
-    found = samples(metrics)
-    assert {labels: value for labels, value in found.items() if labels[0] == "sup_llm_requests_total"} == {
-        key("sup_llm_requests_total", agent="lint", model="claude-opus-4-8", code="429"): 1,
-        key("sup_llm_requests_total", agent="lint", model="claude-opus-4-8", code="none"): 1,
-        key("sup_llm_requests_total", agent="lint", model="opus-4", code="own_429"): 1,
-    }
-    assert found[key("sup_queue_wait_seconds_count")] == 1 and found[key("sup_llm_request_duration_seconds_count")] == 0
-    assert not [name for name, _ in found if name.startswith("sup_unpriced") and name.endswith("_total")]
+# The page -------------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("state", "value"), [(BreakerState.CLOSED, 0), (BreakerState.HALF_OPEN, 1), (BreakerState.OPEN, 2)])
 def test_the_gauges_are_of_the_moment(state: BreakerState, value: int) -> None:
     dimension = DimensionView("input", 80_000.0, 20_000.0, 80_000.0, 5000.0, 100.0, 0.75)
+    unknown = DimensionView("output", None, 0.0, 0.0, 0.0, 0.0, 0.0)
     view = TrafficView(
-        pools=(PoolView(POOL, state, "", 12.5, None, 3, (dimension,), ()),),
+        pools=(PoolView(POOL, state, "", 12.5, None, 3, (dimension, unknown), ()),),
         agents=(agent("1121-k3f9/lint"), agent("1122-aaaa/lint", task_class=TaskClass.BATCH, share_tpm=None), agent("1121-k3f9/docs")),
         queued={LANE: 6},
         delay_s={LANE: 9.0},
     )
-    shown = EMPTY
-    metrics = Metrics(lambda: shown)
-    assert not [name for name, _ in samples(metrics) if name == "sup_breaker_state"]
-    shown = view
-    found = samples(metrics)
-    assert found[key("sup_breaker_state", scope=str(POOL))] == value
-    assert found[key("sup_limit_saturation", scope=str(POOL), limit="input")] == 0.75
-    assert found[key("sup_limit_exhausted_in_seconds", scope=str(POOL))] == 12.5
-    assert found[key("sup_llm_tokens_per_minute", agent="lint")] == 200.0, "two runs of one task are one agent"
-    assert found[key("sup_budget_tokens_per_minute", agent="lint")] == 500.0
-    assert [found[key("sup_queue_depth", priority=name)] for name in ("interactive", "normal", "batch")] == [0, 4, 2]
-    assert any(name == "sup_build_info" for name, _ in found)
+    assert not [name for name, _ in shown(Found(Counts())) if name == "nightcrew_breaker_state"]
+    found = shown(Found(Counts()), view)
+    assert found[key("nightcrew_breaker_state", scope=str(POOL))] == value
+    assert found[key("nightcrew_limit_saturation", scope=str(POOL), limit="input")] == 0.75
+    assert found[key("nightcrew_limit_per_minute", scope=str(POOL), limit="input")] == 80_000.0
+    assert key("nightcrew_limit_per_minute", scope=str(POOL), limit="output") not in found
+    assert found[key("nightcrew_limit_exhausted_in_seconds", scope=str(POOL))] == 12.5
+    assert found[key("nightcrew_llm_requests_in_flight", scope=str(POOL))] == 3
+    assert found[key("nightcrew_queue_delay_seconds", lane=str(LANE))] == 9.0
+    assert found[key("nightcrew_llm_tokens_per_minute", agent="lint")] == 200.0, "two runs of one task are one agent"
+    assert found[key("nightcrew_budget_tokens_per_minute", agent="lint")] == 500.0
+    assert [found[key("nightcrew_queue_depth", priority=name)] for name in ("interactive", "normal", "batch")] == [0, 4, 2]
+    assert any(name == "nightcrew_build_info" for name, _ in found)
 
 
-def test_changes_of_breakers_are_counted() -> None:
-    metrics = Metrics(lambda: EMPTY)
-    for after in (BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.OPEN):
-        metrics.changed(commands.Journal(POOL, "limit", BreakerState.CLOSED, after, "429", {}))
-    found = samples(metrics)
-    assert found[key("sup_breaker_transitions_total", scope=f"{POOL}/limit", to="open")] == 2
-    assert found[key("sup_breaker_transitions_total", scope=f"{POOL}/limit", to="half-open")] == 1
+def test_agents_are_shown_by_what_they_do() -> None:
+    living = (
+        Living("r/a", 1, "running", False, Measured(samples=1, memory=10, processes=2, peak_gpu_memory=5, gpu_utilisation=0.5)),
+        Living("s/a", 1, "running", False, Measured(samples=1, memory=1, processes=1)),
+        Living("r/b", 1, "launching", False, Measured()),
+        Living("r/c", 1, "running", True, Measured()),
+        Living("r/d", 1, "collecting", False, Measured()),
+        Living("r/e", 2, "running", False, Measured()),
+    )
+    said = {**SAID, "asks": [{"task": "r/a", "state": "waiting_permission", "since": 940.0}], "states": {"s/a": "thinking"}}
+    moment = Moment(living, {"waiting": 3, "ready": 1}, {"shared": 2}, {"human": 1}, 1)
+    found = shown(Found(Counts(), moment, {"ledger": True, "account": False}, (10, 40)), said=said)
+    states = {dict(labels)["state"]: value for (name, labels), value in found.items() if name == "nightcrew_agents"}
+    assert states == {"waiting_permission": 1, "thinking": 1, "starting": 1, "paused": 1, "ending": 1, "running": 1}
+    assert found[key("nightcrew_agent_state", agent="a", state="thinking")] == 1
+    assert found[key("nightcrew_agent_resident_memory_bytes", agent="a")] == 11 and found[key("nightcrew_agent_processes", agent="a")] == 3
+    assert key("nightcrew_agent_resident_memory_bytes", agent="b") not in found, "nobody has measured it"
+    assert found[key("nightcrew_agent_gpu_memory_peak_bytes", agent="a")] == 5
+    assert found[key("nightcrew_agent_gpu_utilization_ratio", agent="a")] == 0.5
+    assert (found[key("nightcrew_needs_human")], found[key("nightcrew_needs_human_oldest_seconds")]) == (1, 60)
+    assert found[key("nightcrew_tasks_open", state="waiting")] == 3 and found[key("nightcrew_tasks_open", state="parked")] == 0
+    assert found[key("nightcrew_source_up", source="account")] == 0 and found[key("nightcrew_disk_free_bytes")] == 10
+    assert found[key("nightcrew_supervisor_up")] == 1 and found[key("nightcrew_slots")] == 8
+
+
+def test_without_a_supervisor_nothing_is_claimed_of_it() -> None:
+    found = shown(Found(Counts()))
+    assert found[key("nightcrew_supervisor_up")] == 0
+    assert not {"nightcrew_slots", "nightcrew_needs_human", "nightcrew_alerts"} & {name for name, _ in found}
+
+
+def test_caps_on_dollars() -> None:
+    nights = {"r": {"cap": 10.0, "usd": 4.0, "reserved": 1.0}, "s": {"cap": None, "usd": 9.0, "reserved": 0.0}}
+    found = shown(Found(Counts()), cost_per_night=40.0, night_usd=12.0, nights=nights)
+    assert found[key("nightcrew_budget_cap_usd", budget="crew")] == 40 and found[key("nightcrew_budget_spent_usd", budget="crew")] == 12
+    assert found[key("nightcrew_budget_cap_usd", budget="night")] == 10 and found[key("nightcrew_budget_reserved_usd", budget="night")] == 1
+    assert found[key("nightcrew_budget_spent_usd", budget="night")] == 4
+
+
+def test_old_names_are_served_beside_the_new_ones_and_say_so() -> None:
+    counts = Counts()
+    counts.add(catalog.COST, "lint", "opus", by=0.25)
+    counts.observe(catalog.QUEUE_WAIT, value=3.0)
+    text = page.render(counts, gauges.of_page(Found(counts), None, EMPTY, {}, 0.0))
+    found = samples(text)
+    assert (
+        found[key("sup_cost_usd_total", agent="lint", model="opus")] == found[key("nightcrew_cost_usd_total", agent="lint", model="opus")]
+    )
+    assert found[key("sup_queue_wait_seconds_bucket", le="5.0")] == 1 and found[key("sup_queue_depth", priority="batch")] == 0
+    helps = {line.split()[2]: line for line in text.decode().splitlines() if line.startswith("# HELP sup_")}
+    assert "sup_cost_usd_total" in helps and all("Deprecated: the name is nightcrew_" in line for line in helps.values())
+    old = {metric.old for metric in catalog.every() if metric.old}
+    assert old == {
+        "sup_llm_requests_total", "sup_llm_tokens_total", "sup_cost_usd_total", "sup_unpriced_requests_total",
+        "sup_budget_throttled_seconds_total",
+        "sup_queue_wait_seconds", "sup_llm_time_to_first_token_seconds", "sup_llm_request_duration_seconds", "sup_llm_tokens_per_minute",
+        "sup_budget_tokens_per_minute", "sup_queue_depth", "sup_breaker_state", "sup_breaker_transitions_total", "sup_limit_saturation",
+        "sup_limit_exhausted_in_seconds", "sup_build_info",
+    }, "every name of the release before"  # fmt: skip
+
+
+def test_hostile_names_stay_in_their_labels() -> None:
+    counts = Counts()
+    evil = 'r/x"} 1\nnightcrew_forged{agent="y\\'
+    counts.add(catalog.COST, evil.partition("/")[2], "m\\", by=1.0)
+    found = Found(counts, Moment((Living(evil, 1, "running", False, Measured(samples=1, memory=1)),)))
+    text = page.render(counts, gauges.of_page(found, None, EMPTY, {}, 0.0))
+    names = {name for name, _ in samples(text)}
+    assert "nightcrew_forged" not in names and sum(text.count(b"\n" + b"nightcrew_forged") for _ in (1,)) == 0
+    assert found and 'x"} 1�nightcrew_forged{agent="y\\' in {dict(labels).get("agent") for _, labels in samples(text)}
 
 
 def test_labels_are_bounded_and_name_no_run() -> None:
-    metrics = Metrics(lambda: TrafficView((), tuple(agent(f"1121-k3f9/a{number}") for number in range(500)), {}, {}))
-    for number in range(500):
-        metrics.settled(opened(agent=f"1121-k3f9/a{number}", model=f"m{number}", session="s-secret"), served())
-    text = metrics.render().decode()
-    found = samples(metrics)
-    agents = {dict(labels)["agent"] for name, labels in found if name == "sup_llm_requests_total"}
-    assert agents == {f"a{number}" for number in range(AGENTS_MAX)} | {"other"}
-    assert found[key("sup_llm_tokens_per_minute", agent="other")] == 100.0 * (500 - AGENTS_MAX)
-    assert len(found) < 4000 and "k3f9" not in text and "s-secret" not in text
-    assert sum(value for (name, _), value in found.items() if name == "sup_llm_requests_total") == 500
+    living = tuple(Living(f"1121-k3f9/a{number}", 1, "running", False, Measured(samples=1, memory=1)) for number in range(500))
+    view = TrafficView((), tuple(agent(f"1121-k3f9/a{number}") for number in range(500)), {}, {})
+    found = shown(Found(Counts(), Moment(living)), view)
+    agents = {dict(labels)["agent"] for name, labels in found if name == "nightcrew_agent_resident_memory_bytes"}
+    assert len(agents) == MOST["agent"] + 1 and found[key("nightcrew_agent_resident_memory_bytes", agent="other")] == 400
+    assert found[key("nightcrew_llm_tokens_per_minute", agent="other")] == 100.0 * 400
+    assert not [labels for _, labels in found if any("k3f9" in value for _, value in labels)]
 
 
-def test_two_gateways_of_one_process_do_not_meet() -> None:
-    first, second = Metrics(lambda: EMPTY), Metrics(lambda: EMPTY)
-    first.turned_away(away())
-    assert samples(second)[key("sup_queue_wait_seconds_count")] == 0
+# The looks ------------------------------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def counters(found: Found) -> dict[tuple[str, tuple[str, ...]], float]:
+    flat = {(name, labels): value for name, family in found.counts.values.items() for labels, value in family.items()}
+    spread = {(name, labels): float(sum(one.buckets)) for name, family in found.counts.spreads.items() for labels, one in family.items()}
+    return flat | spread
+
+
+@pytest.mark.asyncio
+async def test_who_scrapes_often_makes_nobody_look_more_often(tmp_path: Path) -> None:
+    clock = Clock()
+    async with account(tmp_path / "gateway.db") as book:
+        made = Looks(tmp_path, tmp_path / "ledger.db", book, clock)
+        first, second = await asyncio.gather(made.fresh(), made.fresh())
+        assert first is second and first.sources == {"ledger": True, "account": True}
+        clock.now += looks.EVERY_S - 1
+        assert await made.fresh() is first
+        clock.now += 1
+        assert await made.fresh() is not first
+        await made.close()
+
+
+@pytest.mark.asyncio
+async def test_what_the_supervisor_says_is_believed_for_a_while(tmp_path: Path) -> None:
+    clock = Clock()
+    async with account(tmp_path / "gateway.db") as book:
+        made = Looks(tmp_path, tmp_path / "ledger.db", book, clock)
+        assert made.said is None
+        made.told({**SAID, "overflows": 3})
+        found = await made.fresh()
+        assert made.said and found.counts.values[catalog.FS_OVERFLOWS.name] == {(): 3}
+        made.told({**SAID, "overflows": 4})
+        clock.now += looks.EVERY_S
+        await made.fresh()
+        made.told({**SAID, "pid": 8, "overflows": 1})
+        clock.now += looks.EVERY_S
+        assert (await made.fresh()).counts.values[catalog.FS_OVERFLOWS.name] == {(): 5}, "the next supervisor counts from nothing"
+        clock.now += looks.TOLD_S
+        assert made.said is None
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_be_read_leaves_what_was_counted(tmp_path: Path) -> None:
+    clock, ledger = Clock(), tmp_path / "ledger.db"
+    async with account(tmp_path / "gateway.db") as book:
+        made = Looks(tmp_path, ledger, book, clock)
+        book.settle(await book.open(opened()), served())
+        await book.keep("flushed", "")
+        before = counters(await made.fresh())
+        assert before
+        ledger.write_bytes(b"no ledger at all")
+        clock.now += looks.EVERY_S
+        found = await made.fresh()
+        assert found.sources == {"ledger": False, "account": True} and counters(found) == before
+
+
+@pytest.mark.asyncio
+async def test_what_could_not_be_written_down_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+
+    async def full(*_: object) -> None:
+        raise DiskFull("cannot write the account")
+
+    async with account(tmp_path / "gateway.db") as book:
+        made = Looks(tmp_path, tmp_path / "ledger.db", book, clock)
+        with monkeypatch.context() as patched:
+            patched.setattr(book, "keep", full)
+            with pytest.raises(DiskFull):
+                await made.fresh()
+        clock.now += looks.EVERY_S
+        before = counters(await made.fresh())
+        book.turned_away(away())
+        await book.keep("flushed", "")
+        monkeypatch.setattr(book, "keep", full)
+        clock.now += looks.EVERY_S
+        found = await made.fresh()
+        assert counters(found) == before and found.sources["account"] is False
+
+
+@pytest.mark.asyncio
+async def test_counters_that_nobody_can_read_begin_anew(tmp_path: Path) -> None:
+    async with account(tmp_path / "gateway.db") as book:
+        await book.keep(looks.NAME, '{"half": ')
+        assert counters(await Looks(tmp_path, tmp_path / "ledger.db", book, Clock()).fresh()) == {}
+
+
+def goes_back(before: dict[Any, float], after: dict[Any, float]) -> Iterable[Any]:
+    return [name for name, value in before.items() if after.get(name, 0.0) < value]
+
+
+@pytest.mark.asyncio
+async def test_no_counter_goes_back_whenever_a_gateway_dies(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateways come and go: some die between the look and its writing, some with requests open. Each is followed by another."""
+    clock, path, requests, turned, chance = Clock(), tmp_path / "gateway.db", 0, 0, random.Random(seed)
+    before: dict[Any, float] = {}
+    for _ in range(12):
+        book = Account(path, Wall())
+        book.start(price)
+        made, ids = Looks(tmp_path, tmp_path / "ledger.db", book, clock), list[int]()
+        for _ in range(chance.randrange(1, 6)):
+            ids.append(await book.open(opened()))
+            requests += 1
+            if chance.random() < 0.5:
+                book.settle(ids.pop(), served())
+            if chance.random() < 0.3:
+                book.turned_away(away())
+                turned += 1
+            if chance.random() < 0.5:
+                clock.now += looks.EVERY_S
+                after = counters(await made.fresh())
+                assert not goes_back(before, after)
+                before = after
+        if chance.random() < 0.5:  # it dies before what it looked at is written down
+            with monkeypatch.context() as patched:
+
+                async def lost(*_: object) -> None:
+                    raise LedgerError("it was killed")
+
+                patched.setattr(book, "keep", lost)
+                clock.now += looks.EVERY_S
+                with contextlib.suppress(LedgerError):  # it has shown nothing by now, and shows nothing
+                    assert not goes_back(before, counters(await made.fresh()))
+        await book.close()  # what is open stays open: the next one charges it
+    last = Account(path, Wall())
+    last.start(price)
+    found = counters(await Looks(tmp_path, tmp_path / "ledger.db", last, clock).fresh())
+    await last.close()
+    assert not goes_back(before, found)
+    assert sum(value for (name, _), value in found.items() if name == catalog.LLM_REQUESTS.name) == requests + turned

@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from supervisor.core.anchors import ranges
 from supervisor.core.audit_events import trace_id
@@ -42,26 +42,12 @@ Seen = Callable[[], Said]
 _NOTHING_SAID: Said = None, 0
 
 
-class Listener(Protocol):
-    """Who else hears of what is written: the metrics."""
-
-    def settled(self, opened: OpenRow, settled: SettledRow) -> None:
-        """A sending is over."""
-
-    def turned_away(self, row: TurnedAwayRow) -> None:
-        """We answered a request ourselves."""
-
-    def changed(self, change: commands.Journal) -> None:
-        """A breaker changed."""
-
-
 class Account:
     """Belongs to one event loop. `wall` gives seconds since 1970."""
 
-    def __init__(self, path: Path, wall: Callable[[], float], listener: Listener | None = None) -> None:
-        self._path = path
+    def __init__(self, path: Path, wall: Callable[[], float]) -> None:
+        self.path = path
         self._wall = wall
-        self._listener = listener
         self._committer = Committer(path)
         self._ids = itertools.count(1)
         self._open: dict[int, OpenRow] = {}
@@ -124,8 +110,6 @@ class Account:
         self._put(_SETTLE, _settled_values(row_id, row))
         if self._lost and row.end == End.SERVED and not row.estimated:
             self._found(opened, row.usage)
-        if self._listener is not None:
-            self._listener.settled(opened, row)
 
     def reopen(self, row_id: int, row: OpenRow) -> None:
         """A row that the last gateway left open, and that this one goes on with: it is to be settled."""
@@ -164,8 +148,6 @@ class Account:
         lane = row.lane
         values = (row.at, row.agent, row.epoch, lane.api, text(lane.model_class), lane.long_context, row.status, text(row.why))
         self._put("INSERT INTO turned_away VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, number(row.waited_ms) or 0.0))
-        if self._listener is not None:
-            self._listener.turned_away(row)
 
     def recorded(self, row: RecordingRow) -> None:
         """Where the bodies of a sending are."""
@@ -179,8 +161,6 @@ class Account:
         numbers = {name: number(value) for name, value in change.numbers.items()}
         data = {"breaker": change.breaker, "before": change.before, "after": change.after, "why": change.why, "numbers": numbers}
         self._note(str(change.pool), "breaker", data)
-        if self._listener is not None:
-            self._listener.changed(change)
 
     def alert(self, told: commands.Alert) -> None:
         """A person was told something."""
@@ -191,36 +171,44 @@ class Account:
 
     def remember(self, learned: Mapping[str, Any]) -> None:
         """Keep what `Traffic.learned` gives, in place of what was kept before."""
-        self._put("INSERT OR REPLACE INTO memory VALUES ('learned', ?)", (json.dumps(learned),))
+        self._put(_REMEMBER, ("learned", json.dumps(learned)))
 
     def recall(self) -> dict[str, Any]:
         """What was last kept; empty when nothing was."""
-        with contextlib.closing(schema.connect_readonly(self._path)) as db:
-            row = db.execute("SELECT value FROM memory WHERE name = 'learned'").fetchone()
-        found = json.loads(row["value"]) if row is not None else {}
+        found = json.loads(self.kept("learned") or "{}")
         return found if isinstance(found, dict) else {}
+
+    async def keep(self, name: str, value: str) -> None:
+        """Keep a text under a name, in place of what was kept there; durable when this returns. Raises DiskFull, LedgerError."""
+        await self.written(_REMEMBER, (name, value))
+
+    def kept(self, name: str) -> str:
+        """What is kept under a name; empty when nothing is. Blocks. Raises LedgerError."""
+        with contextlib.closing(schema.connect_readonly(self.path)) as db:
+            row = db.execute("SELECT value FROM memory WHERE name = ?", (name,)).fetchone()
+        return str(row["value"]) if row is not None else ""
 
     # Asked at start ------------------------------------------------------------------------------------------------------------------
 
     def recent(self, seconds: float) -> list[tuple[PoolKey, float, Usage, str]]:
         """What was charged in the last `seconds`, as (pool, its age in seconds, usage, agent); see `reading.recent`."""
-        with contextlib.closing(schema.connect_readonly(self._path)) as db:
+        with contextlib.closing(schema.connect_readonly(self.path)) as db:
             return reading.recent(db, self._wall(), seconds)
 
     def spent(self, agent: str) -> tuple[float, int]:
         """US dollars and tokens (`Usage.uncached`) that the task took so far, over all its attempts, as its caps count them; requests
         without a known price are not in the dollars."""
-        with contextlib.closing(schema.connect_readonly(self._path)) as db:
+        with contextlib.closing(schema.connect_readonly(self.path)) as db:
             return reading.counted_of(db, agent), reading.of_task(db, agent).tokens.uncached
 
     def at_most(self, agents: Sequence[str]) -> float:
         """As `reading.at_most`."""
-        with contextlib.closing(schema.connect_readonly(self._path)) as db:
+        with contextlib.closing(schema.connect_readonly(self.path)) as db:
             return reading.at_most(db, agents)
 
     def spent_since(self, seconds: float) -> float:
         """US dollars that all took in the last `seconds`; requests without a known price are not in it."""
-        with contextlib.closing(schema.connect_readonly(self._path)) as db:
+        with contextlib.closing(schema.connect_readonly(self.path)) as db:
             return reading.spent_since(db, self._wall() - seconds)
 
     async def window(self, seconds: float) -> reading.Window:
@@ -228,7 +216,7 @@ class Account:
         return await asyncio.to_thread(self._window, seconds)
 
     def _window(self, seconds: float) -> reading.Window:
-        with contextlib.closing(schema.connect_readonly(self._path)) as db:
+        with contextlib.closing(schema.connect_readonly(self.path)) as db:
             return reading.window(db, self._wall(), seconds)
 
     # Retention ----------------------------------------------------------------------------------------------------------------------
@@ -236,7 +224,7 @@ class Account:
     def prunable(self, older_than_s: float) -> list[list[int]]:
         """The requests that `prune` would forget, as ranges of their numbers. Blocks: call it in a thread."""
         before = self._wall() - older_than_s
-        with contextlib.closing(schema.connect_readonly(self._path)) as db:
+        with contextlib.closing(schema.connect_readonly(self.path)) as db:
             return ranges(int(row["id"]) for row in db.execute(f"SELECT id FROM request WHERE at < ? {_PRUNED}", (before,)))  # noqa: S608 - ours
 
     async def prune(self, older_than_s: float) -> int:
@@ -258,6 +246,7 @@ class Account:
         return await waiter
 
 
+_REMEMBER = "INSERT OR REPLACE INTO memory VALUES (?, ?)"
 OPEN_COLUMNS = (
     "id, at, agent, epoch, class, model, api, model_class, long_context, account, upstream, attempt_no, session, body_key, queued_ms, "
     "bound_input, bound_output, bound_cache_read, bound_cache_write, bound_usd, "

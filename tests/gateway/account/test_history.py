@@ -10,8 +10,8 @@ import pytest
 
 from supervisor.core.errors import LedgerError
 from supervisor.core.gateway import commands
-from supervisor.core.gateway.types import BreakerState, PoolKey, Usage
-from supervisor.gateway.account.rows import REFUSED, OpenRow, RecordingRow, SettledRow, TurnedAwayRow
+from supervisor.core.gateway.types import PoolKey, Usage
+from supervisor.gateway.account.rows import REFUSED, RecordingRow
 from supervisor.gateway.account.writer import Account
 from tests.gateway.account.kit import AGENT, LANE, NOW, Wall, account, away, change, opened, price, rows, served, until_saved, usd
 
@@ -37,36 +37,6 @@ async def test_breakers_and_alerts_are_kept_with_their_numbers(path: Path) -> No
     assert (breaker["about"], breaker["event"], breaker["at"]) == ("work/anthropic/opus-4", "breaker", NOW)
     assert breaker["data"] == '{"breaker": "limit", "before": "closed", "after": "open", "why": "429", "numbers": {"level": -5.0}}'
     assert (alert["about"], alert["event"], alert["data"]) == ("key of work", "alert", '{"text": "the key of work was refused"}')
-
-
-class Heard:
-    """A listener that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.told: list[object] = []
-
-    def settled(self, opened: OpenRow, settled: SettledRow) -> None:
-        self.told.append((opened.model, settled.end))
-
-    def turned_away(self, row: TurnedAwayRow) -> None:
-        self.told.append(row.status)
-
-    def changed(self, change: commands.Journal) -> None:
-        self.told.append(change.after)
-
-
-@pytest.mark.asyncio
-async def test_a_listener_hears_everything_once(path: Path) -> None:
-    heard = Heard()
-    book = Account(path, Wall(), heard)
-    book.start(price)
-    row_id = await book.open(opened())
-    book.settle(row_id, served())
-    book.settle(row_id, served())
-    book.turned_away(away())
-    book.journal(change())
-    await book.close()
-    assert heard.told == [("claude-opus-4-8", "served"), 429, BreakerState.OPEN]
 
 
 # A restart, and retention --------------------------------------------------------------------------------------------------------------

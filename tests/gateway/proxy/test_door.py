@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from supervisor.core import tokens
 from supervisor.gateway import bodies
+from supervisor.host import scrape_token
 from supervisor.host.paths import Home
 from tests.gateway import kit
 from tests.gateway.proxy import raw
@@ -336,6 +337,28 @@ async def test_no_agent_sees_the_gateways_own_pages(gate: kit.Gate) -> None:  # 
         assert (await gate.get(page, {"Authorization": "Bearer nca_" + "0" * 40})).status == 401
         assert (await gate.get(page, gate.crew.admin)).status == 200
     assert (await gate.post("/v1/messages", kit.messages(), tokens.admin(gate.crew.secret))).status == 401, "and the admin is no agent"
+
+
+async def test_a_scrapers_token_opens_the_metrics_and_nothing_else(gate: kit.Gate) -> None:  # X02
+    file = gate.home.metrics_token
+    scrape_token.ensure(file)
+    scraper = {"Authorization": f"Bearer {file.read_text().strip()}"}
+    answer = await gate.get("/metrics", scraper)
+    assert answer.status == 200 and b"nightcrew_build_info" in answer.body
+    for page in ("/nightcrew/ping", "/nightcrew/status", "/nightcrew/now"):
+        assert (await gate.get(page, scraper)).status == 401
+    for page in ("/nightcrew/stop", "/nightcrew/crew", "/nightcrew/reload", "/metrics"):
+        assert (await gate.post(page, b"{}", file.read_text().strip())).status in (401, 405)
+    assert (await gate.post("/v1/messages", kit.messages(), file.read_text().strip())).status == 401
+    assert (await gate.get("/metrics", {**scraper, "Host": "metrics.example"})).status == 421
+    assert (await gate.get("/metrics", {**scraper, "Origin": "http://metrics.example"})).status == 403
+    file.chmod(0o644)
+    assert (await gate.get("/metrics", scraper)).status == 401, "others can read it"
+    scrape_token.ensure(file, new=True)
+    assert (await gate.get("/metrics", scraper)).status == 401, "there is another one"
+    file.unlink()
+    assert (await gate.get("/metrics", scraper)).status == 401
+    assert (await gate.get("/metrics", {"Authorization": "Bearer "})).status == 401
 
 
 async def test_models_nobody_serves(gate: kit.Gate, sim: Running) -> None:
