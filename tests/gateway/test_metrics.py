@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from supervisor.core.account import Measured
 from supervisor.core.errors import DiskFull, LedgerError
 from supervisor.core.gateway.types import AgentView, BreakerState, DimensionView, PoolKey, PoolView, TrafficView
 from supervisor.core.metrics import catalog
@@ -20,7 +21,7 @@ from supervisor.core.states import TaskClass
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.metrics import gauges, looks, page
 from supervisor.gateway.metrics.looks import Found, Looks
-from supervisor.ledger.counting import Living, Measured, Moment
+from supervisor.ledger.counting import Living, Moment
 from tests.gateway.account.kit import LANE, Wall, account, away, opened, price, served
 
 POOL = PoolKey("work", LANE)
@@ -149,8 +150,8 @@ def test_hostile_names_stay_in_their_labels() -> None:
     found = Found(counts, Moment((Living(evil, 1, "running", False, Measured(samples=1, memory=1)),)))
     text = page.render(counts, gauges.of_page(found, None, EMPTY, {}, 0.0))
     names = {name for name, _ in samples(text)}
-    assert "nightcrew_forged" not in names and sum(text.count(b"\n" + b"nightcrew_forged") for _ in (1,)) == 0
-    assert found and 'x"} 1�nightcrew_forged{agent="y\\' in {dict(labels).get("agent") for _, labels in samples(text)}
+    assert "nightcrew_forged" not in names and b"\nnightcrew_forged" not in text
+    assert 'x"} 1�nightcrew_forged{agent="y\\' in {dict(labels).get("agent") for _, labels in samples(text)}
 
 
 def test_labels_are_bounded_and_name_no_run() -> None:
@@ -198,18 +199,18 @@ async def test_what_the_supervisor_says_is_believed_for_a_while(tmp_path: Path) 
     clock = Clock()
     async with account(tmp_path / "gateway.db") as book:
         made = Looks(tmp_path, tmp_path / "ledger.db", book, clock)
-        assert made.said is None
         made.told({**SAID, "overflows": 3})
         found = await made.fresh()
-        assert made.said and found.counts.values[catalog.FS_OVERFLOWS.name] == {(): 3}
+        assert found.counts.values[catalog.FS_OVERFLOWS.name] == {(): 3}
         made.told({**SAID, "overflows": 4})
         clock.now += looks.EVERY_S
         await made.fresh()
         made.told({**SAID, "pid": 8, "overflows": 1})
         clock.now += looks.EVERY_S
         assert (await made.fresh()).counts.values[catalog.FS_OVERFLOWS.name] == {(): 5}, "the next supervisor counts from nothing"
+        said = [made.said]
         clock.now += looks.TOLD_S
-        assert made.said is None
+        assert said != [None] and [made.said, Looks(tmp_path, tmp_path / "ledger.db", book, clock).said] == [None, None]
 
 
 @pytest.mark.asyncio
