@@ -33,6 +33,11 @@ def gate_key(train: str, number: int) -> str:
     return f"train/{train}/gate/{number}"
 
 
+def train_of(key: str) -> str:
+    """The train in whose `gate_key` it is."""
+    return key.removeprefix("train/").partition("/gate/")[0]
+
+
 class TrainState(StrEnum):
     """What a train does."""
 

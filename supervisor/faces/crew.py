@@ -47,7 +47,7 @@ _LETTERS = {
     TaskState.QUARANTINED: ("!", "31"),
 }
 _AGENTS = {"idle": ("I", "2"), "interrupted": ("I", "2"), "rate_limited": ("L", "33")}
-ASKS, TAKE, HELD = ("?", "35"), ("T", "36"), ("p", "33")
+ASKS, TAKE, HELD, MERGED = ("?", "35"), ("T", "36"), ("p", "33"), ("M", "32")
 LETTERS = {
     "?": "needs you",
     "W": "works",
@@ -58,6 +58,7 @@ LETTERS = {
     "p": "is paused",
     "l": "waits for a limit",
     "T": "can be taken",
+    "M": "is in the branch that is checked out, or landed",
     "D": "done",
     "F": "failed",
     "C": "cancelled",
@@ -142,6 +143,8 @@ class Seen:
     waits: Waiting = NOTHING_WAITS
     to_take: Collection[str] = ()
     """Tasks that are done and hold what their project's checkout lacks."""
+    merged: Mapping[str, str] = field(default_factory=dict)
+    """Tasks that are done and of which a branch has all, and that branch."""
     supervisor: str = ""
     """Empty while one answers, or what is to be said of its absence."""
     troubles: Sequence[str] = ()
@@ -217,7 +220,11 @@ def _row(view: TaskView, seen: Seen, mail: Mapping[str, str], detail: Callable[[
         letter = HELD if view.paused else _LETTERS[view.state]
         return Row(view, Group.QUEUED, *letter, view.changed, None, "", _said(view, waits, text.why(view)))
     if view.id in seen.to_take and view.state is TaskState.DONE:
-        return Row(view, Group.TO_TAKE, *TAKE, started, view.ended, "", _said(view, waits, detail(view)))
+        return Row(view, Group.TO_TAKE, *TAKE, started, view.ended, "", _takes(view, waits))
+    if view.id in seen.merged and view.state is TaskState.DONE:
+        words = waits.trains.get(view.id) or f"{seen.merged[view.id]} has it"
+        said = one_line(plain("; ".join(filter(None, (words, text.last_message(view.result))))))
+        return Row(view, Group.ENDED, *MERGED, started, view.ended, "", said)
     return Row(view, Group.ENDED, *_LETTERS[view.state], started, view.ended, "", _said(view, waits, detail(view)))
 
 
@@ -237,8 +244,17 @@ def _said(view: TaskView, waits: Waiting, words: str) -> str:
         words if words not in reason or not reason else "",
         waits.unsent.get(view.id, ""),
         waits.conflicts.get(view.id, ""),
+        waits.trains.get(view.id, ""),
     ]
     return one_line(plain("; ".join(filter(None, parts))))
+
+
+def _takes(view: TaskView, waits: Waiting) -> str:
+    """What a result is and what stands in its way: its title, with whom it conflicts, what a train made of it, what its agent said."""
+    title = view.title if view.title != view.name else ""
+    commits = (view.result or {}).get("commits") or 0
+    parts = [title, waits.conflicts.get(view.id, ""), waits.trains.get(view.id, ""), text.last_message(view.result)]
+    return one_line(plain("; ".join(filter(None, parts)))) or f"{commits} commit{'s' if commits != 1 else ''}"
 
 
 # The heading --------------------------------------------------------------------------------------------------------------------------

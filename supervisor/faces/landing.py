@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from supervisor.core.errors import one_line
 from supervisor.core.landing import ASKED, Clashed, Entry, EntryState, Event, Gate, GateState, NothingNew, Put, ToMake, Train, TrainState
-from supervisor.core.landing_orders import Orders
+from supervisor.core.landing_orders import GATE_KIND, Orders
 from supervisor.ledger import trains
-from supervisor.ledger.trains import TrainRow
+from supervisor.ledger.queries import TaskView
+from supervisor.ledger.trains import Outcome, TrainRow
 
 _FILES = 5
+_OVER = (TrainState.LANDED, TrainState.EMPTY)
 
 
 def shape(row: TrainRow) -> dict[str, Any]:
@@ -72,6 +75,38 @@ def summary(train: Train) -> str:
     words += [f"{running} gate{'s' if running != 1 else ''} under way"] if running and train.state is TrainState.RUNNING else []
     why = f": {one_line(train.reason)}" if train.reason else ""
     return f"{train.id} into {one_line(train.branch)} is {train.state}{why}; {', '.join(words) or 'no results'}"
+
+
+def outcome(one: Outcome) -> str:
+    """What a train made of a result, in few words."""
+    match one.state:
+        case EntryState.LANDED:
+            return f"landed in {one_line(one.branch)}"
+        case EntryState.CONTAINED:
+            return f"{one_line(one.branch)} has it"
+        case EntryState.EJECTED:
+            return f"left out of {one.train}: {one_line(one.reason)}"
+        case EntryState.REPAIRING:
+            return f"its agent mends it for {one.train}: {one_line(one.reason)}"
+    return f"in {one.train}, which is {one.train_state}" if one.train_state not in _OVER else ""
+
+
+def outcome_shape(one: Outcome) -> dict[str, Any]:
+    """The same for programs."""
+    return {"train": one.train, "into": one.branch, "state": one.state, "reason": one.reason or None}
+
+
+def of_results(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
+    """Of those of the tasks whose result was in a train what came of it."""
+    return {task: words for task, one in trains.outcomes(db, tasks).items() if (words := outcome(one))}
+
+
+def gates_as_one(db: sqlite3.Connection, views: Iterable[TaskView]) -> tuple[list[TaskView], dict[str, str]]:
+    """The tasks, a gate of a train by the train's name; and of each of those what becomes of the train."""
+    views = list(views)
+    of = trains.of_gates(db, [view.id for view in views if view.kind == GATE_KIND])
+    said = {task: summary(trains.one(db, train).train).partition(" ")[2] for task, train in of.items()}
+    return [replace(view, name=of[view.id]) if view.id in of else view for view in views], said
 
 
 def under_way(db: sqlite3.Connection) -> list[str]:

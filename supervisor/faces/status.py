@@ -77,6 +77,8 @@ class Waiting:
     """What a person is asked by mail and has not read, oldest first."""
     conflicts: Mapping[str, str] = field(default_factory=dict)
     """Of each task with whom its work conflicts."""
+    trains: Mapping[str, str] = field(default_factory=dict)
+    """Of each task whose result was in a train what came of it."""
 
     def first(self, views: Iterable[TaskView]) -> list[TaskView]:
         """Who waits for a person first, longest first; then by urgency."""
@@ -135,6 +137,8 @@ def line(view: TaskView, now: float, layout: Layout, *, detail: str = "", waits:
         foremost = [reason, *foremost]
     if view.id in waits.conflicts:
         foremost = [*foremost, waits.conflicts[view.id]]
+    if view.id in waits.trains:
+        foremost = [*foremost, waits.trains[view.id]]
     title, more = one_line(view.title), one_line(detail)
     parts = [title] if title and (title != view.name or not (more or foremost)) else []
     shown = cut(head + "  ".join([*foremost, *parts, *([more] if more and more != title else [])]), layout.width).rstrip()

@@ -195,13 +195,15 @@ LATELY = 2000
 
 
 def ended_lately(db: sqlite3.Connection, at_most: int) -> list[TaskView]:
-    """The tasks that ended last, of all runs, in the order of their submission."""
+    """The tasks that ended last, of all runs, in the order of their submission; of the gates of a train only the last."""
     rows = db.execute(
-        f"""SELECT t.ord FROM (
+        f"""SELECT t.ord, max(j.seq) AS newest FROM (
                 SELECT task, max(seq) AS seq FROM journal
                 WHERE seq > (SELECT coalesce(max(seq), 0) FROM journal) - ? AND task IS NOT NULL GROUP BY task
-            ) j JOIN task t ON t.id = j.task WHERE t.state NOT IN ({OPEN}) ORDER BY j.seq DESC LIMIT ?""",  # noqa: S608 - our own states
-        (LATELY, at_most),
+            ) j JOIN task t ON t.id = j.task JOIN run r ON r.id = t.run WHERE t.state NOT IN ({OPEN})
+            GROUP BY CASE WHEN r.key GLOB ? THEN substr(r.key, 1, instr(r.key, '/gate/')) ELSE t.id END
+            ORDER BY newest DESC LIMIT ?""",  # noqa: S608 - our own states
+        (LATELY, GATE_KEYS, at_most),
     ).fetchall()
     return _numbered(db, [row["ord"] for row in rows])
 

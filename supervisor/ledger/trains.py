@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from supervisor.core.errors import NotFound, Refused
-from supervisor.core.landing import OUT, Entry, EntryState, Gate, GateState, Train, TrainState
+from supervisor.core.landing import GATE_KEYS, OUT, Entry, EntryState, Gate, GateState, Train, TrainState, train_of
 from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 7
@@ -191,6 +191,35 @@ def asked(db: sqlite3.Connection, project: str) -> set[tuple[str, str]]:
 
 def _results(db: sqlite3.Connection, sql: str, *values: object) -> set[tuple[str, str]]:
     return {(str(row[0]), str(row[1])) for row in db.execute(sql, values)} if _is_there(db) else set()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the newest train that had a result made of it."""
+
+    train: str
+    branch: str
+    train_state: TrainState
+    state: EntryState
+    reason: str
+
+
+def outcomes(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, Outcome]:
+    """Of those of these tasks whose newest attempt's result was in a train."""
+    if not _is_there(db):
+        return {}
+    rows = db.execute(
+        """SELECT e.task, t.id, t.branch, t.state AS train_state, e.state, e.reason FROM json_each(?) j JOIN task k ON k.id = j.value
+           JOIN train_entry e ON e.task = k.id AND e.epoch = k.epoch JOIN train t ON t.id = e.train ORDER BY t.began""",
+        (json.dumps(list(tasks)),),
+    )
+    return {str(task): Outcome(train, branch, TrainState(of), EntryState(state), why) for task, train, branch, of, state, why in rows}
+
+
+def of_gates(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, str]:
+    """The train of each of these tasks that is a gate of one."""
+    sql = "SELECT t.id, r.key FROM json_each(?) j JOIN task t ON t.id = j.value JOIN run r ON r.id = t.run WHERE r.key GLOB ?"
+    return {str(task): train_of(str(key)) for task, key in db.execute(sql, (json.dumps(list(tasks)), GATE_KEYS))}
 
 
 def needs(db: sqlite3.Connection, tasks: Collection[str]) -> dict[str, frozenset[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.cli.crew.reading import CrewReader
 from supervisor.host import files
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
@@ -71,6 +72,14 @@ def test_five_that_end_together_land_one_on_another_and_what_conflicts_or_breaks
     assert git(house.repo, "status", "--porcelain") == "" and git(house.repo, "merge-base", before, "main") == before
     said = git(house.repo, "log", "-1", "--format=%(trailers:key=Nightcrew-Gate,valueonly)", "main")
     assert said == "passed"
+    shown = {row.view.name: row for row in CrewReader(house.home).crew(()).rows()}
+    assert {name: row.letter for name, row in shown.items()} == {
+        "a": "M", "c": "M", "e": "M", "b": "T", "d": "T", "f": "T", shape["train"]: shown[shape["train"]].letter,
+    }, "of the gates of a train one row"  # fmt: skip
+    assert shown["a"].says == "landed in main" and f"left out of {shape['train']}: it conflicts in shared" in shown["d"].says
+    assert shown[shape["train"]].says.startswith("into main is landed")
+    assert f"left out of {shape['train']}" in house.ok("status", "d") and "landed in main" in house.ok("status", "a")
+    assert json.loads(house.ok("status", "c", "--json"))["results"][by["c"]["task"]]["state"] == "landed"
     assert landed(house, "--ready", code=1)["state"] == "empty"
     wait_until(lambda: git(house.repo, "for-each-ref", "refs/nightcrew/train") == "", "its refs to go")
 

@@ -42,6 +42,22 @@ def test_a_group_that_waits_for_a_choice_needs_me_and_is_not_queued() -> None:
         assert found.total(Group.QUEUED) == 2, "the group is not counted twice"
 
 
+def test_what_can_be_taken_says_what_it_is_and_what_stands_in_its_way() -> None:
+    ended = [
+        view(name, TaskState.DONE, ended=NOW - at, result={"commits": 2, "agent": {"message": "I did."}}) for at, name in enumerate("ab")
+    ]
+    waits = Waiting(
+        conflicts={f"{RUN}/a": "conflicts with b in x.py"}, trains={f"{RUN}/a": "left out of t: why", f"{RUN}/b": "landed in main"}
+    )
+    found = crew.crew(Seen(ended, Counter(), waits, to_take=[f"{RUN}/a"], merged={f"{RUN}/b": "main"}))
+    assert {row.view.name: (row.group, row.letter, row.says) for row in found.rows()} == {
+        "a": (Group.TO_TAKE, "T", "title of a; conflicts with b in x.py; left out of t: why; I did."),
+        "b": (Group.ENDED, "M", "landed in main; I did."),
+    }  # fmt: skip
+    plain = crew.crew(Seen([view("c", TaskState.DONE, title="c", result={"commits": 1})], to_take=[f"{RUN}/c"]))
+    assert plain.rows()[0].says == "1 commit"
+
+
 def test_every_letter_is_explained() -> None:
     letters = {row.letter for state in TaskState for row in crew.crew(Seen([view("one", state)])).rows()}
     assert letters <= crew.LETTERS.keys()

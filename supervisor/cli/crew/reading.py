@@ -16,7 +16,7 @@ from supervisor.cli.crew.pages import PageReader
 from supervisor.core.errors import NightcrewError
 from supervisor.core.states import TaskState
 from supervisor.daemon import gateway_report, lock, protocol
-from supervisor.faces import conflicts, waits
+from supervisor.faces import conflicts, landing, waits
 from supervisor.faces import status as text
 from supervisor.faces.crew import Crew, Seen
 from supervisor.faces.crew import crew as grouped
@@ -111,14 +111,20 @@ class CrewReader:
         limited = {
             one["name"]: "rate_limited" for one in (gateway or {}).get("agents", ()) if one.get("queued") and not one.get("in_flight")
         }
-        held = replace(rows.waits, asked={one["task"]: one for one in asked}, states={**states, **limited})
-        branches = self._takable.get() if self._db is not None else []
+        found = self._takable.get() if self._db is not None else takable.Results()
+        held = replace(
+            rows.waits,
+            asked={one["task"]: one for one in asked},
+            states={**states, **limited},
+            conflicts={**found.conflicts, **rows.waits.conflicts},
+        )
+        branches = found.to_take
         known = {view.id for view in rows.views}
         others = self._others([task for task in held.asked if task not in known])
         views = [*rows.views, *(view for view in branches if view.id not in known), *others]
         said = STOPPED if self._where.sentinel.exists() else "" if runs else ABSENT
         troubles = [f"the gateway: {one}" for one in self._heard.get().troubles] if runs else []
-        seen = Seen(views, rows.counts, held, {view.id for view in branches}, said, troubles, gateway, capacity)
+        seen = Seen(views, rows.counts, held, {view.id for view in branches}, found.merged, said, troubles, gateway, capacity)
         return grouped(seen, lambda view: self._said(view) if view.id in visible else "")
 
     def _others(self, tasks: list[str]) -> list[TaskView]:
@@ -145,7 +151,8 @@ class CrewReader:
         if self._db is None:
             return _Rows([], Counter(), text.NOTHING_WAITS)
         views, counts = queries.foremost(self._db, SHOWN), queries.unfinished_counts(self._db)
-        views += (ended := queries.ended_lately(self._db, ENDED))
+        ended, of_trains = landing.gates_as_one(self._db, queries.ended_lately(self._db, ENDED))
+        views += ended
         counts += text.counted(ended)
         done = sum(view.state is TaskState.DONE for view in views)
         if done != self._done:
@@ -155,7 +162,8 @@ class CrewReader:
         heard = self._heard.get() if runs and any(view.state is TaskState.READY for view in views) else gateway_report.Heard()
         reasons = waits.reasons(self._db, views, heard.conditions, runs=runs, wall=time.time())
         held = text.waiting((), deliveries.pending(self._db), {}, reasons, mail.asked_of_person(self._db))
-        return _Rows(views, counts, replace(held, conflicts=conflicts.of_living(self._where, views)))
+        of_trains |= landing.of_results(self._db, [view.id for view in views if view.state is TaskState.DONE])
+        return _Rows(views, counts, replace(held, conflicts=conflicts.of_living(self._where, views), trains=of_trains))
 
     def _look_at_gateway(self) -> dict[str, Any] | None:
         if not self._where.gateway_record.exists():
