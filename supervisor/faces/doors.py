@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from supervisor.faces.crew import Crew
 from supervisor.ledger.queries import TaskView
+
+if TYPE_CHECKING:
+    from supervisor.faces.review import Review  # a start has no time for it
 
 
 class Page(StrEnum):
@@ -54,6 +57,31 @@ class Watched(Reading, Protocol):
 
     def close(self) -> None:
         """Nobody looks any more, until somebody does."""
+
+
+class Looking(Reading, Protocol):
+    """Looks at one task after another, also at archived ones; all in one thread."""
+
+    def view(self, task: str) -> TaskView:
+        """By its full id. Raises NotFound."""
+
+    def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
+        """What it changed, and of what that was made; None when it is still as `mark` says. Raises NightcrewError."""
+
+
+class Reviewing(Protocol):
+    """What a person says of a result, as `nightcrew review`. Each returns one sentence; all raise NightcrewError. `tip`: the commit that
+    the person saw; Refused when it is another by now."""
+
+    def comment(self, task: str, tip: str, path: str, line: int, text: str) -> str: ...
+
+    def drop(self, task: str, number: int) -> str:
+        """Remove a comment that waits."""
+
+    def send(self, task: str, more: str) -> str:
+        """Give what waits to its agent, as its next prompt."""
+
+    def decide(self, task: str, tip: str, verdict: str, why: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

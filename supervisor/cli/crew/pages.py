@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from supervisor.cli import common
 from supervisor.core.errors import NightcrewError, NotFound, one_line
@@ -17,8 +18,11 @@ from supervisor.faces import status as text
 from supervisor.faces.doors import Page, Text
 from supervisor.host import foreign
 from supervisor.host.paths import Home
-from supervisor.ledger import journal, queries
+from supervisor.ledger import journal, queries, reviews
 from supervisor.ledger.queries import TaskView
+
+if TYPE_CHECKING:
+    from supervisor.faces.review import Review  # a start has no time for it
 
 TAIL = 256 * 2**10
 """Bytes of the end of a log that are read."""
@@ -102,6 +106,17 @@ class PageReader:
 
     def _diff(self, view: TaskView, mark: str) -> Text | None:
         from supervisor.cli import colored_diff
+        from supervisor.faces import review
+
+        seen = self.result(view, mark)
+        if seen is None:
+            return None
+        found, made = seen
+        head = [*colored_diff.styled(islice(review.head(found), 1, None), color=True), *review.stat(found)]
+        return Text([*head, *colored_diff.lines(found.diffs, review.beside(found), color=True)], made)
+
+    def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
+        """As `Looking.result`."""
         from supervisor.daemon import results
         from supervisor.faces import conflicts, review
 
@@ -109,12 +124,16 @@ class PageReader:
             raise NotFound("no branch yet of", on=view.id)
         with contextlib.closing(common.ledger(self._where, view.id)) as db:
             repository, tip = results.seen(db, view)
-            made = f"{tip} {view.state} {view.epoch}"
+            said = reviews.comments(db, view.id), reviews.decision(db, view.id)
+            made = f"{tip} {view.state} {view.epoch} {hash(str(said))}"
             if made == mark:
                 return None
-            found = review.gather(db, view, repository, tip, conflicts.known(self._where, view.project))
-        head = [*colored_diff.styled(islice(review.head(found), 1, None), color=True), *review.stat(found)]
-        return Text([*head, *colored_diff.lines(found.diffs, review.beside(found), color=True)], made)
+            return review.gather(db, view, repository, tip, conflicts.known(self._where, view.project)), made
+
+    def view(self, task: str) -> TaskView:
+        """As `Looking.view`."""
+        with contextlib.closing(common.ledger(self._where, task)) as db:
+            return queries.one(db, task)
 
     def _history(self, view: TaskView) -> Text:
         with contextlib.closing(common.ledger(self._where, view.id)) as db:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from supervisor.cli import common, looking
 from supervisor.cli.crew import takable
@@ -24,6 +24,9 @@ from supervisor.faces.doors import Page, Text
 from supervisor.host.paths import Home
 from supervisor.ledger import deliveries, mail, queries, store
 from supervisor.ledger.queries import TaskView
+
+if TYPE_CHECKING:
+    from supervisor.faces.review import Review  # a start has no time for it
 
 SHOWN, ENDED = 100, 50
 """Tasks that wait, and tasks that ended."""
@@ -212,3 +215,11 @@ class Lookout:
     def close(self) -> None:
         """As `Watched.close`."""
         self._crew.close()
+
+    def view(self, task: str) -> TaskView:
+        """As `Looking.view`."""
+        return self._pages.view(task)
+
+    def result(self, view: TaskView, mark: str) -> tuple[Review, str] | None:
+        """As `Looking.result`."""
+        return self._pages.result(view, mark)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from supervisor.cli.crew.acting import VerbActs
 from supervisor.cli.crew.reading import Lookout
-from supervisor.faces.web import crew_page
+from supervisor.cli.crew.reviewing import ReviewActs
+from supervisor.faces.web import agent_page, crew_page
 from supervisor.faces.web.feature import Feature
 from supervisor.faces.web.sessions import NoTokens, Tokens
 from supervisor.host.paths import Home
@@ -14,8 +15,8 @@ from supervisor.host.paths import Home
 
 def features(where: Home, verbs: Mapping[str, str]) -> Sequence[Feature]:
     """In the order of the navigation."""
-    acts = VerbActs(where, verbs)
-    return (crew_page.feature(lambda: Lookout(where), acts),)
+    crew = crew_page.CrewPage(lambda: Lookout(where), VerbActs(where, verbs))
+    return (crew.feature(), agent_page.feature(lambda: Lookout(where), ReviewActs(where), crew.acted))
 
 
 def tokens(where: Home) -> Tokens:  # noqa: ARG001 - nobody can make one yet

@@ -54,25 +54,32 @@ class CrewTopic:
         self._reading.close()
 
 
-def feature(reading: Callable[[], Watched], acts: Acts) -> Feature:
-    """`reading` makes one for a topic, which belongs to that."""
-    looking: list[Watched] = []
+class CrewPage:
+    """The page, and what others have to say when something was changed."""
 
-    def topic(rest: str) -> CrewTopic:
+    def __init__(self, reading: Callable[[], Watched], acts: Acts) -> None:
+        """`reading` makes one for a topic, which belongs to that."""
+        self._reading, self._acts = reading, acts
+        self._now: Watched | None = None
+
+    def acted(self) -> None:
+        """Look at everything anew: a person just changed something."""
+        if self._now is not None:
+            self._now.forget()
+
+    def _topic(self, rest: str) -> CrewTopic:
         if rest:
             raise UsageError("the topic crew has no parts", on=rest)
-        looking[:] = [reading()]
-        return CrewTopic(looking[0])
+        self._now = self._reading()
+        return CrewTopic(self._now)
 
-    def acted() -> None:
-        for one in looking:
-            one.forget()
-
-    return Feature(
-        pages=(Page("/", "", "crew.js", "Crew"),),
-        routes=(Route("GET", "/data/letters", Access.DATA, _letters), *acting.routes(acts, acted)),
-        topics={"crew": topic},
-    )
+    def feature(self) -> Feature:
+        """For the application."""
+        return Feature(
+            pages=(Page("/", "", "crew.js", "Crew"),),
+            routes=(Route("GET", "/data/letters", Access.DATA, _letters), *acting.routes(self._acts, self.acted)),
+            topics={"crew": self._topic},
+        )
 
 
 async def _letters(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler

@@ -191,7 +191,7 @@ export function keys(map) {
     if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
     const does = map[event.key];
     if (!does) return;
-    if ((event.key === "Enter" || event.key === " ") && event.target.closest("button, a")) return;
+    if (event.target.closest(event.key === "Enter" ? "button, a" : event.key === " " ? "button" : "#none")) return;
     event.preventDefault();
     does(event);
   });

@@ -1,8 +1,241 @@
-import { el, follow, age, now, setText, arrange } from "./core.js";
+// The crew in its groups. A row stays the same element while its task is shown, so focus, marks and a reader's place stay too.
+
+import { act, age, arrange, askText, confirm, dialog, el, follow, get, keys, now, readOnly, say, setText } from "./core.js";
 
 const main = document.getElementById("main");
-follow(["crew"], (topic, state) => {
-  const sections = state.get("sections") || [];
-  arrange(main, sections.map((section) => el("section", {}, el("h2", {}, `${section.group} ${section.total}`),
-    ...section.rows.map((id) => el("p", {}, `${state.get(`row:${id}`).letter} ${id} ${state.get(`row:${id}`).says}`)))));
+const facts = el("dl", { class: "facts", "aria-label": "Figures" });
+const troubles = el("ul", { class: "troubles", role: "alert" });
+const filter = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter by words of a name, a kind, a title, a group", autocomplete: "off" });
+const chosenMenu = el("menu", { "aria-label": "Of all that are marked" });
+const help = el("button", { type: "button", class: "help", "aria-label": "Keys" }, "Keys", el("kbd", {}, "?"));
+const groups = el("div", {});
+const empty = el("p", { class: "empty", hidden: true });
+main.append(el("h1", { class: "sr" }, "The crew"), facts, troubles, el("div", { class: "tools" }, filter, chosenMenu, help), groups, empty);
+
+const rows = new Map(), sections = new Map(), marked = new Set();
+let state = new Map(), letters = {}, selected = "", asking = new Set(), first = true;
+get("/data/letters").then((found) => { letters = found; for (const row of rows.values()) name(row); }).catch((error) => say(error.message, true));
+
+follow(["crew"], (topic, found, changed) => {
+  state = found;
+  if (changed.has("facts")) showFacts(found.get("facts"));
+  if (changed.has("troubles")) arrange(troubles, found.get("troubles").map((text) => el("li", {}, text)));
+  for (const key of changed) if (key.startsWith("row:")) update(key.slice(4), found.get(key));
+  layOut();
+});
+
+function showFacts(list) {
+  arrange(facts, list.map((one) => el("div", { class: one.bad ? "bad" : "" }, el("dt", {}, one.name), el("dd", {}, one.value))));
+}
+
+// Rows -------------------------------------------------------------------------------------------------------------------------------
+
+function made(id) {
+  const row = {
+    id, mark: el("input", { type: "checkbox", tabindex: "-1" }), letter: el("span", { class: "letter" }),
+    name: el("a", { class: "name", href: `/agent/${id}` }), age: el("span", { class: "age" }), says: el("span", { class: "says" }), menu: el("menu", {}),
+  };
+  row.node = el("li", { class: "row" }, row.mark, row.letter, row.name, row.age, row.says, row.menu);
+  row.mark.addEventListener("change", () => mark(id, row.mark.checked));
+  row.name.addEventListener("focus", () => { selected = id; });
+  row.node.addEventListener("click", (event) => { if (!event.target.closest("a, button, input")) row.name.focus(); });
+  row.node.addEventListener("dblclick", (event) => { if (!event.target.closest("a, button, input")) row.name.click(); });
+  return row;
+}
+
+function update(id, facts) {
+  if (!facts) {
+    rows.delete(id);
+    marked.delete(id);
+    return;
+  }
+  if (!rows.has(id)) rows.set(id, made(id));
+  const row = rows.get(id);
+  row.facts = facts;
+  setText(row.letter, facts.letter);
+  row.letter.className = `letter ${facts.color}`;
+  setText(row.name, facts.name);
+  setText(row.says, facts.says || facts.title);
+  row.says.title = facts.says || facts.title;
+  row.mark.setAttribute("aria-label", `Mark ${facts.name}`);
+  row.name.title = `${facts.id}  ${facts.title}`;
+  name(row);
+}
+
+function name(row) {
+  row.letter.title = letters[row.facts.letter] || "";
+  row.letter.setAttribute("aria-label", letters[row.facts.letter] || row.facts.letter);
+  row.letter.setAttribute("role", "img");
+}
+
+function buttons(row, group) {
+  const wanted = readOnly ? "" : group === "needs me" ? (row.facts.asks ? "answer" : "look") : group === "to take" ? "take" : "";
+  if (row.shown === wanted) return;
+  row.shown = wanted;
+  const button = (text, does, kind = "") => el("button", { type: "button", class: kind, "aria-label": `${text} ${row.facts.name}`, onclick: does }, text);
+  arrange(row.menu, wanted === "answer" ? [button("Allow", () => answer(row, true), "strong"), button("Deny", () => answer(row, false))]
+    : wanted === "take" ? [button("Take", () => take(row))] : []);
+}
+
+function fits(facts, group) {
+  const said = `${facts.id} ${facts.kind} ${facts.title} ${facts.says} ${group}`.toLowerCase();
+  return filter.value.toLowerCase().split(/\s+/).every((word) => said.includes(word));
+}
+
+function layOut() {
+  const focused = document.activeElement, shown = [];
+  for (const section of state.get("sections") || []) {
+    const found = section.rows.map((id) => rows.get(id)).filter((row) => row && fits(row.facts, section.group));
+    if (found.length) shown.push(group(section, found));
+  }
+  arrange(groups, shown);
+  if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+  const all = (state.get("sections") || []).some((one) => one.rows.length);
+  empty.hidden = shown.length > 0;
+  setText(empty, all ? `Nothing holds "${filter.value}". Esc shows all.` : "Nothing to do: nightcrew run PLAN, or nightcrew start, begins something.");
+  title();
+  tick();
+  chosen();
+}
+
+function group(section, found) {
+  if (!sections.has(section.group)) {
+    const made = { count: el("span", {}), list: el("ul", { class: "rows" }), more: el("p", { class: "more" }) };
+    const id = `g-${section.group.replace(" ", "-")}`;
+    made.node = el("section", { class: section.group === "needs me" ? "group asks" : "group", "aria-labelledby": id },
+      el("h2", { id }, section.group, made.count), made.list, made.more);
+    sections.set(section.group, made);
+  }
+  const one = sections.get(section.group);
+  for (const row of found) buttons(row, section.group);
+  arrange(one.list, found.map((row) => row.node));
+  setText(one.count, String(section.total));
+  const left = filter.value ? 0 : section.total - found.length;
+  one.more.hidden = left <= 0;
+  setText(one.more, `and ${left} more: nightcrew status --all`);
+  return one.node;
+}
+
+/** Who needs a person is in the title of the tab, and is read aloud when somebody comes to it. */
+function title() {
+  const needs = (state.get("sections") || []).find((one) => one.group === "needs me");
+  const ids = new Set(needs ? needs.rows : []);
+  document.title = ids.size ? `(${ids.size}) nightcrew` : "nightcrew";
+  const fresh = [...ids].filter((id) => !asking.has(id) && rows.has(id));
+  if (!first && fresh.length) say(`${fresh.map((id) => rows.get(id).facts.name).join(", ")} needs you`);
+  first = false;
+  asking = ids;
+}
+
+function tick() {
+  const at = now();
+  for (const row of rows.values()) {
+    if (row.facts.since !== null && row.node.isConnected) setText(row.age, age((row.facts.until || at) - row.facts.since));
+  }
+}
+setInterval(tick, 1000);
+
+// Selecting --------------------------------------------------------------------------------------------------------------------------
+
+const inOrder = () => [...groups.querySelectorAll(".row")].map((node) => [...rows.values()].find((row) => row.node === node));
+const current = () => { const row = rows.get(selected); return row && row.node.isConnected ? row : null; };
+
+function move(by) {
+  const order = inOrder(), at = order.indexOf(current());
+  const to = order[at < 0 ? (by > 0 ? 0 : order.length - 1) : Math.max(0, Math.min(order.length - 1, at + by))];
+  if (to) { to.name.focus(); to.node.scrollIntoView({ block: "nearest" }); }
+}
+
+function mark(id, yes) {
+  if (yes) marked.add(id); else marked.delete(id);
+  chosen();
+}
+
+function chosen() {
+  for (const row of rows.values()) {
+    row.mark.checked = marked.has(row.id);
+    row.node.classList.toggle("marked", marked.has(row.id));
+  }
+  if (chosenMenu.dataset.count === String(marked.size)) return;
+  chosenMenu.dataset.count = String(marked.size);
+  const button = (text, does, kind = "") => el("button", { type: "button", class: kind, onclick: does }, text);
+  arrange(chosenMenu, marked.size === 0 || readOnly ? [] : [el("span", { class: "muted" }, `${marked.size} marked`), button("Send", send), button("Pause", hold),
+    button("Retry", retry), button("Kill", kill, "danger"), button("Clear", clear)]);
+}
+
+function clear() {
+  marked.clear();
+  filter.value = "";
+  layOut();
+}
+
+/** All that are marked, or the selected one; says so when there is none. */
+function targets() {
+  const found = marked.size ? [...marked].map((id) => rows.get(id)) : current() ? [current()] : [];
+  if (!found.length) say("no task is selected", true);
+  return found;
+}
+const ids = (found) => found.map((row) => row.id);
+const named = (found) => (found.length === 1 ? found[0].facts.name : `${found.length} tasks`);
+
+// Acts -------------------------------------------------------------------------------------------------------------------------------
+
+async function send() {
+  const found = targets();
+  if (!found.length) return;
+  const text = await askText(`To ${named(found)}`);
+  if (text) await act("send", { tasks: ids(found), text });
+}
+async function answer(row, allow) {
+  if (!row) return say("no task is selected", true);
+  if (!asking.has(row.id)) return say(`${row.facts.name} asks nothing`, true);
+  await act("answer", { task: row.id, asked: row.facts.asks, allow });
+}
+async function hold() {
+  const found = targets();
+  if (found.length) await act("hold", { tasks: ids(found), back: !found.every((row) => row.facts.paused) });
+}
+async function retry() {
+  const found = targets();
+  if (found.length) await act("retry", { tasks: ids(found) });
+}
+async function kill() {
+  const found = targets();
+  if (!found.length) return;
+  const what = found.length === 1 ? `${found[0].id} and everything that it` : `${found.length} tasks and everything that they`;
+  if (await confirm(`End ${what} started? What was done so far is kept.`, "End")) await act("kill", { tasks: ids(found) });
+}
+async function take(row) {
+  if (!row) return say("no task is selected", true);
+  if (await confirm(`Merge ${row.id} into the branch that is checked out in its repository?`, "Merge")) await act("take", { task: row.id });
+}
+async function goOn(row) {
+  if (!row) return say("no task is selected", true);
+  const text = await askText(`More words for ${row.facts.name}`, { lines: 6 });
+  if (text && text.trim()) await act("go-on", { task: row.id, text });
+}
+function nextAsking() {
+  const order = inOrder().filter((row) => asking.has(row.id)), at = order.indexOf(current());
+  if (order.length) order[(at + 1) % order.length].name.focus(); else say("nobody needs you");
+}
+
+const KEYS = [
+  ["↑ ↓", "select a task"], ["Enter", "look at it: screen, diff, log"], ["w", "the next one who needs me"], ["a d", "allow or deny what it asks"], ["s", "send a line"],
+  ["f", "more words for it, as its next prompt"], ["t", "take its result; asks first"], ["p", "pause, or let go on"], ["k", "end it; asks first"], ["r", "run again"],
+  ["space", "mark it: the keys are for all that are marked"], ["/", "filter"], ["Esc", "clear marks and filter"], ["?", "these keys"],
+];
+const showHelp = () => dialog((close) => [el("h2", {}, "Keys"), el("table", {}, el("tbody", {}, ...KEYS.map(([key, does]) => el("tr", {}, el("td", {}, el("kbd", {}, key)), el("td", {}, does))))),
+  el("menu", {}, el("button", { type: "button", class: "strong", onclick: () => close(null) }, "Close"))]);
+
+filter.addEventListener("input", layOut);
+filter.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") { event.preventDefault(); clear(); move(0); }
+  if (event.key === "Enter" || event.key === "ArrowDown") { event.preventDefault(); selected = ""; move(1); }
+});
+help.addEventListener("click", showHelp);
+const page = () => Math.max(1, Math.floor(innerHeight / 40) - 4);
+keys({
+  ArrowDown: () => move(1), ArrowUp: () => move(-1), PageDown: () => move(page()), PageUp: () => move(-page()), Home: () => move(-1e6), End: () => move(1e6),
+  w: nextAsking, a: () => answer(current(), true), d: () => answer(current(), false), s: send, f: () => goOn(current()), t: () => take(current()), p: hold, k: kill, r: retry,
+  " ": () => { if (current()) { mark(selected, !marked.has(selected)); move(1); } }, "/": () => filter.focus(), Escape: clear, "?": showHelp,
 });
