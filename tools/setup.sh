@@ -51,13 +51,19 @@ find_python() {
 }
 
 # Fails without a word when this user may not install packages here.
-apt_install() {
+may_apt() {
     command -v apt-get >/dev/null || return 1
     as_root='env'
     if [ "$(id -u)" != 0 ]; then
         sudo -n true 2>/dev/null || return 1
         as_root='sudo -n env'
     fi
+}
+
+apt_update() { may_apt && apt_get update >/dev/null 2>&1; }
+
+apt_install() {
+    may_apt || return 1
     say "installing $* with apt-get"
     log=$(mktemp)
     apt_get install "$@" >"$log" 2>&1 || { apt_get update && apt_get install "$@"; } >"$log" 2>&1 || cat "$log" >&2
@@ -92,6 +98,23 @@ provide_for_tests() {
     [ -z "$needed" ] || say "some tests are skipped without ${needed% }"
 }
 
+has_prometheus() { PATH="$PATH:.venv/bin" command -v prometheus >/dev/null && PATH="$PATH:.venv/bin" command -v promtool >/dev/null; }
+
+# Unpacked beside the interpreter (19 MB to fetch) and never installed: Debian's package would start a server on this machine.
+unpack_prometheus() {
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+    rm -rf .venv/deb && mkdir -p .venv/deb
+    (cd .venv/deb && apt-get -qq -o APT::Sandbox::User=root download prometheus) >/dev/null 2>&1 || return 1
+    dpkg-deb --fsys-tarfile .venv/deb/prometheus_*.deb | tar -x -C .venv/deb ./usr/bin/prometheus ./usr/bin/promtool || return 1
+    mv .venv/deb/usr/bin/prometheus .venv/deb/usr/bin/promtool .venv/bin/
+}
+
+provide_prometheus() {
+    has_prometheus && return 0
+    unpack_prometheus || { apt_update && unpack_prometheus; } || say "some tests are skipped without prometheus and promtool"
+    rm -rf .venv/deb
+}
+
 pip_install() { .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check --no-deps "$@"; }
 
 fill_venv() {
@@ -103,6 +126,7 @@ fill_venv() {
 
 if [ "${1:-}" = --tests ]; then
     provide_for_tests
+    provide_prometheus
     exit 0
 fi
 if venv_fits; then python=.venv/bin/python; else find_python; fi

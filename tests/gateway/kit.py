@@ -214,6 +214,12 @@ def rows(home: Home) -> list[dict[str, Any]]:
         return [dict(row) for row in db.execute("SELECT * FROM request ORDER BY id")]
 
 
+def turned_away(home: Home) -> list[tuple[str, int]]:
+    """Whom we answered ourselves, and how."""
+    with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
+        return [(row["agent"], row["status"]) for row in db.execute("SELECT agent, status FROM turned_away ORDER BY rowid")]
+
+
 async def settled(home: Home, number: int) -> list[dict[str, Any]]:
     """The rows, once there are so many and none is open."""
     found: list[dict[str, Any]] = []
