@@ -17,6 +17,7 @@ from supervisor.config.notify import NotifyModel
 from supervisor.config.places import path as path
 from supervisor.config.reading import MAX_INT, Class, Duration, Size, Strict, TaskSize, Variable, duration, parse, read_text
 from supervisor.config.snapshots import MIN_MEMORY
+from supervisor.config.telemetry import TelemetryModel
 from supervisor.core import capacity
 from supervisor.core.admission import Limits
 from supervisor.core.assign import Rule
@@ -33,6 +34,7 @@ from supervisor.core.notify import Terms
 from supervisor.core.size import Size as TaskGets
 from supervisor.core.spec import Settings
 from supervisor.core.states import TaskClass
+from supervisor.core.telemetry import Terms as TelemetryTerms
 
 _FIELD = Settings()
 
@@ -247,6 +249,7 @@ class UserModel(GatewayKeys):
     keep: KeepModel = Field(default_factory=KeepModel)
     memory: MemoryModel = Field(default_factory=MemoryModel)
     notify: NotifyModel = Field(default_factory=NotifyModel)
+    telemetry: TelemetryModel = Field(default_factory=TelemetryModel)
     size: dict[TaskSize, SizeModel] = Field(default_factory=dict)
     assign: Annotated[list[AssignModel], Field(max_length=1000)] = Field(default_factory=list)
 
@@ -332,6 +335,11 @@ def load_notify(file: Path) -> Terms:
     """Its `[notify]`; without quiet hours of their own, messages keep those of `[night]`. Raises ConfigError as every file does."""
     model = _read(file)
     return model.notify.terms(model.night.quiet_hours)
+
+
+def load_telemetry(file: Path) -> TelemetryTerms:
+    """Its `[telemetry]`. Raises ConfigError as every file does."""
+    return _read(file).telemetry.terms()
 
 
 def _read(file: Path) -> UserModel:

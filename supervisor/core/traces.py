@@ -79,6 +79,11 @@ def attempt_id(task: str, epoch: int) -> str:
     return span_id("attempt", f"{task}:{epoch}")
 
 
+def traceparent(task: str, epoch: int) -> str:
+    """Where an attempt stands, as W3C Trace Context has it in a header and OpenTelemetry in a variable."""
+    return f"00-{trace_id(task)}-{attempt_id(task, epoch)}-01"
+
+
 def of_run(run: str, title: str, life: Life, tasks: int, reach: float = 0.0) -> Span:
     """The span of a run's life; `reach`: when the last of its tasks' spans ends."""
     told: dict[str, Value] = {"nightcrew.run": run, "nightcrew.tasks": tasks, **_lived(life)}

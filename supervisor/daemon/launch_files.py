@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.kinds import to_run
-from supervisor.core import environment, identity, kind, processor_share, records
+from supervisor.core import environment, identity, kind, processor_share, records, traces
 from supervisor.core.conversations import Origin
 from supervisor.core.records import LaunchSpec
 from supervisor.core.sandbox import Tier
@@ -75,6 +75,8 @@ def write_inputs(home: Home, key: tuple[str, int], launch: LaunchRow, needs: lis
         identity.TAG_VARIABLE: records.tag(str(home.root), *key),
         kind.MEMORY_VARIABLE: str(files.private_dir(home.memory(launch.project))),
     }
+    if "TRACEPARENT" not in launch.spec.params:
+        own["TRACEPARENT"] = traces.traceparent(*key)
     if launch.spec.prompt is not None:
         files.atomic_write(directory / PROMPT, launch.spec.prompt.encode(), durable=False)
         own["NIGHTCREW_PROMPT_FILE"] = str(directory / PROMPT)

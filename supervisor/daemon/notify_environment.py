@@ -1,4 +1,5 @@
-"""The variables that `[notify] urls` names, on their way to a supervisor that a verb starts in a pane of our tmux server.
+"""The variables that `[notify] urls` and `[telemetry] headers` name, on their way to a supervisor that a verb starts in a
+pane of our tmux server.
 
 That gives a pane none of them, since agents have their panes there too. They go by a file of the state that only we may read, which is
 there until the supervisor has read it.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,8 @@ def leave(home: Home, settings_file: Path, environ: Mapping[str, str]) -> None:
     """Have the supervisor that is about to start find those that `environ` holds. Raises ConfigError, DiskFull, ToolFailed."""
     from supervisor.config import user
 
-    found = {name: environ[name] for name in sorted(named(user.load_notify(settings_file))) if name in environ}
+    names = named(user.load_notify(settings_file)) | user.load_telemetry(settings_file).variables
+    found = {name: environ[name] for name in sorted(names) if name in environ}
     if found:
         files.atomic_write(home.handed, json.dumps(found).encode(), durable=False)
 
@@ -41,10 +43,16 @@ def withdraw(home: Home) -> None:
 
 def take(home: Home, terms: Terms) -> dict[str, str]:
     """Those that `terms` names: what was left, read once and removed, else our own environment's. A shell's names win."""
+    found = seen(home, named(terms))
+    withdraw(home)
+    return found
+
+
+def seen(home: Home, names: Iterable[str]) -> dict[str, str]:
+    """The same of these names, which leaves it there for others."""
     try:
         left = json.loads(home.handed.read_bytes())
     except (OSError, ValueError):
         left = {}
-    withdraw(home)
     both = {**os.environ, **(left if isinstance(left, dict) else {})}
-    return {name: str(both[name]) for name in named(terms) if name in both}
+    return {name: str(both[name]) for name in names if name in both}

@@ -16,7 +16,7 @@ from typing import Any
 
 from agents.tmux import Tmux
 from supervisor.config import user
-from supervisor.daemon import anchoring, conflict_watch, crew_figures, keeping, notifying, start
+from supervisor.daemon import anchoring, conflict_watch, crew_figures, keeping, notify_environment, notifying, start, telemetry
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.agents_socket import AgentsSocket
 from supervisor.daemon.anchoring import Anchoring
@@ -115,8 +115,11 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
     loop.jobs.told_before, memory.search.tracked = memory.search.before, functools.partial(_tracked, home, git)
     loop.incidents.setting_aside.who_asks = functools.partial(_who_asks, loop)
     loop.incidents.setting_aside.attended = functools.partial(_is_attended, loop)
+    spans = user.load_telemetry(access.models.file)
+    handed = notify_environment.seen(home, spans.variables)
     with contextlib.closing(loop.quotas):
         async with (
+            telemetry.exported(home, access.models.file, spans, handed, telemetry.Doors(loop.clock, alert)),
             _hints(loop, home.hint_socket),
             _tmux_socket(loop, tmux, home),
             maps.kept(),

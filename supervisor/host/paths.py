@@ -138,6 +138,16 @@ class Home:
         return self.root / "notices.json"
 
     @property
+    def telemetry(self) -> Path:
+        """How far the exporter of spans has come."""
+        return self.root / "telemetry.json"
+
+    @property
+    def telemetry_lock(self) -> Path:
+        """Held by the one exporter of this user for as long as it lives."""
+        return self.root / "telemetry.lock"
+
+    @property
     def handed(self) -> Path:
         """Addresses for messages, from the verb that starts a supervisor to that supervisor."""
         return self.root / "handed.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,15 +50,15 @@ def _moments(db: sqlite3.Connection, tasks: str) -> Iterator[Moment]:
         (tasks,),
     )
     for row in rows:
-        if (state := state_after(row["event"], row["data"])) is not None:
+        if (state := state_after(row["event"], json.loads(row["data"]))) is not None:
             yield int(row["seq"]), float(row["at"]), str(row["task"]), state
 
 
-def state_after(event: str, data: str) -> str | None:
+def state_after(event: str, data: Mapping[str, Any]) -> str | None:
     """The final state that a row of the journal brought its task to; empty: it began again; None: neither."""
     if event == "retry":
         return ""
-    state = str(json.loads(data).get("task", "")) if event.startswith("end ") else event
+    state = str(data.get("task", "")) if event.startswith("end ") else event
     return state if state in FINAL else None
 
 

@@ -33,9 +33,9 @@ STRETCHES = st.builds(
     Stretch, what=st.sampled_from([What.WAIT, What.PAUSE]), name=TEXT, begin=AT, end=AT | st.none(), number=st.integers(1, 9)
 )
 ATTEMPTS = st.builds(
-    AttemptFacts, task=st.just(TASK), epoch=st.integers(1, 3), life=st.builds(Life, number=st.integers(0, 2), begin=AT), ready=AT,
-    created=AT, started=AT | st.none(), ended=AT | st.none(), closed=AT | st.none(), end=st.sampled_from(["", "done", "failed"]), gate_s=LONG,
-    last_request=AT,
+    AttemptFacts, task=st.just(TASK), epoch=st.integers(1, 3), life=st.builds(Life, number=st.integers(0, 2), begin=AT),
+    ready=AT, created=AT, started=AT | st.none(), ended=AT | st.none(), closed=AT | st.none(),
+    end=st.sampled_from(["", "done", "failed"]), gate_s=LONG, last_request=AT,
 )  # fmt: skip
 
 

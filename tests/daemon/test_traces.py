@@ -1,4 +1,4 @@
-"""`nightcrew trace` of a real run: an agent of ours that asks a simulated provider and calls tools, and a task that fails and is retried."""
+"""`nightcrew trace` of a real run: an agent of ours that asks a simulated provider and calls tools, and a task that a person retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _run_both(house: House) -> str:
         sim.faults(tool="bash", tool_input={"command": "git add made; false"}, times=1)
         sim.faults(text="The file is there.")
         house.start_daemon()
-        house.ok("run", "--detach", house.plan(AGENT + shell_task("fails", "exit 3", title=HOSTILE)))
+        house.ok("run", "--detach", house.plan(AGENT + shell_task("fails", "echo $TRACEPARENT; exit 3", title=HOSTILE)))
         house.wait_final()
         house.ok("retry", "fails")
         house.wait_final()
@@ -50,6 +50,8 @@ def test_a_run_and_its_tasks(house: House, tmp_path: Path) -> None:
     assert [span["error"] for span in spans if span["name"] == "attempt fails"] == ["failed", "failed"]
     assert [span["error"] for span in spans if span["what"] == "tool"] == [None, "tool_error"]
     _adds_up(house, spans)
+    newest = next(span["id"] for span in reversed(spans) if span["name"] == "attempt fails")
+    assert house.ok("logs", "fails").split() == [f"00-{trace_id(run)}-{newest}-01"], "its tools can continue the trace"
     _is_drawn(house, run)
     _is_written(house, run, {span["id"] for span in spans}, tmp_path / "trace.json")
 

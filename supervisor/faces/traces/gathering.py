@@ -42,8 +42,7 @@ class Lived:
 
 def run_spans(facts: RunFacts, books: Books) -> list[Span]:
     """Those of the run itself."""
-    reach = max((books.reach(facts, task) for task in facts.tasks), default=0.0) if facts.whole[-1].last else 0.0
-    return [traces.of_run(facts.id, facts.title, life, len(facts.tasks), reach) for life in facts.whole]
+    return [books.whole(facts, life) for life in facts.whole]
 
 
 def task(books: Books, facts: RunFacts, name: str, now: float, *, calls: bool) -> list[Lived]:

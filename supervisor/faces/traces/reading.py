@@ -11,7 +11,7 @@ from agents import protocols
 from agents.kinds import kinds
 from supervisor.core import traces
 from supervisor.core.errors import NightcrewError
-from supervisor.core.trace_facts import AttemptFacts, ToolCall
+from supervisor.core.trace_facts import AttemptFacts, Life, ToolCall
 from supervisor.core.traces import Span
 from supervisor.gateway.account import schema, traced
 from supervisor.host import foreign
@@ -60,9 +60,16 @@ class Books:
         last = traced.last_ended(self.account, [task])
         return [replace(one, last_request=last.get((task, one.epoch), 0.0)) for one in found]
 
-    def reach(self, facts: RunFacts, task: str) -> float:
-        """When the last of the spans of a task's attempts ends; 0.0 while there is none."""
-        return max((one.bounds[1] or 0.0 for one in self.attempts(facts, task)), default=0.0)
+    def reach(self, facts: RunFacts, task: str, life: Life) -> float:
+        """When the last of the spans of a task's attempts in one of its lives ends; 0.0 while there is none."""
+        own = (one for one in self.attempts(facts, task) if one.life.number == life.number)
+        return max((one.bounds[1] or 0.0 for one in own), default=0.0)
+
+    def whole(self, facts: RunFacts, life: Life) -> Span:
+        """The span of a life of a run."""
+        own = ((task, each) for task, every in facts.lives.items() for each in every if each.of == life.number)
+        reach = max((self.reach(facts, task, each) for task, each in own), default=0.0) if life.last else 0.0
+        return traces.of_run(facts.id, facts.title, life, len(facts.tasks), reach)
 
     def tools(self, one: AttemptFacts) -> Iterator[ToolCall]:
         """The calls of tools that its transcript tells of."""

@@ -45,6 +45,12 @@ def last_ended(db: sqlite3.Connection, tasks: Iterable[str]) -> dict[Place, floa
     return {(str(row[0]), int(row[1])): float(row[2]) for row in rows}
 
 
+def is_asking(db: sqlite3.Connection, task: str, epoch: int) -> bool:
+    """Whether a request of an attempt is under way that is no batch."""
+    sql = f"SELECT 1 FROM request WHERE end IS NULL AND agent = ? AND epoch = ? AND body_key NOT LIKE '{BATCH}%'"  # noqa: S608 - a literal
+    return db.execute(sql, (task, epoch)).fetchone() is not None
+
+
 def ended(db: sqlite3.Connection, last: int, still_open: Iterable[int], most: int) -> tuple[list[tuple[Place, Request]], int, list[int]]:
     """The requests that were over beyond the row `last`, or of those that were under way, by their attempts; the last row that was looked
     at, and which of the rows up to there still go on. At most `most` new rows are looked at."""
