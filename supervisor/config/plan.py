@@ -121,7 +121,7 @@ def single(
     if kind.program and not kind.is_agent:
         raise UsageError("bad value", on="--kind", why=f"a task of kind {name} brings its own command; write it into a plan")
     start = base if base is not None else "HEAD"
-    asked = choosing.inherit(_typed({**given, **_what(kind, words), "id": options["name"]}), defaults)
+    asked = choosing.inherit(_typed({**_what(kind, words), **given, "id": options["name"]}), defaults)
     task, by = Chooser(choices, start, Path()).choose(asked)
     if contradiction(task):
         raise UsageError("bad value", on="--sandbox", why=contradiction(task))

@@ -118,7 +118,13 @@ def from_words(
     words: tuple[str, ...], options: Mapping[str, Any], where: Path, base: str | None, key: str | None, environ: Mapping[str, str]
 ) -> tuple[Submission, tuple[str, ...]]:
     """The same for the run of one task that `nightcrew add` describes. Raises UsageError for what a plan would refuse too."""
-    place = workplace(where)
+    return of_words(words, options, workplace(where), base, key, environ)
+
+
+def of_words(
+    words: tuple[str, ...], options: Mapping[str, Any], place: Workplace, base: str | None, key: str | None, environ: Mapping[str, str]
+) -> tuple[Submission, tuple[str, ...]]:
+    """The same at a place that is known."""
     spec = plan.single(words, kinds(), options, place.project.defaults, place.project.base, _choices(place, base))
     spec = replace(spec, title=_text(spec.title), tasks=tuple(replace(task, title=_text(task.title)) for task in spec.tasks))
     return submission(spec, place, base, key, environ), place.repository.notes

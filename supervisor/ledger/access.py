@@ -71,7 +71,9 @@ def handed_over(desk: WriteAccess, submission: Submission, run: str) -> None:
         raise BudgetSpent("the quota of the token is spent", on=token.name, why=why, kept="what was handed over")
     used_up = spent(token, now) + tasks if token.quota else 0.0
     desk.db.execute("UPDATE access_token SET spent = ?, spent_at = ?, used = ? WHERE id = ?", (used_up, now, now, token.id))
-    desk.db.execute("INSERT INTO token_run VALUES (?, ?, ?, ?)", (run, token.id, token.user, submission.digest))
+    desk.db.execute(
+        "INSERT INTO token_run SELECT ?1, ?2, ?3, ?4, min(ord) FROM task WHERE run = ?1", (run, token.id, token.user, submission.digest)
+    )
 
 
 def digest_of(db: sqlite3.Connection, run: str) -> str:
@@ -103,6 +105,40 @@ def owner(db: sqlite3.Connection, run: str) -> str | None:
     """The user for whom a run was handed over; None: not with a token."""
     row = db.execute("SELECT user FROM token_run WHERE run = ?", (run,)).fetchone() if _is_there(db) else None
     return None if row is None else str(row["user"])
+
+
+LOOKED_AT = 1000
+"""Tasks of which one page is made: a page may be short, or empty, and there is more behind it."""
+
+
+def visible(db: sqlite3.Connection, token: Token, before: int, limit: int, state: str = "") -> tuple[list[str], int]:
+    """Ids of tasks of the ledger that a token may know of, the newest first, and the number to go on `before`; 0 begins, and is given when
+    these were the last. `state`: only those that are so."""
+    if not _is_there(db):
+        return [], 0
+    before = before or 1 << 62
+    if token.others:
+        sql = "SELECT t.ord, t.id, t.project, t.state FROM task t WHERE t.ord < ? ORDER BY t.ord DESC LIMIT ?"
+        rows = db.execute(sql, (before, LOOKED_AT)).fetchall()
+    else:
+        sql = """SELECT t.ord, t.id, t.project, t.state FROM token_run k JOIN task t ON t.ord = k.first
+                 WHERE k.user = ? AND k.first < ? ORDER BY k.first DESC LIMIT ?"""
+        rows = db.execute(sql, (token.user, before, LOOKED_AT)).fetchall()
+    found = [row for row in rows if token.reaches(row["project"]) and state in ("", row["state"])]
+    if len(found) > limit:
+        return [str(row["id"]) for row in found[:limit]], int(found[limit - 1]["ord"])
+    return [str(row["id"]) for row in found], int(rows[-1]["ord"]) if len(rows) == LOOKED_AT else 0
+
+
+def run_of_key(db: sqlite3.Connection, key: str) -> str | None:
+    """The run of this ledger that was handed over with an idempotency key."""
+    row = db.execute("SELECT id FROM run WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row["id"])
+
+
+def places(db: sqlite3.Connection, token: Token) -> dict[str, str]:
+    """The repositories that a token reaches: the root of each by its id."""
+    return {str(row["id"]): str(row["root"]) for row in db.execute("SELECT id, root FROM project ORDER BY id") if token.reaches(row["id"])}
 
 
 def _one(db: sqlite3.Connection, token: str) -> Token | None:

@@ -268,7 +268,8 @@ CREATE TABLE token_run (
     run    TEXT PRIMARY KEY REFERENCES run (id),
     token  TEXT NOT NULL,                           -- it may be gone
     user   TEXT NOT NULL,
-    digest TEXT NOT NULL                            -- SHA-256 of the request: the same key with another one is refused
+    digest TEXT NOT NULL,                           -- SHA-256 of the request: the same key with another one is refused
+    first  INTEGER NOT NULL                         -- `ord` of its first task
 ) STRICT;
 CREATE TABLE train (
     id       TEXT PRIMARY KEY,
@@ -372,6 +373,6 @@ CREATE INDEX review_comment_task ON review_comment (task, number);
 CREATE INDEX pull_request_project ON pull_request (project, id);
 CREATE INDEX pull_remark_delivery ON pull_remark (delivery) WHERE delivery IS NOT NULL;
 CREATE INDEX access_token_held ON access_token (id) WHERE revoked IS NULL;
-CREATE INDEX token_run_user ON token_run (user, run);
+CREATE INDEX token_run_user ON token_run (user, first);
 COMMIT;
 PRAGMA user_version=8;

@@ -415,9 +415,10 @@ CREATE TABLE token_run (
     run    TEXT PRIMARY KEY REFERENCES run (id),
     token  TEXT NOT NULL,                           -- it may be gone
     user   TEXT NOT NULL,
-    digest TEXT NOT NULL                            -- SHA-256 of the request: the same key with another one is refused
+    digest TEXT NOT NULL,                           -- SHA-256 of the request: the same key with another one is refused
+    first  INTEGER NOT NULL                         -- `ord` of its first task
 ) STRICT;
-INSERT INTO "token_run" VALUES('0731-m7wn','000000000000','änna','cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd');
+INSERT INTO "token_run" VALUES('0731-m7wn','000000000000','änna','cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd',20);
 CREATE TABLE train (
     id       TEXT PRIMARY KEY,
     project  TEXT NOT NULL,
@@ -522,6 +523,6 @@ CREATE INDEX review_comment_task ON review_comment (task, number);
 CREATE INDEX pull_request_project ON pull_request (project, id);
 CREATE INDEX pull_remark_delivery ON pull_remark (delivery) WHERE delivery IS NOT NULL;
 CREATE INDEX access_token_held ON access_token (id) WHERE revoked IS NULL;
-CREATE INDEX token_run_user ON token_run (user, run);
+CREATE INDEX token_run_user ON token_run (user, first);
 COMMIT;
 PRAGMA user_version=8;

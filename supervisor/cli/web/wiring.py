@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from supervisor.cli.crew.acting import VerbActs
 from supervisor.cli.crew.reading import Lookout
 from supervisor.cli.crew.reviewing import ReviewActs
+from supervisor.cli.web.api_doors import VerbDoors
 from supervisor.faces.web import agent_page, crew_page
+from supervisor.faces.web.api import feature as api_feature
 from supervisor.faces.web.feature import Feature
 from supervisor.faces.web.sessions import NoTokens, Tokens
 from supervisor.host.paths import Home
@@ -16,7 +18,8 @@ from supervisor.host.paths import Home
 def features(where: Home, verbs: Mapping[str, str]) -> Sequence[Feature]:
     """In the order of the navigation."""
     crew = crew_page.CrewPage(lambda: Lookout(where), VerbActs(where, verbs))
-    return (crew.feature(), agent_page.feature(lambda: Lookout(where), ReviewActs(where), crew.acted))
+    pages = (crew.feature(), agent_page.feature(lambda: Lookout(where), ReviewActs(where), crew.acted))
+    return (*pages, api_feature.feature(where, VerbDoors(where)))
 
 
 def tokens(where: Home) -> Tokens:  # noqa: ARG001 - nobody can make one yet

@@ -19,6 +19,7 @@ from aiohttp.typedefs import Middleware
 
 from supervisor.core.errors import NightcrewError
 from supervisor.faces.web import shell
+from supervisor.faces.web.api import problems
 from supervisor.faces.web.events import Hub
 from supervisor.faces.web.feature import Feature, Handler, Page, Route
 from supervisor.faces.web.guard import BODY_MAX, HEADERS, Access, Denied, Guard, Names
@@ -77,13 +78,14 @@ def _checks(server: Server) -> Middleware:
         """Every answer, also a refusal, has the headers."""
         try:
             denied = guard.check(request.method, request.headers)
-            response = await handler(request) if denied is None else _refused(denied)
+            response = await handler(request) if denied is None else _refused(request, denied)
         except _Turned as turned:
-            response = _refused(turned.denied)
+            response = _refused(request, turned.denied)
         except NightcrewError as error:
-            response = web.json_response({"error": error.line()}, status=_STATUS.get(error.exit_code, 500))
+            response = _said(request, _STATUS.get(error.exit_code, 500), error.line())
         except web.HTTPException as error:
-            response = web.json_response({"error": error.reason}, status=error.status)
+            response = _said(request, error.status, error.reason)
+            response.headers.update({name: error.headers[name] for name in ("Allow",) if name in error.headers})
         if not response.prepared:
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
@@ -92,10 +94,15 @@ def _checks(server: Server) -> Middleware:
     return check
 
 
-def _refused(denied: Denied) -> web.Response:
-    response = web.json_response({"error": denied.why}, status=denied.status)
+def _refused(request: web.Request, denied: Denied) -> web.Response:
+    response = _said(request, denied.status, denied.why)
     response.force_close()
     return response
+
+
+def _said(request: web.Request, status: int, why: str) -> web.Response:
+    """What is wrong, to a page or to a program."""
+    return problems.plain(status, why) if request.path.startswith("/api/") else web.json_response({"error": why}, status=status)
 
 
 class _Doors:
@@ -110,6 +117,8 @@ class _Doors:
         denied = self._guard.check_site(route.access, request.headers)
         if denied is not None:
             raise _Turned(denied)
+        if route.access is Access.BEARER and route.method != "GET" and self._server.read_only:
+            raise _Turned(Denied(403, "this server only shows: it was started with --read-only"))
         if route.access in (Access.OPEN, Access.BEARER):
             return None
         cookie = request.cookies.get(self.cookie, "")

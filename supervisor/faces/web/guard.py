@@ -101,6 +101,6 @@ class Guard:
         if access is Access.ACT and headers.get("Origin") not in self._origins:
             return Denied(403, "only a page of this server may ask for that")
         cross = headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
-        if cross and access in (Access.DATA, Access.ACT):
+        if cross and access in (Access.DATA, Access.ACT, Access.BEARER):
             return Denied(403, "requests of other pages are refused")
         return None

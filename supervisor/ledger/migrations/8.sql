@@ -25,6 +25,7 @@ CREATE TABLE token_run (
     run    TEXT PRIMARY KEY REFERENCES run (id),
     token  TEXT NOT NULL,                           -- it may be gone
     user   TEXT NOT NULL,
-    digest TEXT NOT NULL                            -- SHA-256 of the request: the same key with another one is refused
+    digest TEXT NOT NULL,                           -- SHA-256 of the request: the same key with another one is refused
+    first  INTEGER NOT NULL                         -- `ord` of its first task
 ) STRICT;
-CREATE INDEX token_run_user ON token_run (user, run);
+CREATE INDEX token_run_user ON token_run (user, first);
