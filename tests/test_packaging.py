@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 import supervisor
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("supervisor", "agents", "memory", "worktrees")
+PACKAGES = ("nightcrew", "supervisor", "agents", "memory", "worktrees")
 LOCKS = (ROOT / "requirements" / "runtime.txt", ROOT / "requirements" / "dev.txt")
 TAKEN = {"supervisor", "openai-agents"}
 """Distributions that install our import names: never beside us."""
@@ -44,13 +44,13 @@ def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(wheel: zi
     inside = {name for name in wheel.namelist() if ".dist-info/" not in name}
     files = (file for package in PACKAGES for file in (ROOT / package).rglob("*") if file.is_file())
     source = {str(file.relative_to(ROOT)) for file in files if "__pycache__" not in file.parts}
-    assert {name for name in inside if name != "nightcrew.py"} == source
+    assert inside == source
     assert any(name.endswith(".sql") for name in inside)
 
 
 def test_the_wheel_holds_what_its_command_starts(wheel: zipfile.ZipFile) -> None:
     module = project()["project"]["scripts"]["nightcrew"].partition(":")[0].replace(".", "/")
-    assert f"{module}.py" in wheel.namelist()
+    assert f"{module}/__init__.py" in wheel.namelist()
 
 
 def test_the_version_is_written_once(wheel: zipfile.ZipFile) -> None:

@@ -1,6 +1,6 @@
 """The crew in a few characters, for the status line of tmux or a shell's prompt: quick, so it imports next to nothing.
 
-`nightcrew.py` comes here without click and without the other verbs.
+`nightcrew/__init__.py` comes here without click and without the other verbs.
 """
 
 from __future__ import annotations

@@ -30,16 +30,20 @@ class TokenBook:
         self._held: Mapping[str, Token] = {}
         self._read_at = -2 * FRESH_S
 
+    def knows(self, text: str) -> bool:
+        """Whether `verify` answers without a look at the ledger."""
+        words = access.parse(text)
+        return words is None or (self._is_fresh and words.id in self._held)
+
     @property
-    def is_fresh(self) -> bool:
-        """Whether an answer takes no look at the ledger."""
+    def _is_fresh(self) -> bool:
         return self._now() - self._read_at < FRESH_S
 
     def verify(self, text: str, kind: Kind) -> Token | None:
         """The token of this kind that `text` is; None for a text that opens nothing, in the same time whatever is wrong with it. Raises
         LedgerError when nobody can tell."""
         words = access.parse(text)
-        token = self._known().get(words.id if words is not None else "")
+        token = None if words is None else self._known().get(words.id) or self._known(since=self._now()).get(words.id)
         right = access.is_secret_of(token, words.secret if words is not None else "")
         return token if token is not None and right and token.kind is kind and token.holds(self._wall()) else None
 
@@ -48,11 +52,12 @@ class TokenBook:
         known = self._known().get(token)
         return known if known is not None and known.kind is kind and known.holds(self._wall()) else None
 
-    def _known(self) -> Mapping[str, Token]:
-        if self.is_fresh:
+    def _known(self, since: float = -1.0) -> Mapping[str, Token]:
+        """Those that were read lately, and not before `since`: one that nobody knows may have been made just now."""
+        if self._is_fresh and self._read_at >= since:
             return self._held
         with self._lock:  # however many ask at once, one reads
-            if not self.is_fresh:
+            if not self._is_fresh or self._read_at < since:
                 began = self._now()
                 self._held = self._look()
                 self._read_at = began

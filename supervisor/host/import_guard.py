@@ -2,7 +2,7 @@
 
 nightcrew lives in an environment of its own, so a clash means that something got in: a `.pth` file, or the process manager
 `supervisor` or `openai-agents` installed beside it. Half of each would run, so the command line asks here first.
-`nightcrew.py` looks after the two cases in which this file cannot be reached: PYTHONPATH, and a foreign `supervisor`.
+`nightcrew/__init__.py` looks after the two cases in which this file cannot be reached: PYTHONPATH, and a foreign `supervisor`.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def test_the_command_runs_inside_a_repository_with_our_package_names(tmp_path: P
 def test_the_command_runs_whatever_pythonpath_holds(tmp_path: Path, names: list[str]) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     if scripts["nightcrew"] != "nightcrew:main":
-        pytest.skip("the console script does not go through nightcrew.py yet")
+        pytest.skip("the console script does not go through `nightcrew` yet")
     for name in names:
         package(tmp_path, name)
     done = nightcrew(tmp_path, "--help", PYTHONPATH=".")
@@ -94,7 +94,7 @@ def test_the_command_runs_whatever_pythonpath_holds(tmp_path: Path, names: list[
 def test_the_command_refuses_a_foreign_supervisor_in_one_line(tmp_path: Path) -> None:
     path = package(tmp_path, "supervisor")
     (tmp_path / "lib").mkdir()
-    shutil.copy(ROOT / "nightcrew.py", tmp_path / "lib")
+    shutil.copytree(ROOT / "nightcrew", tmp_path / "lib" / "nightcrew")
     program = "import sys; sys.path[:0] = sys.argv[1:]; import nightcrew; nightcrew.main()"
     argv = [sys.executable, "-I", "-c", program, str(tmp_path), str(tmp_path / "lib")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -19,6 +19,7 @@ from supervisor.daemon.handlers.submit import to_wire
 from supervisor.daemon.submit import Workplace
 from supervisor.faces.web.api.doors import Order
 from supervisor.faces.web.api.models import PATCH_MAX, TaskRequest
+from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.ledger import archive
 from supervisor.ledger.queries import TaskView
@@ -44,7 +45,9 @@ class VerbDoors:
             from supervisor.cli import snapshot_progress
 
             submission = snapshot_progress.ready_for(self._where, submission)
-        return str(self._ask("submit", to_wire(submission))["run"])
+        run = str(self._ask("submit", to_wire(submission))["run"])
+        failpoint("api.submitted")
+        return run
 
     def _submission(self, order: Order, place: Workplace) -> Submission:
         asked = order.request

@@ -53,14 +53,15 @@ class Desk:
         scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         if scheme.lower() != "bearer":
             raise Failed(401, _NO_TOKEN)
-        token = await self._asked(lambda: self._book.verify(text.strip(), Kind.API))
+        at_once = self._book.knows(text.strip())
+        token = await self._asked(lambda: self._book.verify(text.strip(), Kind.API), at_once=at_once)
         if token is None:
             raise Failed(401, "this token opens nothing: it is wrong, was revoked, or its time is over")
         return token
 
-    async def _asked(self, ask: Callable[[], Token | None]) -> Token | None:
+    async def _asked(self, ask: Callable[[], Token | None], *, at_once: bool = False) -> Token | None:
         try:
-            return ask() if self._book.is_fresh else await asyncio.to_thread(ask)
+            return ask() if at_once else await asyncio.to_thread(ask)
         except LedgerError as error:
             raise of_error(error) from None
 

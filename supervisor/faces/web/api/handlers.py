@@ -79,10 +79,15 @@ async def _handed_over(api: Api, order: Order) -> str:
     try:
         return await api.act(lambda: api.doors.submit(order))
     except NightcrewError as error:
-        failed = of_error(error, access.wait_s(order.token, 1, time.time()) or 60.0)
+        failed = of_error(error, access.wait_s(await _as_it_is(api, order.token), 1, time.time()))
         if isinstance(error, NotFound) and error.on == order.request.base:
             failed.problem.errors = [models.Wrong(field="base", why=error.why)]
         raise failed from None
+
+
+async def _as_it_is(api: Api, token: Token) -> Token:
+    """A token with its quota as it is now: requests stand on what was read a moment ago."""
+    return await api.reader.ask(lambda db: tokens.held(db).get(token.id, token))
 
 
 def _known(db: Any, key: str, digest: str) -> str | None:
@@ -234,9 +239,10 @@ async def capacity(api: Api, request: web.Request, token: Token) -> models.Capac
     return models.Capacity(**{name: shape[name] for name in models.Capacity.model_fields})
 
 
-async def who_am_i(api: Api, request: web.Request, token: Token) -> models.WhoAmI:  # noqa: ARG001 - every handler is called so
+async def who_am_i(api: Api, request: web.Request, token: Token) -> models.WhoAmI:
     """What the token is."""
     query(request, models.Nothing)
+    token = await _as_it_is(api, token)
     left = int(token.quota - access.spent(token, time.time())) if token.quota else None
     return models.WhoAmI(
         id=token.id, name=token.name, user=token.user, scopes=sorted(token.scopes), rate=token.rate, quota=token.quota, left=left,

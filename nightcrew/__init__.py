@@ -1,4 +1,7 @@
-"""The installed command's first lines. This import name is ours alone, so it can speak when `supervisor` is somebody else's."""
+"""The installed command's first lines. This import name is ours alone, so it can speak when `supervisor` is somebody else's.
+
+`nightcrew.client` is for programs that use the task API.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def main() -> None:
     """
     if os.environ.get("PYTHONPATH") and not sys.flags.isolated:
         os.execv(sys.executable, [sys.executable, "-I", "-m", "nightcrew", *sys.argv[1:]])  # noqa: S606 - no shell is the point
-    ours = Path(__file__).resolve().parent
+    ours = Path(__file__).resolve().parent.parent
     spec = importlib.util.find_spec("supervisor")
     origin = spec.origin if spec else None
     if origin is None or Path(origin).resolve() != ours / "supervisor" / "__init__.py":
@@ -34,7 +37,3 @@ def _refuse(origin: str, ours: Path) -> int:
         "next: install nightcrew in an environment of its own (uv tool install, pipx, make setup)\n"
     )
     return 2
-
-
-if __name__ == "__main__":
-    main()
