@@ -2,6 +2,7 @@
 
 quote          tmux's command parser (quotes, `;`, `$NAME`, `~`, escapes)
 escape_format  arguments that tmux expands (names, `-c`): `#{…}`, `#(…)` which runs a shell, `#S`
+said_text      text that tmux shows in its status line, where it expands it and draws its styles
 plain_text     text typed into a program: nothing that drives a terminal or ends a bracketed paste
 """
 
@@ -12,6 +13,7 @@ import re
 from supervisor.core.errors import UNSEEN
 
 _SPECIAL = re.compile('[\x01-\x1f\x7f"\\\\$~\udc80-\udcff]')
+_MARKS = re.compile(r"#(?=[\[{(,}])")
 _HASHES = re.compile(r"#+(?![#\[])")
 _STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _CONTROLS = re.compile(f"[{_STEERING}{''.join(sorted(UNSEEN))}]")
@@ -40,6 +42,12 @@ def escape_format(text: str) -> str:
     A run of `#` before `[` is a style mark: tmux copies it as it is, so it must not be doubled.
     """
     return _HASHES.sub(lambda run: run[0] * 2, text)
+
+
+def said_text(text: str) -> str:
+    """`text` so that `display-message` shows it and no more: what could begin a format or a style is broken up, so that nothing depends on
+    how often tmux expands it, and `%` is no time."""
+    return escape_format(_MARKS.sub("# ", plain_text(text).replace("\n", " "))).replace("%", "%%")
 
 
 def typed_text(text: str) -> str:

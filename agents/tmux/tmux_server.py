@@ -22,7 +22,7 @@ from agents.tmux import listings, server_process
 from agents.tmux.attaching import attach_argv
 from agents.tmux.control import READY, Block, ClientLost, ControlClient
 from agents.tmux.listings import PaneView
-from agents.tmux.quoting import command_line, escape_format, typed_text
+from agents.tmux.quoting import command_line, escape_format, said_text, typed_text
 from supervisor.core.errors import NotFound, ToolFailed
 from supervisor.host import files
 
@@ -254,6 +254,15 @@ class Tmux:
         dead, pid, tty, mark, printed, title = pane.text.split(" ", 5)
         key_at = max((int(line) for line in attached.lines if line), default=None)
         return PaneInput(dead == "1", int(pid), tty, mark, key_at, int(printed), title)
+
+    def terminals(self) -> list[str]:
+        """The terminals of people who are attached, as paths."""
+        rows = self._ask(("list-clients", "-F", "#{?client_control_mode,,#{client_tty}}"))[0].lines
+        return [row for row in rows if row]
+
+    def say(self, terminal: str, text: str, seconds: float) -> None:
+        """Show a line on the status line of a person's client for so long, or until they press a key. Raises NotFound when it is gone."""
+        self._ask(("display-message", "-c", terminal, "-d", str(int(1000 * seconds)), said_text(text)), on=terminal)
 
     def attach_argv(self, session_id: str, environ: Mapping[str, str]) -> list[str]:
         """The command that shows the session in the caller's terminal, for `os.execvp`; `environ` is the caller's."""

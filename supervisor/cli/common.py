@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -201,14 +202,35 @@ def who_needs(where: Home) -> list[dict[str, Any]]:
     return [one for one in needs_and_states(where)[0] if one["state"] != CHOICE]
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the supervisor says of who needs a person."""
+
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    """As `needs_and_states`."""
+    states: dict[str, str] = field(default_factory=dict)
+    told: int | None = None
+    """How often it has rung the bell; None: it does not answer."""
+    line: str = ""
+    """What it said the last time."""
+
+
+def needs(where: Home, *, watches: bool = False) -> Needs:
+    """Nobody when no supervisor answers. `watches`: who asks goes on asking, and rings the bell when the supervisor does."""
+    try:
+        found = protocol.call(where.daemon_socket, "needs", {"watches": watches}, timeout_s=NEEDS_S)
+    except NightcrewError:
+        return Needs()
+    asked = sorted([*found["agents"], *found.get("choices", ())], key=lambda one: one["since"])
+    told = found.get("told", {})
+    return Needs(asked, found.get("states", {}), told.get("number"), str(told.get("line", "")))
+
+
 def needs_and_states(where: Home) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The same with the groups of candidates of which a person is to choose (`state` is CHOICE), and by task how each agent is that has
     said so itself."""
-    try:
-        found = protocol.call(where.daemon_socket, "needs", {}, timeout_s=NEEDS_S)
-    except NightcrewError:
-        return [], {}
-    return sorted([*found["agents"], *found.get("choices", ())], key=lambda one: one["since"]), found.get("states", {})
+    found = needs(where)
+    return found.asked, found.states
 
 
 def settings_file() -> Path:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from supervisor.config.moments import WindowOfDay
 from supervisor.config.reading import Strict
-from supervisor.core.notify import Kind, Receiver, Terms
+from supervisor.core.notify import HERE, Kind, Receiver, Terms
 from supervisor.core.window import Window
 
 _TERMS = Terms()
@@ -18,10 +19,14 @@ _FILE = re.compile(r"file:[^\x00]+")
 _ADDRESS = re.compile(r"[a-z0-9]+://\S+", re.IGNORECASE)
 What = Literal["needs_person", "failed", "breaker_open", "cap_near", "night_done"]
 
+Channel = Literal["bell", "tmux", "desktop"]
+
 
 class NotifyModel(Strict):
     """`[notify]`."""
 
+    here: list[Channel] = Field(default_factory=lambda: list[Channel](("bell", "tmux")))
+    here_on: list[What] | None = None
     urls: Annotated[list[Annotated[str, Field(max_length=4000)]], Field(max_length=20)] = Field(default_factory=list)
     on: list[What] | None = None
     urgent: list[What] | None = None
@@ -46,6 +51,16 @@ class NotifyModel(Strict):
             urgent=_TERMS.urgent if self.urgent is None else frozenset(map(Kind, self.urgent)),
             quiet=self.quiet_hours or quiet,
             text=self.text,
+        )
+
+    def terms_here(self, quiet: Window | None = None) -> Terms:
+        """The same of what is told on this machine."""
+        on = self.on if self.here_on is None else self.here_on
+        return replace(
+            self.terms(quiet),
+            receivers=tuple(Receiver(name, name) for name in dict.fromkeys(self.here)),
+            on=_TERMS.on if on is None else frozenset(map(Kind, on)),
+            pace=HERE,
         )
 
 

@@ -342,6 +342,12 @@ def load_telemetry(file: Path) -> TelemetryTerms:
     return _read(file).telemetry.terms()
 
 
+def load_notify_here(file: Path) -> Terms:
+    """The same of what is told on this machine."""
+    model = _read(file)
+    return model.notify.terms_here(model.night.quiet_hours)
+
+
 def _read(file: Path) -> UserModel:
     if not _there(file):
         return UserModel()

@@ -1,7 +1,8 @@
 """Which messages a person is sent, and when. Pure: what is known is one value, `Known`, and every moment in it is wall-clock seconds, since
 it outlives the supervisor. A moment that lies ahead (the clock was set back) counts as long ago, so nothing waits for it.
 
-- **Grouped**: what happens waits `GROUP_S` for others like it, and after a message of its kind for the pause that the kind has.
+- **Grouped**: what happens waits `GROUP_S` for others like it, and after a message of its kind for the pause that the kind has. Who needs a
+  person is told at once; who does soon after that, in one message once the pause is over.
 - **Told once**: a notice whose key was heard within `AGAIN_S` is not told again, and one that goes on is not either.
 - **Quiet hours**: what is not urgent waits for their end, and is one message then.
 - **Sent at most once in `AGAIN_S`**: that it is sent is kept before it is sent. Whether a message arrived whose sender was killed meanwhile
@@ -37,6 +38,34 @@ OUTBOX_MAX: Final = 20
 STALE_S: Final = 86400.0
 """What is older when it is heard is told to nobody."""
 CAP_NEAR: Final = 0.8
+
+
+ASKED_S: Final = 0.25
+"""So long an agent that needs a person waits for others like it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast messages follow one another."""
+
+    group_s: float = GROUP_S
+    """So long what happens waits for others like it; who needs a person ASKED_S."""
+    pause_s: float = PAUSE_S
+    """From a message of a kind to the next."""
+    urgent_pause_s: float = URGENT_PAUSE_S
+    """The same of what is urgent, and of who needs a person."""
+    tries: int = 1 + len(RETRY_S)
+
+
+AWAY: Final = Pace()
+HERE: Final = Pace(group_s=1.0, pause_s=10.0, urgent_pause_s=10.0, tries=1)
+"""On this machine: for who is there and looks, and for nobody later."""
+
+
+DESKTOP: Final = "desktop"
+"""The receiver that is the desktop of this machine."""
+DESKTOP_VARIABLES: Final = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
+"""What a program needs to find the desktop of the shell from which a supervisor was started."""
 
 
 class Kind(StrEnum):
@@ -79,6 +108,7 @@ class Terms:
     quiet: Window | None = None
     text: bool = False
     """Whether titles, questions and causes are told, which may quote a prompt."""
+    pace: Pace = AWAY
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,6 +135,8 @@ class Group:
     since: float
     count: int
     lines: tuple[str, ...]
+    at: float = 0.0
+    """When the first of them happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +150,8 @@ class Message:
     """Names of the receivers that have not taken it."""
     tries: int = 0
     next_at: float = 0.0
+    at: float = 0.0
+    """When the first thing that it tells happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +178,8 @@ def known(text: str) -> Known:
     """What `Known.to_json` wrote. Raises ValueError, KeyError, TypeError, AttributeError for anything else."""
     shape = json.loads(text)
     groups = tuple(
-        Group(Kind(one["kind"]), float(one["since"]), int(one["count"]), tuple(map(str, one["lines"]))) for one in shape["groups"]
+        Group(Kind(one["kind"]), float(one["since"]), int(one["count"]), tuple(map(str, one["lines"])), float(one.get("at", 0.0)))
+        for one in shape["groups"]
     )
     outbox = tuple(Message(**{**one, "left": tuple(map(str, one["left"]))}) for one in shape["outbox"])
     moments = ({str(key): float(at) for key, at in shape[name].items()} for name in ("heard", "told"))
@@ -175,6 +210,12 @@ def _failed(event: str, data: Mapping[str, Any]) -> str:
     what is skipped follows from another's end."""
     state = str(data.get("task")) if event.startswith("end ") else event
     return state if state in ("failed", "quarantined", "expired") else ""
+
+
+def shown(title: str, body: str) -> str:
+    """A message as one line."""
+    first, more = body.partition("\n")[::2]
+    return f"{title}: {first}" if more else first
 
 
 def needs_person(task: str, asks: str, at: float) -> Notice:
@@ -214,7 +255,7 @@ def hear(now_known: Known, happened: Iterable[Notice], goes_on: Iterable[Notice]
 
 def _with(group: Group | None, notice: Notice, now: float) -> Group:
     if group is None:
-        return Group(notice.kind, now, 1, (notice.line,))
+        return Group(notice.kind, now, 1, (notice.line,), notice.at)
     lines = group.lines if len(group.lines) >= LINES else (*group.lines, notice.line)
     return replace(group, count=group.count + 1, lines=lines)
 
@@ -243,15 +284,22 @@ def pack(now_known: Known, now: float, minute: int, terms: Terms) -> Known:
 
 
 def _is_due(group: Group, now_known: Known, now: float, terms: Terms) -> bool:
-    pause = URGENT_PAUSE_S if group.kind in terms.urgent else PAUSE_S
+    asks, pace = group.kind is Kind.NEEDS_PERSON, terms.pace
+    pause = pace.urgent_pause_s if asks or group.kind in terms.urgent else pace.pause_s
     told = now_known.told.get(str(group.kind))
-    return _passed(group.since, GROUP_S, now) and (told is None or _passed(told, pause, now))
+    return _passed(group.since, ASKED_S if asks else pace.group_s, now) and (told is None or _passed(told, pause, now))
 
 
 def message(number: int, groups: Collection[Group], receivers: tuple[str, ...]) -> Message:
     """What is told of these groups."""
     title = ", ".join(WORDS[group.kind] if group.count == 1 else f"{group.count} {WORDS[group.kind]}" for group in groups)
-    return Message(number, f"nightcrew: {title}", "\n".join(each for group in groups for each in _lines(group)), receivers)
+    return Message(
+        number,
+        f"nightcrew: {title}",
+        "\n".join(each for group in groups for each in _lines(group)),
+        receivers,
+        at=min(group.at for group in groups),
+    )
 
 
 def _lines(group: Group) -> list[str]:
@@ -269,10 +317,10 @@ def sending(now_known: Known, number: int, now: float) -> Known:
     return _changed(now_known, number, lambda one: replace(one, tries=one.tries + 1, next_at=now + AGAIN_S))
 
 
-def sent(now_known: Known, number: int, failed: Collection[str], now: float) -> tuple[Known, bool]:
-    """How it ended: who has not taken it is tried again. Returns also whether it was given up."""
+def sent(now_known: Known, number: int, failed: Collection[str], now: float, tries: int = AWAY.tries) -> tuple[Known, bool]:
+    """How it ended: who has not taken it is tried again, up to `tries` times. Returns also whether it was given up."""
     one = next(one for one in now_known.outbox if one.number == number)
-    given_up = bool(failed) and one.tries > len(RETRY_S)
+    given_up = bool(failed) and one.tries >= tries
     if not failed or given_up:
         return replace(now_known, outbox=tuple(other for other in now_known.outbox if other.number != number)), given_up
     left = tuple(name for name in one.left if name in failed)

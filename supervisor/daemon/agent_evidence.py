@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,11 @@ class _Agent:
             elif waits and not since:
                 self.waited[kind] = seconds, at
 
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for a person."""
+        return self.heard.evidence is not None and self.heard.evidence.state in NEEDS_PERSON
+
     def refuse(self, why: str) -> int:
         """How many were left out for this, with the one now."""
         self.refused[why] = self.refused.get(why, 0) + 1
@@ -79,7 +84,9 @@ class _Agent:
 class AgentEvidence:
     """Belongs to the loop's thread."""
 
-    def __init__(self, home: Home, clock: Clock) -> None:
+    def __init__(self, home: Home, clock: Clock, asked: Callable[[], None] = lambda: None) -> None:
+        """`asked` is called when an agent begins to wait for a person."""
+        self._asked = asked
         self._home = home
         self._clock = clock
         self._agents: OrderedDict[Key, _Agent] = OrderedDict()
@@ -112,6 +119,8 @@ class AgentEvidence:
             agent.called[called if called in agent.called or len(agent.called) < _TOOLS_MAX else "other tools"] += 1
         self._hear(agent, {**(event or {}), "hook_event_name": name}, self._clock.wall())
         self._keep(key, agent)
+        if agent.heard is not before and agent.asks:
+            self._asked()
         told = permissions(before, agent.heard, name)
         if told and agent.asking.wait_s(1.0, now) > 0:
             return []

@@ -87,12 +87,8 @@ class Loop:
         alerts = Alerts()
         self.alerts, self.alert = alerts.newest, alerts.say
         self.ledger, self._home = doors.ledger, doors.home
-        self.observer = doors.observer
-        self.ending = doors.ending
-        self.snapshots = doors.snapshots
-        self.quotas = quotas
-        self.settings = settings
-        self.clock = clock
+        self.observer, self.ending, self.snapshots = doors.observer, doors.ending, doors.snapshots
+        self.quotas, self.settings, self.clock = quotas, settings, clock
         self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s, settings.admission, JITTER))
         self.stopping = False
         self.ready = False
@@ -107,6 +103,9 @@ class Loop:
         """What the gateway said last; None where none is needed."""
         self.look_for_note: Callable[[str], None] = lambda _: None
         """Offer `NoteAppeared` once a note is there."""
+        self.told_here: Callable[..., dict[str, object]] = lambda **_: {"number": 0, "line": ""}
+        self.asked = asyncio.Event()
+        """An agent has just said that it needs a person."""
         self.try_receivers: Callable[[], Awaitable[dict[str, str]]]
         self._pending: list[Event] = []
         self._wake = asyncio.Event()
@@ -131,7 +130,7 @@ class Loop:
         self.measuring = Measuring(doors, self.jobs, clock, settings, lambda event: self.events([event]))
         self.watching = Watching(doors, self.jobs, clock, lambda event: self.events([event]), self.measuring.cpu_s)
         self.publishing = Publishing(doors, self.jobs, clock)
-        self.evidence = AgentEvidence(doors.home, clock)
+        self.evidence = AgentEvidence(doors.home, clock, self.asked.set)
         self.jobs.tools = self.evidence.called
         self.streams = AgentStreams(doors, self.jobs, clock, self.evidence)
         self.sending = Sending(doors, self.jobs, clock, self.evidence, self.streams)

@@ -1,5 +1,5 @@
-"""The variables that `[notify] urls` and `[telemetry] headers` name, on their way to a supervisor that a verb starts in a
-pane of our tmux server.
+"""The variables that `[notify] urls` and `[telemetry] headers` name, and those of the desktop where that is told, on their way to a supervisor
+that a verb starts in a pane of our tmux server.
 
 That gives a pane none of them, since agents have their panes there too. They go by a file of the state that only we may read, which is
 there until the supervisor has read it.
@@ -20,17 +20,21 @@ if TYPE_CHECKING:
     from supervisor.core.notify import Terms
 
 
-def named(terms: Terms) -> set[str]:
-    """The variables in which the receivers of `terms` have their addresses."""
-    pairs = (receiver.source.partition(":") for receiver in terms.receivers if receiver.name == receiver.source)
-    return {name for kind, _, name in pairs if kind == "env"}
+def named(*terms: Terms) -> set[str]:
+    """The variables in which the receivers of `terms` have their addresses, or find what they need."""
+    from supervisor.core.notify import DESKTOP, DESKTOP_VARIABLES  # of what starts a supervisor, not of every verb
+
+    receivers = [receiver for one in terms for receiver in one.receivers]
+    pairs = (receiver.source.partition(":") for receiver in receivers if receiver.name == receiver.source)
+    desktop = DESKTOP_VARIABLES if any(receiver.name == DESKTOP for receiver in receivers) else ()
+    return {*desktop, *(name for kind, _, name in pairs if kind == "env")}
 
 
 def leave(home: Home, settings_file: Path, environ: Mapping[str, str]) -> None:
     """Have the supervisor that is about to start find those that `environ` holds. Raises ConfigError, DiskFull, ToolFailed."""
     from supervisor.config import user
 
-    names = named(user.load_notify(settings_file)) | user.load_telemetry(settings_file).variables
+    names = named(user.load_notify(settings_file), user.load_notify_here(settings_file)) | user.load_telemetry(settings_file).variables
     found = {name: environ[name] for name in sorted(names) if name in environ}
     if found:
         files.atomic_write(home.handed, json.dumps(found).encode(), durable=False)
@@ -41,9 +45,9 @@ def withdraw(home: Home) -> None:
     home.handed.unlink(missing_ok=True)
 
 
-def take(home: Home, terms: Terms) -> dict[str, str]:
+def take(home: Home, *terms: Terms) -> dict[str, str]:
     """Those that `terms` names: what was left, read once and removed, else our own environment's. A shell's names win."""
-    found = seen(home, named(terms))
+    found = seen(home, named(*terms))
     withdraw(home)
     return found
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, NotFound, ToolMissing, one_line
-from supervisor.core.notify import Receiver
+from supervisor.core.notify import DESKTOP, Receiver
 from supervisor.gateway.redact import Redactor
 from supervisor.host import secrets
 
@@ -66,8 +66,13 @@ def address(receiver: Receiver, environ: Mapping[str, str]) -> str:
 
 
 async def try_out(receivers: Iterable[Receiver], environ: Mapping[str, str]) -> dict[str, str]:
-    """Send each a message that says nothing, as `post` does."""
-    return await post(receivers, "nightcrew: a test", "nightcrew can reach you.", environ)
+    """Send each a message that says nothing, as `post` does; the desktop is among them where it is told."""
+    from supervisor.daemon import notify_here
+
+    away, said = [one for one in receivers if one.name != DESKTOP], ("nightcrew: a test", "nightcrew can reach you.")
+    answers = await post(away, *said, environ) if away else {}
+    desktop = [one.name for one in receivers if one.name == DESKTOP]
+    return {**answers, **{name: await notify_here.on_desktop(*said, environ) for name in desktop}}
 
 
 async def _posted(addresses: dict[str, str], title: str, body: str) -> dict[str, str]:

@@ -1,5 +1,7 @@
-"""Tells a person what matters: looks at the journal, at who waits for an answer, at the gateway and at the caps, every few seconds, and
-sends what `core.notify` says is due. What it knows is in `notices.json`, which is written before anything is sent.
+"""Tells a person what matters: looks at the journal, at who waits for an answer, at the gateway and at the caps, every second and as soon
+as an agent says that it needs somebody, and sends what `core.notify` says is due: to receivers elsewhere by `notify_post`, and on this
+machine, while somebody is there, by `notify_here`. What each of both knows is in a file of its own, which is written before anything is
+sent.
 """
 
 from __future__ import annotations
@@ -8,16 +10,20 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from agents.tmux import Tmux
+from supervisor.config import user
 from supervisor.core import notify
 from supervisor.core.errors import NightcrewError, ToolMissing
-from supervisor.core.notify import Kind, Known, Message, Notice, Terms
+from supervisor.core.notify import DESKTOP, Kind, Known, Message, Notice, Receiver, Terms
 from supervisor.daemon import notify_environment, notify_post
 from supervisor.daemon.handlers import needs
 from supervisor.daemon.loop import Loop
+from supervisor.daemon.notify_here import Here
 from supervisor.daemon.wakeups import was_set
 from supervisor.gateway.redact import Redactor
 from supervisor.host import files
@@ -26,7 +32,8 @@ from supervisor.host.paths import Home
 from supervisor.ledger import journal
 from supervisor.ledger.ledger import Ledger
 
-LOOK_S = 2.0
+LOOK_S = 1.0
+Without = Callable[[Loop, str], Awaitable[bool]]
 LEAVE_S = 5.0
 """So long a supervisor that leaves waits for a message that is being sent."""
 ROWS = 1000
@@ -34,10 +41,14 @@ ROWS = 1000
 KEPT_MAX = 2**22
 
 
-def kept(home: Home) -> Known | None:
+Post = Callable[[Iterable[Receiver], str, str, Mapping[str, str]], Awaitable[dict[str, str]]]
+"""As `notify_post.post`."""
+
+
+def kept(file: Path) -> Known | None:
     """What the last supervisor knew; None when there is no such file, or one that nobody of us wrote."""
     try:
-        data = home.notices.read_bytes()
+        data = file.read_bytes()
         return notify.known(data.decode()) if len(data) <= KEPT_MAX else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -53,23 +64,27 @@ class Sources:
     say: Callable[[str], None]
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Where addresses of receivers are."""
+    post: Post | None = None
+    """Who sends; None: `notify_post.post`."""
 
 
 class Notifying:
     """One supervisor's messages. `look` belongs to the loop's thread."""
 
-    def __init__(self, home: Home, terms: Terms, clock: Clock, sources: Sources) -> None:
-        self._home = home
+    def __init__(self, file: Path, terms: Terms, clock: Clock, sources: Sources) -> None:
+        self._file = file
         self._terms = terms
         self._clock = clock
         self._sources = sources
-        found = kept(home)
+        found = kept(file)
+        if found is not None and terms.pace.tries == 1:  # what was being shown when a supervisor was killed is no news any more
+            found = replace(found, outbox=())
         self._known = found or Known(journal.newest_entry(sources.ledger.db))  # whoever begins to listen is not told the history
         if found is None:
             self._keep(self._known)
 
-    async def look(self) -> None:
-        """Hear what is new, and send what is due. Raises LedgerError, DiskFull: nothing is lost then."""
+    async def look(self) -> bool:
+        """Hear what is new, and send what is due. Whether something was heard. Raises LedgerError, DiskFull: nothing is lost then."""
         now = self._clock.wall()
         rows = list(journal.after(self._sources.ledger.db, self._known.cursor, ROWS))
         happened = [notice for row in rows if (notice := self._of_row(row)) is not None]
@@ -77,9 +92,11 @@ class Notifying:
         known = notify.hear(self._known, happened, goes_on, now, self._terms)
         shown = time.localtime(now)
         known = notify.pack(known, now, 60 * shown.tm_hour + shown.tm_min, self._terms)
+        heard = known is not self._known
         self._move(known, rows[-1]["seq"] if rows else known.cursor)
         while (message := notify.due(self._known, self._clock.wall())) is not None:
             await self._send(message)
+        return heard
 
     def _move(self, known: Known, cursor: int) -> None:
         """A look that heard nothing is not written down: the next supervisor reads those rows once more, and hears nothing either."""
@@ -90,7 +107,7 @@ class Notifying:
         self._known = known
 
     def _keep(self, known: Known) -> None:
-        files.atomic_write(self._home.notices, known.to_json().encode(), durable=False)
+        files.atomic_write(self._file, known.to_json().encode(), durable=False)
         self._known = known
 
     def _of_row(self, row: dict[str, Any]) -> Notice | None:
@@ -100,16 +117,21 @@ class Notifying:
     async def _send(self, message: Message) -> None:
         left = [receiver for receiver in self._terms.receivers if receiver.name in message.left]
         self._keep(notify.sending(self._known, message.number, self._clock.wall()))
-        answers = await notify_post.post(left, message.title, message.body, self._sources.environ)
-        failed = {name: why for name, why in answers.items() if why}
-        known, given_up = notify.sent(self._known, message.number, failed, self._clock.wall())
+        answers = await (self._sources.post or notify_post.post)(left, message.title, message.body, self._sources.environ)
+        failed, now = {name: why for name, why in answers.items() if why}, self._clock.wall()
+        known, given_up = notify.sent(self._known, message.number, failed, now, self._terms.pace.tries)
         self._keep(known)
         outcome = "given up" if given_up else "sent" if not failed else "tried"
-        data = {"what": message.title, "urls": len(left), "failed": sorted(failed), "outcome": outcome}
+        data = {"what": message.title, self._counted: len(left), "failed": sorted(failed), "outcome": outcome}
+        data |= {"after_s": round(max(0.0, now - message.at), 3)} if message.at else {}
         self._sources.ledger.journal(None, None, "notified", data)
         if given_up:
             why = "; ".join(f"{name}: {why}" for name, why in failed.items())
             self._sources.say(f"a message was given up ({why}): nightcrew notify test")
+
+    @property
+    def _counted(self) -> str:
+        return "here" if self._sources.post is not None else "urls"
 
 
 def _without_secrets(text: str) -> str:
@@ -117,8 +139,9 @@ def _without_secrets(text: str) -> str:
     return Redactor().clean(text)
 
 
-async def goes_on(loop: Loop, terms: Terms) -> list[Notice]:
-    """Who waits for a person, what a person has to mend for the gateway, and which cap is near."""
+async def goes_on(loop: Loop, terms: Terms, *, without: Without | None = None) -> list[Notice]:
+    """Who waits for a person, what a person has to mend for the gateway, and which cap is near. `without`: whether somebody looks at the
+    agent that asks, and need not be told."""
     now = loop.clock.wall()
     found = notify.cap_near("cost_per_night", loop.crew.traffic.night, now)
     for night in loop.crew.nights.values():
@@ -130,47 +153,79 @@ async def goes_on(loop: Loop, terms: Terms) -> list[Notice]:
             subject = _without_secrets(mail["subject"]) if terms.text else mail["id"]
             found.append(notify.needs_person(mail["from"], f"asks by mail: {subject}", now))
         for one in who["agents"]:
-            asks, detail = str(one["state"]).replace("_", " "), _without_secrets(one["detail"]) if terms.text else ""
-            found.append(notify.needs_person(one["task"], f"{asks}: {detail}" if detail else asks, now))
-        found += [notify.needs_person(one["task"], one["detail"], now) for one in who["choices"]]
+            if without is None or not await without(loop, str(one["task"])):
+                asks, detail = str(one["state"]).replace("_", " "), _without_secrets(one["detail"]) if terms.text else ""
+                found.append(notify.needs_person(one["task"], f"{asks}: {detail}" if detail else asks, one["since"]))
+        found += [notify.needs_person(one["task"], one["detail"], one["since"]) for one in who["choices"]]
     word = loop.of_gateway()
     for trouble in word.troubles if word is not None else ():
         found.append(Notice(Kind.BREAKER_OPEN, f"gateway {trouble}", notify.line(_without_secrets(trouble)), now))
     return found
 
 
+async def looked_at(loop: Loop, task: str) -> bool:
+    """Whether somebody is attached to the pane of a task's agent."""
+    known, attended = loop.crew.tasks.get(task), loop.incidents.setting_aside.attended
+    return known is not None and attended is not None and await attended((task, known.epoch))
+
+
 @contextlib.asynccontextmanager
-async def told(loop: Loop, home: Home, terms: Terms) -> AsyncIterator[None]:
-    """Send messages while inside, where the settings name a receiver."""
-    environ = notify_environment.take(home, terms)
-    loop.try_receivers = functools.partial(notify_post.try_out, terms.receivers, environ)
-    if not terms.receivers:
-        home.notices.unlink(missing_ok=True)
+async def told(loop: Loop, home: Home, settings_file: Path, tmux: Tmux) -> AsyncIterator[None]:
+    """Send messages while inside, where the settings name a receiver, and to whoever is here."""
+    away, here = user.load_notify(settings_file), user.load_notify_here(settings_file)
+    environ = notify_environment.take(home, away, here)
+    place = Here(tmux, loop.clock, desktop=DESKTOP in here.names)
+    loop.told_here = place.told
+    tried = (*away.receivers, *(one for one in here.receivers if one.name == DESKTOP))
+    loop.try_receivers = functools.partial(notify_post.try_out, tried, environ)
+    notifying, over = list(_notifying(loop, home, away, here, place, environ)), asyncio.Event()
+    if not notifying:
         yield
         return
-    try:
-        notify_post.require()
-    except ToolMissing as error:
-        loop.alert(error.line())
-        yield
-        return
-    over = asyncio.Event()
-    sources = Sources(loop.ledger, lambda: goes_on(loop, terms), loop.alert, environ)
-    task = asyncio.create_task(_run(loop, Notifying(home, terms, loop.clock, sources), over))
+    task = asyncio.create_task(_run(loop, notifying, over))
     try:
         yield
     finally:
         over.set()
+        loop.asked.set()
         await asyncio.wait([task], timeout=LEAVE_S)
         task.cancel()
         await asyncio.wait([task])
 
 
-async def _run(loop: Loop, notifying: Notifying, over: asyncio.Event) -> None:
+Look = Callable[[], Awaitable[bool]]
+"""Looks, where it is worth it. Whether something was heard that soon is due."""
+
+
+def _notifying(loop: Loop, home: Home, away: Terms, here: Terms, place: Here, environ: Mapping[str, str]) -> Iterator[Look]:
+    if here.receivers:
+        sources = Sources(loop.ledger, lambda: goes_on(loop, here, without=looked_at), loop.alert, environ, place.post)
+        yield functools.partial(_look_here, place, Notifying(home.notices_here, here, loop.clock, sources))
+    else:
+        home.notices_here.unlink(missing_ok=True)
+    if not away.receivers:
+        home.notices.unlink(missing_ok=True)
+        return
+    try:
+        notify_post.require()
+    except ToolMissing as error:
+        loop.alert(error.line())
+        return
+    yield Notifying(home.notices, away, loop.clock, Sources(loop.ledger, lambda: goes_on(loop, away), loop.alert, environ)).look
+
+
+async def _look_here(place: Here, notifying: Notifying) -> bool:
+    return await notifying.look() if await place.is_anybody_there() else False
+
+
+async def _run(loop: Loop, looks: Sequence[Look], over: asyncio.Event) -> None:
+    soon = False
     while not over.is_set():
-        await was_set(over, LOOK_S)
-        try:
-            if loop.ready:
-                await notifying.look()
-        except NightcrewError as error:
-            loop.alert(f"messages wait: {error.line()}")
+        await was_set(loop.asked, notify.ASKED_S if soon else LOOK_S)
+        loop.asked.clear()
+        soon = False
+        for look in looks if loop.ready else ():
+            try:
+                soon = await look() or soon
+            except NightcrewError as error:
+                loop.alert(f"messages wait: {error.line()}")

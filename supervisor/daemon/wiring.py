@@ -131,7 +131,7 @@ async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
             keeping.kept(_keeping(loop, home, proof)) as loop.jobs.keeping,
             conflict_watch.kept(ConflictWatch(loop, home, git, memory.mail.tell)),
             _gateway(loop, access, memory),
-            notifying.told(loop, home, user.load_notify(access.models.file)),
+            notifying.told(loop, home, access.models.file, tmux),
         ):
             await loop.run()
 

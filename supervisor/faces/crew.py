@@ -123,6 +123,10 @@ class Crew:
     facts: tuple[Fact, ...] = ()
     troubles: tuple[str, ...] = ()
     """What a person has to know first, one line each."""
+    told: int | None = None
+    """How often the supervisor has rung the bell: a screen rings when it has grown. None: nobody says so."""
+    told_line: str = ""
+    """What it said the last time, which may hold text of agents."""
 
     def rows(self) -> list[Row]:
         """All that are shown, in their order."""

@@ -148,6 +148,11 @@ class Home:
         return self.root / "telemetry.lock"
 
     @property
+    def notices_here(self) -> Path:
+        """The same of what is told on this machine."""
+        return self.root / "notices-here.json"
+
+    @property
     def handed(self) -> Path:
         """Addresses for messages, from the verb that starts a supervisor to that supervisor."""
         return self.root / "handed.json"

@@ -45,6 +45,20 @@ def look(path: str, pid: int) -> Terminal | None:
     return Terminal(unread, by_lines, _foreground(pid))
 
 
+def ring(path: str) -> bool:
+    """Ring the bell of a terminal of ours; False when it is none, or does not take it now."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return os.isatty(handle) and os.write(handle, b"\a") == 1
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
 def _foreground(pid: int) -> tuple[int, ...]:
     """Field 8 of /proc/PID/stat is the group; its members are those that name it in field 5."""
     wanted = _stat(pid)[5:6]

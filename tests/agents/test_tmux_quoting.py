@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.tmux import Tmux
 from agents.tmux.control import parse_blocks
-from agents.tmux.quoting import command_line, escape_format, plain_text, quote
+from agents.tmux.quoting import command_line, escape_format, plain_text, quote, said_text
 
 HOSTILE = st.sampled_from(
     [
@@ -53,6 +54,15 @@ def test_escaped_text_survives_format_expansion(shared_tmux: Tmux, text: str) ->
     assert os.fsencode(
         ask(shared_tmux, ("set-option", "-gF", "@text", escape_format(text)), ("show-options", "-gv", "@text"))
     ) == os.fsencode(text)
+
+
+@FOR_REAL
+@given(TEXTS)
+@example("#(touch X) #{pid} ##{pid} #[fg=red] ##[fg=red] %H %% #,#}")
+def test_what_is_said_on_a_status_line_is_only_text(shared_tmux: Tmux, text: str) -> None:
+    """However often it is expanded nothing begins a format, a command or a style, and the clock is not asked."""
+    said = ask(shared_tmux, ("display-message", "-p", said_text(text)))
+    assert said == re.sub(r"#(?=[\[{(,}])", "# ", plain_text(text).replace("\n", " "))
 
 
 @given(TEXTS)

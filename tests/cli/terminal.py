@@ -52,6 +52,10 @@ class Terminal:
         """What its programs call it."""
         return self._tmux("display-message", "-p", "#{pane_title}").strip()
 
+    def rang(self) -> bool:
+        """Whether its bell rang."""
+        return self._tmux("display-message", "-p", "#{window_bell_flag}").strip() == "1"
+
     def clipboard(self) -> str:
         """What its programs put there."""
         return self._tmux("list-buffers", "-F", "#{buffer_sample}").strip()

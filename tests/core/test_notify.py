@@ -10,7 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import notify
-from supervisor.core.notify import AGAIN_S, GROUP_S, LINE_MAX, LINES, PAUSE_S, RETRY_S, Kind, Known, Message, Notice, Receiver, Terms
+from supervisor.core.notify import (
+    AGAIN_S,
+    ASKED_S,
+    AWAY,
+    GROUP_S,
+    HERE,
+    LINE_MAX,
+    LINES,
+    PAUSE_S,
+    RETRY_S,
+    URGENT_PAUSE_S,
+    Kind,
+    Known,
+    Message,
+    Notice,
+    Receiver,
+    Terms,
+)
 from supervisor.core.window import Window
 
 NOW = 1_700_000_000.0
@@ -44,6 +61,19 @@ def test_many_of_a_short_time_are_one_message() -> None:
     assert (soon, later) == ([], []), "a storm that goes on is a message every few minutes"
     _, (second,) = told(known, [], NOW + GROUP_S + PAUSE_S)
     assert second.title == "nightcrew: failed"
+
+
+def test_who_needs_a_person_is_told_at_once_and_the_next_ones_together_a_little_later() -> None:
+    for pace, pause in ((AWAY, URGENT_PAUSE_S), (HERE, 10.0)):
+        terms = replace(TERMS, pace=pace)
+        known, first = told(Known(), [notify.needs_person("r/a", "", NOW)], NOW, terms=terms)
+        known, (message,) = told(known, [], NOW + ASKED_S, terms=terms)
+        assert first == [] and (message.title, message.at) == ("nightcrew: needs you", NOW)
+        more = [notify.needs_person(f"r/{number}", "", NOW + 2) for number in range(200)]
+        known, soon = told(known, more, NOW + 2, terms=terms)
+        known, before = told(known, [], NOW + ASKED_S + pause - 0.1, terms=terms)
+        _, (second,) = told(known, [], NOW + ASKED_S + pause, terms=terms)
+        assert (soon, before, second.title) == ([], [], "nightcrew: 200 needs you")
 
 
 def test_the_same_thing_is_told_once_in_a_quarter_of_an_hour() -> None:

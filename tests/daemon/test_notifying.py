@@ -84,7 +84,7 @@ class Night:
             return self.goes_on
 
         clock = type("Clock", (), {"wall": lambda _: self.wall.now, "monotonic": lambda _: self.wall.now})()
-        self.notifying = Notifying(self.home, self.terms, clock, Sources(self.ledger, goes_on, self.said.append))
+        self.notifying = Notifying(self.home.notices, self.terms, clock, Sources(self.ledger, goes_on, self.said.append))
 
     def look(self, after_s: float = 0.0) -> None:
         self.wall.now += after_s
@@ -115,7 +115,7 @@ def test_a_storm_is_one_message_and_a_restart_repeats_nothing(night: Night, inbo
     body = inbox.messages[0]["message"]
     assert "r/9: failed" in body and "exit code" not in body and "and 40 more failed" in body
     told = [one["data"] for one in journal.after(night.ledger.db, 0, 1000) if one["event"] == "notified"]
-    assert told == [{"what": "nightcrew: 50 failed", "urls": 1, "failed": [], "outcome": "sent"}]
+    assert told == [{"what": "nightcrew: 50 failed", "urls": 1, "failed": [], "outcome": "sent", "after_s": GROUP_S}]
 
 
 def test_what_was_being_sent_when_the_supervisor_was_killed_comes_once_more_a_quarter_of_an_hour_later(
@@ -148,11 +148,11 @@ def test_a_receiver_that_is_down_gets_it_later(night: Night, inbox: Inbox) -> No
     night.fails("r/a")
     night.look()
     night.look(GROUP_S)
-    known = kept(night.home)
+    known = kept(night.home.notices)
     assert known is not None and [message.left for message in known.outbox] == [("urls[0]",)]
     inbox.status = 200
     night.look(RETRY_S[0])
-    known = kept(night.home)
+    known = kept(night.home.notices)
     assert known is not None and known.outbox == () and inbox.titles == ["nightcrew: failed"] * 2
 
 

@@ -41,12 +41,14 @@ def test(as_json: bool) -> int:
     nightcrew notify test
     """
     from supervisor.config import user
+    from supervisor.core.notify import DESKTOP
 
-    terms = user.load_notify(common.settings_file())
-    answers, by = _tried(terms.receivers)
-    if set(answers) != set(terms.names):
+    terms, here = user.load_notify(common.settings_file()), user.load_notify_here(common.settings_file())
+    receivers = (*terms.receivers, *(one for one in here.receivers if one.name == DESKTOP))
+    answers, by = _tried(receivers)
+    if set(answers) != {one.name for one in receivers}:
         raise Refused("config.toml has changed since the supervisor read it", on=by, hint="nightcrew down && nightcrew up -d")
-    if not terms.receivers:
+    if not receivers:
         raise ConfigError("nobody can be told", on=str(common.settings_file()), why=_NONE, hint=_HOW)
     failed = {name: why for name, why in answers.items() if why}
     if as_json:
@@ -85,8 +87,10 @@ def status(as_json: bool) -> None:
     from supervisor.core.notify import Known
     from supervisor.daemon import notifying
 
-    terms, known = user.load_notify(common.settings_file()), notifying.kept(home()) or Known()
+    terms, known = user.load_notify(common.settings_file()), notifying.kept(home().notices) or Known()
+    here = user.load_notify_here(common.settings_file())
     shape: dict[str, Any] = {
+        "here": {"by": list(here.names), "on": sorted(here.on), "told": (notifying.kept(home().notices_here) or Known()).last},
         "receivers": list(terms.names),
         "on": sorted(terms.on),
         "urgent": sorted(terms.urgent),
@@ -100,17 +104,25 @@ def status(as_json: bool) -> None:
     }
     if as_json:
         common.print_json(**shape)
-    elif not terms.receivers:
+        return
+    _print_here(shape)
+    if not terms.receivers:
         common.say(f"{_NONE}; next: {_HOW}")
     else:
         _print(shape)
 
 
+def _print_here(shape: dict[str, Any]) -> None:
+    here = shape["here"]
+    said = f"{', '.join(here['by'])}, of {', '.join(here['on'])}" if here["by"] else "nothing"
+    click.echo(f"here        {said}; told {here['told']} times")
+    if shape["quiet_hours"]:
+        click.echo(f"quiet       {shape['quiet_hours']}, but for {', '.join(shape['urgent']) or 'nothing'}")
+
+
 def _print(shape: dict[str, Any]) -> None:
     click.echo(f"receivers   {one_line(', '.join(shape['receivers']))}")
     click.echo(f"told of     {', '.join(shape['on'])}" + ("" if shape["text"] else " (no titles, no questions)"))
-    if shape["quiet_hours"]:
-        click.echo(f"quiet       {shape['quiet_hours']}, but for {', '.join(shape['urgent']) or 'nothing'}")
     for one in shape["waiting"]:
         click.echo(f"waits       {one['count']} {one['kind']}, for {max(0.0, time.time() - one['since']):.0f} s")
     for one in shape["under_way"]:

@@ -74,7 +74,7 @@ class CrewReader:
         self._db: sqlite3.Connection | None = None
         self._version = -1
         self._rows = Kept(ROWS_S, self._read)
-        self._asked = Kept(NEEDS_S, lambda: common.needs_and_states(where))
+        self._asked = Kept(NEEDS_S, lambda: common.needs(where, watches=True))
         self._heard = Kept(SLOW_S, lambda: gateway_report.hear(where))
         self._gateway = Kept(SLOW_S, self._look_at_gateway)
         self._capacity = Kept(SLOW_S, self._look_at_capacity)
@@ -109,7 +109,7 @@ class CrewReader:
         runs = lock.holder(self._where.lock) is not None
         self._notice_changes()
         rows = self._rows.get()
-        asked, states = self._asked.get() if runs else ([], {})
+        needs = self._asked.get() if runs else common.Needs()
         gateway, capacity = self._gateway.get(), self._capacity.get() if runs else None
         limited = {
             one["name"]: "rate_limited" for one in (gateway or {}).get("agents", ()) if one.get("queued") and not one.get("in_flight")
@@ -117,8 +117,8 @@ class CrewReader:
         found = self._takable.get() if self._db is not None else takable.Results()
         held = replace(
             rows.waits,
-            asked={one["task"]: one for one in asked},
-            states={**states, **limited},
+            asked={one["task"]: one for one in needs.asked},
+            states={**needs.states, **limited},
             conflicts={**found.conflicts, **rows.waits.conflicts},
         )
         branches = found.to_take
@@ -128,7 +128,8 @@ class CrewReader:
         said = STOPPED if self._where.sentinel.exists() else "" if runs else ABSENT
         troubles = [f"the gateway: {one}" for one in self._heard.get().troubles] if runs else []
         seen = Seen(views, rows.counts, held, {view.id for view in branches}, found.merged, said, troubles, gateway, capacity)
-        return grouped(seen, lambda view: self._said(view) if view.id in visible else "")
+        crew = grouped(seen, lambda view: self._said(view) if view.id in visible else "")
+        return replace(crew, told=needs.told, told_line=needs.line)
 
     def _others(self, tasks: list[str]) -> list[TaskView]:
         """Those that need a person and for which there is no room among those that wait."""

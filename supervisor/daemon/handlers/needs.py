@@ -12,14 +12,18 @@ from supervisor.daemon.loop import Loop
 from supervisor.ledger import choices, mail, queries
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - every handler is called so
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """Returns `agents`, who waits longest first: `task`, `state`, `detail` and `since` (wall-clock seconds). Only agents that tell by
     hooks are known to wait; a hook that says so is compared with what else is known before it is believed. Of one that has not spoken
     yet the screen is looked at: a dialog may keep it from starting. Those that were set aside are among them. `states`: by task how each
     agent is that has said so. `mail`: the requests to a person that nobody has read, oldest first; their senders may go on. `choices`: the
-    groups of candidates of which a person is to choose, shaped as `agents`."""
+    groups of candidates of which a person is to choose, shaped as `agents`. `told`: what a
+    person who is here was told last; with `watches` who asks is a screen that goes on looking, and rings when its number has grown."""
     aside = queries.set_aside(loop.ledger.db)
-    found, states = [{"task": name, "state": str(AgentState.WAITING_INPUT), "detail": asked, "since": at} for name, asked, at in aside], {}
+    states: dict[str, str] = {}
+    found: list[dict[str, Any]] = [
+        {"task": name, "state": str(AgentState.WAITING_INPUT), "detail": asked, "since": at} for name, asked, at in aside
+    ]
     for name, task in list(loop.crew.living.items()):
         if any(name == other for other, _, _ in aside):
             continue
@@ -33,7 +37,9 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: A
             status = fuse([Evidence(**{**piece, "source": Source(piece["source"])}) for piece in said["evidence"]], said["session"])
             if status.needs_person:
                 found.append({"task": name, "state": str(status.state), "detail": status.detail, "since": status.since})
-    return {"agents": sorted(found, key=lambda one: one["since"]), "states": states, "mail": _mail(loop), "choices": _choices(loop)}
+    told = loop.told_here(watches=args.get("watches") is True)
+    agents = sorted(found, key=lambda one: one["since"])
+    return {"agents": agents, "states": states, "mail": _mail(loop), "choices": _choices(loop), "told": told}
 
 
 def _mail(loop: Loop) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from supervisor.core.errors import one_line
+from supervisor.core.sequences import plain
 from supervisor.faces.crew import Crew
 from supervisor.faces.doors import Acts, Page, Reading, Text
 from supervisor.faces.top.crew_list import CrewList
@@ -102,6 +103,7 @@ class TopApp(App[None]):
         )
         self._line_done: Callable[[str], None] = lambda _: None
         self._alone = False
+        self._told: int | None = None
         self.main = Main(id="_default")
         self.list = CrewList()
         self.page = PageView()
@@ -152,9 +154,17 @@ class TopApp(App[None]):
 
     def on_top_app_looked(self, event: Looked) -> None:
         """The crew, at most once a second."""
+        self._ring(event.crew)
         self.heading.show(event.crew)
         self.list.show(event.crew)
         self._follow()
+
+    def _ring(self, crew: Crew) -> None:
+        """The bell of this terminal, when the supervisor has rung since the look before."""
+        before, self._told = self._told, crew.told if crew.told is not None else self._told
+        if before is not None and crew.told is not None and crew.told > before:
+            self.bell()
+            self.say(plain(crew.told_line))
 
     def on_top_app_showed(self, event: Showed) -> None:
         """A page, when it is still the one that is wanted."""

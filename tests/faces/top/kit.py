@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from supervisor.core.states import TaskState
@@ -46,13 +46,16 @@ class Stage:
     verbs: Mapping[str, str] = field(default_factory=lambda: {"status": "Show what every agent does.", "map": "Do the same with many."})
     ends: bool = False
     looks: int = 0
+    told: int | None = None
+    line: str = ""
     said: str = "done"
     error: Exception | None = None
     threads: set[str] = field(default_factory=set)
 
     def crew(self, visible: Collection[str]) -> crew.Crew:
         self.looks += 1
-        return crew.crew(self.seen, lambda one: f"last of {one.name}" if one.id in visible else "")
+        found = crew.crew(self.seen, lambda one: f"last of {one.name}" if one.id in visible else "")
+        return replace(found, told=self.told, told_line=self.line)
 
     def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
         lines = self.texts.get(page, [f"{page} of {view.name}"])

@@ -16,6 +16,7 @@ from supervisor.core.errors import Refused
 from supervisor.core.states import TaskState
 from supervisor.faces.crew import Seen
 from supervisor.faces.doors import Page
+from supervisor.faces.top.app import TopApp
 from supervisor.faces.top.main_screen import Main
 from tests.faces.top.kit import NOW, RUN, Stage, asks, text_of, view, working
 
@@ -64,6 +65,19 @@ async def test_it_fits_at_every_size_with_none_one_and_many(size: tuple[int, int
             assert "W agent-0" in screen and "last of agent-0" in screen
             beside = next(line for line in lines if "WORKING" in line)
             assert ("│" in beside) == (size[0] >= 100), "the page is beside the list where there is room, else below"
+
+
+async def test_it_rings_when_the_supervisor_does_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[str] = []
+    monkeypatch.setattr(TopApp, "bell", lambda self: rung.append(self.footing.render().plain))
+    stage = Stage(seen(), told=7)
+    async with shown(stage) as pilot:
+        for told, line in ((7, ""), (8, "r/a needs you\x1b[2J"), (8, "r/a needs you"), (None, ""), (8, ""), (0, "")):
+            before, stage.told, stage.line = stage.looks, told, line
+            pilot.app.action_anew()  # type: ignore[attr-defined]
+            await until(pilot, lambda: stage.looks > before, "the look")  # noqa: B023 - it ends here
+        await until(pilot, lambda: rung, "the bell")
+        assert len(rung) == 1 and "r/a needs you" in text_of(pilot.app) and "\x1b" not in text_of(pilot.app)  # type: ignore[arg-type]
 
 
 async def test_groups_stand_in_their_order_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
