@@ -79,6 +79,11 @@ def preview(repo: Repository, branch: str) -> Preview:
     return Preview(head, tip.text, tree, conflicts, fast_forward=base == head, up_to_date=base == tip.text)
 
 
+def has(repo: Repository, commit: str) -> bool:
+    """Whether the checkout has all of a commit; of one that is gone nobody knows. Raises as `Git.run`."""
+    return repo.git.run(repo.store, "merge-base", "--is-ancestor", commit, repo.head, accept=(0, 1, 128)).code == 0
+
+
 def take(repo: Repository, branch: str, message: str = "", *, only: str = "", generated: Sequence[GeneratedRule] = ()) -> Merged | ByHand:
     """Merge `branch` into the branch the person has checked out; with `only`, as long as it is that commit. No command of `generated` is
     run: where nothing but such files conflicts the refusal says what runs them.

@@ -103,7 +103,7 @@ def _hand_over(where: Home, view: queries.TaskView, known: PullRequest, asked: R
     """The task whose agent has it."""
     keys = [one.key for one in asked.remarks]
     with contextlib.closing(common.ledger(where)) as db:
-        follow_up.refuse_without_prompt(db, view)
+        follow_up.refuse_without_prompt(db, view.id)
         typed = common.typable(text.encode("utf-8", "replace"))
         if not view.final:
             common.ask(where, "pr", {"op": "send", "pull": known.id, "task": view.id, "keys": keys, "text": typed})

@@ -34,6 +34,11 @@ LOOKED_THROUGH = 30
 FILE_MAX = 16 * 2**20
 
 
+def refuse_without_reader(db: sqlite3.Connection, view: queries.TaskView) -> None:
+    """Raises Refused for a task whose comments nobody could be sent: before anything is written for it."""
+    follow_up.refuse_without_prompt(db, view.id)
+
+
 def comment(where: Home, review: Review, place: str, text: str) -> dict[str, Any]:
     """Keep one comment. Raises UsageError, NotFound."""
     path, first, last = reviews.place(place)
@@ -101,7 +106,7 @@ def send(where: Home, db: sqlite3.Connection, review: Review, more: str, environ
     waiting = [one for one in review.comments if one.sent is None]
     if not waiting and not more.strip():
         raise UsageError("there is nothing to send", why="no comment waits", hint=f"nightcrew review {view.id} --comment FILE:LINE TEXT")
-    follow_up.refuse_without_prompt(db, view)
+    follow_up.refuse_without_prompt(db, view.id)
     text, numbers = common.typable(reviews.prompt(view.id, waiting, more).encode("utf-8", "replace")), [one.number for one in waiting]
     if not view.final:
         answer = common.ask(where, "review", {"op": "send", "task": view.id, "numbers": numbers, "text": text})

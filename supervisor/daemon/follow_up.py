@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 TITLE_MAX = 100
 
 
-def refuse_without_prompt(db: sqlite3.Connection, view: TaskView) -> None:
-    """Raises Refused for a task that takes no prompt: nobody is there to read one."""
-    kind = rows.launch(db, view.id).spec.kind
+def refuse_without_prompt(db: sqlite3.Connection, task: str) -> None:
+    """Raises Refused for a task (full id) that takes no prompt: nobody is there to read one."""
+    kind = rows.launch(db, task).spec.kind
     if not of_task(kind).is_agent:
         why = f"a task of kind {kind} runs a command, and reads no prompt"
-        raise Refused("cannot ask for more", on=view.id, why=why, hint=f"nightcrew diff {view.id}, and change it yourself")
+        raise Refused("cannot ask for more", on=task, why=why, hint=f"nightcrew diff {task}, and change it yourself")
 
 
 def submission(db: sqlite3.Connection, view: TaskView, text: str, key: str, environ: Mapping[str, str]) -> Submission:
     """The run of one task that goes on where the task `view`, which has ended, ended: with its work, and with its conversation where its
     kind can fork one. The same `key` twice is one run. Raises Refused for a task that takes no prompt."""
-    refuse_without_prompt(db, view)
+    refuse_without_prompt(db, view.id)
     launch = rows.launch(db, view.id)
     held = conversations.newest(db, view.id)
     continues = held is not None and to_run(launch.spec.kind).continues(How.FORK, interactive=launch.spec.interactive)

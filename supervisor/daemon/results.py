@@ -10,13 +10,14 @@ from pathlib import Path
 
 from supervisor.core import records
 from supervisor.core.errors import ConfigError, HostError, NotFound, Refused
+from supervisor.core.landing import EntryState
 from supervisor.core.landing_terms import GeneratedRule
 from supervisor.core.states import TaskState
 from supervisor.daemon import choosing
 from supervisor.daemon.environments import Environments
 from supervisor.host import audit, files
 from supervisor.host.paths import Home, home
-from supervisor.ledger import queries, reviews, rows, store
+from supervisor.ledger import queries, reviews, rows, store, trains
 from supervisor.ledger.queries import TaskView
 from worktrees import merge, restoring, securing
 from worktrees.git import Git
@@ -115,7 +116,8 @@ def take(db: sqlite3.Connection, view: TaskView, where: Path, *, only_print: boo
             why=f"it belongs to {owner}, not to {repository.root}",
             hint=f"nightcrew take {view.id} -C {shlex.quote(owner)}",
         )
-    _refuse_cleaned(repository, view, branch)
+    if has := _cleaned(db, repository, view, branch):
+        return Taken(view.id, merged=True, commit=repository.head, commands=(), sentence=has)
     if only_print:
         command = f"git -C {shlex.quote(str(repository.root))} merge {shlex.quote(branch)}"
         return Taken(view.id, merged=False, commit=None, commands=(command,), sentence="nothing was merged; this is what would do it")
@@ -182,18 +184,20 @@ def _tip(repository: Repository, view: TaskView) -> str:
         return resolve(repository, kept)
 
 
-def _refuse_cleaned(repository: Repository, view: TaskView, branch: str) -> None:
-    try:
+def _cleaned(db: sqlite3.Connection, repository: Repository, view: TaskView, branch: str) -> str:
+    """Of a result whose branch is gone and all of which the checkout has, that it has it; empty while its branch is there. Raises Refused
+    when it is gone and the checkout lacks something of it."""
+    with contextlib.suppress(NotFound):
         resolve(repository, branch)
-    except NotFound:
-        ref = records.rescue_ref(view.id, view.epoch)
-        raise Refused(
-            "cannot take",
-            on=view.id,
-            why="its branch is gone, after nightcrew clean or by hand",
-            kept=ref,
-            hint=f"git -C {shlex.quote(str(repository.root))} merge {ref}",
-        ) from None
+        return ""
+    landed, ref = trains.outcomes(db, [view.id]).get(view.id), records.rescue_ref(view.id, view.epoch)
+    if landed is not None and landed.branch == repository.branch and landed.state in (EntryState.LANDED, EntryState.CONTAINED):
+        return f"{repository.branch} has everything of {view.id} already: it landed with {landed.train}"
+    tip = str((view.result or {}).get("tip") or "")
+    if tip and merge.has(repository, tip):
+        return f"{repository.branch} has everything of {view.id} already"
+    why, hint = "its branch is gone, after nightcrew clean or by hand", f"git -C {shlex.quote(str(repository.root))} merge {ref}"
+    raise Refused("cannot take", on=view.id, why=why, kept=ref, hint=hint)
 
 
 def _branch(view: TaskView) -> str:

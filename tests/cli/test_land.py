@@ -80,6 +80,8 @@ def test_five_that_end_together_land_one_on_another_and_what_conflicts_or_breaks
     assert shown[shape["train"]].says.startswith("into main is landed")
     assert f"left out of {shape['train']}" in house.ok("status", "d") and "landed in main" in house.ok("status", "a")
     assert json.loads(house.ok("status", "c", "--json"))["results"][by["c"]["task"]]["state"] == "landed"
+    house.ok("clean", "a", "--yes")
+    assert "main has everything of" in house.run("take", "a").stderr + house.run("take", "a").stdout
     assert landed(house, "--ready", code=1)["state"] == "empty"
     wait_until(lambda: git(house.repo, "for-each-ref", "refs/nightcrew/train") == "", "its refs to go")
 

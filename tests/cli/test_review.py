@@ -8,16 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.errors import Refused
+from supervisor.daemon import protocol
 from supervisor.host import files
 from supervisor.ledger import reviews, store
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, git, plan_of, shell_task
 
+HAND = 'description = "a shell that does what its prompt says"\nbinary = "sh"\nprompt = "stdin"\nheadless = ["-s"]\n'
 EVIL = "\u202e\x1b]0;evil\x07"
 WEAKENS = "sed -i 's/def test_two/import pytest\\n@pytest.mark.skip\\ndef test_two/' tests/test_calc.py"
 MAKES = "printf 'def mul(a, b):\\n    return a * b\\n' >> calc.py; printf 'a\\033[2Jb\\n' > 'odd name'"
 WORK = f"{WEAKENS}; {MAKES}; git add -A; git commit -qm mul"
+
+
+def hand(house: House, name: str, prompt: str, **keys: object) -> str:
+    """A task of an agent to which a person can write."""
+    kinds = house.config.parent / "kinds"
+    kinds.mkdir(exist_ok=True)
+    (kinds / "hand.toml").write_text(HAND)
+    said = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+    return f'[[tasks]]\nid = "{name}"\nkind = "hand"\nsandbox = 0\nprompt = {json.dumps(prompt)}\n{said}'
 
 
 @pytest.fixture
@@ -30,7 +42,7 @@ def reviewed(house: House) -> House:
     git(house.repo, "commit", "-qm", "calc")
     house.start_daemon()
     house.run(
-        "run", house.plan(plan_of([shell_task("mul", WORK, title=f"multiply {EVIL}", gate="test -f calc.py"), shell_task("idle", "true")]))
+        "run", house.plan(plan_of([hand(house, "mul", WORK, title=f"multiply {EVIL}", gate="test -f calc.py"), shell_task("idle", "true")]))
     )
     return house
 
@@ -65,13 +77,26 @@ def test_comments_are_kept_shown_and_dropped(reviewed: House) -> None:
     for words, code in [
         (("--comment", "calc.py:9", "x"), 2), (("--comment", "gone.py:1", "x"), 4), (("--comment", "calc.py:1", " "), 2),
         (("--drop", "1"), 4),
-        (("--send",), 6), (("--accept", "--undo"), 2), (("-m", "x"), 2), (("--undo",), 4),
+        (("--accept", "--undo"), 2), (("-m", "x"), 2), (("--undo",), 4),
     ]:  # fmt: skip
         assert reviewed.run("review", "mul", *words).returncode == code, words
     assert len(shape(reviewed)["comments"]) == 1  # type: ignore[arg-type]
     said = reviewed.ok("review", "mul").splitlines()
     at = next(number for number, line in enumerate(said) if "@pytest.mark.skip" in line)
     assert said[at + 1] == "              | comment 2: Why skip?", "it stands below its line"
+
+
+def test_a_command_gets_no_comments_that_nobody_could_be_sent(house: House) -> None:
+    house.start_daemon()
+    house.ok("run", house.plan(plan_of([shell_task("made", "echo x > made")])))
+    editor = {"EDITOR": f"touch {house.repo}/opened; true"}
+    for words in (("--comment", "made:1", "Why?"), ("--edit",)):
+        refused = house.run("review", "made", *words, env=editor)
+        assert refused.returncode == 6 and "reads no prompt" in refused.stderr and "nightcrew diff" in refused.stderr
+    args = {"op": "comment", "task": house.task("made").id, "comments": []}
+    with pytest.raises(Refused, match="cannot ask for more"):
+        protocol.call(house.home.daemon_socket, "review", args, timeout_s=30)
+    assert not (house.repo / "opened").exists() and json.loads(house.ok("review", "made", "--json"))["comments"] == []
 
 
 def test_comments_are_written_in_the_editor(reviewed: House, tmp_path: Path) -> None:
@@ -132,7 +157,7 @@ def test_whatever_a_result_holds_is_shown_and_never_acts(house: House) -> None:
     git(house.repo, "commit", "-qm", "calc")
     house.start_daemon()
     house.run(
-        "run", house.plan(plan_of([shell_task("odd", STRANGE), shell_task("bad", "exit 3"), shell_task("never", "true", after=["bad"])]))
+        "run", house.plan(plan_of([hand(house, "odd", STRANGE), shell_task("bad", "exit 3"), shell_task("never", "true", after=["bad"])]))
     )
     said = house.ok("review", "odd")
     stat = [line.strip() for line in house.ok("review", "odd", "--stat").splitlines() if line.startswith("  ")]

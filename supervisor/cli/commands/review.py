@@ -99,6 +99,8 @@ def _show(review: Review, *, stat: bool, as_json: bool) -> int:
 def _act(what: str, where: Home, db: sqlite3.Connection, view: TaskView, options: dict[str, Any]) -> dict[str, Any]:
     from supervisor.cli import reviewing
 
+    if what in ("comment", "edit"):
+        reviewing.refuse_without_reader(db, view)
     if what == "drop":
         return reviewing.drop(where, view.id, options["drop"])
     if what == "undo":

@@ -6,6 +6,7 @@ from typing import Any
 
 from supervisor.core.errors import NotFound, NotRunning, UsageError
 from supervisor.core.reviews import Comment, Decision, Verdict
+from supervisor.daemon import follow_up
 from supervisor.daemon.handlers import send
 from supervisor.daemon.loop import Loop
 from supervisor.host.failpoint import failpoint
@@ -14,7 +15,8 @@ from supervisor.host.failpoint import failpoint
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """`op`, `task`, and by `op`:
 
-    `comment`: `comments`, of each `tip path first last quoted text`; returns their `numbers`. `drop`: `number`.
+    `comment`: `comments`, of each `tip path first last quoted text`; returns their `numbers`. Refused for a task that takes no prompt.
+    `drop`: `number`.
     `decide`: `verdict tip why ref epoch`. `undo`: `epoch`.
     `send`: `numbers text`: gives `text`, which holds these comments, to the agent of `task`, which lives; returns `delivery`. One that has
     ended goes on in a run of its own: `Submission.reviewed`. Raises NotFound, Refused.
@@ -28,6 +30,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
         raise NotFound("no task", on=task, hint="nightcrew status") from None
     match args.get("op"):
         case "comment":
+            follow_up.refuse_without_prompt(loop.ledger.db, task)
             names = ("tip", "path", "first", "last", "quoted", "text")
             comments = [Comment(number=0, task=task, **{name: one[name] for name in names}) for one in args["comments"]]
             numbers = reviews.comment(comments)

@@ -9,6 +9,8 @@ from textual.widget import Widget
 from supervisor.faces.crew import Crew, Fact, Group
 from supervisor.faces.status import columns, cut
 
+SAID = 4
+"""Lines for what was said last."""
 LINES, LOW, NARROW = 2, 20, 60
 """Lines of figures, one of them on a screen of fewer rows; columns from which its name stands before all."""
 
@@ -84,9 +86,9 @@ def _wrapped(facts: tuple[Fact, ...], width: int) -> list[Text]:
 
 
 class Footing(Widget):
-    """What was said last, or the keys."""
+    """What was said last, whole where four lines are enough for it, or the keys."""
 
-    DEFAULT_CSS = "Footing { height: 1; dock: bottom; }"
+    DEFAULT_CSS = "Footing { height: auto; max-height: 4; dock: bottom; }"
     KEYS = "? help  enter attach  w who needs me  a/d answer  s send  n new  f go on  t take  p pause  k kill  r retry  / filter  q leave"
 
     def __init__(self) -> None:
@@ -96,16 +98,42 @@ class Footing(Widget):
     def say(self, text: str, *, bad: bool = False) -> None:
         """Until something else is said, or a key clears it."""
         self._said, self._bad = text, bad
-        self.refresh()
+        self.refresh(layout=True)
 
     def clear(self) -> None:
         """Show the keys again."""
         if self._said:
             self.say("")
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - of Textual
+        """Of Textual."""
+        return len(self._lines(width))
+
     def render(self) -> Text:
         """Of Textual."""
-        width = self.size.width or 80
+        lines = self._lines(self.size.width or 80)
         if self._said:
-            return Text(cut(self._said, width), "bold red" if self._bad else "bold")
-        return Text(cut(self.KEYS, width), "dim")
+            return Text("\n".join(lines), "bold red" if self._bad else "bold", no_wrap=True)
+        return Text(lines[0], "dim")
+
+    def _lines(self, width: int) -> list[str]:
+        if not self._said:
+            return [cut(self.KEYS, width)]
+        found = wrapped(self._said, width)
+        return [*found[: SAID - 1], cut(" ".join(found[SAID - 1 :]), width)] if len(found) > SAID else found
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """On lines of at most so many columns, broken between words where that is possible."""
+    lines, room = [""], max(2, width)
+    for word in text.split(" "):
+        whole = f"{lines[-1]} {word}" if lines[-1] else word
+        if columns(whole) <= room:
+            lines[-1] = whole
+            continue
+        lines += [""] if lines[-1] else []
+        for char in word:
+            if columns(lines[-1] + char) > room:
+                lines.append("")
+            lines[-1] += char
+    return lines

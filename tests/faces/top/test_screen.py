@@ -80,6 +80,20 @@ async def test_it_rings_when_the_supervisor_does_and_only_then(monkeypatch: pyte
         assert len(rung) == 1 and "r/a needs you" in text_of(pilot.app) and "\x1b" not in text_of(pilot.app)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("size", [(80, 24), (40, 20)], ids=str)
+async def test_a_refusal_is_shown_whole(size: tuple[int, int]) -> None:
+    stage = Stage(
+        seen(), error=Refused("cannot do that", on=f"{RUN}/agent-0", why="w" * 50 + " and more", kept="all of it", hint="nightcrew status")
+    )
+    async with shown(stage, size) as pilot:
+        await pilot.press("p")
+        screen = await sees(pilot, "nightcrew status")
+        lines = screen.split("\n")
+        assert len(lines) == size[1] and "cannot do that" in screen and "and more" in screen and "all of it" in screen
+        await pilot.press("down")
+        await until(pilot, lambda: "enter attach" in text_of(pilot.app).split("\n")[-1], "the keys again")  # type: ignore[arg-type]
+
+
 async def test_groups_stand_in_their_order_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     views = [
         view("done", TaskState.DONE, ended=NOW - 300), view("taken", TaskState.DONE, ended=NOW - 200), view("asks"), view("asked-first"),
