@@ -81,7 +81,8 @@ class Maildir:
     def text(self, name: str) -> str | None:
         """The text of a message, wherever it lies; None when there is none."""
         for box in (Box.NEW, Box.CUR, Box.TMP):
-            with self._box(box) as place:
+            data = None
+            with contextlib.suppress(FileNotFoundError), self._box(box, make=False) as place:
                 data = place.read(name + SUFFIX, FILE_MAX + 1)
             if data is not None:
                 return data[:FILE_MAX].decode("utf-8", "replace")
@@ -127,11 +128,13 @@ class Maildir:
             return True
 
     @contextlib.contextmanager
-    def _box(self, box: Box) -> Iterator[Folder]:
+    def _box(self, box: Box, *, make: bool = True) -> Iterator[Folder]:
         try:
-            with foreign.folder(self._mail, f"{self.owner}/{box}", make=True) as place:
+            with foreign.folder(self._mail, f"{self.owner}/{box}", make=make) as place:
                 yield place
         except OSError as error:
+            if not make and isinstance(error, FileNotFoundError):
+                raise
             on = f"{self._mail}/{self.owner}/{box}"
             if files.is_no_space(error):
                 raise files.disk_full("cannot write the message", Path(on), "the disk is full") from error

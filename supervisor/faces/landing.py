@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -53,10 +54,29 @@ def failed(train: Train, entry: Entry) -> Gate | None:
 def line(train: Train, entry: Entry) -> str:
     """One result."""
     said = one_line(entry.reason) if entry.state is not EntryState.PASSED else ""
+    log, repair = commands(train, entry)
+    return "  ".join(filter(None, (f"{entry.state:<9}", entry.task, one_line(entry.title), said, log, repair)))
+
+
+def commands(train: Train, entry: Entry) -> tuple[str, str]:
+    """What shows why a result was left out, and what shows how it is mended; empty where there is nothing of it."""
     gate = failed(train, entry)
     log = f"nightcrew logs {gate.task}" if gate is not None else ""
     repair = f"nightcrew attach {entry.repair}" if entry.state is EntryState.REPAIRING and entry.repair else ""
-    return "  ".join(filter(None, (f"{entry.state:<9}", entry.task, one_line(entry.title), said, log, repair)))
+    return log, repair
+
+
+def next_command(train: Train) -> str:
+    """What a person can do about a train now; empty when nothing is left to do."""
+    into = shlex.quote(train.branch)
+    match train.state:
+        case TrainState.RUNNING | TrainState.MOVING:
+            return f"nightcrew land --follow --into {into}"
+        case TrainState.STOPPED:
+            return f"nightcrew land --resume --into {into}"
+        case _:
+            left = [entry.task for entry in train.entries if entry.state is EntryState.EJECTED]
+            return f"nightcrew review {left[0]}" if left else ""
 
 
 def lines(row: TrainRow) -> Iterator[str]:

@@ -115,6 +115,15 @@ def of_mailbox(db: sqlite3.Connection, project: str, owner: str, *, everything: 
     return _mails(db, f"{which} ORDER BY id DESC LIMIT ?", project, owner, at_most)[::-1]
 
 
+def newest(db: sqlite3.Connection, project: str, before: str, at_most: int, *, recipient: str = "") -> list[Mail]:
+    """The messages of a project, newest first, those before the message of this id; with a `recipient` those to it that it has not read.
+    None in an older ledger."""
+    if not is_there(db):
+        return []
+    which, values = (f"AND {_OPEN} AND recipient = ?", (recipient,)) if recipient else ("", ())
+    return _mails(db, f"WHERE project = ? AND id < ? {which} ORDER BY id DESC LIMIT ?", project, before or "~", *values, at_most)
+
+
 def of_thread(db: sqlite3.Connection, thread: str, at_most: int) -> list[Mail]:
     """The newest of a thread, oldest first."""
     return _mails(db, "WHERE thread = ? ORDER BY id DESC LIMIT ?", thread, at_most)[::-1]

@@ -229,6 +229,12 @@ def of_run(db: sqlite3.Connection, run: str) -> list[TaskView]:
     return _views(db, "WHERE t.run = ? ORDER BY t.ord", (run,))
 
 
+def some_of_run(db: sqlite3.Connection, run: str, after: str, at_most: int) -> list[TaskView]:
+    """The same, `at_most` of them: the first ones, or those after the task of this full id."""
+    later = "AND t.ord > (SELECT ord FROM task WHERE id = ?)" if after else ""
+    return _views(db, f"WHERE t.run = ? {later} ORDER BY t.ord LIMIT ?", (run, *((after,) if after else ()), at_most))
+
+
 def one(db: sqlite3.Connection, task: str) -> TaskView:
     """One task by its full id. Raises NotFound."""
     found = _views(db, "WHERE t.id = ?", (task,))
@@ -237,13 +243,14 @@ def one(db: sqlite3.Connection, task: str) -> TaskView:
     return found[0]
 
 
-def runs(db: sqlite3.Connection, limit: int, project: str | None = None, *, gates: bool = True) -> list[RunView]:
-    """The newest runs, newest first; without `gates` those of a train's gates are left out."""
+def runs(db: sqlite3.Connection, limit: int, project: str | None = None, *, gates: bool = True, before: str = "") -> list[RunView]:
+    """The newest runs, newest first, or those before the run of this full id; without `gates` those of a train's gates are left out."""
     where = "TRUE" if project is None else "r.project = ?"
+    older = "AND r.rowid < (SELECT rowid FROM run WHERE id = ?)" if before else ""
     rows = db.execute(
-        f"SELECT r.*, p.root FROM run r JOIN project p ON p.id = r.project WHERE {where} AND r.key NOT GLOB ?"  # noqa: S608 - literals
+        f"SELECT r.*, p.root FROM run r JOIN project p ON p.id = r.project WHERE {where} AND r.key NOT GLOB ? {older}"  # noqa: S608 - literals
         " ORDER BY r.rowid DESC LIMIT ?",
-        (*(() if project is None else (project,)), "" if gates else GATE_KEYS, limit),  # no key is like ""
+        (*(() if project is None else (project,)), "" if gates else GATE_KEYS, *((before,) if before else ()), limit),  # no key is like ""
     ).fetchall()
     return [_run(db, row) for row in rows]
 

@@ -132,12 +132,12 @@ def one(db: sqlite3.Connection, train: str) -> TrainRow:
     return _row(db, row)
 
 
-def newest(db: sqlite3.Connection, project: str, branch: str = "", at_most: int = 1) -> list[TrainRow]:
-    """The trains of a project, or those into one branch of it, newest first."""
+def newest(db: sqlite3.Connection, project: str, branch: str = "", at_most: int = 1, before: int = 2**62) -> list[TrainRow]:
+    """The trains of a project, or those into one branch of it, newest first; those before the number `before`."""
     if not _is_there(db):
         return []
-    where, values = ("AND branch = ?", (project, branch)) if branch else ("", (project,))
-    sql = f"SELECT * FROM train WHERE project = ? {where} ORDER BY number DESC LIMIT {at_most:d}"  # noqa: S608 - literals of ours
+    where, values = ("AND branch = ?", (project, before, branch)) if branch else ("", (project, before))
+    sql = f"SELECT * FROM train WHERE project = ? AND number < ? {where} ORDER BY number DESC LIMIT {at_most:d}"  # noqa: S608 - literals of ours
     return [_row(db, row) for row in db.execute(sql, values).fetchall()]
 
 

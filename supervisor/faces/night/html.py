@@ -43,6 +43,11 @@ def render(shape: Mapping[str, Any]) -> str:
     )
 
 
+def policy() -> str:
+    """The policy of every page that `render` makes."""
+    return page.policy(page.text(page.HERE / "copy.js"), _style())
+
+
 def ticks(drawn: Mapping[str, Any], several: bool) -> list[tuple[float, str]]:
     """Where full hours (or minutes) of the local clock lie on the axis, in percent, and what they are called."""
     zero, length = words.local(drawn["zero"]), drawn["length_s"]

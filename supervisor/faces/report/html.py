@@ -45,6 +45,11 @@ def render(report: words.Report) -> str:
     )
 
 
+def policy() -> str:
+    """The policy of every page that `render` makes."""
+    return page.policy(_script(), _style())
+
+
 def json_island(value: Any) -> str:
     """JSON for inside `<script type="application/json">`: without any character that could end the element or a line of JavaScript."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -146,7 +146,7 @@ class Spans:
 def window(db: sqlite3.Connection, now: float, seconds: float) -> Window:
     """The figures of the last `seconds` before `now` (wall clock)."""
     rows = db.execute(
-        f"SELECT {_COLUMNS}, {_asked(db)}, model FROM request WHERE at >= ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",  # noqa: S608 - our own
+        f"SELECT {COLUMNS}, {asked(db)}, model FROM request WHERE at >= ? AND end IS NOT NULL ORDER BY at DESC LIMIT ?",  # noqa: S608 - our own
         (now - seconds, NEWEST),
     ).fetchall()
     if len(rows) == NEWEST:
@@ -157,9 +157,9 @@ def window(db: sqlite3.Connection, now: float, seconds: float) -> Window:
     agents, ours, pools = _grouped(rows, _AGENT), _grouped(away, _AGENT), _grouped(rows, _POOL)
     return Window(
         seconds,
-        {str(key[0]): _figures(agents.get(key, []), ours.get(key, []), seconds) for key in {**agents, **ours}},
-        {str(_pool(some[0])): _figures(some, [], seconds) for some in pools.values()},
-        _figures(rows, away, seconds),
+        {str(key[0]): figures(agents.get(key, []), ours.get(key, []), seconds) for key in {**agents, **ours}},
+        {str(pool_of(some[0])): figures(some, [], seconds) for some in pools.values()},
+        figures(rows, away, seconds),
     )
 
 
@@ -169,13 +169,13 @@ def last(db: sqlite3.Connection) -> float | None:
     return None if found is None else float(found)
 
 
-_COLUMNS = (
+COLUMNS = (
     "agent, account, api, model_class, long_context, at, end, status, queued_ms, first_byte_ms, total_ms, "
     "input, output, cache_read, cache_write, estimated, cost_usd"
 )
 
 
-def _asked(db: sqlite3.Connection) -> str:
+def asked(db: sqlite3.Connection) -> str:
     """The column of the model that was asked for: schemas before 3 have none."""
     known = any(row["name"] == "asked" for row in db.execute("PRAGMA table_info(request)"))
     return "CASE asked WHEN '' THEN model ELSE asked END AS asked" if known else "model AS asked"
@@ -197,8 +197,9 @@ def _grouped(rows: Rows, by: slice) -> dict[tuple[object, ...], list[sqlite3.Row
     return found
 
 
-def _figures(rows: Rows, away: Rows, seconds: float) -> Figures:
-    """In one pass, and by position: a window has thousands of rows, and the columns' names would take most of the time."""
+def figures(rows: Rows, away: Rows, seconds: float) -> Figures:
+    """Of rows of `COLUMNS` with `asked` and `model`, and of rows of `turned_away`. In one pass, and by position: a window has thousands of
+    rows, and the columns' names would take most of the time."""
     requests = failed = len(away)
     unpriced = estimated = upstream_429 = new = out = read = wrote = 0
     known_usd = 0.0
@@ -243,7 +244,8 @@ def _percentiles(milliseconds: Iterable[float | None]) -> Percentiles:
     return Percentiles(*(found[max(0, -(-len(found) * part // 100) - 1)] / 1000 for part in (50, 95, 99)))
 
 
-def _pool(row: sqlite3.Row) -> PoolKey:
+def pool_of(row: sqlite3.Row) -> PoolKey:
+    """Whose limit it counts against."""
     return PoolKey(row["account"], LaneKey(Api(row["api"]), row["model_class"], bool(row["long_context"])))
 
 
@@ -295,6 +297,14 @@ def of_task(db: sqlite3.Connection, agent: str) -> Totals:
     return _totals(db, "agent = ?", (agent,)).get(agent, Totals())
 
 
+def of_run(db: sqlite3.Connection, run: str) -> Totals:
+    """All tasks of one run; which model answered is not said."""
+    parts = _totals(db, "agent > ? AND agent < ?", (f"{run}/", f"{run}0")).values()  # "0" comes after "/"
+    tokens = sum((part.tokens for part in parts), NOTHING)
+    names = ("requests", "known_usd", "unpriced", "estimated", "wait_s", "under_way")
+    return Totals(tokens=tokens, **{name: sum(getattr(part, name) for part in parts) for name in names})
+
+
 def under_way_usd(db: sqlite3.Connection, agent: str) -> float:
     """The most that the requests of a task can cost that have not ended. Each is written down before it is sent."""
     sql = "SELECT total(bound_usd) FROM request WHERE end IS NULL AND agent = ?"
@@ -339,7 +349,7 @@ _AWAY = "SELECT agent, count(*) AS requests, total(waited_ms) / 1000 AS wait_s F
 
 def _totals(db: sqlite3.Connection, which: str, values: tuple[object, ...]) -> dict[str, Totals]:
     found = {row["agent"]: _total(row) for row in db.execute(f"{_TOTALS} {which} GROUP BY agent", values)}
-    models = f"SELECT agent, {_asked(db)}, model, count(*) FROM request WHERE end NOT IN ({_NO_SUCH}) AND {which}"  # noqa: S608 - our own words
+    models = f"SELECT agent, {asked(db)}, model, count(*) FROM request WHERE end NOT IN ({_NO_SUCH}) AND {which}"  # noqa: S608 - our own words
     for agent, *answered in db.execute(f"{models} GROUP BY 1, 2, 3 ORDER BY 2, 3", values):
         found[agent] = replace(found[agent], models=(*found[agent].models, Answered(*answered)))
     for row in db.execute(f"{_AWAY} {which} GROUP BY agent", values):
@@ -373,11 +383,11 @@ def recent(db: sqlite3.Connection, now: float, seconds: float) -> list[tuple[Poo
     """
     charges: list[tuple[PoolKey, float, Usage, str]] = []
     rows = db.execute(
-        f"SELECT {_COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL AND body_key NOT LIKE '{BATCH}%'",  # noqa: S608 - our own names
+        f"SELECT {COLUMNS} FROM request WHERE at >= ? AND end IS NOT NULL AND body_key NOT LIKE '{BATCH}%'",  # noqa: S608 - our own names
         (now - seconds - LONGEST_S,),
     )
     for row in rows:
-        pool, agent, sent = _pool(row), row["agent"], max(0.0, now - row["at"])
+        pool, agent, sent = pool_of(row), row["agent"], max(0.0, now - row["at"])
         ended = max(0.0, sent - ((row["total_ms"] or 0.0) - row["queued_ms"]) / 1000)
         if row["end"] == CRASHED:
             ended = 0.0
