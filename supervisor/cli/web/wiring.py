@@ -8,7 +8,8 @@ from supervisor.cli.crew.acting import VerbActs
 from supervisor.cli.crew.reading import Lookout
 from supervisor.cli.crew.reviewing import ReviewActs
 from supervisor.cli.web.api_doors import VerbDoors
-from supervisor.faces.web import agent_page, crew_page
+from supervisor.cli.web.sources import sources
+from supervisor.faces.web import agent_page, crew_page, pages
 from supervisor.faces.web.api import feature as api_feature
 from supervisor.faces.web.feature import Feature
 from supervisor.faces.web.sessions import NoTokens, Tokens
@@ -18,8 +19,8 @@ from supervisor.host.paths import Home
 def features(where: Home, verbs: Mapping[str, str]) -> Sequence[Feature]:
     """In the order of the navigation."""
     crew = crew_page.CrewPage(lambda: Lookout(where), VerbActs(where, verbs))
-    pages = (crew.feature(), agent_page.feature(lambda: Lookout(where), ReviewActs(where), crew.acted))
-    return (*pages, api_feature.feature(where, VerbDoors(where)))
+    agent = agent_page.feature(lambda: Lookout(where), ReviewActs(where), crew.acted)
+    return (crew.feature(), agent, pages.feature(sources(where)), api_feature.feature(where, VerbDoors(where)))
 
 
 def tokens(where: Home) -> Tokens:  # noqa: ARG001 - nobody can make one yet
