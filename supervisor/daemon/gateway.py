@@ -48,6 +48,7 @@ FIGURES_S = 10.0
 AGAIN_S = 3600.0
 """After a price table that could not be written."""
 T = TypeVar("T")
+Figures = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,10 @@ class Load:
 class Gateway:
     """One daemon's gateway. `run` it as a task of the daemon's event loop."""
 
-    def __init__(self, models: Models, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None]) -> None:
-        """`tell` is given `TrafficChanged` events, `say` what a person should know."""
+    def __init__(
+        self, models: Models, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None], figures: Figures | None = None
+    ) -> None:
+        """`tell` is given `TrafficChanged` events, `say` what a person should know; `figures`: what it is told for its page of metrics."""
         self._home = models.home
         self._models = models
         self._settings_file = models.file
@@ -83,8 +86,7 @@ class Gateway:
         self._told_dead = False
         self._complaints = GatewayProblems(self._home)
         self._wake = asyncio.Event()
-        self.figures: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
-        """What the gateway is told for its page of metrics."""
+        self._figures = figures
         self._figured_at = -FIGURES_S
 
     # What others ask ---------------------------------------------------------------------------------------------------------------
@@ -245,10 +247,10 @@ class Gateway:
 
     async def _tell_figures(self) -> None:
         now = self._clock.monotonic()
-        if self.figures is None or now - self._figured_at < FIGURES_S:
+        if self._figures is None or now - self._figured_at < FIGURES_S:
             return
         self._figured_at = now
-        figures = await self.figures()
+        figures = await self._figures()
         with contextlib.suppress(NightcrewError):  # it is another version, or dies just now: its page does without
             await self._in_thread(lambda: status_client.fetch(self._home, status_client.CREW, body=figures, timeout_s=QUESTION_S))
 

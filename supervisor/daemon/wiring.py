@@ -16,7 +16,17 @@ from typing import Any
 
 from agents.tmux import Tmux
 from supervisor.config import user
-from supervisor.daemon import anchoring, conflict_watch, crew_figures, keeping, notify_environment, notifying, start, telemetry
+from supervisor.daemon import (
+    anchoring,
+    conflict_watch,
+    crew_figures,
+    gateway_process,
+    keeping,
+    notify_environment,
+    notifying,
+    start,
+    telemetry,
+)
 from supervisor.daemon.agent_access import AgentAccess
 from supervisor.daemon.agents_socket import AgentsSocket
 from supervisor.daemon.anchoring import Anchoring
@@ -168,14 +178,18 @@ async def _is_attended(loop: Loop, key: tuple[str, int]) -> bool:
 @contextlib.asynccontextmanager
 async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> AsyncIterator[None]:
     """Keep the gateway running inside, when there is anything to pass on, or somebody may scrape; it goes on afterwards."""
-    gateway = Gateway(access.models, loop.clock, lambda event: loop.events([event]), loop.alert)
-    gateway.figures = functools.partial(_figures, loop, memory, os.getpid(), loop.clock.wall())
-    if access.settings.upstreams:
+    figures = functools.partial(_figures, loop, memory, os.getpid(), loop.clock.wall())
+
+    def made() -> Gateway:
+        return Gateway(access.models, loop.clock, lambda event: loop.events([event]), loop.alert, figures)
+
+    if not access.settings.upstreams:
+        works = [_while_scraped(made, access.home)]
+    else:
+        gateway = made()
         loop.no_gateway = lambda: gateway.why_not
         loop.of_gateway = lambda: gateway.word
         works = [gateway.run(), refresh_prices(access.home, loop.clock, loop.alert)]
-    else:
-        works = [_once_scraped(gateway, access.home)]
     tasks = [asyncio.create_task(work) for work in works]
     try:
         yield
@@ -185,11 +199,20 @@ async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> Async
         await asyncio.wait(tasks)
 
 
-async def _once_scraped(gateway: Gateway, home: Home) -> None:
-    """With no upstream there is a gateway for its page of metrics alone, from the time on when a token for that has been made."""
-    while not home.metrics_token.exists():
-        await asyncio.sleep(SCRAPED_LOOK_S)
-    await gateway.run()
+async def _while_scraped(made: Callable[[], Gateway], home: Home) -> None:
+    """With no upstream there is a gateway for its page of metrics alone, while there is a token for that."""
+    while True:
+        while not home.metrics_token.exists():
+            await asyncio.sleep(SCRAPED_LOOK_S)
+        kept = asyncio.create_task(made().run())
+        try:
+            while home.metrics_token.exists():
+                await asyncio.sleep(SCRAPED_LOOK_S)
+        finally:
+            kept.cancel()
+            await asyncio.wait([kept])
+        if (record := gateway_process.running(home)) is not None and not record.passes:
+            await asyncio.to_thread(gateway_process.stop, home)
 
 
 async def _figures(loop: Loop, memory: MemoryDesk, pid: int, since: float) -> Mapping[str, Any]:

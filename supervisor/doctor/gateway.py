@@ -69,7 +69,8 @@ def keys(context: CheckContext) -> Finding:
     """Whether the files that hold secrets can be read by their owner alone, and whether every upstream's is there."""
     settings = _settings(context)
     wanted = dict(_key_files(context, settings)) if settings is not None else {}
-    files = {context.home.secret, *context.home.keys.glob("*.key"), *wanted}
+    own = {context.home.secret, context.home.metrics_token}
+    files = {*own, *context.home.keys.glob("*.key"), *wanted}
     for path in sorted(files):
         try:
             secrets.key(path)
@@ -80,7 +81,7 @@ def keys(context: CheckContext) -> Finding:
         except Refused as error:
             fix = error.hint or f"look at it: ls -l {shlex.quote(str(path))}"
             return fail(f"{path}: {error.why}", "it is not used like that; whoever could read it may have", fix, _closer(path))
-    held = sum(path.exists() for path in files - {context.home.secret})
+    held = sum(path.exists() for path in files - own)
     if not held:
         return ok("none of a provider is kept here")
     return ok("the key of 1 provider, which only you can read" if held == 1 else f"the keys of {held} providers, which only you can read")

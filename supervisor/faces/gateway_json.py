@@ -16,7 +16,7 @@ from supervisor.core.gateway.budget import NIGHT_S
 from supervisor.core.gateway.types import AgentView, PoolView, TrafficView
 from supervisor.core.states import FINAL
 from supervisor.core.units import rfc3339
-from supervisor.gateway import status_client
+from supervisor.gateway import process_lock, status_client
 from supervisor.gateway.account import reading, schema
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.status import status
@@ -31,7 +31,7 @@ Shape = Mapping[str, Any]
 
 
 def look(home: Home, now: float, *, timeout_s: float = 5.0) -> dict[str, Any] | None:
-    """The gateway as JSON, with `running`; None where there never was one.
+    """The gateway as JSON, with `running`; None where there never was one, or only one for its page of metrics.
 
     While it runs: what its status page says; `tonight_usd`, of the last 12 hours, null without a cap; for each agent `ended`, null when the
     ledger does not know the agent, and `cost_max`. While it does not run: `why`; `last`, the wall-clock time of the last request, null when
@@ -39,6 +39,8 @@ def look(home: Home, now: float, *, timeout_s: float = 5.0) -> dict[str, Any] | 
     null while a part of it is not known. Raises LedgerError when the account cannot be read.
     """
     why = ""
+    if _passed_nothing(home):
+        return None
     if home.gateway_record.exists():
         try:
             return _priced(_known({"running": True, **status_client.ask(home, status_client.STATUS, timeout_s=timeout_s)}, home, now))
@@ -47,6 +49,15 @@ def look(home: Home, now: float, *, timeout_s: float = 5.0) -> dict[str, Any] | 
     elif not home.gateway_account.exists():
         return None
     return _priced({"running": False, "why": why or "no gateway is running", **_history(home, now)})
+
+
+def _passed_nothing(home: Home) -> bool:
+    """Whether the last gateway was for the page of metrics alone, and none before it passed anything on."""
+    record = process_lock.read(home)
+    if record is None or record.passes or not home.gateway_account.exists():
+        return False
+    with contextlib.closing(schema.connect_readonly(home.gateway_account)) as db:
+        return reading.last(db) is None
 
 
 def printed(shape: Shape) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class Record:
     identity: Identity
     port: int
     version: str
+    passes: bool = True
+    """It has an upstream; else it serves the page of metrics alone."""
 
 
 def read(home: Home) -> Record | None:
@@ -52,7 +54,7 @@ def read(home: Home) -> Record | None:
     try:
         shape = json.loads(foreign.read_plain(home.gateway_record, _RECORD_MAX) or b"")
         identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
-        found = Record(identity, int(shape["port"]), str(shape["version"]))
+        found = Record(identity, int(shape["port"]), str(shape["version"]), bool(shape.get("upstreams", True)))
         known = shape["schema"] == SCHEMA
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -77,10 +77,10 @@ def _with_gateway() -> Home:
 
 @command.command()
 def metrics() -> None:
-    """Print the gateway's metrics, as Prometheus reads them.
+    """Print the metrics, as Prometheus reads them; `nightcrew metrics show` does the same.
 
     \b
-    nightcrew gateway metrics | grep sup_llm_tokens
+    nightcrew gateway metrics | grep nightcrew_llm_tokens
     """
     from supervisor.gateway import status_client
 

@@ -152,7 +152,7 @@ async def test_a_full_queue_answers_at_once(tmp_path: Path) -> None:  # N17
         answer = await gate.post("/v1/messages", kit.messages("one more"), agent)
         assert answer.status == 429
         assert 1 <= int(answer.headers["Retry-After"]) <= 60
-        await kit.until(lambda: [("run/b", 429)] == kit.turned_away(gate.home), "the refusal to be written down")
+        await kit.until(lambda: kit.turned_away(gate.home) == [("run/b", 429)], "the refusal to be written down")
         await move(gate, clock, 2.0)
         assert (await waiting).status == 200
 
