@@ -9,6 +9,7 @@ set -eu
 npm_programs="claude=@anthropic-ai/claude-code@2.1.329 codex=@openai/codex@0.169.0 gemini=@google/gemini-cli@0.61.0
 qwen=@qwen-code/qwen-code@0.15.10 opencode=opencode-ai@1.18.33"
 aider=0.86.2
+axe=4.14.1
 enough_s=420 # for npm, and again for pip, whatever a registry does
 
 place=${NIGHTCREW_CLIENTS:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nightcrew/clients}
@@ -63,11 +64,21 @@ with_pip() {
     echo "pip could not fetch it ($(tail -n 1 "$place/aider.log"))"
 }
 
+# What checks our page for who cannot see it (tests/faces/web): a library, 3 MB, in a directory of its own.
+with_axe() {
+    [ "$(cat "$place/axe/stamp" 2>/dev/null)" = "$axe" ] && return 0
+    mkdir -p "$place/axe"
+    command -v npm >/dev/null && timeout 120 npm install --prefix "$place/axe" --loglevel=error --no-audit --no-fund --fetch-retries=1 \
+        --fetch-timeout=60000 "axe-core@$axe" >"$place/axe.log" 2>&1 && echo "$axe" >"$place/axe/stamp" && return 0
+    say "axe-core $axe is not installed: its tests of the page will be skipped"
+}
+umask 022 # `make test` also runs as an ordinary user
+with_axe
+
 if [ "$(cat "$place/stamp" 2>/dev/null)" = "$stamp" ]; then
     say "all six are in $place/bin"
     exit 0
 fi
-umask 022 # `make test` also runs as an ordinary user
 mkdir -p "$place/bin" "$place/home"
 rm -f "$place/stamp"
 complete=1

@@ -20,12 +20,13 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from supervisor.bench import faces_web
 from supervisor.bench.aims import Aim, rows
 from supervisor.bench.figures import milli
 from supervisor.bench.supervised_run import SupervisedRun, until
@@ -49,14 +50,19 @@ class Options:
     starts: int = 5
     lines: int = 20
     """How often the line for a prompt is asked for."""
+    web: faces_web.Options = field(default_factory=faces_web.Options)
 
 
-QUICK = Options(agents=20, steady_s=10.0, keys=10, starts=2, lines=5)
+QUICK = Options(agents=20, steady_s=10.0, keys=10, starts=2, lines=5, web=faces_web.Options(steady_s=10.0, events=5, paints=2))
 AIMS = (
     Aim("top.cpu_percent", 5, name="processor time of the screen beside a crew that works, % of one core"),
     Aim("top.rss_mb", 120, name="its memory", unit="MB"),
     Aim("top.key_ms_p50", 50, name="from a key to its paint, p50", unit="ms"),
     Aim("top.start_ms", 400, name="from the command to the crew on the screen", unit="ms"),
+    Aim("web.cpu_percent", 5, name="processor time of the page's server with its browsers, % of one core"),
+    Aim("web.event_ms_p50", 200, name="from a submission to the browsers, p50", unit="ms"),
+    Aim("web.first_paint_ms", 500, name="the first paint in Chromium", unit="ms"),
+    Aim("web.page_kb", 300, name="the first page with all that it needs", unit="kB"),
     Aim("statusline_ms", 60, name="the line for a prompt", unit="ms"),
     Aim("cpu_ms.start", name="processor time of a start", unit="ms"),
     Aim("cpu_ms.statusline", name="and of the line", unit="ms"),
@@ -81,8 +87,11 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
             starts = [_start(env, repo) for _ in range(options.starts)]
             say(f"the screen, left alone for {options.steady_s:g} s, and {options.keys} keys")
             top = _look(env, repo, names, options)
+            say(f"the page, {options.web.clients} browsers for {options.web.steady_s:g} s")
+            web = faces_web.measure(env, repo, lambda name: _one_more(run, repo, name), options.web)
     return {
         "top": {"agents": options.agents, **top, "start_ms": milli(statistics.median(wall for wall, _ in starts))},
+        "web": web,
         "statusline_ms": milli(statistics.median(wall for wall, _ in line)),
         "cpu_ms": {name: milli(statistics.median(cpu for _, cpu in some)) for name, some in (("start", starts), ("statusline", line))},
     }
@@ -100,6 +109,10 @@ def _crew(run: SupervisedRun, repo: Path, count: int) -> list[str]:
     name = run.submit(run.repository(repo), tasks)
     until(lambda: all(view.attempt_state == "running" for view in run.views(name)), f"{count} agents to run")
     return [view.id for view in sorted(run.views(name), key=_started)]
+
+
+def _one_more(run: SupervisedRun, repo: Path, name: str) -> None:
+    run.submit(run.repository(repo), [TaskSpec(name=name, title=name, kind="shell", argv=("true",))])
 
 
 def _started(view: queries.TaskView) -> float:

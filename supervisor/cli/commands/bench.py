@@ -264,8 +264,8 @@ def land(quick: bool, seed: int, under: Path | None, as_json: bool) -> None:
 @_under
 @common.json_option
 def faces(quick: bool, under: Path | None, as_json: bool) -> None:
-    """What the screen of nightcrew top costs beside 200 agents that work, how soon it is up and answers a key, and how long the line of
-    nightcrew statusline takes.
+    """What the screen of nightcrew top costs beside 200 agents that work, how soon it is up and answers a key, the same of the server of
+    nightcrew web with 20 browsers, and how long the line of nightcrew statusline takes.
 
     A full run takes some minutes. It measures and never judges: the exit code says only whether it ran.
 

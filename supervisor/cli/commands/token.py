@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import click
 from supervisor.cli import common
 from supervisor.core import access
 from supervisor.core.access import Kind, Scope, Token
-from supervisor.core.errors import NotFound, one_line
+from supervisor.core.errors import NotFound, UsageError, one_line
 from supervisor.host.paths import Home, home
 from supervisor.ledger import access as tokens
 from supervisor.ledger import store
@@ -50,9 +51,10 @@ def command() -> None:
 @click.option("--rate", type=float, default=access.RATE, show_default=True, help="Requests a second, over time.")
 @click.option("--quota", type=int, default=0, help="Tasks in 24 hours, over time (default: no limit).")
 @click.option("--expires", type=common.Duration(), metavar="TIME", help='It holds for this long: "8h", "30d".')
+@click.option("--device", is_flag=True, help="For the page on a phone or another browser: nightcrew web; it reaches everything.")
 @click.option("--unconfined", is_flag=True, help="Its tasks run also where no sandbox works, with all your rights.")
 @common.json_option
-def create(name: str, repos: Sequence[Path], all_repos: bool, as_json: bool, **options: Any) -> None:
+def create(name: str, repos: Sequence[Path], all_repos: bool, device: bool, as_json: bool, **options: Any) -> None:
     """Make a token and print it, once: only a digest of it is kept.
 
     Who has it can run commands on this machine as you, in a sandbox, within its repositories: give it to nobody else.
@@ -60,6 +62,7 @@ def create(name: str, repos: Sequence[Path], all_repos: bool, as_json: bool, **o
     \b
     nightcrew token create ci --quota 200 --expires 90d
     nightcrew token create dashboard --scope read --all-repos --all-tasks
+    nightcrew token create phone --device --scope read
     """
     from supervisor.daemon import new_tokens
     from worktrees.git import Git
@@ -67,8 +70,12 @@ def create(name: str, repos: Sequence[Path], all_repos: bool, as_json: bool, **o
 
     where = home()
     git = Git(where.root / "git")
-    places = [] if all_repos else [discover(git, path) for path in repos or (Path(),)]
+    if device and repos:
+        raise UsageError("the page shows everything", why="--device and --repo do not go together", hint="nightcrew token create --help")
+    places = [] if all_repos or device else [discover(git, path) for path in repos or (Path(),)]
     wanted = _wanted(name, places, options)
+    if device:
+        wanted = _of_device(wanted, options)
     access.check(wanted)
     words = new_tokens.create(functools.partial(common.ask, where), wanted, places)
     common.say(f"token {words.id}: it is shown once; to take it back: nightcrew token revoke {words.id}")
@@ -94,6 +101,11 @@ def _wanted(name: str, places: Sequence[Repository], options: dict[str, Any]) ->
         quota=options["quota"],
         expires=None if lasts is None else time.time() + lasts,
     )
+
+
+def _of_device(wanted: Token, options: dict[str, Any]) -> Token:
+    scopes = access.scopes(options["scopes"] or ("read", "act"))
+    return dataclasses.replace(wanted, kind=Kind.DEVICE, others=True, scopes=scopes)
 
 
 @command.command(name="ls")

@@ -8,11 +8,12 @@ from supervisor.cli.crew.acting import VerbActs
 from supervisor.cli.crew.reading import Lookout
 from supervisor.cli.crew.reviewing import ReviewActs
 from supervisor.cli.web.api_doors import VerbDoors
+from supervisor.cli.web.devices import Devices
 from supervisor.cli.web.sources import sources
 from supervisor.faces.web import agent_page, crew_page, pages
 from supervisor.faces.web.api import feature as api_feature
 from supervisor.faces.web.feature import Feature
-from supervisor.faces.web.sessions import NoTokens, Tokens
+from supervisor.faces.web.sessions import Tokens
 from supervisor.host.paths import Home
 
 
@@ -23,6 +24,6 @@ def features(where: Home, verbs: Mapping[str, str]) -> Sequence[Feature]:
     return (crew.feature(), agent, pages.feature(sources(where)), api_feature.feature(where, VerbDoors(where)))
 
 
-def tokens(where: Home) -> Tokens:  # noqa: ARG001 - nobody can make one yet
+def tokens(where: Home) -> Tokens:
     """Those that a person made."""
-    return NoTokens()
+    return Devices(where)

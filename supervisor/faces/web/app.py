@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import mimetypes
 from collections.abc import Sequence
@@ -122,7 +121,7 @@ class _Doors:
         if route.access in (Access.OPEN, Access.BEARER):
             return None
         cookie = request.cookies.get(self.cookie, "")
-        who = await asyncio.to_thread(self._server.sessions.who, cookie)
+        who = await self._server.sessions.who(cookie)
         if who is None:
             raise _Turned(Denied(401, "this browser has no session here: open the address that nightcrew web prints"))
         if route.access is not Access.PAGE and not self._server.sessions.has_key(cookie, _key(request)):
@@ -138,7 +137,7 @@ class _Doors:
 
     async def alive(self, request: web.Request) -> bool:
         """Whether its session still holds."""
-        return await asyncio.to_thread(self._server.sessions.who, request.cookies.get(self.cookie, "")) is not None
+        return await self._server.sessions.who(request.cookies.get(self.cookie, "")) is not None
 
     def give(self, response: web.StreamResponse, session: Session, *, secure: bool) -> None:
         """The cookie."""
@@ -175,7 +174,7 @@ def _framed(page: Page, pages: Sequence[Page], *, read_only: bool) -> Handler:
 def _own(server: Server, doors: _Doors, hub: Hub) -> Sequence[Route]:
     async def enter(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
         """From the address that holds the token to the first page."""
-        session = await asyncio.to_thread(server.sessions.open, request.query.get("token", ""))
+        session = await server.sessions.open(request.query.get("token", ""))
         if session is None:
             return web.Response(status=401, text=shell.CLOSED, content_type="text/html")
         response = web.Response(text=shell.entered(session.key), content_type="text/html")

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from supervisor.core.access import Scope
 from supervisor.faces.web.guard import Access
-from supervisor.faces.web.sessions import Scope, Who
+from supervisor.faces.web.sessions import Who
 
 Handler = Callable[[web.Request, Who | None], Awaitable[web.StreamResponse]]
 """Answers a request; who asks is None where the access is OPEN or BEARER. May raise NightcrewError, which becomes an answer."""

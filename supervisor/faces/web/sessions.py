@@ -11,19 +11,12 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
+
+from supervisor.core.access import Scope
 
 LOCAL = "local"
 """The id of the token that `nightcrew web` prints."""
-
-
-class Scope(StrEnum):
-    """What a token is good for."""
-
-    READ = "read"
-    SUBMIT = "submit"
-    ACT = "act"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +34,12 @@ class Who:
 
 
 class Tokens(Protocol):
-    """The tokens that a person made; called in threads. Neither raises."""
+    """The tokens that a person made for browsers. Both raise LedgerError when nobody can tell."""
 
-    def verify(self, token: str) -> Who | None:
+    async def verify(self, token: str) -> Who | None:
         """Whose it is; None when nobody's, or revoked. Takes the same time for every wrong one."""
 
-    def holder(self, token_id: str) -> Who | None:
+    async def holder(self, token_id: str) -> Who | None:
         """The same by its id: None once it is revoked."""
 
 
@@ -70,22 +63,22 @@ class Sessions:
         """The one that `nightcrew web` prints."""
         return self._mac("token", "")
 
-    def open(self, token: str) -> Session | None:
+    async def open(self, token: str) -> Session | None:
         """A session for who has a token."""
-        who = self._local if _same(token, self.token) else self._tokens.verify(token)
+        who = self._local if _same(token, self.token) else await self._tokens.verify(token)
         if who is None:
             return None
         named = f"{who.token}.{secrets.token_urlsafe(12)}"
         cookie = f"{named}.{self._mac('cookie', named)}"
         return Session(cookie, self._mac("key", cookie))
 
-    def who(self, cookie: str) -> Who | None:
+    async def who(self, cookie: str) -> Who | None:
         """Whose session it is; None when it is nobody's, or its token was revoked."""
         named, _, mac = cookie.rpartition(".")
         if not _same(mac, self._mac("cookie", named)):
             return None
         token = named.partition(".")[0]
-        return self._local if token == LOCAL else self._tokens.holder(token)
+        return self._local if token == LOCAL else await self._tokens.holder(token)
 
     def has_key(self, cookie: str, key: str) -> bool:
         """Whether the key belongs to the session."""
@@ -103,10 +96,10 @@ def _same(given: str, right: str) -> bool:
 class NoTokens:
     """Nobody made any."""
 
-    def verify(self, token: str) -> Who | None:  # noqa: ARG002 - of the protocol
+    async def verify(self, token: str) -> Who | None:  # noqa: ARG002 - of the protocol
         """As `Tokens`."""
         return None
 
-    def holder(self, token_id: str) -> Who | None:  # noqa: ARG002
+    async def holder(self, token_id: str) -> Who | None:  # noqa: ARG002
         """As `Tokens`."""
         return None

@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
+from supervisor.core.access import Scope
 from supervisor.faces.web.guard import Access, Guard, Names
-from supervisor.faces.web.sessions import NoTokens, Scope, Sessions, Who
+from supervisor.faces.web.sessions import NoTokens, Sessions, Who
 
 GUARD = Guard(Names(8421, ("desk.tailnet.ts.net",)))
 OURS = {"Host": "127.0.0.1:8421"}
 JSON = {"Content-Type": "application/json", "Content-Length": "2"}
+
+
+FOREIGN = ("", "evil.com", "evil.com:8421", "127.0.0.1", "127.0.0.1:80", "localhost:8422", "127.0.0.1.evil.com:8421")
+ODD = ("0.0.0.0:8421", "[::1]:8421", "127.0.0.1:8421.")
 
 
 def status(method: str, **headers: str) -> int | None:
@@ -23,21 +28,7 @@ def test_it_answers_under_its_own_names(host: str) -> None:
     assert status("GET", Host=host) is None
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "",
-        "evil.com",
-        "evil.com:8421",
-        "127.0.0.1",
-        "127.0.0.1:80",
-        "localhost:8422",
-        "127.0.0.1.evil.com:8421",
-        "0.0.0.0:8421",
-        "[::1]:8421",
-        "127.0.0.1:8421.",
-    ],
-)
+@pytest.mark.parametrize("host", FOREIGN + ODD)
 def test_a_name_that_was_rebound_to_this_machine_gets_nothing(host: str) -> None:
     assert status("GET", Host=host) == 421
 
@@ -81,30 +72,32 @@ def test_an_act_comes_from_a_page_of_ours() -> None:
 class OneToken:
     revoked = False
 
-    def verify(self, token: str) -> Who | None:
-        return self.holder("phone") if token == "the phone's" else None
+    async def verify(self, token: str) -> Who | None:
+        return await self.holder("phone") if token == "the phone's" else None
 
-    def holder(self, token_id: str) -> Who | None:
+    async def holder(self, token_id: str) -> Who | None:
         return Who("phone", "me", frozenset({Scope.READ})) if token_id == "phone" and not self.revoked else None
 
 
-def test_a_session_is_a_cookie_and_its_own_key() -> None:
+@pytest.mark.asyncio
+async def test_a_session_is_a_cookie_and_its_own_key() -> None:
     one, two = Sessions(b"1" * 32, NoTokens(), user="me"), Sessions(b"2" * 32, NoTokens(), user="me")
-    mine, other = one.open(one.token), one.open(one.token)
-    assert mine is not None and other is not None and one.open("") is None and one.open(two.token) is None
-    assert one.who(mine.cookie) is not None and Sessions(b"1" * 32, NoTokens(), user="me").who(mine.cookie) is not None
-    assert two.who(mine.cookie) is None
+    mine, other = await one.open(one.token), await one.open(one.token)
+    assert mine is not None and other is not None and await one.open("") is None and await one.open(two.token) is None
+    assert await one.who(mine.cookie) is not None and await Sessions(b"1" * 32, NoTokens(), user="me").who(mine.cookie) is not None
+    assert await two.who(mine.cookie) is None
     assert one.has_key(mine.cookie, mine.key) and not one.has_key(other.cookie, mine.key) and not one.has_key(mine.cookie, "")
     for forged in ("", ".", "local", "local.x.", mine.cookie[:-1], mine.cookie.replace("local", "phone"), "é.ü", "\udcff.\udcff"):
-        assert one.who(forged) is None and one.open(forged) is None
+        assert await one.who(forged) is None and await one.open(forged) is None
 
 
-def test_a_session_ends_when_its_token_is_revoked() -> None:
+@pytest.mark.asyncio
+async def test_a_session_ends_when_its_token_is_revoked() -> None:
     tokens = OneToken()
     sessions = Sessions(b"1" * 32, tokens, user="me")
-    phone = sessions.open("the phone's")
-    assert phone is not None and sessions.open("another") is None
-    who = sessions.who(phone.cookie)
+    phone = await sessions.open("the phone's")
+    assert phone is not None and await sessions.open("another") is None
+    who = await sessions.who(phone.cookie)
     assert who is not None and who.may(Scope.READ) and not who.may(Scope.ACT)
     tokens.revoked = True
-    assert sessions.who(phone.cookie) is None
+    assert await sessions.who(phone.cookie) is None

@@ -188,10 +188,10 @@ export function age(seconds) {
 export function keys(map) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented) return;
-    if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    if (event.target.closest("input:not([type=checkbox]), textarea, select, dialog, [contenteditable]")) return;
     const does = map[event.key];
     if (!does) return;
-    if (event.target.closest(event.key === "Enter" ? "button, a" : event.key === " " ? "button" : "#none")) return;
+    if (event.target.closest(event.key === "Enter" ? "button, a" : event.key === " " ? "button, input" : "#none")) return;
     event.preventDefault();
     does(event);
   });
