@@ -155,7 +155,7 @@ class Hub:
         for name in client.topics:
             feed = self._feeds.get(name)
             if feed is None:
-                feed = self._feeds[name] = Feed(name, topics[name], self._publish, self._number)
+                feed = self._feeds[name] = Feed(name, topics.get(name) or self._made(name), self._publish, self._number)
             if said := self._missed(feed, seen):
                 client.put(said)
             feed.clients.add(client)

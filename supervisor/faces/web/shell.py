@@ -39,6 +39,7 @@ CLOSED = """<!doctype html>
 
 _ENTERED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>nightcrew</title>
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml">
 <meta http-equiv="refresh" content="0;url=/#key={key}"></head><body></body></html>
 """
 

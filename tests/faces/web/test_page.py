@@ -238,6 +238,25 @@ def test_the_server_dies_comes_back_and_only_shows(visit: Visit, crewed: House, 
     served.start()
 
 
+def test_the_token_of_a_phone_looks_until_it_is_revoked(browser: Any, crewed: House, served: Served) -> None:
+    token = crewed.ok("token", "create", "phone", "--device", "--scope", "read").strip()
+    program = crewed.ok("token", "create", "ci", "--all-repos", "--all-tasks").strip()
+    context = browser.new_context(viewport={"width": PHONE[0], "height": PHONE[1]})
+    try:
+        page = context.new_page()
+        assert page.goto(f"{served.base}/enter?token={program}").status == 401, "a program's opens no page"
+        page.goto(f"{served.base}/enter?token={token}")
+        row(page, "works").wait_for()
+        key = page.evaluate("localStorage.getItem('nightcrew-key')")
+        task = crewed.task("works").id
+        assert page.evaluate(ASK, ["kill", {"tasks": [task]}, key]) == [403, "this token may not act"]
+        crewed.ok("token", "revoke", "phone")
+        wait_until(lambda: page.reload().status == 401, "its session to end")
+        assert "nightcrew web" in page.inner_text("main") and crewed.state("works") == "running"
+    finally:
+        context.close()
+
+
 def test_without_a_supervisor_it_says_so(visit: Visit, crewed: House, served: Served) -> None:
     page = visit().page
     row(page, "works").wait_for()
