@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed
+from supervisor.host import foreign
 from worktrees.failures import last_words
 from worktrees.git import Git, Place
 
@@ -23,6 +24,8 @@ _OPERATIONS = {
     "BISECT_LOG": "bisect",
 }
 _ATTRIBUTES_MAX = 2**20
+_HEAD_MAX = 4096
+_OID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\n?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,39 @@ def resolve(repo: Repository, rev: str) -> str:
         why = "only names of branches, tags and commits are taken here" if bad else "it names no commit of this repository"
         raise NotFound("no such commit", on=rev, why=why, hint=f"git -C {shlex.quote(str(repo.root))} log --oneline --all")
     return answer
+
+
+class KnownHead:
+    """`resolve` for one repository that is asked again and again: git is asked about HEAD only when what says it has changed. Threads may
+    share it."""
+
+    def __init__(self) -> None:
+        self._known: tuple[object, str] = (None, "")
+
+    def resolve(self, repo: Repository, rev: str) -> str:
+        """As the function."""
+        mark = _head_mark(repo) if rev == "HEAD" else None  # before git looks: what changes meanwhile is asked for the next time
+        known, oid = self._known
+        if mark is None or mark != known:
+            oid = resolve(repo, rev)
+            self._known = mark, oid
+        return oid
+
+
+def _head_mark(repo: Repository) -> object:
+    """What HEAD follows from: the same again is the same commit. None where files do not tell (reftables)."""
+    head = foreign.read_plain(repo.git_dir / "HEAD", _HEAD_MAX)
+    if head is None or not head.startswith(b"ref: refs/heads/"):
+        return head if head is not None and _OID.fullmatch(head) else None
+    name = os.fsdecode(head[5:].strip())
+    loose = None if ".." in name else foreign.read_plain(repo.common_dir / name, _HEAD_MAX)
+    if loose is not None:
+        return (head, loose) if _OID.fullmatch(loose) else None
+    try:
+        packed = os.lstat(repo.common_dir / "packed-refs")
+    except OSError:
+        return None
+    return head, packed.st_ino, packed.st_mtime_ns, packed.st_size
 
 
 def current_branch(git: Git, place: Place) -> str | None:

@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from supervisor.bench import faces_web
+from supervisor.bench import faces_api, faces_web
 from supervisor.bench.aims import Aim, rows
 from supervisor.bench.figures import milli
 from supervisor.bench.supervised_run import SupervisedRun, until
@@ -51,9 +51,13 @@ class Options:
     lines: int = 20
     """How often the line for a prompt is asked for."""
     web: faces_web.Options = field(default_factory=faces_web.Options)
+    api: faces_api.Options = field(default_factory=faces_api.Options)
 
 
-QUICK = Options(agents=20, steady_s=10.0, keys=10, starts=2, lines=5, web=faces_web.Options(steady_s=10.0, events=5, paints=2))
+QUICK = Options(
+    agents=20, steady_s=10.0, keys=10, starts=2, lines=5,
+    web=faces_web.Options(steady_s=10.0, events=5, paints=2), api=faces_api.Options(alone=30, together=150),
+)  # fmt: skip
 AIMS = (
     Aim("top.cpu_percent", 5, name="processor time of the screen beside a crew that works, % of one core"),
     Aim("top.rss_mb", 120, name="its memory", unit="MB"),
@@ -64,6 +68,9 @@ AIMS = (
     Aim("web.first_paint_ms", 500, name="the first paint in Chromium", unit="ms"),
     Aim("web.page_kb", 300, name="the first page with all that it needs", unit="kB"),
     Aim("statusline_ms", 60, name="the line for a prompt", unit="ms"),
+    Aim("api.requests_per_s", 200, at_least=True, name="tasks submitted by the API, 16 clients", unit="a second"),
+    Aim("api.submit_ms_p50", 15, name="one of them, to the answer that it is on disk, p50", unit="ms"),
+    Aim("api.p99", name="p99", unit="ms"),
     Aim("cpu_ms.start", name="processor time of a start", unit="ms"),
     Aim("cpu_ms.statusline", name="and of the line", unit="ms"),
 )
@@ -89,7 +96,9 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
             top = _look(env, repo, names, options)
             say(f"the page, {options.web.clients} browsers for {options.web.steady_s:g} s")
             web = faces_web.measure(env, repo, lambda name: _one_more(run, repo, name), options.web)
+        submitting = faces_api.measure(options.api, root / "api", repo, say)
     return {
+        "api": submitting,
         "top": {"agents": options.agents, **top, "start_ms": milli(statistics.median(wall for wall, _ in starts))},
         "web": web,
         "statusline_ms": milli(statistics.median(wall for wall, _ in line)),

@@ -62,6 +62,7 @@ from supervisor.daemon.pausing import Pausing, Terms
 from supervisor.daemon.publishing import Publishing
 from supervisor.daemon.quotas import QuotaDesk
 from supervisor.daemon.sending import Sending
+from supervisor.daemon.submissions import Submissions
 from supervisor.daemon.wakeups import was_set
 from supervisor.daemon.watching import Watching
 from supervisor.host.clock import Clock, busy_s
@@ -88,6 +89,7 @@ class Loop:
         self.alerts, self.alert = alerts.newest, alerts.say
         self.ledger, self._home = doors.ledger, doors.home
         self.observer, self.ending, self.snapshots = doors.observer, doors.ending, doors.snapshots
+        self.submissions = Submissions(doors.ledger)
         self.quotas, self.settings, self.clock = quotas, settings, clock
         self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s, settings.admission, JITTER))
         self.stopping = False

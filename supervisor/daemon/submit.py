@@ -10,7 +10,7 @@ import functools
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class Workplace:
     settings: Settings
     choices: Choices
     """The user's own, for what a task does not say."""
+    resolve: Callable[[Repository, str], str] = resolve
+    """Finds the commit of a base."""
 
 
 def workplace(where: Path, files_of: Once | None = None) -> Workplace:
@@ -124,7 +126,7 @@ def from_words(
 def of_words(
     words: tuple[str, ...], options: Mapping[str, Any], place: Workplace, base: str | None, key: str | None, environ: Mapping[str, str]
 ) -> tuple[Submission, tuple[str, ...]]:
-    """The same at a place that is known."""
+    """The same at a place that is known already."""
     spec = plan.single(words, kinds(), options, place.project.defaults, place.project.base, _choices(place, base))
     spec = replace(spec, title=_text(spec.title), tasks=tuple(replace(task, title=_text(task.title)) for task in spec.tasks))
     return submission(spec, place, base, key, environ), place.repository.notes
@@ -149,7 +151,7 @@ def submission(spec: RunSpec, place: Workplace, base: str | None, key: str | Non
         refuse_missing(task, environ)
     if base is not None:
         spec = replace(spec, base=base)
-    return _submission(spec, place, resolve(place.repository, spec.base), key, environ)
+    return _submission(spec, place, place.resolve(place.repository, spec.base), key, environ)
 
 
 def _submission(spec: RunSpec, place: Workplace, base_oid: str, key: str | None, environ: Mapping[str, str]) -> Submission:

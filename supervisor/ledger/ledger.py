@@ -14,13 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from supervisor.core.commands import Command
-from supervisor.core.errors import NotFound
-from supervisor.core.names import slug
+from supervisor.core.errors import HostError, NightcrewError, NotFound
 from supervisor.core.retry import BACKOFF_CAP_S, Tally
 from supervisor.core.spec import Submission, TaskSpec, already_open
 from supervisor.core.states import AttemptState, TaskState, Until
 from supervisor.core.task import Attempt, PauseState, Task, note, urgent_from
-from supervisor.ledger import access, nights, pull_requests, reviews, rows, store
+from supervisor.ledger import access, nights, pull_requests, reviews, rows, store, submitted_tasks
 from supervisor.ledger.access import Access
 from supervisor.ledger.archive import Known, archived
 from supervisor.ledger.choices import Choices
@@ -82,32 +81,56 @@ class Ledger:
         Raises Refused, and writes nothing, when an unfinished task has the environment that a task of it names, or one of the comments
         or remarks that it holds was sent meanwhile; KeyTaken, TokenRefused and BudgetSpent for what a token may not.
         """
+        (made,) = self.submit_all([(submission, run)])
+        if isinstance(made, NightcrewError):
+            raise made
+        return made
+
+    def submit_all(self, given: Iterable[tuple[Submission, str]]) -> list[tuple[str, bool] | NightcrewError]:
+        """The same for several in one commit. What `submit` would refuse is returned, and keeps back no other; raises LedgerError and
+        DiskFull with nothing written."""
         with self._writing():
-            if (found := self._run_of_key(submission.key)) is not None:
-                if submission.token:
-                    known = access.digest_of(self._db, found) or self._archive.digest_of(found)
-                    access.refuse_another(found, submission.digest, known)
-                return found, False
-            named = [name for task in submission.spec.tasks for name in (*task.after, task.continue_from)]
-            self.refuse_leaving([name for name in named if "/" in name])
-            for environment in {task.environment for task in submission.spec.tasks if task.environment}:
-                self.refuse_open(submission.project, environment)
-            now = self._wall()
-            self._know_project(submission.project, submission.root, submission.common_dir)
-            spec, env = submission.spec, json.dumps(dict(submission.env))
-            self._db.execute(
-                "INSERT INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (run, submission.key, submission.project, spec.title, spec.base, submission.base_oid, env, now),
-            )
-            self._insert_tasks(submission, run, now)
-            self.nights.submitted(run, submission)
+            return [self._apart(submission, run) for submission, run in given]
+
+    def _apart(self, submission: Submission, run: str) -> tuple[str, bool] | NightcrewError:
+        """One of them: whole, or nothing of it."""
+        self._db.execute("SAVEPOINT submission")
+        try:
+            made: tuple[str, bool] | NightcrewError = self._submit(submission, run)
+        except HostError:
+            raise
+        except NightcrewError as error:
+            self._db.execute("ROLLBACK TO submission")
+            made = error
+        self._db.execute("RELEASE submission")
+        return made
+
+    def _submit(self, submission: Submission, run: str) -> tuple[str, bool]:
+        if (found := self._run_of_key(submission.key)) is not None:
             if submission.token:
-                access.handed_over(self._desk, submission, run)
-            if submission.reviewed:
-                reviews.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
-            if submission.pull:
-                pull_requests.given(self._desk, submission.pull, submission.remarks, self.names_of_run(run)[0])
-            self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
+                known = access.digest_of(self._db, found) or self._archive.digest_of(found)
+                access.refuse_another(found, submission.digest, known)
+            return found, False
+        named = [name for task in submission.spec.tasks for name in (*task.after, task.continue_from)]
+        self.refuse_leaving([name for name in named if "/" in name])
+        for environment in {task.environment for task in submission.spec.tasks if task.environment}:
+            self.refuse_open(submission.project, environment)
+        now = self._wall()
+        self._know_project(submission.project, submission.root, submission.common_dir)
+        spec, env = submission.spec, json.dumps(dict(submission.env))
+        self._db.execute(
+            "INSERT INTO run (id, key, project, title, base, base_oid, env, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (run, submission.key, submission.project, spec.title, spec.base, submission.base_oid, env, now),
+        )
+        submitted_tasks.insert(self._db, submission, run, now)
+        self.nights.submitted(run, submission)
+        if submission.token:
+            access.handed_over(self._desk, submission, run)
+        if submission.reviewed:
+            reviews.sent(self._desk, submission.reviewed, submission.comments, self.names_of_run(run)[0])
+        if submission.pull:
+            pull_requests.given(self._desk, submission.pull, submission.remarks, self.names_of_run(run)[0])
+        self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
         return run, True
 
     def key_is_known(self, key: str) -> bool:
@@ -154,24 +177,6 @@ class Ledger:
         if row is None:
             raise NotFound("no such project", on=project, why="nothing was ever run there")
         return str(row["root"])
-
-    def _insert_tasks(self, submission: Submission, run: str, now: float) -> None:
-        ids: dict[str, str] = {}
-        taken: set[str] = set()
-        for task in submission.spec.tasks:
-            taken.add(short := slug(task.name, taken))
-            ids[task.name] = f"{run}/{short}"
-        self._db.executemany(
-            "INSERT INTO task (id, run, project, name, title, spec, state, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (ids[task.name], run, submission.project, task.name, task.title, task.to_json(), TaskState.WAITING, now)
-                for task in submission.spec.tasks
-            ],
-        )
-        self._db.executemany(
-            "INSERT INTO dependency VALUES (?, ?)",
-            [(ids[task.name], ids.get(need, need)) for task in submission.spec.tasks for need in task.after],
-        )
 
     def run_exists(self, run: str) -> bool:
         """Whether a run id is taken, also by an archived run."""

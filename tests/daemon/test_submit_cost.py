@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from supervisor.core.crew import Crew
 from supervisor.core.spec import Settings, Submission
 from supervisor.daemon.handlers import submit
+from supervisor.daemon.submissions import Submissions
 from supervisor.ledger.ledger import Ledger
 from tests.core.effort import steps
 from tests.ledger.kit import Wall, spec, submission
@@ -32,6 +33,8 @@ def test_a_submission_costs_little_for_each_task(tmp_path: Path) -> None:
 def handed_over(ledger: Ledger, order: Submission) -> None:
     """From the client's plan to the supervisor's answer, without the socket between them."""
     clock = SimpleNamespace(wall=Wall(), monotonic=lambda: 0.0)
-    loop = SimpleNamespace(ledger=ledger, clock=clock, settings=Settings(), crew=Crew(), events=lambda _: None)
+    loop = SimpleNamespace(
+        ledger=ledger, submissions=Submissions(ledger), clock=clock, settings=Settings(), crew=Crew(), events=lambda _: None
+    )
     answer = asyncio.run(submit.handle(loop, json.loads(json.dumps(submit.to_wire(order)))))  # type: ignore[arg-type]  # what it uses of a loop
     assert len(answer["tasks"]) == len(order.spec.tasks)

@@ -12,7 +12,7 @@ from typing import Any
 
 from supervisor.config.plan import TITLE_MAX
 from supervisor.core.access import Token
-from supervisor.core.errors import NotFound, NotRunning, Refused
+from supervisor.core.errors import NightcrewError, NotFound, NotRunning, Refused
 from supervisor.core.spec import Submission, TaskSpec
 from supervisor.daemon import lock, protocol, results, submit
 from supervisor.daemon.handlers.submit import to_wire
@@ -23,9 +23,45 @@ from supervisor.host.failpoint import failpoint
 from supervisor.host.paths import Home
 from supervisor.ledger import archive
 from supervisor.ledger.queries import TaskView
+from worktrees.repository import KnownHead
 
-PLACE_S = 1.0
-"""A repository and what its files say are looked at again after this."""
+FRESH_S, OLD_S = 1.0, 5.0
+"""What a repository's files say is looked at again after the first, and never believed for longer than the second."""
+
+
+class _Place:
+    """A repository and what its files say, which whoever submits shares. It is looked at again while the last look still serves."""
+
+    def __init__(self, root: str) -> None:
+        self._root, self._head = root, KnownHead()
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._at = 0.0
+        self._known: Workplace | None = None
+
+    def now(self) -> Workplace:
+        """As it was FRESH_S ago at most, or while somebody submits all the time OLD_S. Raises what `submit.workplace` raises."""
+        age = time.monotonic() - self._at
+        if self._known is not None and age < OLD_S:
+            if age > FRESH_S and self._looking.acquire(blocking=False):
+                threading.Thread(target=self._beside, daemon=True).start()
+            return self._known
+        with self._lock:
+            if self._known is None or time.monotonic() - self._at > FRESH_S:
+                self._known = self._look()
+            return self._known
+
+    def _beside(self) -> None:
+        try:
+            with contextlib.suppress(NightcrewError):  # the next look that is waited for says what is wrong
+                self._known = self._look()
+        finally:
+            self._looking.release()
+
+    def _look(self) -> Workplace:
+        began = time.monotonic()
+        found = replace(submit.workplace(Path(self._root)), resolve=self._head.resolve)
+        self._at = began
+        return found
 
 
 class VerbDoors:
@@ -33,8 +69,7 @@ class VerbDoors:
 
     def __init__(self, where: Home) -> None:
         self._where = where
-        self._places: dict[str, tuple[float, Workplace]] = {}
-        self._locks: dict[str, threading.Lock] = {}
+        self._places: dict[str, _Place] = {}
 
     def submit(self, order: Order) -> str:
         """Checked as a plan is, by the same code."""
@@ -56,14 +91,7 @@ class VerbDoors:
         return replace(made, spec=replace(made.spec, tasks=tasks), token=order.token.id, digest=order.digest)
 
     def _place(self, root: str) -> Workplace:
-        """The repository at `root`; who comes while it is looked at shares what is found."""
-        with self._locks.setdefault(root, threading.Lock()):
-            at, place = self._places.get(root, (0.0, None))
-            if place is None or time.monotonic() - at > PLACE_S:
-                began = time.monotonic()
-                place = submit.workplace(Path(root))
-                self._places[root] = began, place
-            return place
+        return self._places.setdefault(root, _Place(root)).now()
 
     def cancel(self, task: str) -> bool:
         """As `nightcrew kill`, without waiting for its end."""

@@ -44,7 +44,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     _refuse_large_groups(spec, min(loop.settings.slots, (night and night.terms.parallel) or loop.settings.slots))
     before = _before(loop, submission)
     _refuse_when_full(loop, len(tasks), str(args["key"]))
-    run_id, new = loop.ledger.submit(submission, _fresh_id(loop))
+    run_id, new = await loop.submissions.commit(submission, _fresh_id(loop))
     failpoint("submit.committed")
     if new:
         crew = loop.ledger.tasks_of_run(run_id, loop.clock.monotonic(), tasks)
@@ -68,7 +68,7 @@ def _before(loop: Loop, submission: Submission) -> list[Task]:
 
 
 def _refuse_when_full(loop: Loop, new: int, key: str) -> None:
-    verdict = admission.of_submission(loop.crew.counts.total(), new, loop.settings.admission)
+    verdict = admission.of_submission(loop.crew.counts.total() + loop.submissions.tasks, new, loop.settings.admission)
     if verdict.decision is Decision.REFUSE and not loop.ledger.key_is_known(key):
         raise Refused(
             "cannot take the run", why=verdict.words, kept="what was taken before", hint="later, or `queue.waiting_max` in config.toml"
@@ -90,5 +90,5 @@ def _fresh_id(loop: Loop) -> str:
     today = datetime.fromtimestamp(loop.clock.wall()).astimezone()
     while True:
         run = names.run_id(today.month, today.day, secrets.randbelow(len(names.RUN_ALPHABET) ** 4))
-        if not loop.ledger.run_exists(run):
+        if not loop.submissions.has(run) and not loop.ledger.run_exists(run):
             return run
