@@ -2,7 +2,7 @@
 
     python ci_job.py "make test" "make test fails; mend it. Do not change the tests."
 
-From the environment: NIGHTCREW_URL, NIGHTCREW_TOKEN, and CI_JOB_ID, by which the same job that is run again is the same task.
+From the environment: NIGHTCREW_URL, NIGHTCREW_API_TOKEN, and CI_JOB_ID, by which the same job that is run again is the same task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def main() -> int:
     gate, what = sys.argv[1:3]
     kind = os.environ.get("NIGHTCREW_KIND", "claude")
     work = {"command": what} if kind == "shell" else {"prompt": what}
-    with Client(os.environ["NIGHTCREW_URL"], os.environ["NIGHTCREW_TOKEN"]) as crew:
+    with Client(os.environ["NIGHTCREW_URL"], os.environ["NIGHTCREW_API_TOKEN"]) as crew:
         task = crew.submit(id="mend", kind=kind, gate=gate, timeout="30m", retries=1, key=f"mend {os.environ['CI_JOB_ID']}", **work)
         print(f"handed over: {task.id}", flush=True)
         for text in crew.log(task.id):

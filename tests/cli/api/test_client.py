@@ -53,7 +53,7 @@ def test_the_example_of_a_ci_job(served: Served, token: str, tmp_path: Path) -> 
     env = {
         **os.environ,
         "NIGHTCREW_URL": served.url,
-        "NIGHTCREW_TOKEN": token,
+        "NIGHTCREW_API_TOKEN": token,
         "CI_JOB_ID": "17",
         "NIGHTCREW_KIND": "shell",
         "PYTHONPATH": str(ROOT),
