@@ -88,13 +88,8 @@ class Loop:
         alerts = Alerts()
         self.alerts, self.alert = alerts.newest, alerts.say
         self.ledger, self._home = doors.ledger, doors.home
-        self.observer, self.ending, self.snapshots, self.submissions = (
-            doors.observer,
-            doors.ending,
-            doors.snapshots,
-            Submissions(doors.ledger),
-        )
-        self.quotas, self.settings, self.clock = quotas, settings, clock
+        self.observer, self.ending, self.snapshots = doors.observer, doors.ending, doors.snapshots
+        self.submissions, self.quotas, self.settings, self.clock = Submissions(doors.ledger), quotas, settings, clock
         self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s, settings.admission, JITTER))
         self.stopping = False
         self.ready = False
