@@ -20,6 +20,7 @@ from supervisor.core.metrics import catalog
 from supervisor.core.metrics.catalog import MetricType
 from supervisor.core.metrics.counts import Counts
 from supervisor.gateway.metrics import page
+from tests.daemon.test_answering import DIALOG
 from tests.observability.kit import OBSERVABILITY, Prometheus, prometheus, promtool
 from tests.observability.test_documents import panels
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
@@ -92,7 +93,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         supervisor = house.start_daemon()
         token = Path(house.ok("metrics", "token").strip())
         assert (token.stat().st_mode & 0o777, token) == (0o600, house.home.metrics_token)
-        house.ok("run", "--detach", house.plan(plan_of([shell_task("a", "true"), shell_task("b", "false"), shell_task("c", "sleep 600")])))
+        tasks = [
+            shell_task("a", "true"),
+            shell_task("b", "false"),
+            shell_task("c", "sleep 600"),
+            shell_task("asks", DIALOG, kind="terminal"),
+        ]
+        house.ok("run", "--detach", house.plan(plan_of(tasks)))
         wait_until(lambda: house.gateway() is not None, "somebody to serve the page")
         job = house.ok("metrics", "config").replace("scrape_interval: 15s", "scrape_interval: 1s")
         with example_server() as more, prometheus(root / "prometheus", [job, more], OBSERVABILITY / "rules.yml") as found:
@@ -107,8 +114,11 @@ def test_prometheus_scrapes_a_crew_unaided(place: Place) -> None:
     wait_until(lambda: found.value('nightcrew_tasks_total{job="nightcrew",outcome="done"}') == 1, "the task to be counted")
     wait_until(lambda: found.value('nightcrew_tasks_total{job="nightcrew",outcome="failed"}') == 1, "the other task to be counted")
     wait_until(lambda: found.value('nightcrew_supervisor_up{job="nightcrew"}') == 1, "the supervisor to say that it is there")
-    assert found.value('nightcrew_tasks_open{job="nightcrew",state="running"}') == 1
-    assert found.value('nightcrew_agent_state{job="nightcrew",agent="c"}') == 1
+    assert found.value('nightcrew_tasks_open{job="nightcrew",state="running"}') == 2
+    assert found.value('nightcrew_agent_state{job="nightcrew",agent="c",state="running"}') == 1
+    wait_until(lambda: found.value('nightcrew_needs_human{job="nightcrew"}') == 1, "the one that asks to be seen")
+    wait_until(lambda: found.value('nightcrew_agents{job="nightcrew",state="blocked_startup"}') == 1, "what keeps it")
+    assert (found.value('nightcrew_needs_human_oldest_seconds{job="nightcrew"}') or 0) > 0
     assert found.value('sup_build_info{job="nightcrew"}') == 1, "the old names are there for one release"
 
 
@@ -123,7 +133,7 @@ def test_the_page_is_such_as_prometheus_wants_it(place: Place) -> None:
 
 def test_no_counter_goes_back_when_gateway_and_supervisor_are_killed(place: Place) -> None:
     house, found = place.house, place.prometheus
-    wait_until(lambda: found.value('nightcrew_attempts_started_total{job="nightcrew"}') == 3, "three starts to be counted")
+    wait_until(lambda: found.value('nightcrew_attempts_started_total{job="nightcrew"}') == 4, "four starts to be counted")
     gateway = house.gateway()
     assert gateway is not None
     os.kill(place.supervisor.pid, signal.SIGKILL)
@@ -133,7 +143,7 @@ def test_no_counter_goes_back_when_gateway_and_supervisor_are_killed(place: Plac
     house.start_daemon()
     wait_until(lambda: found.value('up{job="nightcrew"}') == 1, "the next ones to be scraped, at the same port")
     house.ok("run", "--detach", house.plan(plan_of([shell_task("d", "true")]), "next.toml"))
-    wait_until(lambda: found.value('nightcrew_attempts_started_total{job="nightcrew"}') == 4, "one more start to be counted")
+    wait_until(lambda: found.value('nightcrew_attempts_started_total{job="nightcrew"}') == 5, "one more start to be counted")
     names = [one.name for one in catalog.every() if one.type is MetricType.COUNTER]
     names += [f"{one.name}_count" for one in catalog.every() if one.type is MetricType.HISTOGRAM]
     resets = {name: found.value(f'sum(resets({name}{{job="nightcrew"}}[5m]))') for name in names}
