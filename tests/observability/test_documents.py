@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from ruamel.yaml import YAML
 
 from supervisor.core.metrics import catalog
@@ -118,3 +121,24 @@ def test_the_rules_fire_when_they_should() -> None:
 def test_old_names_are_no_longer_told_to_anybody() -> None:
     assert not [expression for expression in expressions() if "sup_" in expression]
     assert {metric.old for metric in catalog.every() if metric.type is MetricType.COUNTER and metric.old} and "sup_" in PAGE
+
+
+def test_grafanas_own_schema_knows_all_of_the_board() -> None:
+    """The server is in no registry; what it writes its schema into is."""
+    register_default_plugins()
+    board = json.loads((OBSERVABILITY / "board.json").read_text())
+    assert lost(board, json.loads(JSONEncoder().encode(Dashboard.from_json(board)))) == []
+    broken = json.loads(json.dumps(board))
+    broken["panels"][1]["gridPos"]["width"] = 4
+    assert lost(broken, json.loads(JSONEncoder().encode(Dashboard.from_json(broken)))) == ["/panels/1/gridPos/width"]
+
+
+def lost(before: Any, after: Any, path: str = "") -> list[str]:
+    """What one has and the other has not, or otherwise."""
+    match before, after:
+        case dict(), dict():
+            return [each for key, value in before.items() for each in lost(value, after.get(key), f"{path}/{key}")]
+        case list(), list() if len(before) == len(after):
+            return [each for number, pair in enumerate(zip(before, after, strict=True)) for each in lost(*pair, f"{path}/{number}")]
+        case _:
+            return [] if before == after else [path]
