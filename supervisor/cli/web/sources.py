@@ -127,20 +127,33 @@ class LedgerTopic:
             raise UsageError("the topic ledger has no parts", on=rest)
         self._home = home
         self._db: sqlite3.Connection | None = None
+        self._file = 0
+        """Which file it reads: another may be put in its place."""
 
     def look(self) -> State:
         """As `Topic.look`."""
         try:
-            if self._db is None and self._home.ledger.exists():
-                self._db = store.connect_readonly(self._home.ledger)
-            version = self._db.execute("PRAGMA data_version").fetchone()[0] if self._db is not None else 0
+            file = self._home.ledger.stat().st_ino
+        except OSError:
+            file = 0
+        try:
+            return {"version": f"{file}-{self._version(file)}", "trouble": ""}
         except NightcrewError as error:
             self.close()
-            return {"version": -1, "trouble": error.line()}
-        return {"version": version, "trouble": ""}
+            return {"version": "", "trouble": error.line()}
+
+    def _version(self, file: int) -> int:
+        """SQLite counts what others committed."""
+        if file != self._file:
+            self.close()
+        if not file:
+            return 0
+        if self._db is None:
+            self._db, self._file = store.connect_readonly(self._home.ledger), file
+        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
     def close(self) -> None:
         """As `Topic.close`."""
         if self._db is not None:
             self._db.close()
-            self._db = None
+        self._db, self._file = None, 0

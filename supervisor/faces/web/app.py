@@ -188,11 +188,21 @@ def _own(server: Server, doors: _Doors, hub: Hub) -> Sequence[Route]:
         Route("GET", "/enter", Access.OPEN, enter),
         Route("GET", "/events", Access.DATA, events),
         Route("GET", "/static/{name}", Access.OPEN, _static),
+        Route("GET", "/favicon.ico", Access.OPEN, _icon),
     )
 
 
 async def _static(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
-    found = _files().get(request.match_info["name"])
+    return _file(request, request.match_info["name"])
+
+
+async def _icon(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
+    """Of pages that name none: browsers ask for it, and say aloud when there is none."""
+    return _file(request, "icon.svg")
+
+
+def _file(request: web.Request, name: str) -> web.Response:
+    found = _files().get(name)
     if found is None:
         raise web.HTTPNotFound
     body, kind, tag = found

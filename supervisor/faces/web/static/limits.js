@@ -9,7 +9,7 @@ const seconds = (value) => (value < 10 ? `${+value.toFixed(1)}s` : span(value));
 
 const trouble = el("p", { class: "trouble", role: "alert", hidden: true });
 const tiles = el("div", {}), tables = el("div", {});
-const choice = el("select", { "aria-label": "Which limit" }), chosen = el("p", { class: "choice" }, el("label", {}, "Limit ", choice));
+const choice = el("select", {}), chosen = el("p", { class: "choice" }, el("label", {}, "Limit ", choice));
 const used = new Chart("Tokens a minute", short, { height: 260, empty: "Nothing was sent in the last half hour." });
 const admitted = new Chart("Admissions and the queue", (value) => String(Math.round(value)), { least: 4, empty: "Nothing was sent in the last half hour." });
 const waited = new Chart("Waits", seconds, { least: 0.5, empty: "Nothing ended in the last half hour." });

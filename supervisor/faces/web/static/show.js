@@ -36,6 +36,7 @@ export function page(title, data, draw, { live = true } = {}) {
     } catch (error) {
       trouble.hidden = false;
       setText(trouble, error.message);
+      if (live) setTimeout(look, 5000);
     }
     main.dataset.ready = "1";
     asking = false;
