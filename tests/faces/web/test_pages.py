@@ -39,7 +39,7 @@ PATHS = (
 )
 MADE = "main :is(img, script, iframe, object, embed, svg, style, base, meta, form)"
 """Elements that none of our pages makes."""
-ABSENT = ([], ["no gateway is running"], ["no supervisor is running; next: nightcrew up -d"])
+ABSENT: tuple[list[str], ...] = ([], ["no gateway is running"], ["no supervisor is running; next: nightcrew up -d"])
 HIDDEN = "\u202e\u200b\x1b\x07\U000e0041"
 
 
