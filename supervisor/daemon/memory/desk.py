@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +15,7 @@ from memory.layout import Layout, kind_of
 from memory.maildir import is_arrival
 from memory.rescan import Rescan
 from memory.store import Change, Store, Terms
+from supervisor.core.errors import NightcrewError
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.memory import lease_wiring
 from supervisor.daemon.memory.awaited_notes import AwaitedNotes
@@ -78,24 +79,23 @@ class MemoryDesk:
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Serve until left; what is under way is finished first."""
+        """Serve until left; what is under way is finished first, and every change that was recorded is in the journal."""
         self.waits.begin()
         works = (
             self.watch.run(),
-            self.journal.run(),
             self.awaited.run(),
             self._follow_all(),
             self._mail_keeper.keep(),
             self._notices.run(),
         )
-        tasks = [asyncio.create_task(work) for work in works]
+        tasks, journal = [asyncio.create_task(work) for work in works], asyncio.create_task(self.journal.run())
         try:
             async with self.leases.kept():
                 yield
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await _ended(tasks)
+            await self._tell_the_rest()
+            await _ended([journal])
             self.waits.close()
             await self.on_thread(self._close)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
@@ -124,6 +124,14 @@ class MemoryDesk:
             self._told.setdefault(project, store.newest())
         done = work(store)
         return done, store.changes_after(self._told[project], UNTOLD_MAX)
+
+    async def _tell_the_rest(self) -> None:
+        """Tell what the thread has recorded for somebody who was ended before he could tell it."""
+        for project in list(self._stores):
+            try:
+                await self.of(project, lambda _: None)
+            except NightcrewError as error:
+                self.loop.alert(error.line())
 
     def _close(self) -> None:
         for store in self._stores.values():
@@ -179,6 +187,12 @@ class MemoryDesk:
 
     def _known(self, project: str) -> list[str]:
         return self._stores[project].known() if project in self._stores else []
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 def _with_files(home: Home) -> list[str]:

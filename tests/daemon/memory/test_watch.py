@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -285,6 +286,31 @@ async def test_a_storm_of_files_ends_with_what_is_on_the_disk(tmp_path: Path, co
     lines = [json.loads(data) for event, data in kit.journals if event == "memory changed"]
     assert len(lines) <= 60
     assert sum(len(line["changes"]) + line.get("more", 0) for line in lines) >= len(expected)
+
+
+async def test_what_was_recorded_as_it_was_left_is_in_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who had it recorded is ended before he can tell anybody."""
+    recorded, is_left = threading.Event(), threading.Event()
+    async with memory_desk(tmp_path) as kit:
+        await kit.followed()
+        with_store, end = kit.desk._with, desk._ended
+
+        def slowly(*args: Any) -> Any:
+            done = with_store(*args)
+            recorded.set()
+            assert is_left.wait(40)
+            return done
+
+        async def ended(tasks: Any) -> None:
+            await end(tasks)
+            is_left.set()
+
+        monkeypatch.setattr(kit.desk, "_with", slowly)
+        monkeypatch.setattr(desk, "_ended", ended)
+        kit.write(PLAN, "begin\n")
+        await eventually(recorded.is_set, "the record")
+    [line] = [json.loads(data) for event, data in kit.journals if event == "memory changed"]
+    assert [one["path"] for one in line["changes"]] == [PLAN]
 
 
 async def test_projects_with_files_are_followed_from_the_start_and_others_are_not(tmp_path: Path) -> None:
