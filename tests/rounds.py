@@ -133,16 +133,36 @@ def no_garbage() -> Iterator[None]:
 
 
 def thin(items: Iterable[pytest.Item]) -> None:
-    """Of the variants of a test that is marked `one_in(COUNT)`, let all but the first of each COUNT be for `make soak` only. A count that
-    divides the length of none of its parameters' lists leaves each of their values in."""
+    """Let some variants of a test be for `make soak` only.
+
+    Of a test that is marked `one_in(COUNT)`, all but the first of each COUNT. A count that divides the length of none of its parameters'
+    lists leaves each of their values in.
+
+    Of a test that is marked `in_turns`, every other one, like the white fields of a chess board: of two lists each value is left in, with
+    half of the other list's. Tests take turns: what has but one list, of two values, keeps the first one, and the next test the second."""
     seen: Counter[str] = Counter()
+    turns: dict[str, int] = {}
+    values: dict[tuple[str, str], list[object]] = {}
     for item in items:
-        mark = item.get_closest_marker("one_in")
-        if mark is not None:
-            name = item.nodeid.partition("[")[0]
+        name = item.nodeid.partition("[")[0]
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if (mark := item.get_closest_marker("one_in")) is not None:
             if seen[name] % mark.args[0]:
                 item.add_marker("soak")
             seen[name] += 1
+        elif item.get_closest_marker("in_turns") is not None and params:
+            turn = turns.setdefault(name, len(turns))
+            if (turn + sum(_place(values.setdefault((name, key), []), value) for key, value in params.items())) % 2:
+                item.add_marker("soak")
+
+
+def _place(known: list[object], value: object) -> int:
+    """Where a value is in the list of those that came before, to which it is added."""
+    for at, each in enumerate(known):
+        if each is value:
+            return at
+    known.append(value)
+    return len(known) - 1
 
 
 class Skipped:

@@ -47,6 +47,20 @@ import pytest
 @pytest.mark.parametrize("other", range(2))
 def test_it(one, other): pass
 """
+IN_TURNS = """
+import pytest
+
+pytestmark = pytest.mark.in_turns
+
+@pytest.fixture(params=["shared", "confined"])
+def form(request): pass
+
+def test_one(form): pass
+@pytest.mark.parametrize("what", range(3))
+def test_three(form, what): pass
+def test_other(form): pass
+def test_alone(): pass
+"""
 
 
 def test_what_a_test_starts_ignores_no_signal() -> None:
@@ -85,6 +99,14 @@ def test_of_many_variants_one_in_so_many_is_run_and_the_others_in_the_long_run(t
     (tmp_path / "test_it.py").write_text(VARIANTS)
     assert "4 passed, 6 deselected" in pytest_in(tmp_path, "-m", "not soak")
     assert "6 passed, 4 deselected" in pytest_in(tmp_path, "-m", "soak")
+
+
+def test_of_forms_every_other_one_is_run_and_tests_take_turns(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(IN_TURNS)
+    said = pytest_in(tmp_path, "-m", "not soak", "-vv")
+    ran = {line.partition("::test_")[2].partition(" ")[0] for line in said.splitlines() if "PASSED" in line}
+    assert ran == {"one[shared]", "three[shared-1]", "three[confined-0]", "three[confined-2]", "other[shared]", "alone"}, said
+    assert "5 passed, 6 deselected" in pytest_in(tmp_path, "-m", "soak")
 
 
 def test_a_random_test_draws_the_same_number_but_in_the_long_run(monkeypatch: pytest.MonkeyPatch) -> None:

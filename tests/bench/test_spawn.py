@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.bench import figures
+from supervisor.bench import figures, scale, status_history
 from supervisor.bench.scale import Waiting
 from supervisor.bench.spawn import Options, measure
 from supervisor.bench.workspace import by_hand, make_repository
@@ -34,7 +34,10 @@ STAGES = {"env", "tmux", "runner", "first_byte"}
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     where = tmp_path_factory.mktemp("bench")
-    found: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scale, "STATUS_REPEATS", 1)
+        patch.setattr(status_history, "REPEATS", 1)
+        found: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
     assert list(where.iterdir()) == []
     assert users_of(where) == []
     return found

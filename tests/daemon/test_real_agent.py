@@ -41,7 +41,7 @@ def codex(sim: Simulator) -> None:
 @pytest.mark.parametrize(
     ("kind", "api", "model", "will_commit", "tier"),
     [
-        ("claude", "anthropic", ClaudeCode.model, claude, 1),
+        pytest.param("claude", "anthropic", ClaudeCode.model, claude, 1, marks=pytest.mark.soak),
         ("claude", "anthropic", ClaudeCode.model, claude, 2),
         ("codex", "openai", Codex.model, codex, 1),
     ],

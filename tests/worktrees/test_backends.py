@@ -52,7 +52,11 @@ def clone_ground(place: Path) -> Iterator[Path]:
         subprocess.run(["umount", place], check=True)
 
 
-@pytest.fixture(params=[*NAMES, *(f"{name}, confined" for name in NAMES)])
+pytestmark = pytest.mark.in_turns
+"""Each test in each backend, one with agents in a sandbox and the next without."""
+
+
+@pytest.fixture(params=[form for name in NAMES for form in (name, f"{name}, confined")])
 def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
     with contextlib.ExitStack() as stack:
         name, _, confined = request.param.partition(", ")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.worktrees.conftest import World
 
 Alive = Callable[[Path], Sequence[int]]
+pytestmark = pytest.mark.in_turns
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.worktrees.conftest import World
 
+pytestmark = pytest.mark.in_turns
+
 
 @pytest.fixture
 def world(both: World) -> World:

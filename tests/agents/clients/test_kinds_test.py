@@ -35,7 +35,7 @@ def lines(house: House, kind: str, where: Path) -> dict[str, dict[str, str]]:
     ("kind", "more", "less"),
     [
         ("claude", {"hooks", "denial", "account"}, set()),
-        ("gemini", {"account"}, set()),
+        pytest.param("gemini", {"account"}, set(), marks=pytest.mark.soak),
         pytest.param("codex", {"account"}, set(), marks=pytest.mark.soak),
         pytest.param("qwen", {"account"}, set(), marks=pytest.mark.soak),
         pytest.param("opencode", set(), set(), marks=pytest.mark.soak),
