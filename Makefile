@@ -5,7 +5,8 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 # Tests wait for real processes a third of the time: with as many workers as cores, two, these are often idle.
-WORKERS ?= 5
+WORKERS ?= 6
+SOAK_WORKERS ?= 4
 LOCK_ARGS ?=
 BENCH_ARGS ?=
 
@@ -45,7 +46,8 @@ clients: setup ## the real agents (Claude Code, Codex, Gemini CLI, Qwen Code, op
 	@tools/clients.sh
 
 soak: setup ## run the long forms of the fault tests, and the property and random tests on other examples each time
-	NIGHTCREW_TEST_COLD=1 NIGHTCREW_TEST_RANDOM=1 .venv/bin/pytest -m "soak or hypothesis or seeded" --timeout 3600 $(PYTEST_ARGS)
+	@.venv/bin/python -m compileall -q -j 2 supervisor agents memory worktrees tests || true # or, where nothing is kept, every start compiles
+	NIGHTCREW_TEST_COLD=1 NIGHTCREW_TEST_RANDOM=1 .venv/bin/pytest -m "soak or hypothesis or seeded" --timeout 3600 -n $(SOAK_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 format: setup ## lay out the code as `make check` wants it
 	.venv/bin/ruff check --fix

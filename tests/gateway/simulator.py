@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 from supervisor.gateway.sim import Fault, Running, SimSettings, child, running
 from supervisor.gateway.sim.child import Told
+from tests import warm
 from tests.support import wait_until
 
 __all__ = ["Fault", "Running", "SimSettings", "Simulator", "Told", "running"]
@@ -11,6 +16,9 @@ __all__ = ["Fault", "Running", "SimSettings", "Simulator", "Told", "running"]
 
 class Simulator(child.Simulator):
     """`supervisor.gateway.sim.child` describes it."""
+
+    def _start(self, argv: list[str], stdout: int) -> subprocess.Popen[bytes]:
+        return warm.start_program(argv, Path.cwd(), os.environ, stdout, 2)
 
     def wait_held(self, name: str, number: int = 1) -> None:
         """Until at least so many answers wait for `name`."""

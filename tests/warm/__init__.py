@@ -33,7 +33,11 @@ Process = subprocess.Popen[bytes]
 
 def start(args: Sequence[str], cwd: Path, env: Mapping[str, str], stdout: int, stderr: int, *, session: bool = False) -> Process:
     """`nightcrew ARGS` with no input, in a new session if asked."""
-    argv = [*NIGHTCREW, *args]
+    return start_program([*NIGHTCREW, *args], cwd, env, stdout, stderr, session=session)
+
+
+def start_program(argv: list[str], cwd: Path, env: Mapping[str, str], stdout: int, stderr: int, *, session: bool = False) -> Process:
+    """As `start`, another of our own programs."""
     if COLD:
         return subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=session)
     return Forked(argv, cwd, env, (stdout, stderr), session)

@@ -120,7 +120,7 @@ TREES: dict[Plant, list[str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "plant",
     [

@@ -20,7 +20,7 @@ from worktrees.removal import remove
 from worktrees.rescue import Secured
 from worktrees.securing import secure
 
-pytestmark = pytest.mark.timeout(60)  # a git that waits for a pipe does so for ever
+pytestmark = [pytest.mark.timeout(60), pytest.mark.in_turns]  # a git that waits for a pipe does so for ever
 
 Alive = Callable[[Path], Sequence[int]]
 SECRET = "a key of the person's\n"
@@ -108,7 +108,7 @@ def test_a_draft_of_the_branch_is_nobody_elses_file(home: Home, nobody_alive: Al
     live_on(home, nobody_alive)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("deleted", [False, True], ids=["with its branch", "branch deleted"])
 def test_nothing_is_appended_to_what_lies_in_place_of_the_log(
@@ -243,7 +243,7 @@ OPENED = [
 """Where git would open a file, in every directory. Together are those of which none keeps git from opening another when it is put aside."""
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("as_link", [False, True], ids=["pipe", "link"])
 @pytest.mark.parametrize(("place", "names"), OPENED, ids=lambda each: each if isinstance(each, str) else each[0])
 def test_git_waits_for_no_pipe(home: Home, nobody_alive: Alive, place: str, names: Sequence[str], as_link: bool) -> None:

@@ -105,7 +105,7 @@ WORK = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", WORK)
 def test_inside_it_is_an_ordinary_worktree_and_its_work_comes_out(world: World, env: Environment, nobody_alive: Alive, name: str) -> None:
     elsewhere = world.make("elsewhere")
@@ -239,7 +239,7 @@ def work(world: World, env: Environment) -> list[str]:
     return made
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("make", PEOPLES)
 def test_repositories_of_every_kind(world: World, nobody_alive: Alive, make: Callable[[World, Path], Path]) -> None:
     repo = discover(world.git, make(world, world.tmp / "repo"))

@@ -91,7 +91,7 @@ def processes(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("files", [3, 300], ids=["loose", "pack"])
 @pytest.mark.parametrize("label", [name for name in FAILPOINTS if name.startswith(("securing.", "intake."))])
 def test_killed_ourselves(world: World, until: Until, label: str, files: int) -> None:
@@ -151,7 +151,7 @@ def killing(world: World, which: str, when: Callable[[], bool]) -> Iterator[list
                 killer.join()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("moment", ["at once", "while it stores files"])
 @pytest.mark.parametrize("which", ["outer", "inner", "git", "fork server"])
 def test_a_process_of_the_helper_killed(world: World, which: str, moment: str) -> None:

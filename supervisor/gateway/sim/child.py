@@ -11,6 +11,7 @@ with Simulator(limits=Limits(itpm=80_000), latency_s=0.01) as sim:
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -45,12 +46,17 @@ class Simulator:
     def __init__(self, **settings: Any) -> None:
         self.settings = SimSettings(**settings)
         self.url = ""
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         argv = [sys.executable, "-I", "-m", "supervisor.gateway.sim", "--settings", json.dumps(asdict(self.settings))]
-        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        line = self._process.stdout.readline() if self._process.stdout is not None else ""
+        reader, writer = os.pipe()
+        with open(reader, "rb") as said:
+            try:
+                self._process = self._start(argv, writer)
+            finally:
+                os.close(writer)
+            line = said.readline()  # the only one
         if not line:
             self.stop()
             raise ToolFailed("the simulated provider ended at once", why="its reason is on stderr")
@@ -59,6 +65,9 @@ class Simulator:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
+
+    def _start(self, argv: list[str], stdout: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(argv, stdout=stdout)
 
     @property
     def pid(self) -> int:
@@ -69,7 +78,7 @@ class Simulator:
         """End it (twice is fine)."""
         if self._process is not None:
             self._process.terminate()
-            self._process.communicate()
+            self._process.wait()
             self._process = None
 
     def faults(self, *faults: Fault | Mapping[str, Any], **fault: Any) -> None:
