@@ -51,7 +51,7 @@ class Simulator:
     def __enter__(self) -> Self:
         argv = [sys.executable, "-I", "-m", "supervisor.gateway.sim", "--settings", json.dumps(asdict(self.settings))]
         reader, writer = os.pipe()
-        with open(reader, "rb") as said:
+        with os.fdopen(reader, "rb") as said:
             try:
                 self._process = self._start(argv, writer)
             finally:
