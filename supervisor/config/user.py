@@ -239,6 +239,7 @@ class UserModel(GatewayKeys):
     sandbox: Annotated[int, Field(ge=0, le=2)] | None = None
     shared_caches: bool = _FIELD.shared_caches
     pass_env: list[Variable] = Field(default_factory=list)
+    log_format: Literal["text", "json"] = "text"
     limits: LimitsModel = Field(default_factory=LimitsModel)
     cores: CoresModel = Field(default_factory=CoresModel)
     queue: QueueModel = Field(default_factory=QueueModel)
@@ -293,7 +294,7 @@ def load(file: Path, usable_cores: int) -> Settings:
         batch_when_idle=model.batch.when_idle,
         night=model.night.defaults(),
         **model.limits.model_dump(),
-        **model.model_dump(include={"nice", "sandbox", "shared_caches"}),
+        **model.model_dump(include={"nice", "sandbox", "shared_caches", "log_format"}),
     )
 
 

@@ -250,6 +250,8 @@ class Settings:
     growth: Growth = field(default_factory=Growth)
     """When the crew grows and shrinks within what the machine and the limits carry."""
     admission: Limits = field(default_factory=Limits)
+    log_format: str = "text"
+    """As `core.log_lines.LogFormat`."""
     grace_s: float = 5.0
     """Between TERM and KILL."""
     nice: int = 5

@@ -1,10 +1,14 @@
-"""What a person should see of the supervisor, in its terminal, in `ping` and in the live view."""
+"""What a person should see of the supervisor, in its terminal, in `ping` and in the live view; and in a log for programs where one is asked
+for."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import sys
+
+from supervisor.core.log_lines import Level, Said
+from supervisor.gateway.log import Log
 
 _FREE = re.compile(r"\d+ bytes free")
 KEPT = 20
@@ -15,11 +19,23 @@ class Alerts:
 
     def __init__(self) -> None:
         self.newest: list[str] = []
+        self.log: Log | None = None
+        """Of JSON, as which what is no terminal gets them, too."""
 
-    def say(self, text: str) -> None:
+    def say(self, said: Said) -> None:
         """Once while it stays the same but for how much is free on a full disk."""
-        if _FREE.sub("", text) not in [_FREE.sub("", said) for said in self.newest[-3:]]:
-            self.newest.append(text)
-            del self.newest[:-KEPT]
-            with contextlib.suppress(OSError):  # the terminal may be gone; the alert is kept
-                print(f"nightcrew: {text}", file=sys.stderr, flush=True)
+        text = str(said)
+        if _FREE.sub("", text) in [_FREE.sub("", before) for before in self.newest[-3:]]:
+            return
+        self.newest.append(text)
+        del self.newest[:-KEPT]
+        with contextlib.suppress(OSError):  # the terminal may be gone; the alert is kept
+            self._print(said)
+        if self.log is not None:
+            self.log.say(said, Level.WARNING)
+
+    def _print(self, said: Said) -> None:
+        if self.log is None or sys.stderr.isatty():
+            print(f"nightcrew: {said}", file=sys.stderr, flush=True)
+        elif not self.log.is_at(2):
+            print(self.log.shown(said, Level.WARNING), file=sys.stderr, flush=True)

@@ -25,6 +25,7 @@ from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, TOKENS
 from supervisor.core.gateway.process_watch import ProcessWatch
 from supervisor.core.gateway.types import BreakerState
 from supervisor.core.identity import Identity
+from supervisor.core.log_lines import Said
 from supervisor.core.night import NightSpent
 from supervisor.daemon import gateway_process, prices
 from supervisor.daemon.gateway_problems import GatewayProblems
@@ -65,7 +66,7 @@ class Gateway:
     """One daemon's gateway. `run` it as a task of the daemon's event loop."""
 
     def __init__(
-        self, models: Models, clock: Clock, tell: Callable[[Event], None], say: Callable[[str], None], figures: Figures | None = None
+        self, models: Models, clock: Clock, tell: Callable[[Event], None], say: Callable[[Said], None], figures: Figures | None = None
     ) -> None:
         """`tell` is given `TrafficChanged` events, `say` what a person should know; `figures`: what it is told for its page of metrics."""
         self._home = models.home
@@ -130,7 +131,7 @@ class Gateway:
             else:
                 await self._question(who)
         except NightcrewError as error:
-            self._say(error.line())
+            self._say(error)
         except Exception as error:  # noqa: BLE001 - whatever one look raises, the next one must come: without it nothing would start again
             self._say(one_line(f"the gateway's watch failed: {type(error).__name__}: {error}"))
 
@@ -272,7 +273,7 @@ class Gateway:
             self._tell(ProviderChanged(why))
 
 
-async def refresh_prices(home: Home, clock: Clock, say: Callable[[str], None]) -> None:
+async def refresh_prices(home: Home, clock: Clock, say: Callable[[Said], None]) -> None:
     """Keep the gateway's price table younger than REFRESH_S, until cancelled."""
     thread = ThreadPoolExecutor(1, "prices")
     try:
@@ -283,7 +284,7 @@ async def refresh_prices(home: Home, clock: Clock, say: Callable[[str], None]) -
                     await asyncio.get_running_loop().run_in_executor(thread, prices.refresh, home.prices)
                     left_s = prices.REFRESH_S
             except NightcrewError as error:
-                say(error.line())
+                say(error)
                 left_s = AGAIN_S
             await asyncio.sleep(left_s)
     finally:

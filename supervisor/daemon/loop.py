@@ -86,7 +86,7 @@ class Loop:
 
     def __init__(self, doors: Doors, settings: Settings, quotas: QuotaDesk, clock: Clock) -> None:
         alerts = Alerts()
-        self.alerts, self.alert = alerts.newest, alerts.say
+        self.alerts, self.alert, self.said = alerts.newest, alerts.say, alerts
         self.ledger, self._home = doors.ledger, doors.home
         self.observer, self.ending, self.snapshots = doors.observer, doors.ending, doors.snapshots
         self.submissions, self.quotas, self.settings, self.clock = Submissions(doors.ledger), quotas, settings, clock
@@ -243,7 +243,7 @@ class Loop:
         except (DiskFull, LedgerError, Refused) as error:
             # Once each: what was observed is observed again in every tick until the commit succeeds.
             self._pending = list(dict.fromkeys([*events, *self._pending]))
-            self.alert(error.line())
+            self.alert(error)
 
     def _told(self, event: Event) -> None:
         """Take what a job tells. A step can take as long as tmux needs to answer: no free slot waits for that."""
@@ -324,7 +324,7 @@ class Loop:
         try:
             seen = await self.jobs.within(self.jobs.stoppers, self.observer.look, watched)
         except NightcrewError as error:
-            self.alert(error.line())
+            self.alert(error)
             self.jobs.doubtful = True
             return
         self.jobs.doubtful = False
@@ -362,7 +362,7 @@ class Loop:
                 break
             except NightcrewError as error:
                 # Without a look nothing may be called lost; tmux gets another chance.
-                self.alert(error.line())
+                self.alert(error)
                 if self.stopping:
                     return
                 await asyncio.sleep(TICK_S)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.tmux import PaneView, ServerGone, SessionExists, Tmux
+from supervisor.core import log_lines
 from supervisor.core.errors import NightcrewError, NotRunning, TimedOut, one_line
 from supervisor.daemon import gateway_process, lock, notify_environment, protocol, zygotes
 from supervisor.gateway import status_client
@@ -136,6 +137,8 @@ def _spawn(tmux: Tmux, home: Home, settings_file: Path) -> str | None:
         if pane.session_name == SESSION and pane.closed:
             tmux.kill_session(pane.session_id)
     argv = [sys.executable, "-I", "-m", "supervisor.cli.main", "up", "--home", str(home.root), "--config", str(settings_file)]
+    if form := os.environ.get(log_lines.VARIABLE):
+        argv += ["--log-format", form]
     notify_environment.leave(home, settings_file, os.environ)
     try:
         return tmux.spawn(SESSION, argv, home.root, {"own": SESSION}, size=(COLUMNS, 50)).pane_id

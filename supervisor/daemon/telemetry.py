@@ -16,6 +16,7 @@ from pathlib import Path
 
 from supervisor.core import telemetry
 from supervisor.core.errors import NightcrewError, NotFound, ToolMissing, one_line
+from supervisor.core.log_lines import Said
 from supervisor.core.telemetry import Cursor, Terms
 from supervisor.gateway.account import schema, traced
 from supervisor.gateway.process_hardening import PASSED
@@ -107,7 +108,7 @@ class Doors:
     """The clock, and whom to tell, from any thread."""
 
     clock: Clock
-    say: Callable[[str], None]
+    say: Callable[[Said], None]
 
 
 @contextlib.asynccontextmanager
@@ -122,7 +123,7 @@ async def exported(home: Home, settings_file: Path, terms: Terms, environ: Mappi
         require()
         _has_all(terms, environ)
     except NightcrewError as error:
-        doors.say(error.line())
+        doors.say(error)
         yield
         return
     exporting = Exporting(home, settings_file, environ, doors.clock, doors.say)

@@ -16,6 +16,9 @@ from typing import Any
 
 from agents.tmux import Tmux
 from supervisor.config import user
+from supervisor.core import log_lines
+from supervisor.core.errors import ConfigError
+from supervisor.core.log_lines import LogFormat, Said
 from supervisor.daemon import (
     anchoring,
     conflict_watch,
@@ -51,8 +54,10 @@ from supervisor.daemon.server import Server
 from supervisor.daemon.snapshots import SnapshotDesk
 from supervisor.daemon.trains import TrainDesk
 from supervisor.daemon.zygotes import Zygotes
+from supervisor.gateway.log import Form, Log
+from supervisor.gateway.redact import Redactor
 from supervisor.host import cores, files, limits, placement, secrets, unix_sockets
-from supervisor.host.clock import SystemClock
+from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import FAR_PREFIX, Home
 from supervisor.ledger import store
 from supervisor.ledger.ledger import Ledger
@@ -101,6 +106,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
             ending = Ending(access, settings, EndingDoors(observer, made, tmux, bounds, ref_guard), clock)
             desk = QuotaDesk(home.quotas, models.now().quotas, clock)
             loop = Loop(Doors(ledger, observer, made, launching, ending, snapshots, bounds, home, tmux), settings, desk, clock)
+            loop.said.log = _json_log(home, clock, settings.log_format)
             snapshots.say = zygotes.say = bounds.say = git.say = loop.alert
             snapshots.without_keys = access.without_keys
             snapshots.recover()
@@ -113,12 +119,25 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
         lock.close()
 
 
+def _json_log(home: Home, clock: Clock, wanted: str) -> Log | None:
+    """The log for programs, where it is asked for. Processes that we start are told by the variable. Raises ConfigError."""
+    form = os.environ.get(log_lines.VARIABLE) or wanted
+    if form not in set(LogFormat):
+        raise ConfigError("bad value", on=log_lines.VARIABLE, why=f"{form!r} is neither text nor json")
+    os.environ[log_lines.VARIABLE] = form
+    if form == LogFormat.TEXT:
+        return None
+    log = Log(home.log, Redactor(), clock, form=Form(LogFormat.JSON, "nightcrew.supervisor"))
+    log.say(f"the supervisor begins, pid {os.getpid()}")
+    return log
+
+
 async def _serve(loop: Loop, access: AgentAccess, tmux: Tmux, git: Git) -> None:
     _drain_on_signals(loop)
     home, events = access.home, asyncio.get_running_loop()
 
-    def alert(text: str) -> None:
-        events.call_soon_threadsafe(loop.alert, text)
+    def alert(said: Said) -> None:
+        events.call_soon_threadsafe(loop.alert, said)
 
     access.models.alert, maps, memory = alert, MapDesk(loop, home, submit.handle, git), MemoryDesk(loop, home)
     trains = TrainDesk(loop, home, git, functools.partial(submit.hand_over, loop), functools.partial(clean.handle, loop))

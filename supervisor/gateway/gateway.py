@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from supervisor.core import log_lines
 from supervisor.core.anchors import MOST, PRUNED
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway import memory
@@ -21,6 +23,7 @@ from supervisor.core.gateway.events import Tick
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.core.gateway.types import NightCap, TrafficView
+from supervisor.core.log_lines import LogFormat
 from supervisor.core.timekeeping import Slept, between
 from supervisor.gateway import keys
 from supervisor.gateway.account.batches import BatchBook
@@ -30,7 +33,7 @@ from supervisor.gateway.batch_keeper import BatchKeeper
 from supervisor.gateway.batches import Batches
 from supervisor.gateway.browser_guard import BrowserGuard
 from supervisor.gateway.keys import Keyring
-from supervisor.gateway.log import Handler, Log
+from supervisor.gateway.log import Form, Handler, Log
 from supervisor.gateway.metrics.looks import Looks
 from supervisor.gateway.metrics.metrics import Live, Metrics
 from supervisor.gateway.prices import Prices
@@ -89,7 +92,8 @@ class Gateway:
         self._redactor = Redactor()
         self._secret = secrets.own(place.home.secret)
         self._audit = Audit(place.home.audit, self._secret, place.clock, "gateway")
-        self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=self._audit)
+        form = Form(LogFormat.JSON if os.environ.get(log_lines.VARIABLE) == LogFormat.JSON else LogFormat.TEXT)
+        self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=self._audit, form=form)
         self.settings = settings
         self._account = Account(place.home.gateway_account, place.clock.wall)
         looks = Looks(place.home.root, place.home.ledger, self._account, place.clock.monotonic)
@@ -256,7 +260,7 @@ class Gateway:
                 if count // _CHORES_EVERY % _PRUNED_EVERY == 0:
                     await self._prune(self.settings.keep_days * 86400)
             except NightcrewError as error:
-                self.log.say_seldom(error.line())
+                self.log.say_seldom(error)
 
     async def _look_at_batches(self, keeper: BatchKeeper) -> None:
         """See to batches for which no agent asks any more. A failure is logged, and tried again the next time."""
@@ -266,7 +270,7 @@ class Gateway:
                 if not self.context.stopped:
                     await keeper.look()
             except NightcrewError as error:
-                self.log.say_seldom(error.line())
+                self.log.say_seldom(error)
 
     async def _obey_the_sentinel(self) -> None:
         """Cut every request that is under way when a person stops everything: `RequestHandler` takes no more of them then."""

@@ -13,7 +13,7 @@ _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 PASSED = frozenset(
     {
         "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_RUNTIME_DIR",
-        "DBUS_SESSION_BUS_ADDRESS",
+        "DBUS_SESSION_BUS_ADDRESS", "NIGHTCREW_LOG_FORMAT",
     }
 )  # fmt: skip
 """What the supervisor starts it with: what its sockets' place, certificates and a keyring's program depend on. No key and no proxy."""

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway.types import Agent, Api
+from supervisor.core.log_lines import Level
 from supervisor.gateway import wire
 from supervisor.gateway.admission import BUSY_AGAIN_S
 from supervisor.gateway.batches import BatchCall, Batches
@@ -87,12 +88,12 @@ class RequestHandler:
         except BadRequest as error:
             return self._answer(request, recognised, _Turned(error.status, error.why))
         except NightcrewError as error:
-            self._context.log.say_seldom(error.line())
+            self._context.log.say_seldom(error)
             return self._answer(request, recognised, _Turned(503, f"the gateway cannot work now: {error.what}", BUSY_AGAIN_S))
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken request must not end the others; it is said, not hidden
-            self._context.log.say(f"a request failed: {type(error).__name__}: {error} at {_place(error)}")
+            self._context.log.say(f"a request failed: {type(error).__name__}: {error} at {_place(error)}", Level.ERROR)
             return self._answer(request, recognised, _Turned(500, "the gateway failed on this request"))
 
     @contextlib.contextmanager

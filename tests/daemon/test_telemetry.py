@@ -44,7 +44,7 @@ def test_each_span_arrives_through_every_kill(house: House) -> None:
         sim.faults(text="Done.")
         receiver.status = HOLD
         environment = {"SPAN_TOKEN": "a-secret"}
-        daemon = house.start_daemon(env=environment)
+        daemon = house.start_daemon(env=environment, words=("up", "--log-format", "json"))
         house.ok("run", "--detach", house.plan(AGENT + shell_task("fails", "exit 3")))
         wait_until(lambda: receiver.posts[HOLD], "a post that nobody answers")
         (exporter,) = _exporters(house)
@@ -62,7 +62,8 @@ def test_each_span_arrives_through_every_kill(house: House) -> None:
     assert set(receiver.taken) == expected
     assert {len(forms) for forms in receiver.forms.values()} == {1}, "a span that was sent again was the same"
     assert all(sent["x-token"] == "a-secret" for sent in receiver.headers)
-    assert "a-secret" not in house.daemon_output()
+    assert "a-secret" not in house.daemon_output() + house.home.log.read_text()
+    assert [json.loads(line)["logger"] for line in house.home.gateway_log.read_text().splitlines()], "the gateway is told, too"
     by_id = {span.span_id: span for span in receiver.spans()}
     for span in by_id.values():
         parent = by_id.get(span.parent_span_id, span)
@@ -118,8 +119,14 @@ def test_it_says_what_is_missing(house: House, monkeypatch: pytest.MonkeyPatch) 
         telemetry.require()
     monkeypatch.undo()
     house.config.write_text('[telemetry]\nendpoint = "http://127.0.0.1:9"\nheaders = { a = "env:NOT_THERE" }\n')
-    house.start_daemon()
+    house.start_daemon(words=("up", "--log-format", "json"))
     wait_until(lambda: "NOT_THERE is not set" in house.daemon_output(), "the header to be missed")
+    said = [json.loads(line) for line in house.daemon_output().splitlines()]
+    (told,) = [one for one in said if "NOT_THERE" in one["message"]]
+    assert (told["level"], told["logger"], told["error"]["class"]) == ("warning", "nightcrew.supervisor", "NotFound")
+    assert told["error"]["on"] == "[telemetry] headers" and "NOT_THERE" in told["error"]["why"]
+    logged = [json.loads(line) for line in house.home.log.read_text().splitlines()]
+    assert "the supervisor begins" in logged[0]["message"] and told in [{**one, "time": told["time"]} for one in logged]
     assert not _exporters(house)
 
 

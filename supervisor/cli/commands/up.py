@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from supervisor.cli import common
+from supervisor.core import log_lines
 from supervisor.core.states import TaskState
 from supervisor.daemon import provider_keys
 from supervisor.host.paths import Home, home
@@ -19,7 +20,10 @@ from supervisor.ledger import queries
 @click.option("-d", "--detach", is_flag=True, help="In the background: a session 'supervisor' of our own tmux server.")
 @click.option("--home", "root", type=click.Path(path_type=Path), help="State directory (default: NIGHTCREW_HOME or the user's).")
 @click.option("--config", "config", type=click.Path(path_type=Path), help="Settings file (default: the user's config.toml).")
-def command(detach: bool, root: Path | None, config: Path | None) -> None:
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), help="Of its log and the gateway's (default: log_format of the settings)."
+)
+def command(detach: bool, root: Path | None, config: Path | None, log_format: str | None) -> None:
     """Start the supervisor. It adopts every agent that is still alive, in this terminal or with -d in the background.
 
     A provider's key in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY is put into a file of the gateway's, which only you can read,
@@ -31,6 +35,8 @@ def command(detach: bool, root: Path | None, config: Path | None) -> None:
     nightcrew up -d
     nightcrew up
     """
+    if log_format:
+        os.environ[log_lines.VARIABLE] = log_format
     where = Home(root.absolute()) if root else home()
     file = config or common.settings_file()
     rest = provider_keys.take(where, os.environ, common.say)

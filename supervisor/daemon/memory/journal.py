@@ -50,6 +50,6 @@ class ChangeJournal:
             try:
                 self._loop.ledger.journal(None, None, EVENT, data)
             except NightcrewError as error:  # the versions say it too; the line is written with the next change
-                self._loop.alert(error.line())
+                self._loop.alert(error)
                 return
             del self._counts[project], self._named[project]

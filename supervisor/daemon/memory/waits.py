@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from supervisor.core import wait_graph
 from supervisor.core.crew import Crew
 from supervisor.core.errors import Chosen, Deadlock, DiskFull, LedgerError, NightcrewError, Refused, TimedOut, one_line
+from supervisor.core.log_lines import Said
 from supervisor.core.plan_waits import PlanWaits
 from supervisor.core.task import importance
 from supervisor.core.wait_graph import STATIC, Cycle, Wait, WaitGraph, WaitKind
@@ -55,7 +56,7 @@ class _Parked:
 class WaitDesk:
     """One supervisor's. It belongs to one event loop; `begin` it there, and `close` it."""
 
-    def __init__(self, waits: Waits, crew: Crew, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(self, waits: Waits, crew: Crew, clock: Clock, say: Callable[[Said], None]) -> None:
         """`say` is told what a person should know."""
         self._waits, self._crew, self._clock, self._say = waits, crew, clock, say
         self.graph = WaitGraph(plan=PlanWaits(crew))
@@ -232,14 +233,14 @@ class WaitDesk:
         try:
             return self._waits.begin(project, wait)
         except (DiskFull, LedgerError) as error:
-            self._say(error.line())
+            self._say(error)
             return next(self._rowless)
 
     def _change_row(self, wait: Wait) -> None:
         try:
             self._waits.change(wait)
         except (DiskFull, LedgerError) as error:  # what others wait for is read from the graph; a row is for who looks, and the next start
-            self._say(error.line())
+            self._say(error)
 
     def _say_ended(self) -> None:
         if not self._unsaid:
@@ -247,7 +248,7 @@ class WaitDesk:
         try:
             self._waits.end(list(self._unsaid.items()))
         except (DiskFull, LedgerError) as error:  # the wait is over all the same, and the row is tried again
-            self._say(error.line())
+            self._say(error)
         else:
             self._unsaid.clear()
 

@@ -122,7 +122,7 @@ async def mail_desk(root: Path, *, recovered: bool = True) -> AsyncIterator[Kit]
         loop: Any = SimpleNamespace(
             ledger=ledger, clock=clock, crew=Crew(ledger.unfinished(0.0)), alert=said.append, ready=True, sending=Typist(ledger)
         )
-        waits = WaitDesk(ledger.waits, loop.crew, clock, said.append)
+        waits = WaitDesk(ledger.waits, loop.crew, clock, lambda one: said.append(str(one)))
 
         async def on_thread(work: Callable[[], T]) -> T:
             return await asyncio.to_thread(work)

@@ -54,7 +54,7 @@ class Waiting:
         self.desk = self._desk()
 
     def _desk(self) -> WaitDesk:
-        made = WaitDesk(self.ledger.waits, self.crew, self.clock, self.said.append)
+        made = WaitDesk(self.ledger.waits, self.crew, self.clock, lambda said: self.said.append(str(said)))
         made.begin()
         return made
 

@@ -19,9 +19,10 @@ import pytest
 from supervisor.core.errors import Refused
 from supervisor.core.gateway.settings import GatewaySettings, KeySource, Route, Upstream
 from supervisor.core.gateway.types import Agent, Api
+from supervisor.core.log_lines import LogFormat
 from supervisor.core.states import TaskClass
 from supervisor.gateway import keys, listen, process_lock
-from supervisor.gateway.log import Handler, Log
+from supervisor.gateway.log import Form, Handler, Log
 from supervisor.gateway.process_hardening import clean_environment
 from supervisor.gateway.redact import Redactor
 from supervisor.gateway.routing import Way, way
@@ -119,6 +120,20 @@ def test_the_log_is_one_line_each_private_and_bounded(tmp_path: Path, redactor: 
     assert len(sizes) == 2
     assert max(sizes) <= 2000
     assert "line 99" in path.read_text()
+
+
+def test_the_log_as_json_hides_secrets_in_every_part(tmp_path: Path, redactor: Redactor) -> None:
+    path = tmp_path / "gateway.log"
+    log = Log(path, redactor, SystemClock(), form=Form(LogFormat.JSON))
+    log.say_seldom(Refused(f"no {SECRET}", on=SECRET, why=f"\n{SECRET}", kept=SECRET, hint=SECRET))
+    log.alert("run/a", f"a {SECRET} leaked")
+    log.say("ready")
+    assert SECRET not in path.read_text()
+    shapes = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [shape["level"] for shape in shapes] == ["warning", "error", "info"]
+    assert {shape["logger"] for shape in shapes} == {"nightcrew.gateway"}
+    hidden = dict.fromkeys(("on", "kept", "hint"), "[hidden]")
+    assert shapes[0]["error"] == {"class": "Refused", "what": "no [hidden]", "why": "\\n[hidden]", **hidden}
 
 
 def test_what_repeats_is_said_once(tmp_path: Path, redactor: Redactor) -> None:
