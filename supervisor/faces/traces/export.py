@@ -20,10 +20,12 @@ from supervisor.core.traces import Span
 from supervisor.faces.traces import following, reading
 from supervisor.host import secrets
 from supervisor.host.paths import Home
-from supervisor.ledger import span_cursor, store
+from supervisor.ledger import journal, span_cursor, store
 
-SPANS = 200
+SPANS = 500
 """Of one post."""
+RUNS = 100
+"""Of which what was read is kept for the next look."""
 LOOK_S = 5.0
 
 
@@ -50,6 +52,7 @@ class Exporter:
         self._told = ""
         self._agents = reading.agent_kinds()
         self._cursor = span_cursor.kept(home.telemetry)
+        self._runs: tuple[int, following.Runs] = (0, {})
 
     def step(self) -> float:
         """Send what has ended; how many seconds to wait for the next step, 0.0 when there is more. Never raises a NightcrewError."""
@@ -75,12 +78,18 @@ class Exporter:
         books = reading.Books(self._home, store.connect_readonly(self._home.ledger), reading.account_of(self._home), self._agents)
         with contextlib.closing(books):
             cursor = self._from(books)
-            found = following.look(books, self._terms, cursor, self._clock())
+            found = following.look(books, self._terms, cursor, self._clock(), self._known(books))
             for spans in _parts(found.spans(), SPANS):
                 self._hand_over(spans)
             if found.cursor != cursor:
                 self._keep(replace(found.cursor, refused=(self._cursor or cursor).refused))
             return found.more
+
+    def _known(self, books: reading.Books) -> following.Runs:
+        newest = journal.newest_entry(books.db)
+        if self._runs[0] != newest or len(self._runs[1]) > RUNS:
+            self._runs = newest, {}
+        return self._runs[1]
 
     def _from(self, books: reading.Books) -> Cursor:
         """Where this look begins. One beyond the newest row was that of a ledger, or an account, which was replaced since."""

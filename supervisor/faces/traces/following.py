@@ -10,7 +10,7 @@ from typing import Any
 from supervisor.core import traces
 from supervisor.core.audit_events import trace_id
 from supervisor.core.telemetry import Cursor, Terms
-from supervisor.core.trace_facts import Request
+from supervisor.core.trace_facts import AttemptFacts, Request
 from supervisor.core.traces import Span
 from supervisor.faces.traces import reading
 from supervisor.faces.traces.reading import Books
@@ -18,10 +18,13 @@ from supervisor.gateway.account import traced
 from supervisor.ledger import journal, trace_rows
 from supervisor.ledger.trace_rows import RunFacts
 
-ROWS = 200
+ROWS = 1000
 """Of the journal, and of each table of the account, at one look."""
 SETTLING_S = 30.0
 """So long the end of an attempt waits for requests of it that are still under way: a gateway that lives settles them within moments."""
+
+
+Runs = dict[str, RunFacts | None]
 
 
 @dataclass(slots=True)
@@ -35,7 +38,9 @@ class Look:
     requests: list[tuple[traced.Place, Request]] = field(default_factory=list)
     more: bool = False
     """There is more than was looked at."""
-    _runs: dict[str, RunFacts | None] = field(default_factory=dict)
+    runs: Runs = field(default_factory=dict)
+    """What was read of runs; good while the journal has no newer row."""
+    _attempts: dict[traced.Place, list[AttemptFacts]] = field(default_factory=dict)
 
     def spans(self) -> Iterator[Span]:
         """Requests first: the attempt in which they lie may be among them."""
@@ -48,7 +53,11 @@ class Look:
     def _of_request(self, place: traced.Place, request: Request) -> Iterator[Span]:
         task, epoch = place
         facts = self._facts(task) if self.terms.takes(trace_id(task)) else None
-        for one in self.books.attempts(facts, task, epoch) if facts is not None and task in facts.tasks else ():
+        if facts is None or task not in facts.tasks:
+            return
+        if place not in self._attempts:
+            self._attempts[place] = self.books.attempts(facts, task, epoch)
+        for one in self._attempts[place]:
             yield from traces.of_request(one.task, epoch, one.bounds, request)
 
     def _of_row(self, row: Mapping[str, Any]) -> Iterator[Span]:
@@ -72,27 +81,27 @@ class Look:
 
     def _facts(self, task: str) -> RunFacts | None:
         run = task.partition("/")[0]
-        if run not in self._runs:
-            self._runs[run] = self.books.run(run)
-        return self._runs[run]
+        if run not in self.runs:
+            self.runs[run] = self.books.run(run)
+        return self.runs[run]
 
 
 def _ends(row: Mapping[str, Any]) -> bool:
     return str(row["event"]).startswith("end ") and row["epoch"] is not None
 
 
-def look(books: Books, terms: Terms, cursor: Cursor, now: float) -> Look:
-    """What has ended beyond `cursor`; `now`: wall clock."""
+def look(books: Books, terms: Terms, cursor: Cursor, now: float, runs: Runs) -> Look:
+    """What has ended beyond `cursor`; `now`: wall clock; `runs`: what an earlier look read, where nothing was journaled since."""
     found = journal.after(books.db, cursor.journal, ROWS)
     rows = _settled(books, found, now)
     told = replace(cursor, journal=rows[-1]["seq"] if rows else cursor.journal)
     if books.account is None:
-        return Look(books, terms, told, rows, more=len(rows) == ROWS)
+        return Look(books, terms, told, rows, more=len(rows) == ROWS, runs=runs)
     ended, last, still_open = traced.ended(books.account, cursor.request, cursor.open, ROWS)
     away, newest = traced.turned_away(books.account, cursor.away, ROWS)
     more = ROWS in (len(rows), last - cursor.request, len(away))
     told = replace(told, request=last, open=tuple(still_open), away=newest)
-    return Look(books, terms, told, rows, [*ended, *away], more=more)
+    return Look(books, terms, told, rows, [*ended, *away], more=more, runs=runs)
 
 
 def _settled(books: Books, rows: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:

@@ -54,11 +54,10 @@ class Books:
 
     def attempts(self, facts: RunFacts, task: str, epoch: int = 0) -> list[AttemptFacts]:
         """The attempts of a task; of `epoch` that one alone."""
-        found = trace_rows.attempts(self.db, facts, task, epoch)
-        if self.account is None or not found:
+        account, found = self.account, trace_rows.attempts(self.db, facts, task, epoch)
+        if account is None:
             return found
-        last = traced.last_ended(self.account, [task])
-        return [replace(one, last_request=last.get((task, one.epoch), 0.0)) for one in found]
+        return [one if one.closed is None else replace(one, last_request=traced.last_ended(account, task, one.epoch)) for one in found]
 
     def reach(self, facts: RunFacts, task: str, life: Life) -> float:
         """When the last of the spans of a task's attempts in one of its lives ends; 0.0 while there is none."""

@@ -99,7 +99,7 @@ def lines(rows: Sequence[Row], now: float, width: int, paint: Paint) -> Iterator
     begin = min(span.start for span in spans)
     length = max(1e-3, max(now if span.end is None else span.end for span in spans) - begin)
     labels = min(_LABEL_MAX, max(8, width * 2 // 5), max(columns(_label(row)) for row in rows))
-    room = width - labels - _TOOK - 3
+    room = width - labels - _TOOK - 4
     if room >= _BAR_MIN:
         yield f"{'':{labels}}  {_axis(length, room)}"
     for row in rows:
@@ -153,7 +153,7 @@ def words(lives: Iterable[Lived], now: float) -> Iterator[str]:
             if calls := _calls(ran, now):
                 yield f"  {calls}"
             if ran.left_out:
-                yield f"  {many(ran.left_out, 'request')} more are not shown: the newest of so many"
+                yield f"  {many(ran.left_out, 'request')} more were made than are shown"
 
 
 def _spent(account: Mapping[str, Any]) -> str:

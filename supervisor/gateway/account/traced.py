@@ -34,15 +34,15 @@ def count(db: sqlite3.Connection, task: str, epoch: int) -> int:
     return int(row[0])
 
 
-def last_ended(db: sqlite3.Connection, tasks: Iterable[str]) -> dict[Place, float]:
-    """By attempt, when the last of its requests was over; without batches, which outlive it, and what still goes on."""
+def last_ended(db: sqlite3.Connection, task: str, epoch: int) -> float:
+    """When the last of an attempt's requests was over, without batches, which outlive it; 0.0 when it made none."""
     batch = f"AND body_key NOT LIKE '{BATCH}%'" if _knows(db, "body_key") else ""
-    rows = db.execute(
-        f"""SELECT agent, epoch, max(at + max(0.0, coalesce(total_ms, 0.0) - queued_ms) / 1000) FROM request
-            WHERE agent IN (SELECT value FROM json_each(?)) AND end IS NOT NULL {batch} GROUP BY agent, epoch""",  # noqa: S608 - literals
-        (json.dumps(list(tasks)),),
-    )
-    return {(str(row[0]), int(row[1])): float(row[2]) for row in rows}
+    row = db.execute(
+        f"""SELECT max(at + max(0.0, coalesce(total_ms, 0.0) - queued_ms) / 1000) FROM request
+            WHERE agent = ? AND epoch = ? AND end IS NOT NULL {batch}""",  # noqa: S608 - literals
+        (task, epoch),
+    ).fetchone()
+    return float(row[0] or 0.0)
 
 
 def is_asking(db: sqlite3.Connection, task: str, epoch: int) -> bool:
