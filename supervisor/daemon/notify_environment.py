@@ -1,5 +1,5 @@
-"""The variables that `[notify] urls` and `[telemetry] headers` name, and those of the desktop where that is told, on their way to a supervisor
-that a verb starts in a pane of our tmux server.
+"""The variables that `[notify] urls` and `[telemetry] headers` name, and those of the desktop where that is told, on their way to a
+supervisor that a verb starts in a pane of our tmux server.
 
 That gives a pane none of them, since agents have their panes there too. They go by a file of the state that only we may read, which is
 there until the supervisor has read it.
