@@ -12,7 +12,7 @@ from typing import Any
 
 from supervisor.config.plan import TITLE_MAX
 from supervisor.core.access import Token
-from supervisor.core.errors import NightcrewError, NotFound, NotRunning, Refused
+from supervisor.core.errors import NightcrewError, NotFound, NotRunning, Refused, UsageError
 from supervisor.core.spec import Submission, TaskSpec
 from supervisor.daemon import lock, protocol, results, submit
 from supervisor.daemon.handlers.submit import to_wire
@@ -27,6 +27,8 @@ from worktrees.repository import KnownHead
 
 FRESH_S, OLD_S = 1.0, 5.0
 """What a repository's files say is looked at again after the first, and never believed for longer than the second."""
+_STEERS = "variables say what a sandbox opens for writing, and what is loaded before it is closed: set them in the command"
+"""LD_PRELOAD, HOME, XDG_CACHE_HOME: no list of names could be complete."""
 
 
 class _Place:
@@ -86,6 +88,8 @@ class VerbDoors:
 
     def _submission(self, order: Order, place: Workplace) -> Submission:
         asked = order.request
+        if asked.params and order.token.confined:
+            raise UsageError("not for a token that is held to a sandbox", on="params", why=_STEERS)
         made, _ = submit.of_words((), _options(asked), place, asked.base, order.key, os.environ)
         tasks = tuple(_within(task, order.token) for task in made.spec.tasks)
         return replace(made, spec=replace(made.spec, tasks=tasks), token=order.token.id, digest=order.digest)
