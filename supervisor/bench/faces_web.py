@@ -53,6 +53,8 @@ def _server(env: Mapping[str, str], repo: Path) -> Iterator[tuple[str, psutil.Pr
     finally:
         started.terminate()
         started.wait(timeout=_WAIT_S)
+        if started.stdout is not None:
+            started.stdout.close()
 
 
 class _Browser:

@@ -141,11 +141,12 @@ def test_a_revoked_token_ends_its_streams(served: Served) -> None:
     waits = threading.Thread(target=lambda: answers.append(served.ask(token, "GET", f"/tasks/{task}/wait?timeout=60").status))
     answers: list[int] = []
     waits.start()
+    wait_until(lambda: served.house.task("long").attempt_state == "running", "the task to run")
     served.house.ok("token", "revoke", "short")
-    served.house.ok("kill", task)
     thread.join(60)
     waits.join(60)
     assert ended.is_set() and answers == [401]
+    served.house.ok("kill", task)
     assert served.ask(token, "GET", "/token").status == 401 and served.submit(token).status == 401
 
 

@@ -33,6 +33,8 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 KEY_HEADER = "Idempotency-Key"
 KEY_MAX = 255
+HELD_S = 0.5
+"""A request that waits looks so often whether its token still holds."""
 ACTS = 16
 """Submissions, and whatever else takes a while, at the same time."""
 
@@ -203,7 +205,7 @@ async def wait(api: Api, request: web.Request, token: Token) -> models.Task:
             left = ends_at - asyncio.get_running_loop().time()
             if view.final or left <= 0:
                 return task(view)
-            await api.pulse.next(seen, left)
+            await api.pulse.next(seen, min(left, HELD_S))
             if not await api.desk.still_holds(token):
                 raise Failed(401, "this token was revoked")
 
