@@ -61,8 +61,8 @@ def _address_of_other(where: Home) -> str:
     from supervisor.cli.web import record, serving, wiring
 
     known = record.read(where)
-    if known is None or not known.lives:
-        raise Refused("the page is served already", why=f"another process holds {where.web_lock} and has not said where", hint="again")
+    if known is None:
+        raise Refused("the page is served already", why="it has not said where", hint="again")
     return serving.address(known.secret, known.port, wiring.tokens(where))
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from dataclasses import asdict, dataclass
 
-from supervisor.core.errors import NotFound
+from supervisor.core.errors import NotFound, Refused
 from supervisor.core.identity import Identity
 from supervisor.host import files, foreign, procfs
 from supervisor.host.paths import Home
 
 SCHEMA = 1
 _MAX = 4096
+_WAIT_S, _LOOK_S = 10.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,19 @@ def write(home: Home, secret: str, port: int) -> None:
 
 
 def lock(home: Home) -> int | None:
-    """Be the one server of this home until the process ends: a handle, or None when another is. Raises NotFound without a state."""
+    """Be the one server of this home until the process ends: a handle, or None when another is, and has said where. One that just begins
+    or ends is waited for. Raises NotFound without a state, Refused when it does neither."""
     if not home.root.is_dir():
         raise NotFound("nothing to show", on=str(home.root), why="nothing was ever run here", hint="nightcrew run PLAN")
     handle = os.open(home.web_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    if files.try_lock(handle):
-        return handle
-    os.close(handle)
-    return None
+    deadline = time.monotonic() + _WAIT_S
+    while not files.try_lock(handle):
+        found = read(home)
+        if found is not None and found.lives:
+            os.close(handle)
+            return None
+        if time.monotonic() > deadline:
+            os.close(handle)
+            raise Refused("the page is served already", why=f"another process holds {home.web_lock} and has not said where", hint="again")
+        time.sleep(_LOOK_S)
+    return handle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import warm
+from tests.agents.turns import acp_agent
 from tests.daemon.test_answering import DIALOG
 from tests.faces.browsing import DESK, Opened
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
@@ -19,7 +21,9 @@ HOSTILE = "<img src=x onerror=alert(1)>\"'&\u202e\u200b"
 SAYS = r"printf '\033[31mred\033[0m \033[38;2;1;2;3mown\033[0m <script>alert(2)</script>\033]0;owned\007\033]52;c;b3duZWQ=\007\n'"
 STEPS = "i=0; while :; do i=$((i+1)); echo step $i; sleep 0.3; done"
 NAME = "<svg onload=alert(4)>.py"
-EDITS = f"sed -i 's/sum(items)/max(items)/' mod.py; echo 'x = \"<script>alert(3)</script>\"' > '{NAME}'"
+CHANGES = f"sed -i 's/sum(items)/max(items)/' mod.py; echo 'x = \"<script>alert(3)</script>\"' > '{NAME}'"
+EDITS = ["sh", "-c", f'{CHANGES}; exec "$0" -S -c "$1"', sys.executable, Path(acp_agent.__file__).read_text()]
+"""An agent that takes prompts, and has changed something before the first."""
 
 
 class Served:
@@ -68,7 +72,7 @@ def crewed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         shell_task("works", f"{SAYS}; {STEPS}"),
         shell_task("asks", DIALOG, kind="terminal"),
         shell_task("reads", "read line; echo heard $line; sleep 600", kind="terminal"),
-        shell_task("edits", EDITS, title=HOSTILE),
+        shell_task("edits", EDITS, kind="acp", prompt="touch made", sandbox=0, title=HOSTILE),
         shell_task("bad", "echo first; exit 7"),
         shell_task("later", "true", after=["works"]),
     ]

@@ -36,7 +36,13 @@ def agent(house: House, name: str) -> str:
 
 
 def expect_text(page: Any, selector: str, text: str) -> None:
-    page.locator(selector, has_text=text).first.wait_for()
+    """Wait for it; what the page said last stands in the failure."""
+    from playwright.sync_api import TimeoutError as Late
+
+    try:
+        page.locator(selector, has_text=text).first.wait_for()
+    except Late as late:
+        raise AssertionError(f"no {selector} with {text!r}; it said {page.locator('#said').inner_text()!r}") from late
 
 
 def test_the_crew_in_its_groups_and_nothing_hostile_runs(visit: Visit, crewed: House, served: Served) -> None:
@@ -160,15 +166,22 @@ def test_a_diff_is_read_commented_and_taken(visit: Visit, crewed: House) -> None
     assert page.locator(".file .tk", has_text="def").count() and page.locator("tr.plus-line", has_text="max").count() == 1
     assert page.locator(".file h3", has_text="<svg onload").count() == 1
     expect_text(page, ".code td", "<script>alert(3)</script>")
-    page.get_by_label("Comment line 2").last.focus()
-    page.keyboard.press("Enter")
-    page.keyboard.type("why <i>max</i>?")
-    page.keyboard.press("Control+Enter")
-    expect_text(page, "tr.comment", "why <i>max</i>?")
+    for text in ("why <i>max</i>?", "touch second"):
+        page.get_by_label("Comment line 2").last.focus()
+        page.keyboard.press("Enter")
+        page.keyboard.type(text)
+        page.keyboard.press("Control+Enter")
+        expect_text(page, "tr.comment", text)
+    page.locator("tr.comment", has_text="why").get_by_role("button", name="Remove").click()
+    page.locator("tr.comment", has_text="why").wait_for(state="detached")
     review = json.loads(crewed.ok("review", "edits", "--json"))
-    assert [(one["path"], one["last"], one["text"]) for one in review["comments"]] == [("mod.py", 2, "why <i>max</i>?")]
-    page.get_by_role("button", name="Remove").click()
-    page.locator("tr.comment").wait_for(state="detached")
+    assert [(one["path"], one["last"], one["text"]) for one in review["comments"]] == [("mod.py", 2, "touch second")]
+    page.get_by_role("button", name="Send 1 comment to the agent").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect_text(page, "#said", "1 comment sent to")
+    wait_until(lambda: crewed.state("edits-more") == "done", "the agent to go on")
+    assert "second" in git(crewed.repo, "ls-tree", "--name-only", str(crewed.task("edits-more").branch))
+    expect_text(page, "tr.comment", "sent: touch second")
     page.keyboard.press("t")
     page.get_by_role("button", name="Merge", exact=True).wait_for()
     assert git(crewed.repo, "log", "--oneline").count("\n") == 0
@@ -177,26 +190,33 @@ def test_a_diff_is_read_commented_and_taken(visit: Visit, crewed: House) -> None
     expect_text(page, "#said", "is in main")
 
 
-@pytest.mark.parametrize("path", ["/", "works", "edits#diff"])
-def test_a_phone_and_the_dark(visit: Visit, crewed: House, path: str) -> None:
-    name, _, page_name = path.partition("#")
-    where = "/" if path == "/" else f"{agent(crewed, name)}#{page_name or 'screen'}"
-    shown = ".row" if path == "/" else ".file" if page_name else ".screen div"
+PLACES = (("", ".row"), ("works", ".screen div"), ("edits#diff", ".file"))
+
+
+def placed(house: House, where: str) -> str:
+    name, _, page = where.partition("#")
+    return f"{agent(house, name)}#{page or 'screen'}" if where else "/"
+
+
+@pytest.mark.parametrize(("where", "shown"), PLACES, ids=["crew", "screen", "diff"])
+def test_a_phone_and_the_dark(visit: Visit, crewed: House, where: str, shown: str) -> None:
+    opened = visit(placed(crewed, where), PHONE)
+    opened.page.locator(shown).first.wait_for()
     papers = set()
     for scheme in ("light", "dark"):
-        opened = visit(where, PHONE, color_scheme=scheme)
-        opened.page.locator(shown).first.wait_for()
+        opened.page.emulate_media(color_scheme=scheme)
         opened.check_fits()
         papers.add(opened.page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(papers) == 2
 
 
 @NEEDS_AXE
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_for_who_cannot_see_it(visit: Visit, crewed: House, scheme: str) -> None:
-    for path, shown in (("/", ".row"), (agent(crewed, "works"), ".screen div"), (f"{agent(crewed, 'edits')}#diff", ".file")):
-        page = visit(path, color_scheme=scheme, bypass_csp=True).page
-        page.locator(shown).first.wait_for()
+@pytest.mark.parametrize(("where", "shown"), PLACES, ids=["crew", "screen", "diff"])
+def test_nothing_serious_for_who_cannot_see_it(visit: Visit, crewed: House, where: str, shown: str) -> None:
+    page = visit(placed(crewed, where), bypass_csp=True).page
+    page.locator(shown).first.wait_for()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         assert serious(page) == []
 
 
