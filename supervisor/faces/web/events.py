@@ -33,8 +33,9 @@ BEAT_S = 15.0
 LINGER_S = 5.0
 """For so long a topic is looked at for who may come back."""
 AGAIN_MS = 1000
-SHARE = 20
-"""A topic is looked at no longer than a part of so many of the time: looking costs at most 5 % of a core, whatever a look takes."""
+SHARE, SPARE_S = 20, 0.2
+"""Looking at a topic costs over time at most one in so many of a core's seconds, whatever a look takes. What was not used is kept, up to so
+many seconds of the processor, so that after a rest a change is looked at at once."""
 Maker = Callable[[str], Topic]
 Alive = Callable[[], Awaitable[bool]]
 
@@ -63,6 +64,19 @@ class Client:
         return b"".join(parts)
 
 
+class Pace:
+    """Says how long to rest after a look, in seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._spare_s, self._at = SPARE_S, now
+
+    def rest(self, took_s: float, now: float) -> float:
+        """`took_s` of the processor were used; `now` is monotonic."""
+        self._spare_s = min(SPARE_S, self._spare_s + (now - self._at) / SHARE) - took_s
+        self._at = now
+        return max(0.0, -self._spare_s * SHARE)
+
+
 class Feed:
     """One topic while somebody shows it."""
 
@@ -76,11 +90,12 @@ class Feed:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
+        pace = Pace(loop.time())
         while True:
             found, took_s = await loop.run_in_executor(self._thread, self._look)
             if found is not None:
                 self._tell(found)
-            await asyncio.sleep(max(self.topic.pause_s, SHARE * took_s))
+            await asyncio.sleep(max(self.topic.pause_s, pace.rest(took_s, loop.time())))
 
     def _look(self) -> tuple[State | None, float]:
         """With the processor time of this thread that it took: waiting costs nothing."""

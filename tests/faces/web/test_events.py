@@ -280,3 +280,13 @@ async def test_every_answer_has_the_policy_and_no_cors(place: Place) -> None:
             assert "default-src 'none'" in policy and "unsafe" not in policy and "require-trusted-types-for 'script'" in policy
             assert answer.headers["X-Content-Type-Options"] == "nosniff" and "Access-Control-Allow-Origin" not in answer.headers
             assert answer.status == {"/static/web.css": 200, "/enter?token=x": 401, "/": 421}.get(path, 404)
+
+
+async def test_looking_costs_at_most_its_share_and_is_at_once_after_a_rest() -> None:
+    pace, now, used = events.Pace(0.0), 0.0, 0.0
+    assert pace.rest(0.05, now) == 0.0, "what was spared"
+    while now < 100.0:
+        used += 0.05
+        now += pace.rest(0.05, now) + 0.01
+    assert used <= events.SPARE_S + 100.0 / events.SHARE + 0.1 and used > 100.0 / events.SHARE - 0.1
+    assert pace.rest(0.05, now + 10.0) == 0.0
