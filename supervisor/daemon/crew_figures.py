@@ -20,6 +20,7 @@ async def figures(loop: Loop, pid: int, since: float, overflows: int) -> dict[st
     shape = capacity.shape(loop.capacity, loop.crew, loop.settings)
     pressure = asdict(seen.pressure) if seen is not None else {}
     return {
+        "schema": 1,
         "pid": pid,
         "since": since,
         "overflows": overflows,

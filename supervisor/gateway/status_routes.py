@@ -113,7 +113,10 @@ class StatusRoutes:
         return web.Response(body=await self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _told(self, request: web.BaseRequest) -> web.Response:
-        self._metrics.told(json.loads(await request.read()))
+        said = json.loads(await request.read())
+        if said.get("schema") != 1:
+            return _json({"error": "a supervisor of another version"}, 400)
+        self._metrics.told(said)
         return _json({"told": True})
 
     async def _stopped(self, _: web.BaseRequest) -> web.Response:

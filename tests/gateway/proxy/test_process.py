@@ -17,6 +17,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor.core.gateway.settings import Limits
 from supervisor.gateway import process_lock, status_client
@@ -76,6 +77,30 @@ def test_killed_amid_twenty_streams_it_comes_back_where_it_was(gate: kit.Gateway
     assert {(row["input"], row["output"], row["bound_output"]) for row in found} == {(said, 50, 50)}, "the input is what the provider said"
     assert ask(gate, tokens[7]).status == 200, "the tokens are those of before"
     print(f"ready again after {took:.2f} s")
+
+
+def counted(gate: kit.GatewayProcess) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Every counter that the page shows."""
+    text = status_client.fetch(gate.home, status_client.METRICS).decode()
+    families = [family for family in text_string_to_metric_families(text) if family.type in ("counter", "histogram")]
+    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+
+
+def test_no_counter_goes_back_when_it_is_killed_and_every_request_is_counted_once(gate: kit.GatewayProcess, sim: Simulator) -> None:
+    gate.start()
+    first, second = (gate.crew.agent(f"run/{name}") for name in ("a", "b"))
+    for token in (first, second, first):
+        assert ask(gate, token).status == 200
+    before = counted(gate)
+    assert ask(gate, second).status == 200  # nobody scrapes any more, and its last milliseconds may be charged by an estimate
+    gate.kill()
+    gate.start()
+    rows, found = kit.rows(gate.home), counted(gate)
+    assert not {name: value for name, value in before.items() if found.get(name, 0.0) < value}
+    of = {labels: value for (name, labels), value in found.items() if name == "nightcrew_llm_requests_total"}
+    assert sum(of.values()) == len(rows) == 4 and {dict(labels)["agent"] for labels in of} == {"a", "b"}
+    tokens = {labels: value for (name, labels), value in found.items() if name == "nightcrew_llm_tokens_total"}
+    assert sum(tokens.values()) == sum(row[kind] for row in rows for kind in ("input", "output", "cache_read", "cache_write"))
 
 
 CREW_PRICES = '[prices."claude-opus-4-8"]\ninput = 5.0\noutput = 25.0\n'
