@@ -21,6 +21,7 @@ from supervisor.core.states import TaskClass
 from supervisor.gateway.account.writer import Account
 from supervisor.gateway.metrics import gauges, looks, page
 from supervisor.gateway.metrics.looks import Found, Looks
+from supervisor.ledger import store
 from supervisor.ledger.counting import Living, Moment
 from tests.gateway.account.kit import LANE, Wall, account, away, opened, price, served
 
@@ -226,6 +227,22 @@ async def test_what_cannot_be_read_leaves_what_was_counted(tmp_path: Path) -> No
         clock.now += looks.EVERY_S
         found = await made.fresh()
         assert found.sources == {"ledger": False, "account": True} and counters(found) == before
+
+
+@pytest.mark.asyncio
+async def test_a_line_that_cannot_be_read_makes_nothing_count_twice(tmp_path: Path) -> None:
+    clock, ledger = Clock(), tmp_path / "ledger.db"
+    with contextlib.closing(store.connect(ledger)) as db:
+        db.execute("INSERT INTO journal (at, task, epoch, event) VALUES (0, 'r/a', 1, 'start')")
+        db.execute("INSERT INTO journal (at, task, epoch, event, data) VALUES (0, 'r/a', 1, 'end done', '{half')")
+        async with account(tmp_path / "gateway.db") as book:
+            made = Looks(tmp_path, ledger, book, clock)
+            found = await made.fresh()
+            assert counters(found) == {} and found.sources["ledger"] is False
+            db.execute("UPDATE journal SET data = '{}' WHERE event = 'end done'")
+            clock.now += looks.EVERY_S
+            found = await made.fresh()
+            assert found.counts.values[catalog.ATTEMPTS_STARTED.name] == {(): 1} and found.sources["ledger"] is True
 
 
 @pytest.mark.asyncio

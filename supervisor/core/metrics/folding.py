@@ -53,7 +53,6 @@ def _ended(counts: Counts, row: Entry) -> None:
         counts.add(catalog.TASKS_ENDED, state)
     agent, account = agent_name(row.task), row.account
     _processors(counts, row.task, row.epoch, account.get("cpu_s"), account.get("tool_cpu_s"))
-    counts.seen.pop(attempt_name(row.task, row.epoch), None)
     if account.get("human_s"):
         counts.add(catalog.HUMAN_WAIT, agent, by=account["human_s"])
     if account.get("slot_queue_s") is not None:
