@@ -21,8 +21,8 @@ from supervisor.gateway.account.reading import Figures
 from supervisor.gateway.account.steps import BreakerChange, Step
 from supervisor.host.paths import Home
 
-STEP_S, STEPS = 15.0, 120
-"""Half an hour."""
+STEP_S, STEPS, LEAST = 15.0, 120, 20
+"""Half an hour; where less is known, from the first request on, and at least five minutes."""
 AGENTS = 7
 """That have a colour of their own: those that used most. The others are one."""
 OTHERS = "others of the crew"
@@ -105,8 +105,14 @@ def _asked(home: Home, now: float) -> tuple[Mapping[str, Any] | None, str]:
 
 def _account(home: Home, now: float) -> tuple[list[Step], list[BreakerChange]]:
     with contextlib.suppress(NightcrewError), opened(home.gateway_account, schema.ACCOUNT) as db:
-        return steps.steps(db, now, STEP_S, STEPS), steps.breakers(db, now - STEP_S * STEPS)
+        return _known(steps.steps(db, now, STEP_S, STEPS)), steps.breakers(db, now - STEP_S * STEPS)
     return [], []
+
+
+def _known(sent: list[Step]) -> list[Step]:
+    """Without what was before the first request."""
+    first = next((at for at, step in enumerate(sent) if step.figures.requests), 0)
+    return sent[max(0, min(first - 1, len(sent) - LEAST)) :]
 
 
 def _now(shape: Mapping[str, Any] | None) -> Shape | None:

@@ -11,10 +11,14 @@ export const ink = (name) => getComputedStyle(document.documentElement).getPrope
 const charts = new Set();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((one) => one.repaint()));
 
-function hatch(color, step) {
+function hatch(color, step, paper = "") {
   const tile = document.createElement("canvas"), side = step * Math.ceil(devicePixelRatio || 1);
   tile.width = tile.height = side;
   const pen = tile.getContext("2d");
+  if (paper) {
+    pen.fillStyle = paper;
+    pen.fillRect(0, 0, side, side);
+  }
   pen.strokeStyle = color;
   pen.lineWidth = Math.max(1, side / 6);
   pen.beginPath();
@@ -29,11 +33,12 @@ function hatch(color, step) {
  * `end` (null: now) and a `letter`. `words` makes a text of a value.
  */
 export class Chart {
-  constructor(title, words, { height = 200, least = 1, most = null, empty = "nothing yet" } = {}) {
+  constructor(title, words, { height = 200, least = 1, most = null, zero = false, empty = "nothing yet" } = {}) {
     this.words = words;
     this.height = height;
     this.least = least;
     this.most = most;
+    this.zero = zero;
     this.holder = el("div", { class: "plot", role: "img", "aria-label": title });
     this.legend = el("ul", { class: "legend" });
     this.nothing = el("p", { class: "note" }, empty);
@@ -58,7 +63,7 @@ export class Chart {
 
   update(shape) {
     this.shape = shape;
-    const some = shape.ends.length > 1 && shape.series.some((one) => one.values.some((value) => value !== null && value !== 0));
+    const some = shape.ends.length > 1 && shape.series.some((one) => one.values.some((value) => value !== null && (this.zero || value !== 0)));
     this.nothing.hidden = some;
     this.holder.hidden = this.legend.hidden = this.table.hidden = !some;
     if (!some) return;
@@ -101,7 +106,7 @@ export class Chart {
   }
 
   series(one) {
-    const color = ink(one.ink), fill = one.hatched ? hatch(color, one.hatched) : color;
+    const color = ink(one.ink), fill = one.hatched ? hatch(color, one.hatched, ink("paper")) : color;
     if (one.stack) return { stroke: ink("paper"), width: 1, fill, points: { show: false }, spanGaps: true };
     const paths = one.bars ? uPlot.paths.bars({ size: [0.8, 12] }) : one.steps ? uPlot.paths.stepped({ align: -1 }) : undefined;
     return {

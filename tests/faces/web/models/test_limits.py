@@ -65,7 +65,9 @@ def test_without_a_gateway_or_an_account_it_says_so(home: Home) -> None:
 
 
 def test_each_agents_minute_ends_with_each_step(home: Home) -> None:
-    write(home.gateway_account, [sent(END - 1), sent(END - 50), sent(END - 70), sent(END - 1, agent="1121-k3f9/b"), sent(END + 1)])
+    long_ago = sent(END - STEP_S * STEPS + 1, agent="1121-k3f9/c")
+    now = [sent(END - 1), sent(END - 50), sent(END - 70), sent(END - 1, agent="1121-k3f9/b"), sent(END + 1)]
+    write(home.gateway_account, [long_ago, *now])
     found = shape(home)
     assert (len(found["ends"]), found["ends"][-1]) == (STEPS, END)
     by = {one["dimension"]: {agent["name"]: agent["used"] for agent in one["agents"]} for one in found["charts"]}
@@ -75,6 +77,12 @@ def test_each_agents_minute_ends_with_each_step(home: Home) -> None:
     assert found["rates"]["admitted"][-1] == 2 * 60 / STEP_S
     assert found["rates"]["cache_hits"][-1] == pytest.approx(900 / 1010)
     assert found["waits"]["wait"]["p50"][-1] == 1.5 and found["waits"]["wait"]["p50"][-2] is None
+
+
+@pytest.mark.parametrize(("ago", "shown"), [(1, limits.LEAST), (600, 41), (STEP_S * STEPS - 1, STEPS)])
+def test_time_begins_with_the_first_request(home: Home, ago: float, shown: int) -> None:
+    write(home.gateway_account, [sent(END - ago)])
+    assert len(shape(home)["ends"]) == shown
 
 
 def test_the_foremost_agents_have_a_line_of_their_own_and_the_others_one(home: Home) -> None:

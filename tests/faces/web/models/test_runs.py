@@ -62,6 +62,7 @@ def test_after_the_ledgers_come_those_of_the_archive_each_once(home: Home, ledge
     ledger.db.execute("DELETE FROM task WHERE run = '0730-old0'")
     ledger.db.execute("DELETE FROM run WHERE id = '0730-old0'")
     submit(ledger, "a", run="0731-new0")
+    assert [one["id"] for one in runs.runs(home, {})["runs"]] == ["0731-new0", "0730-both", "0730-old0"]
     monkeypatch.setattr(runs, "ROWS", 2)
     first = runs.runs(home, {})
     assert [one["id"] for one in first["runs"]] == ["0731-new0", "0730-both"]
@@ -148,6 +149,7 @@ def test_a_report_of_another_version_is_a_sentence(home: Home, ledger: Ledger, d
 def test_no_name_leads_out_of_the_directory_of_runs(home: Home, ledger: Ledger) -> None:
     submit(ledger, "one")
     (home.root / "report.json").write_text(json.dumps(report()))
+    home.runs.mkdir()
     for name in ("..", "", f"../{home.root.name}", f"{RUN}/.."):
         with pytest.raises(NotFound):
             written.page(home, name, "report")
