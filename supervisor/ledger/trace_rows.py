@@ -65,11 +65,22 @@ def state_after(event: str, data: Mapping[str, Any]) -> str | None:
 def attempts(db: sqlite3.Connection, facts: RunFacts, task: str, epoch: int = 0) -> list[AttemptFacts]:
     """The attempts of a task, oldest first; of `epoch` that one alone."""
     rows = db.execute("SELECT * FROM attempt WHERE task = ? AND ? IN (0, epoch) ORDER BY epoch", (task, epoch)).fetchall()
+    sessions = _sessions(db, task)
     ends = {int(row["epoch"]): (int(row["seq"]), float(row["at"])) for row in db.execute(_ENDS, (task,))}
-    return [_attempt(db, facts, dict(row), ends.get(int(row["epoch"]))) for row in rows]
+    return [
+        _attempt(db, facts, {"session": "", **dict(row), **sessions.get(int(row["epoch"]), {})}, ends.get(int(row["epoch"])))
+        for row in rows
+    ]
 
 
 _ENDS = "SELECT epoch, seq, at FROM journal WHERE task = ? AND event LIKE 'end %' AND epoch IS NOT NULL"
+
+
+def _sessions(db: sqlite3.Connection, task: str) -> dict[int, dict[str, str]]:
+    if db.execute("PRAGMA user_version").fetchone()[0] < _CONVERSATIONS_SINCE:
+        return {}
+    rows = db.execute("SELECT epoch, session FROM conversation WHERE task = ?", (task,))
+    return {int(row["epoch"]): {"session": str(row["session"])} for row in rows}
 
 
 def _attempt(db: sqlite3.Connection, facts: RunFacts, row: dict[str, Any], closed: tuple[int, float] | None) -> AttemptFacts:
@@ -93,6 +104,7 @@ def _attempt(db: sqlite3.Connection, facts: RunFacts, row: dict[str, Any], close
         cause=str(row["end_cause"] or ""),
         gate_s=float(gate.get("duration_s") or 0.0),
         gate_passed=bool(gate.get("passed", True)),
+        session=str(row["session"]),
         account={name: account.get(name) for name in (*TIMES, *TAKEN)},
     )
 
@@ -100,8 +112,8 @@ def _attempt(db: sqlite3.Connection, facts: RunFacts, row: dict[str, Any], close
 TIMES = ("wall_s", "slot_queue_s", "launch_s", "model_s", "token_queue_s", "human_s", "paused_s", "local_s")
 """Of the account of an attempt."""
 TAKEN = ("cpu_s", "peak_memory")
-_WAITS_SINCE = 6
-"""The schema that brought the table."""
+_CONVERSATIONS_SINCE, _WAITS_SINCE = 4, 6
+"""The schemas that brought the tables."""
 
 
 def stretches(db: sqlite3.Connection, task: str, epoch: int) -> list[Stretch]:

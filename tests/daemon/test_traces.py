@@ -48,12 +48,18 @@ def test_a_run_and_its_tasks(house: House, tmp_path: Path) -> None:
     assert len(ids) == len(spans) and all(span["parent"] in ids or span["what"] == "run" for span in spans)
     assert [span["name"] for span in spans if span["what"] == "run"] == ["invoke_workflow"] * 2, "the retry began it anew"
     assert [span["error"] for span in spans if span["name"] == "attempt fails"] == ["failed", "failed"]
+    (agent,) = [span["attributes"] for span in spans if span["name"] == "invoke_agent agent"]
+    assert agent["gen_ai.conversation.id"] == _session(house), "the conversation, by which it can be gone on with"
     assert [span["error"] for span in spans if span["what"] == "tool"] == [None, "tool_error"]
     _adds_up(house, spans)
     newest = next(span["id"] for span in reversed(spans) if span["name"] == "attempt fails")
     assert house.ok("logs", "fails").split() == [f"00-{trace_id(run)}-{newest}-01"], "its tools can continue the trace"
     _is_drawn(house, run)
     _is_written(house, run, {span["id"] for span in spans}, tmp_path / "trace.json")
+
+
+def _session(house: House) -> str:
+    return str(json.loads(house.ok("logs", "--stream", "stdout", "agent").splitlines()[-1])["session_id"])
 
 
 def _adds_up(house: House, spans: list[dict[str, Any]]) -> None:
