@@ -1,6 +1,6 @@
 # Every command prepares what it needs: tmux, git, .venv and the locked dependencies (tools/setup.sh).
 .SUFFIXES:
-.PHONY: help setup demo test check clients bench bench-peers soak lock format
+.PHONY: help setup demo test check clients bench bench-peers pictures soak lock format
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
@@ -44,6 +44,9 @@ bench-peers: setup ## the gateway beside LiteLLM's proxy, which is installed out
 
 clients: setup ## the real agents (Claude Code, Codex, Gemini CLI, Qwen Code, opencode, aider), outside this checkout, for the contract tests
 	@tools/clients.sh
+
+pictures: setup ## make the pictures of the documents anew: a real crew, looked at for a minute through tmux and in Chromium
+	@.venv/bin/python tools/pictures.py
 
 soak: setup ## run the long forms of the fault tests, and the property and random tests on other examples each time
 	@.venv/bin/python -m compileall -q -j 2 supervisor agents memory worktrees tests || true # or, where nothing is kept, every start compiles
