@@ -42,8 +42,6 @@ LOOK_S = 2.0
 """Between two questions to a gateway that answers; its death is seen at once where the kernel has pidfds."""
 SILENT_S, STARTING_S = 0.5, 0.05
 QUESTION_S = 3.0
-RELOAD_S = 40.0
-"""It reads the settings by a process of its own, and keys by programs that may take 30 s."""
 FIGURES_S = 10.0
 """Between two times that it is told how the crew is."""
 AGAIN_S = 3600.0
@@ -227,7 +225,7 @@ class Gateway:
         if failed_before:
             self._say("the gateway runs again")
         if self._child is None:  # an earlier daemon started it: our settings may be others
-            await self._in_thread(lambda: self._ask(status_client.RELOAD, post=True, timeout_s=RELOAD_S))
+            await self._in_thread(lambda: self._ask(status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S))
 
     async def _look_at_load(self, who: Identity) -> None:
         status = await self._in_thread(self._ask, status_client.NOW)

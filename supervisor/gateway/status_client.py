@@ -15,6 +15,8 @@ from supervisor.host.paths import Home
 
 PING, STATUS, NOW, STOP, RELOAD, CREW = (f"/nightcrew/{page}" for page in ("ping", "status", "now", "stop", "reload", "crew"))
 METRICS = "/metrics"
+RELOAD_S = 40.0
+"""It reads the settings by a process of its own, and keys by programs that may take 30 s."""
 _HINT = "nightcrew doctor"
 
 

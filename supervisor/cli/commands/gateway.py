@@ -96,7 +96,7 @@ def reload() -> None:
     """
     from supervisor.gateway import status_client
 
-    status_client.ask(_with_gateway(), status_client.RELOAD, post=True)
+    status_client.ask(_with_gateway(), status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S)
     common.say("the gateway has read its settings again")
 
 

@@ -277,7 +277,7 @@ def test_the_record_says_who_it_is(gate: kit.GatewayProcess) -> None:
     assert set(shape) == {"schema", "pid", "ticks", "boot_id", "port", "started", "version", "upstreams"}
     assert shape["ticks"] == int(Path(f"/proc/{gate.pid}/stat").read_text().rpartition(")")[2].split()[19])
     assert status_client.ask(gate.home, status_client.PING)["port"] == shape["port"]
-    assert status_client.ask(gate.home, status_client.RELOAD, post=True) == {"reloaded": True}
+    assert status_client.ask(gate.home, status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S) == {"reloaded": True}
     assert status_client.ask(gate.home, status_client.STOP, post=True) == {"stopping": True}
     wait_until(lambda: not psutil.pid_exists(gate.pid) or psutil.Process(gate.pid).status() == psutil.STATUS_ZOMBIE, "it to end")
     assert gate.stop() == 0
