@@ -43,7 +43,7 @@ def reader(ledger: Path, archive: Path, run: str) -> sqlite3.Connection:
     """A connection for looking, to the file that has this run whole; to the ledger when neither has it. Raises LedgerError as
     `store.connect_readonly` does."""
     db = store.connect_readonly(ledger)
-    if archive.exists() and not _stays(db, run):
+    if archive.exists() and not stays(db, run):
         kept = connect(archive)
         if has_run(kept, run):
             db.close()
@@ -52,7 +52,8 @@ def reader(ledger: Path, archive: Path, run: str) -> sqlite3.Connection:
     return db
 
 
-def _stays(db: sqlite3.Connection, run: str) -> bool:
+def stays(db: sqlite3.Connection, run: str) -> bool:
+    """Whether the ledger has this run, and it is not on its way to the archive."""
     return has_run(db, run) and (not _has_table(db, "leaving") or not _is_leaving(db, run))
 
 

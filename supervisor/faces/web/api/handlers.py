@@ -67,10 +67,10 @@ async def submit(api: Api, request: web.Request, token: Token) -> Made:
     """Take a task, once for each key."""
     asked = _body(await request.read(), models.TaskRequest)
     key, digest = _key(request, token), _digest(asked)
-    run = await api.reader.ask(lambda db: _known(db, key, digest))
+    run, places = await api.reader.ask(lambda db: (_known(db, key, digest), tokens.places(db, token)))
     new = run is None
     if run is None:
-        root = await api.reader.ask(lambda db: _root(tokens.places(db, token), asked.repository))
+        root = _root(places, asked.repository)
         await _check_after(api, token, asked)
         run = await _handed_over(api, Order(token, root, key, digest, asked))
     view = await api.reader.ask_of(run, lambda db: queries.of_run(db, str(run))[0])

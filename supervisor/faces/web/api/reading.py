@@ -44,6 +44,8 @@ class Reader:
             return look(self._db())
 
     def _asked_of(self, run: str, look: Callable[[sqlite3.Connection], T]) -> T:
+        if self._asked(lambda db: archive.stays(db, run)):
+            return self._asked(look)
         with contextlib.closing(archive.reader(self._path, self._archive, run)) as db:
             return look(db)
 
