@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import sys
 import webbrowser
 
@@ -11,6 +12,8 @@ import click
 from supervisor.cli import common
 from supervisor.core.errors import Refused, UsageError
 from supervisor.host.paths import Home, home
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
 
 
 @click.command()
@@ -33,7 +36,7 @@ def command(port: int | None, show: bool, read_only: bool, names: tuple[str, ...
     from supervisor.cli.web import record
 
     for name in names:
-        if not all(part.replace("-", "").isalnum() for part in name.partition(":")[0].split(".")) or not name.isascii():
+        if _HOST.fullmatch(name) is None:
             raise UsageError("not the name of a host", on=name, hint="nightcrew web --name laptop.tailnet.ts.net")
     where = home()
     handle = record.lock(where)

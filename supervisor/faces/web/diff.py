@@ -20,6 +20,8 @@ LINES_MAX = 5000
 """Lines of all files together that a browser is given."""
 COLORED_MAX = 3000
 """Lines of one file that are coloured by its language."""
+COLORED_WIDE, COLORED_CHARS = 400, 40_000
+"""Characters of one of its lines, and of a hunk: how long a lexer takes for what a stranger wrote may grow with their square."""
 WIDE_MAX = 2000
 """Characters of one line."""
 _CLASSES = (
@@ -114,7 +116,7 @@ def _shown(text: str) -> str:
 
 
 def _lexer(one: FileDiff) -> Lexer | None:
-    if one.plus + one.minus > COLORED_MAX or any(len(text) > WIDE_MAX for hunk in one.hunks for _, text in hunk.lines):
+    if one.plus + one.minus > COLORED_MAX or any(len(text) > COLORED_WIDE for hunk in one.hunks for _, text in hunk.lines):
         return None
     try:
         return get_lexer_for_filename(one.path, stripnl=False, ensurenl=False)
@@ -125,7 +127,7 @@ def _lexer(one: FileDiff) -> Lexer | None:
 def _colored(texts: Sequence[str], lexer: Lexer | None) -> list[list[list[str]]]:
     """The spans of each line. A lexer that loses or makes lines is not believed."""
     plain = [[[text]] if text else [] for text in texts]
-    if lexer is None:
+    if lexer is None or sum(map(len, texts)) > COLORED_CHARS:
         return plain
     made: list[list[list[str]]] = [[]]
     for kind, value in lexer.get_tokens("\n".join(texts)):

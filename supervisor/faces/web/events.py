@@ -27,7 +27,8 @@ KEPT = 256
 """Events that one who comes back may have missed."""
 TOPICS_MAX = 8
 """Of one browser's page."""
-CLIENTS_MAX = 100
+CLIENTS_MAX, FEEDS_MAX = 100, 64
+"""Browsers, and topics that are looked at, at one time: each of those has a thread."""
 BEAT_S = 15.0
 """Between two signs of life, and two looks whether the session still holds."""
 LINGER_S = 5.0
@@ -142,7 +143,7 @@ class Hub:
         """Serve one EventSource until it leaves, or is not `alive` any more. Raises NotFound for a topic that does not exist."""
         names = list(dict.fromkeys(request.query.getall("topic", [])))[:TOPICS_MAX]
         topics = {name: self._made(name) for name in names if name not in self._feeds}
-        if self._count >= CLIENTS_MAX:
+        if self._count >= CLIENTS_MAX or len(self._feeds) + len(topics) > FEEDS_MAX:
             return web.Response(status=503, text="too many pages are open")
         response = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(request)

@@ -282,6 +282,12 @@ async def test_every_answer_has_the_policy_and_no_cors(place: Place) -> None:
             assert answer.status == {"/static/web.css": 200, "/enter?token=x": 401, "/": 421}.get(path, 404)
 
 
+async def test_there_is_an_end_to_what_is_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "FEEDS_MAX", 0)
+    assert await place.status("GET", "/events?topic=told", await place.entered()) == 503
+    assert await place.status("GET", "/events?topic=told", {}) == 401
+
+
 async def test_looking_costs_at_most_its_share_and_is_at_once_after_a_rest() -> None:
     pace, now, used = events.Pace(0.0), 0.0, 0.0
     assert pace.rest(0.05, now) == 0.0, "what was spared"

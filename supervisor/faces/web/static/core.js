@@ -201,7 +201,7 @@ export function keys(map) {
 export function confirm(question, yes = "Yes") {
   return dialog((close) => [
     el("p", {}, question),
-    el("menu", {}, el("button", { type: "button", onclick: () => close(false) }, "No"),
+    el("menu", {}, el("button", { type: "button", class: "first", onclick: () => close(false) }, "No"),
       el("button", { type: "button", class: "strong", onclick: () => close(true) }, yes)),
   ], { y: true, n: false });
 }
@@ -234,6 +234,6 @@ export function dialog(made, letters = {}) {
     });
     document.body.append(box);
     box.showModal();
-    (box.querySelector("input, textarea, .strong") || box).focus();
+    (box.querySelector("input, textarea, .first, .strong") || box).focus();
   });
 }
