@@ -47,7 +47,7 @@ class Client:
     def __init__(self, topics: Sequence[str], cut: Callable[[], None]) -> None:
         """`cut` ends its connection."""
         self.topics = frozenset(topics)
-        self._cut = cut
+        self.cut = cut
         self._queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUE)
 
     def put(self, event: bytes) -> None:
@@ -55,7 +55,7 @@ class Client:
         try:
             self._queue.put_nowait(event)
         except asyncio.QueueFull:
-            self._cut()
+            self.cut()
 
     async def get(self) -> bytes:
         """Everything that waits."""
@@ -215,9 +215,11 @@ class Hub:
             feed.close()
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more, and let every browser go."""
         for feed in self._feeds.values():
             feed.close()
+            for client in feed.clients:
+                client.cut()
         self._feeds.clear()
 
 
