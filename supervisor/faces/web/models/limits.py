@@ -39,11 +39,10 @@ class Looks:
     kept: deque[tuple[float, Mapping[str, Any]]] = field(default_factory=lambda: deque(maxlen=STEPS + 1))
 
     def add(self, shape: Mapping[str, Any] | None, now: float) -> None:
-        """Keep what one look says; of a step the newest."""
-        at = now // STEP_S * STEP_S + STEP_S
-        if self.kept and self.kept[-1][0] >= at:
-            self.kept.pop()
-        self.kept.append((at, _pools(shape)))
+        """Keep what one look says for the end of the last whole step, when it is the first since then."""
+        at = now // STEP_S * STEP_S
+        if not self.kept or self.kept[-1][0] != at:
+            self.kept.append((at, _pools(shape)))
 
     def of(self, pool: str, dimension: str, ends: Sequence[float]) -> dict[str, list[float | None]]:
         """`limit`, `reserved` and `outside` at the end of each step; None where nobody looked."""

@@ -96,9 +96,9 @@ export class Chart {
     const grid = { stroke: ink("line"), width: 1 }, axis = { stroke: ink("muted"), font: FONT, grid, ticks: { show: false } };
     const top = (u, low, high) => [0, Math.max(this.least, this.most ?? (high || 0) * 1.08)];
     this.plot = new uPlot({
-      width, height: this.height, padding: [10, 8, 0, 0], legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
+      width, height: this.height, padding: [10, 18, 0, 0], legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
       scales: { x: { time: true }, y: { range: top } },
-      axes: [{ ...axis, size: 28, space: 70, values: (u, ticks) => ticks.map((at) => clock(at)) },
+      axes: [{ ...axis, size: 28, space: 70, incrs: [60, 120, 300, 600, 900], values: (u, ticks) => ticks.map((at) => clock(at)) },
         { ...axis, size: 56, values: (u, ticks) => ticks.map((value) => this.words(value)) }],
       series: [{}, ...this.drawn().map((one) => this.series(one))],
       hooks: { drawClear: [(u) => this.bands(u)], draw: [(u) => this.letters(u)], setCursor: [(u) => this.point(u)] },

@@ -112,9 +112,9 @@ def test_what_the_gateway_alone_knows_is_kept_from_each_look() -> None:
     pool = {"key": "work/anthropic/opus-4", "dimensions": [one], "in_flight": 1}
     seen = {"running": True, "pools": [pool], "lanes": [{"queued": 2, "delay_s": 3.0}, {"queued": 1, "delay_s": None}]}
     looks = Looks()
-    looks.add(seen, END - STEP_S - 1)
-    looks.add({**seen, "pools": [{**pool, "dimensions": [{**one, "reserved": 7.0}]}]}, END - STEP_S - 0.5)
-    looks.add(None, END - 1)
+    looks.add({**seen, "pools": [{**pool, "dimensions": [{**one, "reserved": 7.0}]}]}, END - STEP_S + 0.5)
+    looks.add(seen, END - 1)
+    looks.add(None, END + 1)
     ends = [END - 2 * STEP_S, END - STEP_S, END]
     assert looks.of("work/anthropic/opus-4", "input", ends) == {
         "limit": [None, 80_000.0, None],
