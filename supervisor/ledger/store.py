@@ -164,9 +164,9 @@ def _writer(path: Path, version: int, book: Book) -> sqlite3.Connection:
     return db
 
 
-def _open(target: Path | str, path: Path, book: Book, *, one_thread: bool = True) -> _Connection:
+def _open(target: Path | str, path: Path, book: Book, *, one_thread: bool = True, busy_s: float = BUSY_S) -> _Connection:
     db = sqlite3.connect(
-        target, uri=isinstance(target, str), timeout=BUSY_S, isolation_level=None, factory=_Connection, check_same_thread=one_thread
+        target, uri=isinstance(target, str), timeout=busy_s, isolation_level=None, factory=_Connection, check_same_thread=one_thread
     )
     db.path, db.book = path, book
     db.row_factory = sqlite3.Row
@@ -221,13 +221,13 @@ def _remove(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def connect_readonly(path: Path, *, book: Book = LEDGER, one_thread: bool = True) -> sqlite3.Connection:
+def connect_readonly(path: Path, *, book: Book = LEDGER, one_thread: bool = True, busy_s: float = BUSY_S) -> sqlite3.Connection:
     """Open the file for looking only: never creates, never migrates. Not `one_thread`, whoever uses it sees to it that one thread does at a
-    time. Raises LedgerError as `connect` does."""
+    time. Raises LedgerError as `connect` does, and after `busy_s` seconds where somebody else holds it."""
     with explained(path, book):
         if not _present(path, book):
             raise LedgerError(f"no {_noun(book)}", on=str(path), why=book.absent, hint=book.first)
-        db = _open(f"{path.absolute().as_uri()}?mode=ro", path, book, one_thread=one_thread)
+        db = _open(f"{path.absolute().as_uri()}?mode=ro", path, book, one_thread=one_thread, busy_s=busy_s)
         try:
             _check_version(db, path, book)
             _check_tables(db, path, book)

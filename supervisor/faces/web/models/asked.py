@@ -15,7 +15,7 @@ Asked = Mapping[str, str]
 """The words of an address, by name."""
 ROWS = 50
 """Of a page."""
-BUSY_MS = 1500
+BUSY_S = 1.5
 """Somebody else may hold a file for so long before a page says that it is held."""
 NUMBER_MAX = 2**62
 
@@ -41,6 +41,5 @@ def opened(path: Path, book: Book = LEDGER) -> Iterator[sqlite3.Connection]:
     """A file of ours for looking. Raises NotFound while there is none, LedgerError when it cannot be read."""
     if not path.exists():
         raise NotFound(f"no {book.name.removeprefix('the ')} yet", why=book.absent, hint=book.first)
-    with contextlib.closing(store.connect_readonly(path, book=book)) as db:
-        db.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    with contextlib.closing(store.connect_readonly(path, book=book, busy_s=BUSY_S)) as db:
         yield db

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from contextlib import closing
 from typing import Any
 
@@ -36,6 +37,18 @@ def test_a_damaged_ledger_is_a_sentence(home: Home) -> None:
     home.ledger.write_bytes(b"x" * 4096)
     with pytest.raises(LedgerError, match="damaged"):
         runs.runs(home, {})
+
+
+def test_a_ledger_that_somebody_holds_is_a_sentence_soon(home: Home, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit(ledger, "a")
+    ledger.close()
+    monkeypatch.setattr(asked, "BUSY_S", 0.01)
+    with closing(sqlite3.connect(home.ledger, isolation_level=None)) as holder:
+        holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+        holder.execute("UPDATE run SET title = title")
+        with pytest.raises(LedgerError, match="locked"):
+            runs.runs(home, {})
+    assert runs.runs(home, {})["runs"]
 
 
 def test_runs_come_the_newest_first_a_page_at_a_time(home: Home, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
