@@ -84,7 +84,8 @@ def _data(read: Read) -> Callable[[web.Request, Who | None], Any]:
 
 
 class Recent:
-    """The last answers of one address. However many browsers ask for the same at once, somebody looks once, and at most every SHARED_S."""
+    """The last answers of one address. However many browsers ask for the same at once, somebody looks once, and at most every SHARED_S.
+    Who has seen a commit says which, so that it gets no answer of before."""
 
     def __init__(self, read: Read) -> None:
         self._read = read

@@ -25,27 +25,28 @@ export function page(title, data, draw, { live = true } = {}) {
   const heading = el("h1", {}, title), trouble = el("p", { class: "trouble", role: "alert", hidden: true }), body = el("div", { class: "body" });
   main.append(heading, trouble, body);
   main.classList.add("sheet");
-  let known = "", asking = false, again = false;
+  let known = "", version = "", asking = false, again = false, retry = 0;
   async function look() {
     if (asking) { again = true; return; }
     asking = true;
     try {
-      const shape = await get(data()), text = JSON.stringify(shape);
+      const path = data(), shape = await get(version ? `${path}${path.includes("?") ? "&" : "?"}seen=${version}` : path), text = JSON.stringify(shape);
       trouble.hidden = true;
       if (text !== known) { known = text; redraw(body, draw(shape, heading)); }
     } catch (error) {
       trouble.hidden = false;
       setText(trouble, error.message);
-      if (live) setTimeout(look, 5000);
+      clearTimeout(retry);
+      if (live) retry = setTimeout(look, 5000);
     }
     main.dataset.ready = "1";
     asking = false;
-    if (again) { again = false; setTimeout(look, 1000); }
+    if (again) { again = false; setTimeout(look, 200); }
   }
   look();
   if (live) {
-    let begun = false;
-    follow(["ledger"], () => { if (begun) look(); begun = true; });
+    // The server gives an answer to all who ask for the same: what is asked for after a commit must be another question.
+    follow(["ledger"], (topic, state) => { version = encodeURIComponent(state.get("version") || ""); look(); });
     document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
   }
   return look;
