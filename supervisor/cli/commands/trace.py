@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,4 +138,4 @@ def _draw(books: Books, facts: RunFacts, tasks: list[str], *, every: bool) -> No
     common.show("")
     said = waterfall.words(lives[0], now) if one else filter(None, [waterfall.together(life for task in lives for life in task)])
     for line in (*said, waterfall.LEGEND):
-        common.show(line)
+        common.show("\n".join(textwrap.wrap(line, width, subsequent_indent="  ", drop_whitespace=False)))

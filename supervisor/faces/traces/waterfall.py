@@ -153,7 +153,7 @@ def words(lives: Iterable[Lived], now: float) -> Iterator[str]:
             if calls := _calls(ran, now):
                 yield f"  {calls}"
             if ran.left_out:
-                yield f"  {many(ran.left_out, 'request')} more were made than are shown"
+                yield f"  {many(ran.left_out, 'request')} made beyond those shown"
 
 
 def _spent(account: Mapping[str, Any]) -> str:
@@ -173,7 +173,7 @@ def _calls(ran: Ran, now: float) -> str:
 
 
 def _many(number: int, word: str) -> str:
-    return many(number, word) if not word.startswith("wait") else f"{number} {'wait' if number == 1 else 'waits'} for tokens"
+    return many(number, word) if not word.startswith("wait") else f"{number:,} {'wait' if number == 1 else 'waits'} for tokens"
 
 
 def together(lives: Iterable[Lived]) -> str:
