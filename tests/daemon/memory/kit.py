@@ -79,9 +79,9 @@ class Kit:
         return await verbs.mem(Request(self.desk, PROJECT, author, None, {"op": op, **args}))
 
 
-async def eventually(condition: Callable[[], object], what: str) -> None:
+async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 40.0) -> None:
     """As `tests.support.wait_until`, while the loop goes on."""
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for: {what}"
         await asyncio.sleep(0.01)

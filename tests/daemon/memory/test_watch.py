@@ -279,9 +279,9 @@ async def test_a_storm_of_files_ends_with_what_is_on_the_disk(tmp_path: Path, co
         writers = [
             subprocess.Popen([sys.executable, "-c", STORM, kit.memory / "semantic", str(first), str(many)]) for first, many in halves
         ]
-        await eventually(lambda: all(writer.poll() == 0 for writer in writers), "the writers")
+        await eventually(lambda: all(writer.poll() == 0 for writer in writers), "the writers", 600.0)
         expected = on_disk(kit)
-        await eventually(lambda: len(known(kit)) == len(expected), "all of them")
+        await eventually(lambda: len(known(kit)) == len(expected), "all of them", 600.0)
         assert known(kit) == expected
     lines = [json.loads(data) for event, data in kit.journals if event == "memory changed"]
     assert len(lines) <= 60
