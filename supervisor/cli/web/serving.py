@@ -14,6 +14,7 @@ from aiohttp import web
 from supervisor.cli.web import record
 from supervisor.core.errors import Refused, ToolFailed
 from supervisor.faces.web.app import Server, application
+from supervisor.faces.web.connections import Connections, logger, more_files
 from supervisor.faces.web.feature import Feature
 from supervisor.faces.web.guard import Names
 from supervisor.faces.web.sessions import Sessions, Tokens
@@ -46,6 +47,9 @@ def serve(home: Home, wanted: Wanted, secret: str, features: Sequence[Feature], 
     known = record.read(home)
     listener = _listen(wanted.port, known.port if known else PORT)
     port = int(listener.getsockname()[1])
+    if known is not None and wanted.port is None and port != known.port:  # somebody else listens there, whom browsers may have told
+        secret = record.new_secret()
+    more_files()
     sessions = Sessions(bytes.fromhex(secret), tokens, user=wanted.user)
     app = application(Server(Names(port, wanted.names), sessions, wanted.read_only), features)
 
@@ -61,13 +65,18 @@ async def _serve(app: web.Application, listener: socket.socket, ready: Callable[
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=LEAVE_S, handler_cancellation=True)
+    connections = Connections()
+    app.middlewares.append(connections.busy)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=LEAVE_S, handler_cancellation=True, logger=logger())
     await runner.setup()
+    assert runner.server is not None  # noqa: S101 - it is set up
+    watching = asyncio.get_running_loop().create_task(connections.watch(runner.server))
     try:
         await web.SockSite(runner, listener).start()
         ready()
         await stop.wait()
     finally:
+        watching.cancel()
         await runner.cleanup()
 
 

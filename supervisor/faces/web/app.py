@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+import re
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +32,7 @@ COOKIE_S = 30 * 86400
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _STATUS = {2: 400, 3: 400, 4: 404, 5: 503, 6: 409, 7: 429, 8: 409, 124: 504}
 """Of an error's exit code."""
+_NO_SESSION = Denied(401, "this browser has no session here: open the address that nightcrew web prints")
 HUB: web.AppKey[Hub] = web.AppKey("hub", Hub)
 
 
@@ -85,6 +88,13 @@ def _checks(server: Server) -> Middleware:
         except web.HTTPException as error:
             response = _said(request, error.status, error.reason)
             response.headers.update({name: error.headers[name] for name in ("Allow",) if name in error.headers})
+        except web.RequestPayloadError:
+            response = _refused(request, Denied(400, "the body is not what its headers say"))
+        except ConnectionError:
+            raise
+        except Exception:  # noqa: BLE001 - whoever asks gets an answer with the headers; whoever serves sees where it came from
+            traceback.print_exc()
+            response = _refused(request, Denied(500, "the server failed on this request"))
         if not response.prepared:
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
@@ -123,7 +133,7 @@ class _Doors:
         cookie = request.cookies.get(self.cookie, "")
         who = await self._server.sessions.who(cookie)
         if who is None:
-            raise _Turned(Denied(401, "this browser has no session here: open the address that nightcrew web prints"))
+            raise _Turned(_NO_SESSION)
         if route.access is not Access.PAGE and not self._server.sessions.has_key(cookie, _key(request)):
             raise _Turned(Denied(401, "the key of this session is missing: open the address that nightcrew web prints again"))
         self._check_scope(route, who)
@@ -181,11 +191,21 @@ def _own(server: Server, doors: _Doors, hub: Hub) -> Sequence[Route]:
         doors.give(response, session, secure=request.headers.get("X-Forwarded-Proto") == "https")
         return response
 
+    async def proof(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
+        """That this is the server of the session: a page asks before it sends the key to whoever answers at its address."""
+        cookie, nonce = request.cookies.get(doors.cookie, ""), request.query.get("nonce", "")
+        if await server.sessions.who(cookie) is None:
+            raise _Turned(_NO_SESSION)
+        if not re.fullmatch("[0-9a-f]{32}", nonce):
+            raise _Turned(Denied(400, "not a nonce"))
+        return web.json_response({"proof": server.sessions.proof(cookie, request.headers["Host"], nonce)})
+
     async def events(request: web.Request, who: Who | None) -> web.StreamResponse:  # noqa: ARG001 - a handler
         return await hub.stream(request, lambda: doors.alive(request), HEADERS)
 
     return (
         Route("GET", "/enter", Access.OPEN, enter),
+        Route("GET", "/data/proof", Access.OPEN, proof),
         Route("GET", "/events", Access.DATA, events),
         Route("GET", "/static/{name}", Access.OPEN, _static),
         Route("GET", "/favicon.ico", Access.OPEN, _icon),

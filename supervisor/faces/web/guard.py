@@ -92,7 +92,10 @@ class Guard:
     def _body(headers: Mapping[str, str]) -> Denied | None:
         if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
             return Denied(415, "the content type must be application/json")
-        if int(headers.get("Content-Length", 0)) > BODY_MAX:  # the parser took it, so it is a number
+        if "Content-Encoding" in headers:
+            return Denied(415, "a body is sent as it is, without an encoding")
+        size = headers.get("Content-Length", "0").lstrip("0")  # the parser took it, so these are digits, but how many?
+        if len(size) > len(str(BODY_MAX)) or int(size or 0) > BODY_MAX:
             return Denied(413, f"a request has at most {BODY_MAX} bytes")
         return None
 
@@ -101,6 +104,6 @@ class Guard:
         if access is Access.ACT and headers.get("Origin") not in self._origins:
             return Denied(403, "only a page of this server may ask for that")
         cross = headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
-        if cross and access in (Access.DATA, Access.ACT, Access.BEARER):
+        if cross and access is not Access.OPEN:
             return Denied(403, "requests of other pages are refused")
         return None

@@ -84,6 +84,12 @@ class Sessions:
         """Whether the key belongs to the session."""
         return _same(key, self._mac("key", cookie))
 
+    def proof(self, cookie: str, host: str, nonce: str) -> str:
+        """That who answers at `host` knows the key of the session, without the key. Another server that is asked there, and asks this one
+        at another port, gets one for that port."""
+        said = f"proof\0{host}\0{nonce}"
+        return hmac.new(self._mac("key", cookie).encode(), said.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
     def _mac(self, what: str, of: str) -> str:
         return hmac.new(self._secret, f"{what}\0{of}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 

@@ -11,7 +11,7 @@ from tests.support import House, make_repository
 from tests.web.independent.attacker import Attacker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("attacked")
     made = Served(House(root, make_repository(root / "shop")))
@@ -24,7 +24,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         made.house.reap()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def attacker(served: Served) -> Attacker:
     """With a stolen token of a program: it may everything, but its tasks are confined."""
     return Attacker(served.port, served.token("stolen", "--scope", "read", "--scope", "submit", "--scope", "act", "--rate", "1000"))

@@ -84,7 +84,7 @@ async def _failing_well(work: Callable[[], Awaitable[web.StreamResponse]]) -> we
         return answer(failed)
     except NightcrewError as error:
         return answer(of_error(error))
-    except web.HTTPException:
+    except (web.HTTPException, web.RequestPayloadError):
         raise
     except Exception:  # noqa: BLE001 - a program gets a problem for each failure; whoever serves sees where it came from
         traceback.print_exc()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import traceback
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from supervisor.core.access import Token
-from supervisor.core.errors import NotFound
+from supervisor.core.errors import NightcrewError, NotFound
 from supervisor.core.units import rfc3339
 from supervisor.faces.web.api import models
 from supervisor.faces.web.api.handlers import Api, query, view_of
@@ -49,18 +50,30 @@ async def send(api: Api, request: web.Request, token: Token, events: AsyncIterat
     async with api.desk.held_open(token):
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
-        clock = asyncio.get_running_loop().time
-        said_at = clock()
-        async for event in events:
-            if event is not None:
-                await response.write(event.wire())
-                said_at = clock()
-            elif not await api.desk.still_holds(token):
-                break
-            elif clock() - said_at > BEAT_S:
-                await response.write(b": nothing new\n\n")
-                said_at = clock()
+        try:
+            await _sent(api, response, token, events)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the head of the answer is sent: only a break is left to say it with
+            if not isinstance(error, NightcrewError):
+                traceback.print_exc()
+            if request.transport is not None:
+                request.transport.abort()
         return response
+
+
+async def _sent(api: Api, response: web.StreamResponse, token: Token, events: AsyncIterator[Event | None]) -> None:
+    clock = asyncio.get_running_loop().time
+    said_at = clock()
+    async for event in events:
+        if event is not None:
+            await response.write(event.wire())
+            said_at = clock()
+        elif not await api.desk.still_holds(token):
+            break
+        elif clock() - said_at > BEAT_S:
+            await response.write(b": nothing new\n\n")
+            said_at = clock()
 
 
 def resumed(request: web.Request) -> str:
@@ -121,7 +134,7 @@ class _Log(NamedTuple):
 def _place(given: str, view: TaskView) -> tuple[int, int]:
     """`attempt:bytes`. Without it, the newest attempt from its beginning."""
     epoch, _, at = given.partition(":") if given else (str(max(1, view.epoch)), "", "0")
-    if not (epoch.isascii() and epoch.isdigit() and at.isascii() and at.isdigit() and len(given) < 30) or int(epoch) > max(1, view.epoch):
+    if not (epoch.isascii() and epoch.isdigit() and at.isascii() and at.isdigit() and len(given) < 20) or int(epoch) > max(1, view.epoch):
         raise Failed(422, "not an id", errors=[models.Wrong(field="Last-Event-ID", why="that of an event that was sent")])
     return int(epoch), int(at)
 

@@ -80,7 +80,22 @@ export function say(text, bad = false) {
 
 // Asking the server ------------------------------------------------------------------------------------------------------------------
 
+const utf8 = new TextEncoder();
+
+/** Whether who answers at this address is the server of this session. The port may be another program's by now: it gets no key. */
+async function proven() {
+  if (!key) return true;
+  const nonce = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const answer = await fetch(`/data/proof?nonce=${nonce}`);
+  const { proof = "", error } = await answer.json();
+  if (!answer.ok) throw new Error(String(error));
+  const mac = await crypto.subtle.importKey("raw", utf8.encode(key), { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
+  const bytes = Uint8Array.from(String(proof).match(/../g) || [], (pair) => parseInt(pair, 16));
+  return crypto.subtle.verify("HMAC", mac, bytes, utf8.encode(`proof\0${location.host}\0${nonce}`));
+}
+
 async function ask(method, path, body) {
+  if (!(await proven())) throw new Error("another program answers at this address: nothing was sent to it");
   const headers = { "X-Nightcrew-Key": key };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
@@ -146,7 +161,14 @@ export function follow(topics, told) {
     clearTimeout(again);
     again = setTimeout(connect, 1000);
   }
-  function connect() {
+  async function connect() {
+    const ours = await proven().catch(() => false);
+    if (ended) return;
+    if (!ours) {
+      linked(false);
+      later();
+      return;
+    }
     const asked = new URLSearchParams({ key });
     for (const topic of topics) asked.append("topic", topic);
     if (last) asked.set("after", last);
@@ -158,11 +180,12 @@ export function follow(topics, told) {
     }
     source.addEventListener("error", () => {
       linked(false);
-      if (source.readyState === EventSource.CLOSED) later();
+      source.close();
+      later();
     });
   }
   connect();
-  return () => { ended = true; clearTimeout(again); clearTimeout(quiet); source.close(); };
+  return () => { ended = true; clearTimeout(again); clearTimeout(quiet); source?.close(); };
 }
 
 function linked(yes) {
