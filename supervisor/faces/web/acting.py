@@ -31,7 +31,7 @@ class Body:
 
     def text(self, name: str) -> str:
         found = self._shape.get(name)
-        if not isinstance(found, str) or "\0" in found:
+        if not isinstance(found, str) or "\0" in found or found.encode("utf-8", "ignore").decode() != found:  # a half character
             raise UsageError("not a text:", on=name)
         return found
 

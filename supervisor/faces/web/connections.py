@@ -84,4 +84,4 @@ def logger() -> logging.Logger:
 class _NotOfStrangers(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
+        return not isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError)

@@ -12,7 +12,7 @@ import json
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -37,6 +37,8 @@ AGAIN_MS = 1000
 SHARE, SPARE_S = 20, 0.2
 """Looking at a topic costs over time at most one in so many of a core's seconds, whatever a look takes. What was not used is kept, up to so
 many seconds of the processor, so that after a rest a change is looked at at once."""
+AT_EASE = 16
+"""Topics. Where there are more, each is looked at less often: all together take no more than these."""
 Maker = Callable[[str], Topic]
 Alive = Callable[[], Awaitable[bool]]
 
@@ -81,11 +83,13 @@ class Pace:
 class Feed:
     """One topic while somebody shows it."""
 
-    def __init__(self, name: str, topic: Topic, publish: Callable[[str, str, Mapping[str, Any]], None], began: int) -> None:
+    def __init__(
+        self, name: str, topic: Topic, publish: Callable[[str, str, Mapping[str, Any]], None], began: int, beside: Collection[str]
+    ) -> None:
         self.name, self.topic, self.began = name, topic, began
         self.state: State | None = None
         self.clients: set[Client] = set()
-        self._publish = publish
+        self._publish, self._beside = publish, beside
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="topic")
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -96,7 +100,7 @@ class Feed:
             found, took_s = await loop.run_in_executor(self._thread, self._look)
             if found is not None:
                 self._tell(found)
-            await asyncio.sleep(max(self.topic.pause_s, pace.rest(took_s, loop.time())))
+            await asyncio.sleep(max(self.topic.pause_s, pace.rest(took_s, loop.time())) * max(1.0, len(self._beside) / AT_EASE))
 
     def _look(self) -> tuple[State | None, float]:
         """With the processor time of this thread that it took: waiting costs nothing."""
@@ -171,7 +175,7 @@ class Hub:
         for name in client.topics:
             feed = self._feeds.get(name)
             if feed is None:
-                feed = self._feeds[name] = Feed(name, topics.get(name) or self._made(name), self._publish, self._number)
+                feed = self._feeds[name] = Feed(name, topics.get(name) or self._made(name), self._publish, self._number, self._feeds)
             if said := self._missed(feed, seen):
                 client.put(said)
             feed.clients.add(client)

@@ -135,3 +135,12 @@ def test_a_page_of_another_port_opens_none_of_ours(served: Served, session: dict
     wire, cookie = Wire(served.port), {"Cookie": session["Cookie"]}
     assert wire.ask("GET", "/", {**cookie, "Sec-Fetch-Site": "same-site"}).status == 403
     assert wire.ask("GET", "/", {**cookie, "Sec-Fetch-Site": "same-origin"}).status == 200
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '"a\\udfff"', '"\\u0000"', "null", "1e400", "[]"])
+def test_a_text_that_is_none_is_said(served: Served, session: dict[str, str], text: str) -> None:
+    """Half a character was an error of the server's."""
+    wire = Wire(served.port)
+    for act in ("send", "go-on", "comment", "verdict"):
+        body = f'{{"task": "0101-aaaa/x", "tasks": ["0101-aaaa/x"], "tip": "x", "path": "x", "verdict": "x", "line": 1, "text": {text}}}'
+        assert wire.ask("POST", f"/act/{act}", session, body.encode()).status == 400, act
