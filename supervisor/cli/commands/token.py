@@ -29,7 +29,7 @@ def command() -> None:
     """Let programs hand tasks over by HTTP; docs/api.md.
 
     \b
-    nightcrew token create ci            it may read, and submit into the repository around you
+    nightcrew token create ci    it may read, and submit into this repository
     nightcrew token ls
     nightcrew token revoke ci
     """
