@@ -144,3 +144,11 @@ def test_a_text_that_is_none_is_said(served: Served, session: dict[str, str], te
     for act in ("send", "go-on", "comment", "verdict"):
         body = f'{{"task": "0101-aaaa/x", "tasks": ["0101-aaaa/x"], "tip": "x", "path": "x", "verdict": "x", "line": 1, "text": {text}}}'
         assert wire.ask("POST", f"/act/{act}", session, body.encode()).status == 400, act
+
+
+@pytest.mark.soak
+def test_a_body_that_does_not_come_holds_no_connection_for_ever(attacker: Attacker) -> None:
+    wire = attacker.wire
+    headers = {"Authorization": f"Bearer {attacker.token}", "Content-Type": "application/json", "Content-Length": "1000"}
+    [reply] = replies(wire.raw(wire.head("POST", "/api/v1/tasks", headers) + b"{", quiet_s=60))
+    assert reply.status == 400 and reply.is_problem

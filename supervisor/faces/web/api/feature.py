@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import traceback
@@ -27,6 +28,8 @@ from supervisor.faces.web.feature import Feature, Handler, Route
 from supervisor.faces.web.guard import Access
 from supervisor.faces.web.sessions import Who
 from supervisor.host.paths import Home
+
+BODY_S = 30.0
 
 
 def feature(where: Home, doors: Doors) -> Feature:
@@ -64,6 +67,11 @@ def _handler(api: Api, operation: Operation) -> Handler:
 
 async def _answered(api: Api, operation: Operation, request: web.Request) -> web.StreamResponse:
     token = await api.desk.admit(request, operation.scope)
+    try:
+        async with asyncio.timeout(BODY_S):
+            await request.read()
+    except TimeoutError:
+        raise Failed(400, f"the body was not there within {BODY_S:.0f} s") from None
     made: Any = await operation.handle(api, request, token)
     if isinstance(made, web.StreamResponse):
         return made
