@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor.core.account import covered
@@ -27,9 +27,7 @@ SIGNS = {
     What.MODEL: ("#", "32"), What.TOOL: ("+", "34"),
 }  # fmt: skip
 """The sign of which a bar is made, and its colour."""
-LEGEND = (
-    "# model  + tool  t waits for tokens  . waits for a slot  w waits for others  p paused  g gate  ~ launch and end  ! failed  > goes on"
-)
+LEGEND = "# model  + tool  t waits for tokens  . waits for a slot  w other waits  p paused  g gate  ~ launch and end  ! failed  > goes on"
 ROWS = 60
 """Rows of what one attempt did; with more, those of one sort are one row."""
 TASKS = 100
@@ -68,9 +66,15 @@ def of_run(run: Sequence[Span], tasks: Iterable[Sequence[Lived]]) -> list[Row]:
     rows = [Row(0, span.name, (span,)) for span in run]
     for lives in tasks:
         for lived in lives:
-            rows.append(Row(1, lived.own.name.removeprefix("task "), (lived.own,)))
+            rows.append(Row(1, lived.own.name.removeprefix("task "), _life(lived)))
             rows += [Row(2, _attempt(ran), (ran.own,)) for ran in lived.attempts if len(lived.attempts) > 1]
     return rows
+
+
+def _life(lived: Lived) -> tuple[Span, ...]:
+    """A task's life in one bar: its attempts, its waits for a slot, and before and between them what else it waited for."""
+    tried = [replace(span, what=what, error="") for ran in lived.attempts for span, what in ((ran.queue, What.QUEUE), (ran.own, What.TASK))]
+    return (replace(lived.own, what=What.WAIT), *tried)
 
 
 def _attempt(ran: Ran) -> str:
@@ -130,7 +134,7 @@ def _bar(row: Row, begin: float, length: float, room: int, now: float, paint: Pa
         drawn[first:last] = sign * (last - first)
         if span.end is None:
             drawn[last - 1] = ">"
-    return paint("".join(drawn), SIGNS[row.spans[0].what][1])
+    return paint("".join(drawn), SIGNS[row.spans[-1].what][1])
 
 
 def took(seconds: float) -> str:

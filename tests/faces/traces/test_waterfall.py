@@ -72,3 +72,10 @@ def test_in_words() -> None:
     assert "1 model call (10s added up), 4 tool calls (2.0s added up, 2 failed), 1 wait for tokens (5.0s added up)" in said
     assert waterfall.together([_lived(1), _lived(1)]) == "all attempts together: 9m10s: 20s at models"
     assert waterfall.together([]) == ""
+
+
+def test_a_task_of_a_run_says_what_it_waited_for() -> None:
+    own = traces.of_task(TASK, Life(0, 50.0))
+    lines = [*waterfall.lines(waterfall.of_run([], [[Lived(own, _lived(1).attempts)], [Lived(own, ())]]), 400.0, 100, _plain)]
+    bars = [re.sub(r"(.)\1*", r"\1", "".join(re.findall(r"[w.=]", line))) for line in lines[1:3]]
+    assert bars == ["w.=", "w"]
