@@ -142,9 +142,11 @@ class TopApp(App[None]):
         self.screen.set_class(self._alone, "alone")
 
     def on_print(self, event: events.Print) -> None:
-        """What verbs say on stderr."""
-        if event.text.strip():
-            self.say(event.text.strip().removeprefix("nightcrew: "))
+        """What verbs say on stderr. Click finds that what stands there on a terminal takes bytes, and writes those."""
+        said: str | bytes = event.text
+        text = (said.decode(errors="replace") if isinstance(said, bytes) else said).strip()
+        if text:
+            self.say(text.removeprefix("nightcrew: "))
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """On the lowest line, as text."""

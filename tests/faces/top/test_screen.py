@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import click
 import pytest
 from textual.binding import Binding
 from textual.command import CommandList
@@ -144,6 +146,20 @@ async def test_no_key_does_harm_unasked() -> None:
         await pilot.press("w")
         await sees(pilot, "nobody needs you")
         assert stage.asked == []
+
+
+async def test_what_a_verb_says_on_stderr_is_said_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a terminal Textual passes it on to a stream of text, and Click writes text; on one nobody refuses Click's bytes."""
+    async with shown(Stage(seen())) as pilot:
+        await sees(pilot, "screen of agent-0")
+        monkeypatch.setattr(TopApp, "is_headless", property(lambda _: False))
+        try:
+            click.echo("nightcrew: run 1122-aaaa: 1 task, größer", err=True)
+            await sees(pilot, "run 1122-aaaa: 1 task, größer")
+            print("nightcrew: as text", file=sys.stderr)
+            await sees(pilot, "as text")
+        finally:
+            monkeypatch.undo()
 
 
 async def test_a_refusal_is_said_and_the_screen_goes_on() -> None:
