@@ -273,20 +273,20 @@ class TopApp(App[None]):
         from supervisor.faces.top.asking import Line
 
         self._line_done = done
-        line = Line(value, placeholder=one_line(prompt), select_on_focus=False, id=LINE)
+        self.screen.query(f".{LINE}").remove()  # a key that was pressed twice asks twice
+        line = Line(value, placeholder=one_line(prompt), select_on_focus=False, classes=LINE)
         self.screen.mount(line)
         line.focus()
 
     def action_close_line(self) -> None:
         """Without having asked."""
-        if self.screen.query(f"#{LINE}"):
-            self.screen.query_one(f"#{LINE}").remove()
+        self.screen.query(f".{LINE}").remove()
         if not self.list.words or self._line_done == self.list.filter:
             self.list.filter("")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Of the line."""
-        if event.input.id != LINE:
+        if not event.input.has_class(LINE):
             return
         text, done = event.value, self._line_done
         event.input.remove()
@@ -294,7 +294,7 @@ class TopApp(App[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Of the line: a filter shows at once what it lets through."""
-        if event.input.id == LINE and self._line_done == self.list.filter:
+        if event.input.has_class(LINE) and self._line_done == self.list.filter:
             self.list.filter(event.value)
 
     def action_filter(self) -> None:

@@ -46,7 +46,27 @@ class Confirm(Dialog[bool]):
         self.dismiss(event.key in ("y", "Y"))
 
 
-class Field(Input):
+class Editable(Input):
+    """A line in which keys act in the order in which they were pressed. Textual's own lets one that edits, such as Ctrl-u, act after the
+    letters that a slow connection brought with it."""
+
+    async def on_key(self, event: events.Key) -> None:
+        """Of Textual."""
+        if event.key in _EDITS:
+            event.stop()
+            event.prevent_default()
+            await self.run_action(_EDITS[event.key])
+
+
+_EDITS = {
+    key: binding.action
+    for binding in Input.BINDINGS
+    if isinstance(binding, Binding) and binding.action != "submit"
+    for key in binding.key.split(",")
+}
+
+
+class Field(Editable):
     """A line of a form. Enter comes here after the letters before it, also when it was pressed before the next field had the keys."""
 
     async def action_submit(self) -> None:
@@ -93,7 +113,7 @@ class Form(Dialog[tuple[str, ...] | None]):
         self.dismiss(None)
 
 
-class Line(Input):
+class Line(Editable):
     """One line at the bottom of the screen."""
 
     DEFAULT_CSS = """

@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 import pytest
+from textual import events
 from textual.binding import Binding
 from textual.command import CommandList
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from supervisor.core.errors import Refused
 from supervisor.core.states import TaskState
@@ -274,6 +276,18 @@ async def test_a_key_pressed_twice_closes_one_dialog() -> None:
             above.dismiss()
             above.dismiss()
             await until(pilot, lambda: isinstance(pilot.app.screen, Main), "the main screen")
+
+
+async def test_a_verb_chosen_twice_is_one_line_and_keys_of_one_moment_act_in_their_order() -> None:
+    stage = Stage(seen())
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        pilot.app.begin_command("status")  # type: ignore[attr-defined]
+        pilot.app.begin_command("status")  # type: ignore[attr-defined]
+        await until(pilot, lambda: len(pilot.app.screen.query(Input)) == 1, "one line")
+        for key in ("ctrl+u", "x", "y", "backspace", "z"):  # as a slow connection brings them
+            pilot.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: pilot.app.screen.query_one(Input).value == "xz", "what was typed")
 
 
 async def test_help_names_every_key() -> None:
