@@ -169,7 +169,7 @@ class CrewList(ScrollView, can_focus=False):
         else:
             for y, look in enumerate(looks):
                 if look != self._painted[y]:
-                    self.refresh_line(y)
+                    self.refresh_line(y + top)
         self._painted = looks
 
     def _look(self, at: int, now: float) -> tuple[object, ...]:

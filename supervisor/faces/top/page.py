@@ -78,7 +78,7 @@ class PageView(ScrollView, can_focus=False):
             return
         for y, line in enumerate(self._lines):
             if line != before[y]:
-                self.refresh_line(y - int(self.scroll_offset.y))
+                self.refresh_line(y)  # which takes off what is above the sight
 
     def render_line(self, y: int) -> Strip:
         """Of Textual."""

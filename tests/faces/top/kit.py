@@ -59,7 +59,7 @@ class Stage:
 
     def page(self, view: TaskView, page: Page, mark: str) -> Text | None:
         lines = self.texts.get(page, [f"{page} of {view.name}"])
-        made = f"{view.id} {page} {len(lines)}"
+        made = f"{view.id} {page} {hash(tuple(lines))}"
         return None if made == mark else Text(lines, made, ends=self.ends)
 
     def kinds(self) -> Sequence[str]:

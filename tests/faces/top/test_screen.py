@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -148,6 +149,30 @@ async def test_no_key_does_harm_unasked() -> None:
         await pilot.press("w")
         await sees(pilot, "nobody needs you")
         assert stage.asked == []
+
+
+async def test_a_screen_longer_than_its_page_changes_in_sight() -> None:
+    lines = [f"line {number}" for number in range(60)]
+    stage = Stage(seen(), texts={Page.SCREEN: [*lines, "working"]}, ends=True)
+    async with shown(stage, (80, 24)) as pilot:
+        await sees(pilot, "working")
+        stage.texts = {Page.SCREEN: [*lines, "do you want to proceed?"]}
+        await sees(pilot, "do you want to proceed?")
+        await pilot.press("[")
+        await sees(pilot, "line 55")
+        stage.texts = {Page.SCREEN: [*lines[:55], "changed above", *lines[56:], "do you want to proceed?"]}
+        await sees(pilot, "changed above")
+
+
+async def test_a_list_longer_than_the_screen_changes_in_sight() -> None:
+    views = working(40)
+    stage = Stage(Seen(views, Counter({TaskState.RUNNING: 40})))
+    async with shown(stage, (80, 24)) as pilot:
+        await pilot.press("end")
+        await sees(pilot, "screen of agent-39")
+        [before] = (line for line in text_of(pilot.app).split("\n") if line.startswith(" W agent-39 "))  # type: ignore[arg-type]
+        stage.seen = Seen([*views[:-1], replace(views[-1], started=NOW - 7200)], Counter({TaskState.RUNNING: 40}))
+        await until(pilot, lambda: before not in text_of(pilot.app), "its other time")  # type: ignore[arg-type]
 
 
 async def test_what_a_verb_says_on_stderr_is_said_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
