@@ -94,7 +94,7 @@ export class Diff {
   }
 
   async decide(verdict) {
-    const text = verdict === "rejected" ? await askText("Reject it, because", { done: "Reject" }) : (await confirm("Accept this result? It can be taken then.", "Accept") ? "" : null);
+    const text = verdict === "rejected" ? await askText("Reject it, because", { done: "Reject" }) : (await confirm("Accept this result? Nothing is merged by that; Take does it.", "Accept") ? "" : null);
     if (text !== null) await act("verdict", { task: this.task, tip: this.tip, verdict, text });
   }
 }
