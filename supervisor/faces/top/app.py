@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from textual.widgets import Input  # a start has no time for it
 
 LINE = "line"
-"""The id of the one on which something is typed."""
+"""The class of the one on which something is typed."""
 WIDE, LOW = 100, 20
 """Columns from which the page stands beside the list, and rows from which below it; with less of both only one of them is shown."""
 
@@ -122,6 +122,13 @@ class TopApp(App[None]):
                 yield self.tabs
                 yield self.page
         yield self.footing
+
+    async def on_event(self, event: events.Event) -> None:
+        """Of Textual. A key acts before the next one is looked at: what a slow connection brings behind `s` is text, and no other acts."""
+        if isinstance(event, events.Key) and not event.is_forwarded and self.screen is self.main and self.focused is None:
+            await self._check_bindings(event.key)
+        else:
+            await super().on_event(event)
 
     def on_mount(self) -> None:
         """Of Textual."""
@@ -269,14 +276,15 @@ class TopApp(App[None]):
 
     # The line below ---------------------------------------------------------------------------------------------------------------
 
-    def ask_line(self, prompt: str, value: str, done: Callable[[str], None]) -> None:
+    async def ask_line(self, prompt: str, value: str, done: Callable[[str], None]) -> None:
+        """Ask for a line; the next key is for it."""
         from supervisor.faces.top.asking import Line
 
         self._line_done = done
         self.screen.query(f".{LINE}").remove()  # a key that was pressed twice asks twice
         line = Line(value, placeholder=one_line(prompt), select_on_focus=False, classes=LINE)
-        self.screen.mount(line)
-        line.focus()
+        await self.screen.mount(line)
+        self.screen.set_focus(line)
 
     def action_close_line(self) -> None:
         """Without having asked."""
@@ -297,14 +305,14 @@ class TopApp(App[None]):
         if event.input.has_class(LINE) and self._line_done == self.list.filter:
             self.list.filter(event.value)
 
-    def action_filter(self) -> None:
+    async def action_filter(self) -> None:
         """By words."""
-        self.ask_line("filter: words of a name, a kind, a title, a group", self.list.words, self.list.filter)
+        await self.ask_line("filter: words of a name, a kind, a title, a group", self.list.words, self.list.filter)
 
-    def begin_command(self, verb: str) -> None:
+    async def begin_command(self, verb: str) -> None:
         """Of the palette: a line with the verb and whom it is for."""
         names = " ".join(row.id for row in self.list.chosen()) if verb not in _OF_NOBODY else ""
-        self.ask_line("nightcrew ...", f"{verb} {names}".strip(), self._run_line)
+        await self.ask_line("nightcrew ...", f"{verb} {names}".strip(), self._run_line)
 
     def _run_line(self, text: str) -> None:
         import shlex

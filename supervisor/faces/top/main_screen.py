@@ -26,9 +26,9 @@ class Top(Protocol):
 
     def say(self, text: str, *, bad: bool = False) -> None: ...
 
-    def ask_line(self, prompt: str, value: str, done: Callable[[str], None]) -> None: ...
+    async def ask_line(self, prompt: str, value: str, done: Callable[[str], None]) -> None: ...
 
-    def begin_command(self, verb: str) -> None: ...
+    async def begin_command(self, verb: str) -> None: ...
 
     def choose(self, page: Page) -> None: ...
 
@@ -122,12 +122,12 @@ class Main(Screen[None]):
             else:
                 self.top.choose(Page.DIFF if row.view.branch else Page.HISTORY)
 
-    def action_send(self) -> None:
+    async def action_send(self) -> None:
         """One line to all that are chosen."""
         if rows := self._rows():
             whom = rows[0].view.name if len(rows) == 1 else f"{len(rows)} agents"
             tasks = [row.id for row in rows]
-            self.top.ask_line(f"to {whom}:", "", lambda text: self._act(lambda: self.top.acts.send(tasks, text)))
+            await self.top.ask_line(f"to {whom}:", "", lambda text: self._act(lambda: self.top.acts.send(tasks, text)))
 
     def action_answer(self, allow: bool) -> None:
         """What the selected agent asks."""

@@ -307,12 +307,17 @@ async def test_a_verb_chosen_twice_is_one_line_and_keys_of_one_moment_act_in_the
     stage = Stage(seen())
     async with shown(stage) as pilot:
         await sees(pilot, "screen of agent-0")
-        pilot.app.begin_command("status")  # type: ignore[attr-defined]
-        pilot.app.begin_command("status")  # type: ignore[attr-defined]
+        for _ in range(2):
+            await pilot.app.begin_command("status")  # type: ignore[attr-defined]
         await until(pilot, lambda: len(pilot.app.screen.query(Input)) == 1, "one line")
         for key in ("ctrl+u", "x", "y", "backspace", "z"):  # as a slow connection brings them
             pilot.app.post_message(events.Key(key, key if len(key) == 1 else None))
         await until(pilot, lambda: pilot.app.screen.query_one(Input).value == "xz", "what was typed")
+        await pilot.press("escape")
+        await until(pilot, lambda: not pilot.app.screen.query(Input), "no line")
+        for key in ("s", "k", "space", "p", "q"):
+            pilot.app.post_message(events.Key(key, " " if key == "space" else key))
+        await until(pilot, lambda: pilot.app.screen.query(Input) and pilot.app.screen.query_one(Input).value == "k pq", "what was typed")
 
 
 async def test_help_names_every_key() -> None:
