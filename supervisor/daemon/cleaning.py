@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError
+from supervisor.core.errors import NightcrewError, Refused
 from supervisor.core.identity import Identity
 from supervisor.core.reviews import NO_CLAIMS, Claims
 from supervisor.daemon.environments import Environments
@@ -98,24 +98,31 @@ class Cleaner:
         if made is None:
             return Decided(stays=True, why=candidate.failed or "it was never finished")
         try:
-            if removal.is_gone(made):
-                if how.remove:
-                    removal.forget(made)
-                _forget(made, how)
-                return Decided(stays=False, why="its files were removed already")
-            environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more
-            seen = removal.inspect(made, candidate.is_alive, candidate.known)
-            verdict = _let_go(made, seen, candidate.claims)
-            if candidate.claims.held and not how.discard:
-                return Decided(stays=True, why=candidate.claims.held, commits=verdict.commits)
-            if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
-                return Decided(stays=True, why=str(verdict), commits=verdict.commits)
-            if how.remove:
-                given = verdict.head if verdict is not seen else ""
-                removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict, unwanted=given)
-                _forget(made, how)
+            try:
+                return self._clean(made, candidate, how)
+            except Refused:  # the branch that had its commits may be another attempt's, and have gone since all were looked at
+                return self._clean(made, replace(candidate, known=None), how)
         except NightcrewError as error:
             return Decided(stays=True, why=error.why or error.line())
+
+    @staticmethod
+    def _clean(made: Environment, candidate: Candidate, how: Cleaning) -> Decided:
+        if removal.is_gone(made):
+            if how.remove:
+                removal.forget(made)
+            _forget(made, how)
+            return Decided(stays=False, why="its files were removed already")
+        environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more
+        seen = removal.inspect(made, candidate.is_alive, candidate.known)
+        verdict = _let_go(made, seen, candidate.claims)
+        if candidate.claims.held and not how.discard:
+            return Decided(stays=True, why=candidate.claims.held, commits=verdict.commits)
+        if isinstance(verdict, removal.Keep) and not how.overrules(verdict):
+            return Decided(stays=True, why=str(verdict), commits=verdict.commits)
+        if how.remove:
+            given = verdict.head if verdict is not seen else ""
+            removal.remove(made, alive_inside, discard=isinstance(verdict, removal.Keep), verdict=verdict, unwanted=given)
+            _forget(made, how)
         why = f"you allowed it: {verdict}" if isinstance(verdict, removal.Keep) else verdict.why
         return Decided(stays=False, why=why, commits=verdict.commits)
 

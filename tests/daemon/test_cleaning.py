@@ -121,6 +121,16 @@ def test_two_that_clean_at_once_remove_each_worktree_once(house: House) -> None:
     assert sorted(removals(house)) == sorted(named)
 
 
+def test_what_may_be_thrown_away_goes_although_the_branch_that_had_it_went_meanwhile(house: House, tmp_path: Path) -> None:
+    _, made = crew_that_ended(house, 2)
+    git(house.repo, "branch", "other", made.branch_ref)
+    house.start_daemon(env=shim(tmp_path / "shim", f'case "$*" in *t1.1*status*) $real -C {house.repo} branch -q -D other;; esac'))
+    assert "would remove" in house.ok("clean", made.task), "as long as the other branch has it"
+    git(house.repo, "branch", "other", made.branch_ref)
+    house.ok("clean", "--yes", "--discard", made.task)
+    assert gone([made], house)
+
+
 def insert(db: sqlite3.Connection, table: str, facts: dict[str, object]) -> None:
     db.execute(f"INSERT INTO {table} ({', '.join(facts)}) VALUES ({', '.join('?' * len(facts))})", tuple(facts.values()))  # noqa: S608 - ours
 
