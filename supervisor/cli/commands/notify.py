@@ -49,7 +49,9 @@ def test(as_json: bool) -> int:
     if set(answers) != {one.name for one in receivers}:
         raise Refused("config.toml has changed since the supervisor read it", on=by, hint="nightcrew down && nightcrew up -d")
     if not receivers:
-        raise ConfigError("nobody can be told", on=str(common.settings_file()), why=_NONE, hint=_HOW)
+        raise ConfigError(
+            "nobody to tell in", on=str(common.settings_file()), why="it names no receiver; bell and tmux need none", hint=_HOW
+        )
     failed = {name: why for name, why in answers.items() if why}
     if as_json:
         common.print_json(by=by, receivers=[{"name": name, "taken": not why, "why": why} for name, why in answers.items()])

@@ -175,7 +175,9 @@ class Main(Screen[None]):
 
         kinds = self.top.acts.kinds()
         fields = (("kind", kinds[0] if kinds else ""), ("base (empty: HEAD)", ""), ("name (empty: its kind)", ""))
-        self.app.push_screen(Form("A new task", fields, f"kinds: {', '.join(kinds)}   Enter: next, then your editor   Esc: leave"), self._new)
+        self.app.push_screen(
+            Form("A new task", fields, f"kinds: {', '.join(kinds)}   Enter: next, then your editor   Esc: leave"), self._new
+        )
 
     def _new(self, fields: tuple[str, ...] | None) -> None:
         if fields is not None:
