@@ -44,7 +44,7 @@ def test_it_is_shown_and_checked(house: House) -> None:
     assert len(shown) == 2
     assert "gateway    token refused: why it has ended \\x1b[31m2" in shown[1]
     first = json.loads(house.ok("audit", "show", "--json"))["entries"][0]
-    assert (first["in"], first["number"], first["kind"], first["reason"]) == ("audit.jsonl", 1, "other", "it has ended \x1b[31m0")
+    assert (first["in"], first["number"], first["kind"], first["reason"]) == ("audit.jsonl", 1, "token", "it has ended \x1b[31m0")
     house.home.audit.write_bytes(house.home.audit.read_bytes().replace(b"[31m1", b"[31m7"))
     done = house.run("audit", "verify")
     assert (done.returncode, done.stdout) == (1, "line 2: it is no record of ours, or was changed\n")

@@ -14,6 +14,7 @@ import pytest
 
 from supervisor.core import anchors
 from supervisor.core.audit import Verdict
+from supervisor.core.audit_events import trace_id
 from supervisor.core.commands import MarkRunning, Revive, Start
 from supervisor.daemon.anchoring import Anchoring, places
 from supervisor.faces import audit_check, audit_log
@@ -314,14 +315,15 @@ def test_what_is_new_is_found_without_a_walk_through_what_is_old(place: Place, w
     assert [step for step in steps if what.table in step] and not [step for step in steps if step.startswith(f"SCAN {what.table}")]
 
 
-def test_one_trace_id_runs_from_the_task_to_its_attempt_and_its_calls(place: Place) -> None:
+def test_one_trace_id_runs_through_a_run_its_tasks_attempts_and_calls(place: Place) -> None:
     place.ledger.commit([Start(AGENT, 1, "")])
     found = audit_log.entries(place.home, SECRET, most=100, task=AGENT)
     assert {entry["in"] for entry in found} == {"journal", "account"}
     assert {entry["kind"] for entry in found} == {"admission", "start", "model call"}
     assert len({entry["trace"] for entry in found}) == 1
     others = audit_log.entries(place.home, SECRET, most=100, task="0731-aaaa/t1")
-    assert {entry["trace"] for entry in others}.isdisjoint(entry["trace"] for entry in found)
+    assert {entry["trace"] for entry in others} == {entry["trace"] for entry in found} == {trace_id(AGENT)}
+    assert trace_id("0801-bbbb/t1") != trace_id(AGENT)
 
 
 def test_only_what_is_newer_is_shown(place: Place) -> None:

@@ -127,7 +127,7 @@ async def test_a_slow_reader_holds_its_upstream_back_and_nobody_else(tmp_path: P
         with socket.create_connection(("127.0.0.1", gate.port)) as reader:
             reader.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             before = -1
-            while sent != before:  # until back-pressure has reached the upstream
+            while sent != before or not sent:  # until back-pressure has reached the upstream
                 before = sent
                 await asyncio.sleep(0.3)
             assert 0 < sent < enough / 4, "only sockets' own buffers are full"
