@@ -24,18 +24,6 @@ RESTAGES = 3
 """How often a train begins again because its branch was moved by somebody else."""
 REPAIRS_ALL = 5
 """Repairs of one train, whatever each result may have."""
-GATE_KEYS = "train/*/gate/*"
-"""The keys of runs that `gate_key` makes, as a pattern of SQLite's GLOB."""
-
-
-def gate_key(train: str, number: int) -> str:
-    """The key of the run in which a gate of a train runs: submitted twice, it is one."""
-    return f"train/{train}/gate/{number}"
-
-
-def train_of(key: str) -> str:
-    """The train in whose `gate_key` it is."""
-    return key.removeprefix("train/").partition("/gate/")[0]
 
 
 class TrainState(StrEnum):

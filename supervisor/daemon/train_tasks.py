@@ -10,6 +10,7 @@ from typing import Any
 from supervisor.core import landing_orders, landing_rules
 from supervisor.core.errors import NightcrewError
 from supervisor.core.events import CancelAsked
+from supervisor.core.gate_keys import gate_key
 from supervisor.core.landing import (
     AskAgent,
     Asked,
@@ -23,7 +24,6 @@ from supervisor.core.landing import (
     GateState,
     Mended,
     Train,
-    gate_key,
 )
 from supervisor.core.landing_orders import Orders
 from supervisor.core.result import NOT_SECURED

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor.core.errors import NotFound
-from supervisor.core.landing import GATE_KEYS
+from supervisor.core.gate_keys import GATE_KEYS
 from supervisor.core.states import FINAL, NEEDS_YOU, TaskState
 
 

@@ -9,7 +9,8 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from supervisor.core.errors import NotFound, Refused
-from supervisor.core.landing import GATE_KEYS, OUT, Entry, EntryState, Gate, GateState, Train, TrainState, train_of
+from supervisor.core.gate_keys import GATE_KEYS, train_of
+from supervisor.core.landing import OUT, Entry, EntryState, Gate, GateState, Train, TrainState
 from supervisor.ledger.write_access import WriteAccess
 
 _SINCE = 7

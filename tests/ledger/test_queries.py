@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.core.commands import Collect, MarkRunning, SetState, Start
 from supervisor.core.errors import NotFound, UsageError
-from supervisor.core.landing import gate_key
+from supervisor.core.gate_keys import gate_key
 from supervisor.core.states import End, TaskState
 from supervisor.ledger import added_tasks, journal, queries, store, task_names
 from supervisor.ledger.ledger import Ledger
