@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from supervisor.core import landing_terms
 from supervisor.core.errors import NotFound, ToolFailed, ToolHung, some_of
 from supervisor.core.landing_terms import Method, Person, Terms
-from worktrees import attributes, equivalence, tree_merge
+from worktrees import attributes, collection, equivalence, tree_merge
 from worktrees.attributes import Source, drivers
 from worktrees.git import BULK_S
 from worktrees.repository import Repository
 from worktrees.tree_merge import GONE, LINK, Side
 
-TRIES = 3
+TRIES = 8
 """`git gc --prune=now` may take what no ref names yet from under a staging; the next try writes it again."""
 COMMITS_MAX = 500
 """Of a result that is rebased: each costs some eight gits."""
@@ -79,6 +79,7 @@ def stage(repo: Repository, onto: str, result: Result, terms: Terms) -> Staged |
             raise
         except ToolFailed as error:
             why = error.why
+            collection.outlast(repo.common_dir)
     return Left(f"git cannot merge it: {why}")
 
 
