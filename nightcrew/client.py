@@ -133,14 +133,16 @@ class _Patience:
         self._pause_s = FIRST_S
 
     def pause_s(self, error: Exception) -> float:
-        """Seconds until the next try. Raises `error` when it is no use, or the time is over."""
+        """Seconds until the next try. Raises, when it is no use or the time is over, `error` where the server said it, else Unreachable."""
         pause_s = self._pause_s
         if isinstance(error, ApiError):
             if error.status not in AGAIN:
                 raise error
             pause_s = max(pause_s, error.retry_s or 0.0)
         if time.monotonic() + pause_s > self._ends_at:
-            raise error
+            if isinstance(error, ApiError):
+                raise error
+            raise Unreachable(f"no server answers: {str(error) or type(error).__name__}") from error
         self._pause_s = min(2 * self._pause_s, LONGEST_S)
         return pause_s
 
@@ -293,7 +295,7 @@ class Client:
                         patience = _Patience(self._patience_s)
                         yield str(event[1]["text"])
             except (OSError, http.client.HTTPException, ApiError) as error:
-                time.sleep(_patient(patience, error))
+                time.sleep(patience.pause_s(error))
 
     def _ask(self, call: _Call) -> dict[str, Any]:
         patience = _Patience(self._patience_s)
@@ -303,7 +305,7 @@ class Client:
                 shape: dict[str, Any] = json.loads(answer.read())
             except (OSError, http.client.HTTPException, ApiError) as error:
                 self.close() if not isinstance(error, ApiError) else None
-                time.sleep(_patient(patience, error))
+                time.sleep(patience.pause_s(error))
             else:
                 return shape
 
@@ -330,16 +332,6 @@ class Client:
                 yield line.decode().rstrip("\n")
         finally:
             self.close()
-
-
-def _patient(patience: _Patience, error: Exception) -> float:
-    """Seconds until the next try. Raises ApiError, Unreachable."""
-    try:
-        return patience.pause_s(error)
-    except ApiError:
-        raise
-    except Exception as last:
-        raise Unreachable(f"no server answers: {str(last) or type(last).__name__}") from last
 
 
 class AsyncClient:
@@ -420,7 +412,7 @@ class AsyncClient:
                             patience = _Patience(self._patience_s)
                             yield str(event[1]["text"])
             except (OSError, aiohttp.ClientError, ApiError) as error:
-                await asyncio.sleep(_patient(patience, error))
+                await asyncio.sleep(patience.pause_s(error))
 
     async def _ask(self, call: _Call) -> dict[str, Any]:
         import aiohttp
@@ -433,7 +425,7 @@ class AsyncClient:
                     shape: dict[str, Any] = await answer.json()
                     return shape
             except (OSError, aiohttp.ClientError, ApiError) as error:
-                await asyncio.sleep(_patient(patience, error))
+                await asyncio.sleep(patience.pause_s(error))
 
     def _asked(self, call: _Call) -> aiohttp.client._RequestContextManager:
         import aiohttp
