@@ -8,7 +8,6 @@ import functools
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -58,7 +57,7 @@ from supervisor.gateway.log import Form, Log
 from supervisor.gateway.redact import Redactor
 from supervisor.host import cores, files, limits, placement, secrets, unix_sockets
 from supervisor.host.clock import Clock, SystemClock
-from supervisor.host.paths import FAR_PREFIX, Home
+from supervisor.host.paths import FAR, FAR_PREFIX, Home
 from supervisor.ledger import store
 from supervisor.ledger.ledger import Ledger
 from worktrees.git import Git
@@ -85,7 +84,7 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     models = Models(home, settings_file)
     lock = DaemonLock(home.lock)
     clock = SystemClock()
-    unix_sockets.sweep(Path(tempfile.gettempdir()), FAR_PREFIX, clock.wall())
+    unix_sockets.sweep(FAR, FAR_PREFIX, clock.wall())
     try:
         with contextlib.ExitStack() as stack:
             ledger = stack.enter_context(contextlib.closing(Ledger(home.ledger, clock.wall)))

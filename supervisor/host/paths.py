@@ -9,8 +9,11 @@ from pathlib import Path
 MAX_SOCKET_PATH = 100
 """A UNIX socket's path holds 107 bytes on Linux and 103 on macOS; tmux adds nothing, our longest name is `agents/agents.sock`."""
 AGENTS = "agents"
+FAR = Path("/tmp")
+"""Where sockets lie for which the state's path is too long. Not `$TMPDIR`: cron's is not that of a person's shell, and both mean the same
+supervisor."""
 FAR_PREFIX = f"nightcrew-{os.getuid()}-"
-"""Of the names of the directories in the system's temporary directory in which sockets lie for which the state's path is too long."""
+"""Of the names of the directories there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +59,14 @@ class Home:
 
     @property
     def run_dir(self) -> Path:
-        """Sockets and the daemon's lock; under the system's temporary directory when the state's path is too long for a socket."""
+        """Sockets and the locks beside them; in `FAR` when the state's path is too long for a socket."""
         near = self.root / "run"
         if len(os.fsencode(near / AGENTS / "agents.sock")) <= MAX_SOCKET_PATH:
             return near
-        import hashlib  # `statusline` has no time for either, and rarely needs them
-        import tempfile
+        import hashlib  # `statusline` has no time for it, and rarely needs it
 
         name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
-        return Path(tempfile.gettempdir()) / f"{FAR_PREFIX}{name}"
+        return FAR / f"{FAR_PREFIX}{name}"
 
     @property
     def tmux_socket(self) -> Path:
