@@ -26,7 +26,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from agents.runner import venv
+from agents.runner import huge_pages, venv
 from agents.runner.process_title import Title
 from agents.runner.python_program import Program, recognise
 
@@ -45,9 +45,14 @@ _UNFLUSHED = 120  # what Python exits with when stdout cannot be flushed at the 
 
 
 def prepare() -> None:
-    """To be called before the first fork, when everything is imported and collected, so that forks share more of its memory: a fork that
-    went through all names would copy them, and one that fills the gaps which dead objects left would copy a page for each."""
+    """To be called before the first fork, when everything is imported and collected, so that forks share more of its memory and cost less:
+    a fork that went through all names would copy them, and one that fills the gaps which dead objects left would copy a page for each."""
     _ours[:] = [name for name in sys.modules if name.partition(".")[0] in OURS]
+    _fill_gaps()
+    huge_pages.collapse()
+
+
+def _fill_gaps() -> None:
     _ballast.clear()
     for size in range(_STEP, _SMALL + 1, _STEP):
         filling = _filling(size)
