@@ -265,7 +265,7 @@ ESCAPES = [
 ATTACKS = (*FILES, *MEMORY, *GIT_VERBS, *GIT, *SOCKETS, *PROCESSES, *ESCAPES)
 
 DRIVER = """
-import ctypes, json, os, signal, socket, struct, sys
+import ctypes, json, os, signal, socket, struct, subprocess, sys
 H = json.loads(sys.argv[1])
 attacks = json.load(open(H['attacks']))
 for line in sys.stdin:

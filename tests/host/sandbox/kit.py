@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,10 @@ _GROUPS = (
     "/sys/fs/cgroup/unified/cgroup.procs",
     "/sys/kernel/profiling",
 )
+
+
+Seen = Mapping[str, tuple[int, int, bytes]]
+"""Files by path: kind and rights, names (0 of a directory), content."""
 
 
 @cache
@@ -191,21 +196,21 @@ class House:
         table = self.attempt / "out" / "attacks.json"
         table.write_text(json.dumps({attack.name: PRELUDE + attack.body for attack in ATTACKS}))
         argv = [*self.prefix(executor, policy), *PYTHON, "-c", DRIVER, json.dumps(self._told(table))]
-        results, at_first = {}, self.outside()
+        results, at_first = dict[str, str](), self.outside()
         kept = shutil.copytree(self.repo, self.root.with_name(f"{self.root.name}.kept"), symlinks=True)
         with subprocess.Popen(
             argv, cwd=self.worktree, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as inside:
             assert inside.stdin is not None
             assert inside.stdout is not None
+            before = at_first
             for attack in ATTACKS:
-                before = self.outside() if attack.outside else {}
                 print(json.dumps(attack.name), file=inside.stdin, flush=True)
                 why = str(json.loads(inside.stdout.readline()))
-                is_changed = attack.outside and self.outside() != before
+                after = self.outside() if attack.outside or executor is None else before
+                is_changed = attack.outside and after != before
                 results[attack.name] = "" if is_changed else why or ("nothing outside changed" if attack.outside else "")
-                if executor is None:
-                    self._restore(kept)
+                before = after if executor is not None else self._restored(kept, at_first, after)
         self.changed = changed(at_first, self.outside())
         return results
 
@@ -224,26 +229,36 @@ class House:
         oid = git(self.repo, "rev-parse", "HEAD")
         return {**{name: str(path) for name, path in known.items()}, **names, **numbers, "canary": self.canary, "other_oid": oid}
 
-    def outside(self) -> dict[str, tuple[int, int, bytes]]:
+    def outside(self) -> Seen:
         """Every file that is none of the attempt's own: kind and rights, names, content."""
-        own = {self.worktree, self.private, self.attempt / "out", self.attempt / "tmp"}
-        return dict(_files(self.root, own))
+        own = {str(path) for path in (self.worktree, self.private, self.attempt / "out", self.attempt / "tmp")}
+        return dict(_files(str(self.root), own))
 
-    def _restore(self, kept: Path) -> None:
+    def _restored(self, kept: Path, at_first: Seen, now: Seen) -> Seen:
+        """Put the repository back when it is not as it was at first; what is outside then."""
+        (self.worktree / ".git").write_text(f"gitdir: {self.repo}/.git/worktrees/mine.1\n")
+        if not any(name.startswith(f"{self.repo}/") for name in changed(at_first, now)):
+            return now
         shutil.rmtree(self.repo)
         shutil.copytree(kept, self.repo, symlinks=True)
-        (self.worktree / ".git").write_text(f"gitdir: {self.repo}/.git/worktrees/mine.1\n")
+        return self.outside()
 
 
-def _files(top: Path, leave_out: Container[Path]) -> Iterator[tuple[str, tuple[int, int, bytes]]]:
-    for path in top.iterdir():
-        if path in leave_out:
+def _files(top: str, leave_out: Container[str]) -> Iterator[tuple[str, tuple[int, int, bytes]]]:
+    for entry in os.scandir(top):
+        if entry.path in leave_out:
             continue
-        seen = path.lstat()
-        content = path.read_bytes() if path.is_file() else b""
-        yield str(path), (seen.st_mode, seen.st_nlink if path.is_file() else 0, content)
-        if path.is_dir() and not path.is_symlink():
-            yield from _files(path, leave_out)
+        seen = entry.stat(follow_symlinks=False)
+        yield entry.path, (seen.st_mode, 0 if stat.S_ISDIR(seen.st_mode) else seen.st_nlink, _content(entry.path, seen.st_mode))
+        if stat.S_ISDIR(seen.st_mode):
+            yield from _files(entry.path, leave_out)
+
+
+def _content(path: str, mode: int) -> bytes:
+    """Of a file, or where a link leads."""
+    if stat.S_ISLNK(mode):
+        return os.fsencode(os.readlink(path))
+    return Path(path).read_bytes() if stat.S_ISREG(mode) else b""
 
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
