@@ -1,6 +1,7 @@
 """Imports nightcrew once and forks it as often as the other end of the socket (a handle, its first argument) asks. Ends with that.
 
-It also finds out once which sandboxes work here.
+It also finds out once which sandboxes work here. A fork imports by itself what few tests run and much hangs on: the measurements, and the
+agents, of which the SDK alone is 3,000 modules and a second.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from agents.runner import warm
 from agents.zygote.preload import threads
 from supervisor.host.sandbox import probing
 
-_PACKAGES = ("supervisor", "agents", "memory", "worktrees")
+_PACKAGES = ("supervisor", "memory", "worktrees")
+_RARE = "supervisor.bench"
 _MAIN = "supervisor.cli.main"  # what `-m` runs must not be imported already
 _PATH = os.environb.get(b"PATH")
 
 
 def main() -> None:
-    for package in _PACKAGES:
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-            if module.name != _MAIN and not module.name.endswith("__main__"):
-                importlib.import_module(module.name)
+    for name in _modules():
+        importlib.import_module(name)
     os.environ["GIT_PYTHON_REFRESH"] = "quiet"  # as worktrees.git has it, which imports GitPython when it is used first
     import multiprocessing.pool  # noqa: F401
 
@@ -58,6 +59,13 @@ def main() -> None:
             for handle in handles[1:]:
                 os.close(handle)
             asker.send(json.dumps(answer).encode())
+
+
+def _modules() -> Iterator[str]:
+    for package in _PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if module.name != _MAIN and not module.name.endswith("__main__") and not module.name.startswith(_RARE):
+                yield module.name
 
 
 def _reap(pid: int) -> int:
