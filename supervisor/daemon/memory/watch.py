@@ -229,7 +229,7 @@ class MemoryWatch:
         if found == root.identity and now < root.retry_at:
             return
         if found != root.identity:
-            root.identity, root.scan_at = found, 0.0
+            root.identity, root.scan_at, root.again = found, 0.0, root.walk is not None
         root.retry_at = math.inf
         if found is None:
             self._watching.drop(root.path)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,26 @@ async def test_a_directory_that_was_removed_and_made_again_is_watched(tmp_path: 
         kit.write("semantic/newer.md", "three\n")
         await eventually(lambda: "semantic/newer.md" in known(kit), "events to come again")
         assert kit.desk.watch.walks == walks
+
+
+async def test_a_directory_that_is_made_while_one_is_walked_through_is_walked_through_too(tmp_path: Path) -> None:
+    async with memory_desk(tmp_path, Pace(rescan=1e6, roots=0.01)) as kit:
+        await kit.followed()
+        root = kit.desk.watch._roots[kit.memory]
+        ended = threading.Event()
+        root.walk = _until(ended)
+        shutil.rmtree(kit.memory)
+        await eventually(lambda: root.identity is None, "it to be gone")
+        kit.write(PLAN, "one\n")
+        await eventually(lambda: root.identity is not None, "the new one")
+        ended.set()
+        await eventually(lambda: known(kit) == {PLAN}, "what it had from the beginning")
+
+
+def _until(event: threading.Event) -> Iterator[list[str]]:
+    """A walk that finds nothing and is under way until then."""
+    while not event.is_set():
+        yield []
 
 
 async def test_a_new_directory_with_the_inode_of_the_old_one_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
