@@ -63,15 +63,16 @@ def discover(git: Git, path: Path) -> Repository:
         raise NotFound("no such directory", on=str(here), hint="name a directory inside a git repository")
     shallow, git_dir, common, root = _places_at_once(git, here) or _places(git, here)
     place = Place(git_dir, common, root)
+    head, branch = _head(git, place)
     return Repository(
         git=git,
         root=root,
         git_dir=git_dir,
         common_dir=common,
         project=hashlib.sha256(os.fsencode(common)).hexdigest()[:12],
-        head=_head(git, place),
-        branch=current_branch(git, place),
-        notes=_notes(git, place, shallow),
+        head=head,
+        branch=branch,
+        notes=_notes(git, place, shallow, branch),
     )
 
 
@@ -176,10 +177,12 @@ def _verify(git: Git, place: Place, rev: str) -> str | None:
     return answer.text if answer.code == 0 else None
 
 
-def _head(git: Git, place: Place) -> str:
-    head = _verify(git, place, "HEAD^{commit}")
-    if head is not None:
-        return head
+def _head(git: Git, place: Place) -> tuple[str, str | None]:
+    """The commit that HEAD names, and the branch that it is on."""
+    answer = git.run(place, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD", accept=(0, 1, 128))
+    if answer.code == 0:
+        head, _, name = answer.text.partition("\n")
+        return head, None if name == "HEAD" else name.removeprefix("refs/heads/")
     where = shlex.quote(str(place.work_tree))
     if _verify(git, place, "HEAD") is None and current_branch(git, place) is not None:
         raise Refused(
@@ -223,9 +226,9 @@ def _no_checkout(here: Path, git_dir: Path, bare: bool) -> Refused:
     return Refused("this is the inside of a .git directory", on=str(here), hint=f"cd {parent}")
 
 
-def _notes(git: Git, place: Place, shallow: bool) -> tuple[str, ...]:
+def _notes(git: Git, place: Place, shallow: bool, branch: str | None) -> tuple[str, ...]:
     root = place.work_tree or place.common_dir
-    names = git.run(place, "config", "--list", "--local", "--name-only", "-z").text.lower().split("\0")
+    names = git.configured(place)
     doing = operation(place.git_dir)
     found = {
         "shallow clone: old history is not here, merges may lack their base (git fetch --unshallow)": shallow,
@@ -234,7 +237,7 @@ def _notes(git: Git, place: Place, shallow: bool) -> tuple[str, ...]:
         "content filters (such as Git LFS) are not run: agents see files as git stores them": _filtered(root, place.common_dir),
         "sparse checkout: agents' worktrees may hold the same part of the tree": "core.sparsecheckout" in names,
         f"a {doing} is in progress in your checkout: agents start from the commit it stands on": doing is not None,
-        "HEAD is detached: name a base, or agents start from this commit": current_branch(git, place) is None,
+        "HEAD is detached: name a base, or agents start from this commit": branch is None,
     }
     return tuple(note for note, holds in found.items() if holds)
 
