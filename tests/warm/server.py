@@ -1,7 +1,7 @@
 """Imports nightcrew once and forks it as often as the other end of the socket (a handle, its first argument) asks. Ends with that.
 
-It also finds out once which sandboxes work here. A fork imports by itself what few tests run and much hangs on: the measurements, and the
-agents, of which the SDK alone is 3,000 modules and a second.
+It also finds out once which sandboxes work here. A fork imports by itself what few tests run and much hangs on: the measurements, the
+server of MCP, and the agents, of which the SDK alone is 3,000 modules and a second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agents.zygote.preload import threads
 from supervisor.host.sandbox import probing
 
 _PACKAGES = ("supervisor", "memory", "worktrees")
-_RARE = "supervisor.bench"
+_RARE = ("supervisor.bench", "supervisor.cli.mcp")
 _MAIN = "supervisor.cli.main"  # what `-m` runs must not be imported already
 _PATH = os.environb.get(b"PATH")
 
