@@ -19,6 +19,7 @@ from supervisor.host.scratch import locked_directory
 from worktrees import attributes, stale_lock, tree_merge
 from worktrees.attributes import Source, drivers
 from worktrees.changes import observe
+from worktrees.failures import failure
 from worktrees.git import BULK_S
 from worktrees.repository import Repository, operation
 from worktrees.tree_merge import GONE
@@ -193,7 +194,8 @@ def bypassed_hooks(repo: Repository, *names: str) -> str:
 
 def hooks(repo: Repository, *names: str) -> list[str]:
     """Those of these hooks that the person's own git would run."""
-    return [name for name in names if os.access(_hooks_dir(repo) / name, os.X_OK)]
+    place = _hooks_dir(repo)
+    return [name for name in names if os.access(place / name, os.X_OK)]
 
 
 def unsigned(repo: Repository) -> str:
@@ -207,12 +209,14 @@ def _hooks_dir(repo: Repository) -> Path:
 
 
 def _own_setting(repo: Repository, key: str, kind: str) -> str:
-    """What a key means to the person's own git, or "". Read file by file, because our door overrides the key itself."""
-    for scope in ("--worktree", "--local", "--global", "--system"):
-        answer = repo.git.ask(repo.root, "config", scope, f"--type={kind}", "--get", key)
-        if answer.code == 0:
-            return answer.text
-    return ""
+    """What a key means to the person's own git, or "". Our door overrides the key itself: that is left out. Raises ToolFailed where their
+    git could not read it either."""
+    answer = repo.git.ask(repo.root, "config", "--show-scope", "-z", f"--type={kind}", "--get-all", key)
+    if answer.code > 1:
+        raise failure("config", str(repo.root), answer.code, answer.err)
+    fields = answer.text.split("\0")
+    found = [value for scope, value in zip(fields[::2], fields[1::2], strict=False) if scope != "command"]
+    return found[-1] if found else ""
 
 
 def _merge_commit(repo: Repository, plan: Preview, message: str) -> str:

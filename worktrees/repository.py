@@ -61,36 +61,51 @@ def discover(git: Git, path: Path) -> Repository:
     here = path.absolute()
     if not here.is_dir():
         raise NotFound("no such directory", on=str(here), hint="name a directory inside a git repository")
-    shallow, git_dir, common, root = _places_at_once(git, here) or _places(git, here)
-    place = Place(git_dir, common, root)
-    head, branch = _head(git, place)
+    found = _find_at_once(git, here) or _find(git, here)
+    place = Place(found.git_dir, found.common_dir, found.root)
     return Repository(
         git=git,
-        root=root,
-        git_dir=git_dir,
-        common_dir=common,
-        project=hashlib.sha256(os.fsencode(common)).hexdigest()[:12],
-        head=head,
-        branch=branch,
-        notes=_notes(git, place, shallow, branch),
+        root=found.root,
+        git_dir=found.git_dir,
+        common_dir=found.common_dir,
+        project=hashlib.sha256(os.fsencode(found.common_dir)).hexdigest()[:12],
+        head=found.head,
+        branch=found.branch,
+        notes=_notes(git, place, is_shallow=found.is_shallow, is_detached=found.branch is None),
     )
 
 
 _STATES = ("--is-bare-repository", "--is-inside-work-tree", "--is-shallow-repository")
 
 
-def _places_at_once(git: Git, here: Path) -> tuple[bool, Path, Path, Path] | None:
-    """Whether it is shallow, its git directory, the common one and the checkout, by one git; None where that answers less or more."""
-    answer = git.ask(here, "rev-parse", *_STATES, "--absolute-git-dir", "--git-common-dir", "--show-toplevel")
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What git says of a repository."""
+
+    is_shallow: bool
+    git_dir: Path
+    common_dir: Path
+    root: Path
+    head: str
+    branch: str | None
+
+
+def _find_at_once(git: Git, here: Path) -> _Found | None:
+    """By one git; None where that answers less or more."""
+    places = ("--absolute-git-dir", "--git-common-dir", "--show-toplevel")
+    answer = git.ask(here, "rev-parse", *_STATES, *places, "HEAD^{commit}", "--symbolic-full-name", "HEAD")
     lines = answer.text.split("\n")
-    if answer.code != 0 or len(lines) != 6 or lines[:2] != ["false", "true"]:  # a path may have lines of its own
+    if answer.code != 0 or len(lines) != 8 or lines[:2] != ["false", "true"]:  # a path may have lines of its own
         return None
-    git_dir, common, root = (Path(os.path.realpath(here / line)) for line in lines[3:])
-    return lines[2] == "true", git_dir, common, root
+    git_dir, common, root = (Path(os.path.realpath(here / line)) for line in lines[3:6])
+    head, name = lines[6:]
+    if not _OID.fullmatch(os.fsencode(head)):
+        return None
+    return _Found(lines[2] == "true", git_dir, common, root, head, None if name == "HEAD" else name.removeprefix("refs/heads/"))
 
 
-def _places(git: Git, here: Path) -> tuple[bool, Path, Path, Path]:
-    """The same by one git each. Raises what is wrong."""
+def _find(git: Git, here: Path) -> _Found:
+    """By one git each. Raises what is wrong."""
     answer = git.ask(here, "rev-parse", *_STATES)
     if answer.code != 0:
         raise _not_usable(here, answer.err)
@@ -99,7 +114,9 @@ def _places(git: Git, here: Path) -> tuple[bool, Path, Path, Path]:
     if bare or not inside:
         raise _no_checkout(here, git_dir, bare)
     common = Path(os.path.realpath(here / _ask(git, here, "--git-common-dir")))
-    return shallow, git_dir, common, Path(os.path.realpath(_ask(git, here, "--show-toplevel")))
+    root = Path(os.path.realpath(_ask(git, here, "--show-toplevel")))
+    place = Place(git_dir, common, root)
+    return _Found(shallow, git_dir, common, root, _head(git, place), current_branch(git, place))
 
 
 def main_root(repository: Repository) -> Path:
@@ -177,12 +194,10 @@ def _verify(git: Git, place: Place, rev: str) -> str | None:
     return answer.text if answer.code == 0 else None
 
 
-def _head(git: Git, place: Place) -> tuple[str, str | None]:
-    """The commit that HEAD names, and the branch that it is on."""
-    answer = git.run(place, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD", accept=(0, 1, 128))
-    if answer.code == 0:
-        head, _, name = answer.text.partition("\n")
-        return head, None if name == "HEAD" else name.removeprefix("refs/heads/")
+def _head(git: Git, place: Place) -> str:
+    head = _verify(git, place, "HEAD^{commit}")
+    if head is not None:
+        return head
     where = shlex.quote(str(place.work_tree))
     if _verify(git, place, "HEAD") is None and current_branch(git, place) is not None:
         raise Refused(
@@ -226,18 +241,17 @@ def _no_checkout(here: Path, git_dir: Path, bare: bool) -> Refused:
     return Refused("this is the inside of a .git directory", on=str(here), hint=f"cd {parent}")
 
 
-def _notes(git: Git, place: Place, shallow: bool, branch: str | None) -> tuple[str, ...]:
-    root = place.work_tree or place.common_dir
-    names = git.configured(place)
+def _notes(git: Git, place: Place, *, is_shallow: bool, is_detached: bool) -> tuple[str, ...]:
+    root, names = place.top, git.configured(place)
     doing = operation(place.git_dir)
     found = {
-        "shallow clone: old history is not here, merges may lack their base (git fetch --unshallow)": shallow,
+        "shallow clone: old history is not here, merges may lack their base (git fetch --unshallow)": is_shallow,
         "partial clone: files that were never fetched cannot be checked out": any(name.endswith(".promisor") for name in names),
         "submodules stay empty in agents' worktrees": (root / ".gitmodules").exists(),
         "content filters (such as Git LFS) are not run: agents see files as git stores them": _filtered(root, place.common_dir),
         "sparse checkout: agents' worktrees may hold the same part of the tree": "core.sparsecheckout" in names,
         f"a {doing} is in progress in your checkout: agents start from the commit it stands on": doing is not None,
-        "HEAD is detached: name a base, or agents start from this commit": branch is None,
+        "HEAD is detached: name a base, or agents start from this commit": is_detached,
     }
     return tuple(note for note, holds in found.items() if holds)
 

@@ -19,7 +19,7 @@ from worktrees.environments import Confined, create
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
-IDENTITY = "[user]\n\tname = Ada Person\n\temail = ada@example.com\n[init]\n\tdefaultBranch = main\n"
+IDENTITY = "[user]\n\tname = Ada Person\n\temail = ada@example.com\n[init]\n\tdefaultBranch = main\n[maintenance]\n\tauto = false\n"
 
 
 @dataclass

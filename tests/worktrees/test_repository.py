@@ -40,6 +40,15 @@ def test_a_linked_worktree_belongs_to_the_same_project(world: World) -> None:
     assert create(linked, "r1/a", 1, linked.head, world.root).path.is_dir()
 
 
+def test_a_branch_called_head_hides_neither_the_commit_nor_the_branch(world: World) -> None:
+    root = world.make()
+    first = world.sh(root, "rev-parse", "HEAD")
+    world.commit(root)
+    world.sh(root, "update-ref", "refs/heads/HEAD", first)
+    found = discover(world.git, root)
+    assert (found.head, found.branch) == (world.sh(root, "rev-parse", "refs/heads/main"), "main")
+
+
 def test_not_a_repository(world: World) -> None:
     plain = world.tmp / "plain dir"
     plain.mkdir()
