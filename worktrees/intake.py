@@ -35,7 +35,7 @@ from typing import IO
 from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolFailed, ToolHung
 from supervisor.host.failpoint import failpoint
 from supervisor.host.files import disk_full, free_bytes
-from worktrees import collection, quarantine, refs, stall_detection
+from worktrees import garbage_collection, quarantine, refs, stall_detection
 from worktrees.failures import last_words
 from worktrees.git import BULK_S, Answer, Bounds, wrap_os_errors
 from worktrees.refs import Update
@@ -180,7 +180,7 @@ class _Intake:
         if count < 0 or count > OBJECTS_MAX:
             raise _refused(self.repo, "it is no pack" if count < 0 else f"the pack has more than {OBJECTS_MAX} objects")
         strict = "--strict=" + ",".join(f"{name}=ignore" for name in TOLERATED)
-        few = count < LOOSE_BELOW and size <= LOOSE_BYTES_MAX and not collection.is_collecting(self.repo.common_dir)
+        few = count < LOOSE_BELOW and size <= LOOSE_BYTES_MAX and not garbage_collection.is_collecting(self.repo.common_dir)
         if few and self._unpack_loose(file, size, strict):
             return
         os.lseek(file.fileno(), 0, os.SEEK_SET)
@@ -208,7 +208,7 @@ class _Intake:
 
     def outlast_collection(self) -> None:
         """Give back what a `git gc` took that had looked at the refs before they moved."""
-        collection.outlast(self.repo.common_dir)
+        garbage_collection.outlast(self.repo.common_dir)
         with contextlib.suppress(FileNotFoundError):  # it took the quarantine too: the next `secure` brings what is missing
             if not quarantine.is_migrated(self.place, self.objects):
                 quarantine.migrate(self.place, self.objects)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from supervisor.core import landing_terms
 from supervisor.core.errors import NotFound, ToolFailed, ToolHung, some_of
 from supervisor.core.landing_terms import Method, Person, Terms
-from worktrees import attributes, collection, equivalence, tree_merge
+from worktrees import attributes, equivalence, garbage_collection, tree_merge
 from worktrees.attributes import Source, drivers
 from worktrees.git import BULK_S
 from worktrees.repository import Repository
@@ -79,7 +79,7 @@ def stage(repo: Repository, onto: str, result: Result, terms: Terms) -> Staged |
             raise
         except ToolFailed as error:
             why = error.why
-            collection.outlast(repo.common_dir)
+            garbage_collection.outlast(repo.common_dir)
     return Left(f"git cannot merge it: {why}")
 
 

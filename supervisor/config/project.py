@@ -29,11 +29,11 @@ from supervisor.core.analysis.types import Perspective
 from supervisor.core.errors import ConfigError
 from supervisor.core.gates import TIMEOUT_S
 from supervisor.core.kind import Kind
-from supervisor.core.landing_orders import REPAIRS_MAX, WIDTH_MAX
 from supervisor.core.landing_terms import GeneratedRule, Method
 from supervisor.core.names import nearest
 from supervisor.core.path_globs import normalised
 from supervisor.core.snapshots import SnapshotSpec
+from supervisor.core.train_orders import REPAIRS_MAX, WIDTH_MAX
 
 NAME = "nightcrew.toml"
 _REFUSED = {

@@ -1,5 +1,5 @@
 """A train of merges: results are put on one another on top of a branch, each merged tree must pass its gates, what does not is left out,
-and the branch moves once, at the end. Here is what a train is, what can happen to it, and what is to be done; `core.landing_rules` decides.
+and the branch moves once, at the end. Here is what a train is, what can happen to it, and what is to be done; `core.train_rules` decides.
 
 Rules that do not fit the tables:
 

@@ -26,9 +26,9 @@ from supervisor.core.landing import (
     Tried,
     is_open,
 )
-from supervisor.core.landing_orders import Orders
+from supervisor.core.train_orders import Orders
 from supervisor.host.failpoint import failpoint
-from worktrees import collection, gate_changes, generated, hardened_gate, landing, refs, staging
+from worktrees import garbage_collection, gate_changes, generated, hardened_gate, landing, refs, staging
 from worktrees.git import Git
 from worktrees.landing import Moved as BranchMoved
 from worktrees.repository import Repository, discover
@@ -58,7 +58,7 @@ class TrainGit:
             more = [one.commit for one in event.tried] if isinstance(event, Put) else []
             commits = dict.fromkeys([event.commit, *more])
             keep(self.repo, train.id, commits)
-            collection.check_kept(self.repo, list(commits), event.onto)
+            garbage_collection.check_kept(self.repo, list(commits), event.onto)
             failpoint("train.staged")
         return event
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from agents.kinds import kinds, of_task
 from supervisor.config import plan
-from supervisor.core import landing_orders
+from supervisor.core import train_orders
 from supervisor.core.errors import NotFound, Refused
 from supervisor.core.landing import Entry, Event, Stage, Train
-from supervisor.core.landing_orders import ENTRIES_MAX, GATE_KIND, Candidate, Orders
 from supervisor.core.landing_terms import Method, Terms
 from supervisor.core.reviews import Decision, Verdict
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.core.states import TaskState
+from supervisor.core.train_orders import ENTRIES_MAX, GATE_KIND, Candidate, Orders
 from supervisor.daemon import choosing, results, submit
 from supervisor.daemon.submit import Workplace
 from supervisor.daemon.train_git import TrainGit
@@ -106,7 +106,7 @@ def planned(db: sqlite3.Connection, views: Sequence[TaskView], place: Workplace,
     mended = trains.asked(db, repository.project)
     entries = [_entry(place, view, specs[view.id], decided.get(view.id), force=asked.force) for view in views]
     entries = [replace(entry, repairable=entry.repairable and (entry.task, entry.tip) not in mended) for entry in entries]
-    commands, said = landing_orders.gates(asked.gates, wanted.gate, [spec.gate_words for spec in specs.values()])
+    commands, said = train_orders.gates(asked.gates, wanted.gate, [spec.gate_words for spec in specs.values()])
     gate = _gate_task(place, list(specs.values()), gated=bool(commands))
     terms = Terms("", merge.person(repository), 0.0, Method(asked.method or wanted.method), bool(commands), branch, place.project.generated)
     template = submit.submission(RunSpec("gate", (gate,)), place, base, None, environ)
@@ -165,7 +165,7 @@ def _in_order(db: sqlite3.Connection, views: Sequence[TaskView], entries: Sequen
     candidates = [Candidate(view.id, _lines(view), needs[view.id]) for view in views]
     return [
         replace(known[one.task], position=number, needs=tuple(sorted(one.needs & known.keys())))
-        for number, one in enumerate(landing_orders.ordered(candidates), start=1)
+        for number, one in enumerate(train_orders.ordered(candidates), start=1)
     ]
 
 

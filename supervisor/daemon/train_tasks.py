@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from supervisor.core import landing_orders, landing_rules
+from supervisor.core import train_orders, train_rules
 from supervisor.core.errors import NightcrewError
 from supervisor.core.events import CancelAsked
 from supervisor.core.gate_keys import gate_key
@@ -25,10 +25,10 @@ from supervisor.core.landing import (
     Mended,
     Train,
 )
-from supervisor.core.landing_orders import Orders
 from supervisor.core.result import NOT_SECURED
 from supervisor.core.spec import RunSpec, Submission
 from supervisor.core.states import FINAL, TaskState
+from supervisor.core.train_orders import Orders
 from supervisor.daemon import follow_up
 from supervisor.daemon.loop import Loop
 from supervisor.host.failpoint import failpoint
@@ -74,7 +74,7 @@ class TrainTasks:
     async def run_gate(self, train: Train, orders: Orders, number: int) -> list[Event]:
         """Have a gate run, once."""
         gate = train.gates[number - 1]
-        making = landing_rules.is_making(gate)
+        making = train_rules.is_making(gate)
         where = (
             "its generated files"
             if making
@@ -122,7 +122,7 @@ class TrainTasks:
 def repair(home: Home, train: Train, orders: Orders, asked: AskAgent) -> Submission | str:
     """The task that mends a result: its agent goes on, with what was wrong. In a thread. A sentence when that cannot be."""
     entry = train.entries[asked.position - 1]
-    text = landing_orders.repair_words(train.branch, asked.onto, entry.reason, entry.files)
+    text = train_orders.repair_words(train.branch, asked.onto, entry.reason, entry.files)
     try:
         with contextlib.closing(store.connect_readonly(home.ledger)) as db:
             made = follow_up.submission(db, queries.one(db, entry.task), text, f"train/{train.id}/repair/{entry.position}", orders.env)

@@ -1,4 +1,4 @@
-"""Trains of merges: what `core.landing_rules` says is to be done, done, and what came of it committed.
+"""Trains of merges: what `core.train_rules` says is to be done, done, and what came of it committed.
 
 One task beside the loop for each train that is under way. Each of its steps is committed before the next one acts, and may be done again:
 a gate is submitted with a key of its own, the same results on the same commit are the same commit, a branch is moved as compare and swap.
@@ -30,8 +30,8 @@ from supervisor.core.landing import (
     Train,
     TrainState,
 )
-from supervisor.core.landing_orders import Orders
-from supervisor.core.landing_rules import after, todo
+from supervisor.core.train_orders import Orders
+from supervisor.core.train_rules import after, todo
 from supervisor.daemon import train_git, train_tasks
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.train_git import TrainGit

@@ -11,7 +11,7 @@ from typing import Any
 
 from supervisor.core.errors import one_line
 from supervisor.core.landing import ASKED, Clashed, Entry, EntryState, Event, Gate, GateState, NothingNew, Put, ToMake, Train, TrainState
-from supervisor.core.landing_orders import GATE_KIND, Orders
+from supervisor.core.train_orders import GATE_KIND, Orders
 from supervisor.ledger import trains
 from supervisor.ledger.queries import TaskView
 from supervisor.ledger.trains import Outcome, TrainRow

@@ -45,7 +45,7 @@ from supervisor.core.landing import (
     TrainState,
     Tried,
 )  # fmt: skip
-from supervisor.core.landing_rules import after, todo
+from supervisor.core.train_rules import after, todo
 
 GATE = "make test"
 

@@ -10,7 +10,7 @@ from typing import Any
 from supervisor.core import names
 from supervisor.core.errors import UsageError
 from supervisor.core.landing import Entry, Train
-from supervisor.core.landing_orders import Orders
+from supervisor.core.train_orders import Orders
 from supervisor.daemon.trains import TrainDesk
 
 

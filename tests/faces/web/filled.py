@@ -21,12 +21,12 @@ from supervisor.core.commands import MarkRunning, Start
 from supervisor.core.gateway import commands
 from supervisor.core.gateway.types import BreakerState, PoolKey, Usage
 from supervisor.core.landing import Entry, EntryState, Gate, GateState, Train
-from supervisor.core.landing_orders import Orders
 from supervisor.core.landing_terms import Person, Terms
 from supervisor.core.mail import Mail, MailType
 from supervisor.core.night import NightOrder, NightTerms
 from supervisor.core.spec import TaskSpec
 from supervisor.core.states import End, TaskState
+from supervisor.core.train_orders import Orders
 from supervisor.core.wait_graph import Wait, WaitKind
 from supervisor.daemon.mapping import book
 from supervisor.daemon.mapping.book import Item

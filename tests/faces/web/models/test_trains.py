@@ -8,9 +8,9 @@ import pytest
 
 from supervisor.core.errors import NotFound
 from supervisor.core.landing import Entry, EntryState, Gate, GateState, Train, TrainState
-from supervisor.core.landing_orders import Orders
 from supervisor.core.landing_terms import Person, Terms
 from supervisor.core.spec import TaskSpec
+from supervisor.core.train_orders import Orders
 from supervisor.faces.web.models import trains
 from supervisor.host.paths import Home
 from supervisor.ledger.ledger import Ledger
