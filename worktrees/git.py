@@ -47,6 +47,8 @@ stopped after seconds."""
 _SAY_S = 5.0
 """After so long a person is told who is waited for."""
 _SAID_MAX = 2**16
+_AT_ONCE = frozenset({"config", "rev-parse", "symbolic-ref"})
+"""Verbs that read a few small files: `setpriv` would take as long as they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Git:
     `state` is a directory of ours (0700); locks and the filtered personal configuration are kept there.
     `held` are handles that every git process keeps open: a lock among them is not free before the last git of a killed supervisor
     has ended, so that its successor never meets one at work. Each is asked to end when the thread that started it is gone (with `setpriv`,
-    package util-linux); what hangs all the same, the successor ends by that lock.
+    package util-linux), but for what ends at once; what hangs all the same, the successor ends by that lock.
     Raises ToolMissing when git is absent or older than 2.38, ToolFailed when the person's own git configuration is broken.
     """
 
@@ -166,7 +168,7 @@ class Git:
         Raises ToolFailed (exit status not in `accept`), ToolHung (`deadline_s` passed, or it did nothing for some seconds) or DiskFull."""
         full = {**self.environment(place), **(env or {})}
         directory = place.work_tree or place.common_dir
-        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside, bounds, () if survives else self._leash)
+        answer = self._start(directory, argv, full, stdin, deadline_s, place.inside, bounds, () if survives else None)
         if answer.code not in accept:
             raise failure(argv[0], str(directory), answer.code, answer.err, _written(place, full))
         return answer
@@ -238,7 +240,7 @@ class Git:
         bounded = bounds.command if bounds is not None else ()
         command = [
             *door,
-            *(self._leash if leash is None else leash),
+            *(self._leash_of(argv[0]) if leash is None else leash),
             *bounded,
             "git",
             "--no-pager",
@@ -260,6 +262,9 @@ class Git:
         finally:
             del self._runs[threading.get_ident()]
         return Answer(process.returncode, out, (err if tail is None else tail.end()).decode("utf-8", "replace"))
+
+    def _leash_of(self, verb: str) -> tuple[str, ...]:
+        return () if self._held and verb in _AT_ONCE else self._leash
 
     def _open(self, command: list[str], env: dict[str, str], stdin: int | None, handles: tuple[int, ...]) -> Opened:
         """Start it, as the leader of a session. `securing_helper` does so without GitPython, whose import takes longer than its work."""

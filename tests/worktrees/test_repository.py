@@ -96,6 +96,13 @@ def test_a_broken_configuration_names_the_line(world: World) -> None:
         discover(world.git, path)
 
 
+def test_a_branch_called_head_as_well(world: World) -> None:
+    path = world.make()
+    world.sh(path, "update-ref", "refs/heads/HEAD", "HEAD")
+    found = discover(world.git, path)
+    assert (found.branch, found.head) == ("main", world.sh(path, "rev-parse", "--verify", "refs/heads/main"))
+
+
 def test_a_head_that_names_nothing(world: World) -> None:
     path = world.make()
     (path / ".git" / "HEAD").write_text("1" * 40 + "\n")
