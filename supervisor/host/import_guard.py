@@ -8,12 +8,13 @@ nightcrew lives in an environment of its own, so a clash means that something go
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from supervisor.core.errors import HostError
 
 PACKAGES = ("supervisor", "agents", "memory", "worktrees")
-_OTHERS = ("supervisor-*.dist-info", "openai_agents-*.dist-info")
+_OTHERS = ("supervisor-", "openai_agents-")
 
 
 def check_packages() -> None:
@@ -25,10 +26,11 @@ def check_packages() -> None:
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         origin = spec.origin if spec else None
-        if origin is None or Path(origin).resolve() != home / name / "__init__.py":
+        if origin is None or os.path.realpath(origin) != f"{home}/{name}/__init__.py":
             raise _clash(origin or name, f"Python takes the package {name} from there and not from {home}")
-    for stranger in (path for pattern in _OTHERS for path in home.glob(pattern)):
-        raise _clash(str(stranger), "that distribution puts its files over nightcrew's")
+    for name in os.listdir(home):  # noqa: PTH208 - every command waits for this: a path for each file would be most of it
+        if name.startswith(_OTHERS) and name.endswith(".dist-info"):
+            raise _clash(str(home / name), "that distribution puts its files over nightcrew's")
 
 
 def _clash(path: str, why: str) -> HostError:

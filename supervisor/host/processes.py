@@ -61,13 +61,22 @@ def runs_with(pid: int, argument: str) -> bool:
 
 def runs(pid: int, *words: str) -> bool:
     """Whether `words` stand one after the other in a process's command line."""
-    line = b"\0".join(map(os.fsencode, ("", *words, "")))
+    return _has(pid, _line(words))
+
+
+def _line(words: Iterable[str]) -> bytes:
+    return b"\0".join(map(os.fsencode, ("", *words, "")))
+
+
+def _has(pid: int, line: bytes) -> bool:
     return line in b"\0" + procfs.slurp(f"/proc/{pid}/cmdline")
 
 
 def all_running(*words: str) -> list[Identity]:
     """Every living process, without this one, whose command line has `words` in it, one after the other."""
-    return _identities(seen for seen in procfs.table().values() if seen.pid != os.getpid() and not seen.dead and runs(seen.pid, *words))
+    line, us = _line(words), os.getpid()
+    found = (procfs.look(pid) for pid in procfs.pids() if pid != us and _has(pid, line))
+    return _identities(seen for seen in found if seen is not None and not seen.dead)
 
 
 def tagged(tag: str) -> list[Identity]:

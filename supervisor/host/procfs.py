@@ -94,8 +94,13 @@ def table() -> dict[int, Seen]:
     """Every process of the machine, without kernel threads."""
     if not has_proc():
         return _table_by_ps()
-    found = (_look(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    found = map(_look, pids())
     return {seen.pid: seen for seen in found if seen is not None and not seen.flags & _PF_KTHREAD}
+
+
+def pids() -> list[int]:
+    """Every process of the machine and every kernel thread; nobody where there is no /proc."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if has_proc() else []
 
 
 def has_proc() -> bool:

@@ -65,7 +65,8 @@ def listeners(path: Path) -> list[Identity]:
         words = line.split(None, 7)  # Num RefCount Protocol Flags Type St Inode Path
         if len(words) == 8 and words[3] == _LISTENS and words[7] == name:
             inodes.add(f"socket:[{int(words[6])}]")
-    return [who for pid in procfs.table() if inodes and _holds(pid, inodes) and (who := processes.identity(pid)) is not None]
+    everyone = procfs.table() if inodes else ()
+    return [who for pid in everyone if _holds(pid, inodes) and (who := processes.identity(pid)) is not None]
 
 
 def sweep(parent: Path, prefix: str, now: float) -> None:
