@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from supervisor.core.errors import Refused, ToolFailed
 
 HOST = "127.0.0.1"
@@ -74,6 +72,8 @@ def _taken(port: int, error: OSError) -> Refused:
 
 def _holder(port: int) -> int | None:
     """Who listens there, as far as we may see: other users' processes are hidden from us."""
+    import psutil  # a tenth of a gateway's start, and seldom needed
+
     try:
         found = (one.pid for one in psutil.net_connections("tcp4") if one.status == psutil.CONN_LISTEN and tuple(one.laddr)[1:] == (port,))
         return next((pid for pid in found if pid), None)

@@ -14,7 +14,6 @@ from supervisor.core.errors import NightcrewError
 from supervisor.gateway.account.reading import Figures, Window
 from supervisor.gateway.identity import carried
 from supervisor.gateway.metrics.metrics import Metrics
-from supervisor.gateway.metrics.page import CONTENT_TYPE
 from supervisor.gateway.request_context import RequestContext
 from supervisor.gateway.request_handler import Page
 from supervisor.gateway.status import caps, status
@@ -110,7 +109,10 @@ class StatusRoutes:
         return _json({"schema": 1, "port": self._port, "pid": os.getpid(), "since": self._since, **known, "caps": shared, **shape})
 
     async def _exposed(self, _: web.BaseRequest) -> web.Response:
-        return web.Response(body=await self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+        body = await self._metrics.render()
+        from supervisor.gateway.metrics.page import CONTENT_TYPE  # late, as what made the page
+
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _told(self, request: web.BaseRequest) -> web.Response:
         said = json.loads(await request.read())

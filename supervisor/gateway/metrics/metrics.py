@@ -8,14 +8,19 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway.types import TrafficView
-from supervisor.gateway.metrics import gauges, page
+from supervisor.gateway.metrics import gauges
 from supervisor.gateway.metrics.gauges import Caps
 from supervisor.gateway.metrics.looks import Looks, Said
 from supervisor.host import secrets
 from supervisor.host.clock import Clock
+
+if TYPE_CHECKING:
+    from supervisor.core.metrics.counts import Counts
+    from supervisor.gateway.metrics import page
 
 SHOWN_S = 1.0
 """A page is given again for so long, whoever asks."""
@@ -57,7 +62,7 @@ class Metrics:
             if self._clock.monotonic() - self._made_at >= SHOWN_S:
                 found = await self._looks.fresh()
                 now = gauges.of_page(found, self._looks.said, self._live.view(), self._live.caps(), self._clock.wall())
-                self._page = await asyncio.to_thread(page.render, found.counts, now)
+                self._page = await asyncio.to_thread(_rendered, found.counts, now)
                 self._made_at = self._clock.monotonic()
         return self._page
 
@@ -68,3 +73,9 @@ class Metrics:
     async def close(self) -> None:
         """Let the look under way end."""
         await self._looks.close()
+
+
+def _rendered(counts: Counts, now: page.Values) -> bytes:
+    from supervisor.gateway.metrics import page  # late: a tenth of a gateway's start, and nobody may ever ask for one
+
+    return page.render(counts, now)
