@@ -19,7 +19,7 @@ from agents.tmux import ServerGone, Tmux, server_process
 from supervisor.core.errors import NightcrewError
 from supervisor.daemon import gateway_process, lock, zygotes
 from supervisor.gateway import process_lock
-from supervisor.host import unix_sockets
+from supervisor.host import procfs, unix_sockets
 from supervisor.host.paths import Home
 from supervisor.ledger import queries, store
 from tests import warm
@@ -68,6 +68,8 @@ def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
     def make(place: Path) -> None:
         place.mkdir()
         git(place, "init", "-q", "-b", "main")
+        for sample in (place / ".git" / "hooks").glob("*.sample"):  # half of its files: each copy would have them
+            sample.unlink()
         for name, text in (files or {"README": "hello\n"}).items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_text(text)
@@ -248,18 +250,7 @@ def tagged_processes(home: Home) -> list[int]:
     from supervisor.core import identity, records
 
     prefix = f"{identity.TAG_VARIABLE}={records.tag(str(home.root), '', 0).partition(':')[0]}:".encode()
-    return [pid for pid in _pids() if prefix in _environ(pid)]
-
-
-def _pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdigit())
-
-
-def _environ(pid: int) -> bytes:
-    try:
-        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
+    return [pid for pid in procfs.pids() if prefix in b"\0" + procfs.slurp(f"/proc/{pid}/environ")]
 
 
 def signal_if_there(pid: int, number: signal.Signals = signal.SIGKILL) -> None:

@@ -1,7 +1,7 @@
 """Imports nightcrew once and forks it as often as the other end of the socket (a handle, its first argument) asks. Ends with that.
 
-It also finds out once which sandboxes work here. A fork imports by itself what few tests run and much hangs on: the measurements, the
-server of MCP, and the agents, of which the SDK alone is 3,000 modules and a second.
+It also finds out once which sandboxes work here, and reads our kinds of agent. A fork imports by itself what few tests run and much hangs
+on: the measurements, the server of MCP, and the agents, of which the SDK alone is 3,000 modules and a second.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import signal
 import socket
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from agents.kinds import kinds
 from agents.runner import warm
 from agents.zygote.preload import threads
 from supervisor.host.sandbox import probing
@@ -37,6 +39,8 @@ def main() -> None:
     import git.cmd  # noqa: F401
 
     probing.known()  # half of what a supervisor's start takes; a fork that finds other programs asks again
+    list(kinds())  # the files of ours, which are kept once read
+    Counter([]), Counter(iter(()))  # whether these are mappings is asked of each class of all those modules, and kept too
     sys.modules.pop(_MAIN, None)
     assert threads() == 1, "a fork would have the locks of a thread and not the thread"
     gc.collect()
