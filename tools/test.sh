@@ -41,7 +41,7 @@ beside=
 cat "$place/beside"
 [ "$code" = 5 ] || [ "$code" = 0 ] || status=$code
 if [ -s "$place/skipped" ]; then
-    of_root "--skipped-from=$place/skipped" "$@" -n 2 || status=1 # a few: more workers would first import it all
+    of_root "--skipped-from=$place/skipped" "$@" -n 0 || status=1 # a few: workers would first import it all
 else
     echo "the ordinary user's round did not end, or could not be: everything as root" >&2
     .venv/bin/pytest "$@" || status=$?
