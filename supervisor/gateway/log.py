@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aiohttp.http_exceptions import HttpProcessingError
-
 from supervisor.core.errors import NightcrewError, from_wire, one_line
 from supervisor.core.log_lines import Level, LogFormat, Said, level_of, line
 from supervisor.gateway.redact import Redactor
@@ -129,6 +127,8 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One record, one line. What a client sends instead of HTTP is its own affair: it may send it a thousand times a second."""
+        from aiohttp.http_exceptions import HttpProcessingError  # the supervisor has a log too, and nothing else of what this imports
+
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
             self._log.say_seldom(f"400: what came is no HTTP ({type(error).__name__})")

@@ -76,5 +76,11 @@ def test_the_line_for_a_prompt_imports_next_to_nothing(crew: House) -> None:
     assert seen & (HEAVY | {"click", "textual", "rich"}) == set()
 
 
+def test_a_supervisor_has_the_log_of_a_gateway_without_its_server() -> None:
+    """aiohttp is a sixth of what a supervisor would import."""
+    program = "import sys, supervisor.daemon.alerts; print('supervisor.gateway.log' in sys.modules, 'aiohttp' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-I", "-c", program], text=True).split() == ["True", "False"]
+
+
 def test_the_counter_can_fail(crew: House) -> None:
     assert "pydantic" in imported(crew, "run", "no-such-plan.toml")
