@@ -95,18 +95,16 @@ def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> N
     assert "2 skipped, 1 deselected in" in pytest_in(tmp_path, "--differs-for-root")
 
 
-def test_of_many_variants_one_in_so_many_is_run_and_the_others_in_the_long_run(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(VARIANTS)
-    assert "4 passed, 6 deselected" in pytest_in(tmp_path, "-m", "not soak")
-    assert "6 passed, 4 deselected" in pytest_in(tmp_path, "-m", "soak")
-
-
-def test_of_forms_every_other_one_is_run_and_tests_take_turns(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(IN_TURNS)
-    said = pytest_in(tmp_path, "-m", "not soak", "-vv")
-    ran = {line.partition("::test_")[2].partition(" ")[0] for line in said.splitlines() if "PASSED" in line}
-    assert ran == {"one[shared]", "three[shared-1]", "three[confined-0]", "three[confined-2]", "other[shared]", "alone"}, said
-    assert "5 passed, 6 deselected" in pytest_in(tmp_path, "-m", "soak")
+def test_of_many_variants_some_are_run_and_the_others_in_the_long_run(tmp_path: Path) -> None:
+    (tmp_path / "test_many.py").write_text(VARIANTS)
+    (tmp_path / "test_turns.py").write_text(IN_TURNS)
+    short, long = (
+        set(re.findall(r"(\w+)\.py::test_(\S+) PASSED", pytest_in(tmp_path, "-m", which, "-vv"))) for which in ("not soak", "soak")
+    )
+    assert (len([file for file, _ in short if file == "test_many"]), len([file for file, _ in long if file == "test_many"])) == (4, 6)
+    turns = {"one[shared]", "three[shared-1]", "three[confined-0]", "three[confined-2]", "other[shared]", "alone"}
+    assert {name for file, name in short if file == "test_turns"} == turns
+    assert len([file for file, _ in long if file == "test_turns"]) == 5 and not short & long
 
 
 def test_a_random_test_draws_the_same_number_but_in_the_long_run(monkeypatch: pytest.MonkeyPatch) -> None:

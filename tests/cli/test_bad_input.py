@@ -184,13 +184,17 @@ def test_paths_are_only_paths(house: House, tmp_path: Path) -> None:
     house.start_daemon()
     for number, name in enumerate(PATHS):
         repo, task = make_repository(tmp_path / name), f"work-{number}"
-        house.ok("add", "-f", "--id", task, "pwd > where; echo ok", cwd=repo)
+        house.ok("add", "--id", task, "pwd > where; echo ok", cwd=repo)
+    house.wait_final()
+    for number, name in enumerate(PATHS):
+        repo, task = tmp_path / name, f"work-{number}"
         assert house.ok("logs", task) == "ok\n", name
         house.ok("take", task, cwd=repo)
         assert (repo / "where").exists(), name
-        house.ok("clean", "--yes")
-        house.ok("status")
-        assert list(tmp_path.rglob("X")) == [] and not Path("X").exists(), name
+    house.ok("clean", "--yes")
+    house.ok("status")
+    assert [view.name for view in house.tasks() if Path(view.worktree or "/nowhere").exists()] == []
+    assert list(tmp_path.rglob("X")) == [] and not Path("X").exists()
 
 
 def test_a_path_that_is_no_text_is_refused(house: House, tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ def test_commits_that_are_on_no_work_branch_are_named_with_their_ref(house: Hous
         shell_task("amends", f"{commits} && git -c user.name=a -c user.email=a@b commit -q --amend -m y"),
         shell_task("plain", commits),
     ]
+    house.start_daemon()
     house.ok("run", house.plan(plan_of(tasks)))
     run = house.task("side").run
     shape = report(house, run)

@@ -5,32 +5,28 @@ from __future__ import annotations
 import socket
 
 from supervisor.host import files
-from tests.gateway.kit import KEY, upstream
+from tests.gateway.kit import KEY, know_prices, upstream
 from tests.support import House
 
 DEAD_END = "http://127.0.0.1:9"
 """Nobody listens there, and nothing is sent."""
 
 
-def up(house: House, more: str = "", *, key: bool = True) -> str:
+def up(house: House, more: str = "") -> str:
     """What `up -d` says with an upstream in the settings."""
     files.private_dir(house.home.root)
+    know_prices(house.home)
     house.config.write_text(f"{house.config.read_text()}{upstream(house.home, DEAD_END)}{more}")
-    if not key:
-        (house.home.keys / "sim.key").unlink()
     return house.run("up", "-d").stderr
 
 
-def test_it_says_where_the_gateway_listens(house: House) -> None:
-    said = up(house)
+def test_it_says_where_the_gateway_listens_and_which_key_is_missing(house: House) -> None:
+    other = house.home.keys / "other.key"
+    said = up(house, upstream(house.home, DEAD_END, name="other", key=None))
     record = house.gateway()
     assert record is not None and f"nightcrew: the gateway listens on 127.0.0.1:{record.port}\n" in said
+    assert f"no file {other}" in said and "sim.key" not in said
     assert house.run("gateway", "status").stdout.startswith("gateway  up ")
-
-
-def test_it_says_that_a_key_is_missing(house: House) -> None:
-    said = up(house, key=False)
-    assert "the gateway listens on" in said and f"no file {house.home.keys / 'sim.key'}" in said
 
 
 def test_it_says_why_the_gateway_does_not_start(house: House) -> None:
@@ -48,6 +44,8 @@ def test_without_an_upstream_nothing_is_said_of_a_gateway(house: House) -> None:
 
 
 def test_a_key_in_the_shell_is_offered_to_the_gateway_and_not_taken(house: House) -> None:
+    files.private_dir(house.home.root)
+    know_prices(house.home)
     secret = {"ANTHROPIC_API_KEY": KEY}
     said = house.run("add", "true", env=secret).stderr
     assert "nightcrew: ANTHROPIC_API_KEY is set: nightcrew down && nightcrew up -d gives it to the gateway\n" in said

@@ -115,6 +115,7 @@ def checks(house: House, plan: str, *words: str, env: Mapping[str, str] | None =
 
 
 def test_gates_and_credentials_are_tried_out_where_agents_work(house: House, sim: Simulator) -> None:
+    house.start_daemon()
     (house.repo / "README").write_text("changed, and in no commit\n")
     before = git(house.repo, "status", "--porcelain"), git(house.repo, "branch", "--list"), (house.repo / "README").stat().st_mtime_ns
     plan = house.plan(
@@ -184,6 +185,7 @@ command = "cat"
 """
     )
     tools = {"PATH": f"{codex.parent}:/usr/bin:/bin"}
+    house.start_daemon(env=tools)
     code, _, found = checks(house, plan, "--cost-max", "40", env=tools)
     assert code == 1
     assert found["agents/codex"]["state"] == "fail" and "nobody is logged in" in found["agents/codex"]["seen"]
@@ -298,6 +300,7 @@ def test_the_call_says_when_the_provider_does_not_know_the_model_of_the_plan(
 
 def test_a_refused_credential_and_an_interactive_task_are_not_ready(house: House, sim: Simulator) -> None:
     sim.faults(status=401)
+    house.start_daemon()
     plan = house.plan('[[tasks]]\nid = "one"\nkind = "builtin"\nprompt = "x"\n')
     code, _, found = checks(house, plan)
     assert code == 1 and found["credentials/anthropic"]["state"] == "fail" and "key refused" in found["credentials/anthropic"]["seen"]

@@ -198,26 +198,28 @@ def placed(house: House, where: str) -> str:
     return f"{agent(house, name)}#{page or 'screen'}" if where else "/"
 
 
-@pytest.mark.parametrize(("where", "shown"), PLACES, ids=["crew", "screen", "diff"])
-def test_a_phone_and_the_dark(visit: Visit, crewed: House, where: str, shown: str) -> None:
-    opened = visit(placed(crewed, where), PHONE)
-    opened.page.locator(shown).first.wait_for()
-    papers = set()
-    for scheme in ("light", "dark"):
-        opened.page.emulate_media(color_scheme=scheme)
-        opened.check_fits()
-        papers.add(opened.page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(papers) == 2
+def test_a_phone_and_the_dark(visit: Visit, crewed: House, served: Served) -> None:
+    opened = visit(size=PHONE)
+    for where, shown in PLACES:
+        opened.page.goto(served.base + placed(crewed, where))
+        opened.page.locator(shown).first.wait_for()
+        papers = set()
+        for scheme in ("light", "dark"):
+            opened.page.emulate_media(color_scheme=scheme)
+            opened.check_fits()
+            papers.add(opened.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert len(papers) == 2, where
 
 
 @NEEDS_AXE
-@pytest.mark.parametrize(("where", "shown"), PLACES, ids=["crew", "screen", "diff"])
-def test_nothing_serious_for_who_cannot_see_it(visit: Visit, crewed: House, where: str, shown: str) -> None:
-    page = visit(placed(crewed, where), bypass_csp=True).page
-    page.locator(shown).first.wait_for()
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        assert serious(page) == []
+def test_nothing_serious_for_who_cannot_see_it(visit: Visit, crewed: House, served: Served) -> None:
+    page = visit(bypass_csp=True).page
+    for where, shown in PLACES:
+        page.goto(served.base + placed(crewed, where))
+        page.locator(shown).first.wait_for()
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            assert serious(page) == [], (where, scheme)
 
 
 HIDE = """() => {

@@ -62,15 +62,24 @@ def ready(visit: Visit, path: str, size: tuple[int, int] = DESK, **options: Any)
     return page
 
 
+def resize(page: Any, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+
+
 def go(page: Any, served: Served, path: str) -> None:
     page.goto(served.base + path)
     page.locator("main[data-ready]").wait_for()
 
 
-def test_what_agents_wrote_is_text_on_every_page(visit: Visit, served: Served) -> None:
-    page = ready(visit, PATHS[0])
+def test_every_page_fits_a_phone_and_what_agents_wrote_is_text_on_it(visit: Visit, served: Served) -> None:
+    opened = visit(PATHS[0], PHONE)
+    page = opened.page
     for path in PATHS:
+        resize(page, PHONE)
         go(page, served, path)
+        opened.open_all()
+        opened.check_fits()
+        resize(page, DESK)
         assert page.locator(MADE).count() == 0, path
         assert page.title() != "owned" and not set(page.locator("main").inner_text()) & set(HIDDEN), path
         assert page.locator("main .trouble:visible").all_inner_texts() in (
@@ -90,14 +99,6 @@ def test_nothing_serious_keeps_anybody_out(visit: Visit, served: Served, scheme:
         go(page, served, path)
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
         assert serious(page) == [], path
-
-
-def test_every_page_fits_a_phone(visit: Visit, served: Served) -> None:
-    opened = visit(PATHS[0], PHONE)
-    for path in PATHS:
-        go(opened.page, served, path)
-        opened.open_all()
-        opened.check_fits()
 
 
 def test_limits_are_charts_with_letters_and_with_the_same_in_a_table(visit: Visit, served: Served) -> None:
