@@ -22,8 +22,24 @@ from agents.protocols.outcome import Entry, Outcome, Usage, What
 from agents.protocols.tool_calls import Clock, calls
 from supervisor.core.trace_facts import ToolCall
 
-__all__ = ["PROTOCOLS", "Entry", "Live", "Outcome", "Usage", "What", "follow", "latest", "read", "recognised", "tools", "transcript"]
+__all__ = [
+    "HEAD",
+    "PROTOCOLS",
+    "Entry",
+    "Live",
+    "Outcome",
+    "Usage",
+    "What",
+    "follow",
+    "latest",
+    "read",
+    "recognised",
+    "tools",
+    "transcript",
+]
 
+HEAD = 2**18
+"""Bytes within which a stream shows which of them it is."""
 PROTOCOLS = {"claude": claude, "builtin": claude, "acp": claude, "qwen": qwen, "codex": codex, "gemini": gemini, "opencode": opencode}
 
 

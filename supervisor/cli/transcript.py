@@ -14,16 +14,13 @@ from supervisor.core.errors import NotFound
 from supervisor.faces import transcript
 from supervisor.ledger.queries import TaskView
 
-HEAD = 2**18
-"""Bytes within which a stream shows what it is."""
-
 
 def entries(view: TaskView, pieces: Iterator[bytes]) -> Iterator[Entry]:
     """What a task's agent said and did, as the pieces of its stdout come. Raises NotFound when they are no stream that we read."""
     kind = kinds().get(view.kind)
     head = b""
     while not (protocol := kind.protocol if kind is not None and kind.protocol else protocols.recognised(head)):
-        piece = next(pieces, b"") if len(head) < HEAD else b""
+        piece = next(pieces, b"") if len(head) < protocols.HEAD else b""
         if not piece:
             why = "its stdout is no stream of JSON that nightcrew reads"
             raise NotFound("no transcript of", on=view.id, why=why, hint=f"nightcrew logs {view.id}")

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.cli.crew.pages import PageReader
+from supervisor.faces.doors import Page
+from tests.agents.protocols.scenarios import DATA
 from tests.cli.terminal import Terminal
 from tests.daemon.test_answering import DIALOG
 from tests.faults.checker import untouched
@@ -185,3 +188,16 @@ def test_a_line_is_sent_and_a_question_answered(house: House, top: Open) -> None
     here.press("s")
     here.type("hello you")
     here.sees("heard hello you")
+
+
+@pytest.mark.parametrize("recorded", ["claude-2.1.329/tool", "codex-0.169.0/tool"])
+def test_of_who_prints_json_for_programs_the_first_page_is_what_was_said(house: House, recorded: str) -> None:
+    file = DATA / f"{recorded}.jsonl"
+    house.start_daemon()
+    house.ok("add", "-f", "--id", "alone", f"cat {file}")
+    (view,) = house.tasks()
+    pages = PageReader(house.home)
+    shown, said = (pages.page(view, page, "") for page in (Page.SCREEN, Page.TALK))
+    assert shown is not None and said is not None and list(shown.lines) == list(said.lines)
+    assert not any(line.startswith("{") for line in shown.lines)
+    assert pages.page(view, Page.SCREEN, shown.mark) is None, "nothing new"

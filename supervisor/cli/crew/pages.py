@@ -64,6 +64,8 @@ class PageReader:
     def _screen(self, view: TaskView, mark: str) -> Text | None:
         if not view.epoch:
             return Text((f"\x1b[2m{one_line(self._not_started(view))}\x1b[0m",), "not started")
+        if self._speaks_json(view):
+            return self._talk(view, mark)
         if view.state is not TaskState.RUNNING or not view.pane_id:
             return self._last_screen(view, mark)
         from agents.tmux import screens
@@ -71,6 +73,19 @@ class PageReader:
         shown = screens.look(self._where.tmux_socket, view.pane_id, attempt_name(view.id, view.epoch), os.environ)
         made = str(hash((view.pane_id, shown)))
         return None if made == mark else Text(shown.lines, made, ends=True)
+
+    def _speaks_json(self, view: TaskView) -> bool:
+        """Whether what it prints is for programs: a person reads it as a transcript."""
+        log = self._where.attempt(view.id, view.epoch) / "stdout.log"
+        try:
+            with foreign.open_plain(log) as file:
+                if (head := file.read(1)) != b"{":
+                    return False
+                from agents import protocols  # a start has no time for them
+
+                return bool(protocols.recognised(head + file.read(protocols.HEAD)))
+        except OSError:
+            return False
 
     def _not_started(self, view: TaskView) -> str:
         return f"it has not started: {text.why(view) or view.state}"
