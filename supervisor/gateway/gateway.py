@@ -252,11 +252,11 @@ class Gateway:
             await asyncio.sleep(_NOTED_S)
             try:
                 self._account.note()
+                self.context.prices.refresh()
                 if (count + 1) % _CHORES_EVERY:
                     continue
                 self._remember()
                 await self._metrics.look()
-                self.context.prices.refresh()
                 if count // _CHORES_EVERY % _PRUNED_EVERY == 0:
                     await self._prune(self.settings.keep_days * 86400)
             except NightcrewError as error:

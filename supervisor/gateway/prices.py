@@ -72,7 +72,7 @@ class Prices:
 
     def refresh(self) -> None:
         """Read the table if it is not the one that was read last; one that cannot be read leaves the prices as they were. The gateway does
-        this twice a minute."""
+        this every second: a first table is written while it starts."""
         try:
             state = self._path.stat()
             seen = state.st_ino, state.st_mtime_ns, state.st_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from supervisor.daemon import gateway_process, gateway_report, prices
 from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
 from supervisor.gateway import status_client
 from supervisor.host import processes
+from tests import warm
 from tests.daemon.models_kit import Models
 from tests.gateway.kit import KEY, upstream
 from tests.support import House, plan_of, shell_task, wait_until
@@ -82,8 +84,14 @@ def test_the_price_table_is_written_once_a_day(models: Models, tmp_path: Path) -
     assert _fresh_for_s(table, written + 1.0) == prices.REFRESH_S - 1.0
     assert _fresh_for_s(table, written + prices.REFRESH_S) == 0.0
     assert _fresh_for_s(table, written - 5.0) == 0.0, "the clock was set back: nobody knows how old it is"
-    models.house.ok("add", "--id", "asks", "-f", f"{models.ask} 1")
-    assert 0 < result(models.house, "asks")["cost_usd"] < 1
+    names = (f"asks{number}" for number in itertools.count())
+
+    def has_cost() -> bool:
+        models.house.ok("add", "--id", (name := next(names)), "-f", f"{models.ask} 1")
+        return 0 < (result(models.house, name)["cost_usd"] or 0) < 1
+
+    wait_until(has_cost, "the gateway to know it too")
+    assert table.stat().st_mtime == written
 
 
 def test_without_an_upstream_there_is_no_gateway_and_an_agent_keeps_its_own_key(house: House) -> None:
@@ -249,7 +257,7 @@ def test_down_ends_one_that_is_not_ready_yet(models: Models, tmp_path: Path) -> 
 
 def test_it_has_nothing_of_ours_that_it_should_not_have(models: Models) -> None:
     poison = {"HTTPS_PROXY": "http://127.0.0.1:1", "ANTHROPIC_API_KEY": "sk-ant-of-the-shell", "LD_PRELOAD": "", "PYTHONPATH": "/nowhere"}
-    models.house.start_daemon(env=poison)
+    models.house.start_daemon(env={**poison, warm.COLD_VARIABLE: "1"})
     models.ready()
     pid = models.record().identity.pid
     assert os.getsid(pid) == pid, "a session of its own: no terminal's end reaches it"

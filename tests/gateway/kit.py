@@ -33,11 +33,13 @@ from supervisor.daemon import prices
 from supervisor.gateway import listen, process_lock
 from supervisor.gateway.account import schema
 from supervisor.gateway.gateway import Gateway, Place
+from supervisor.gateway.process_hardening import PASSED
 from supervisor.gateway.upstreams import Timeouts
 from supervisor.host import files, secrets
 from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import Home
 from supervisor.ledger import store
+from tests import warm
 from tests.support import wait_until
 
 KEY = "sk-ant-canary-0123456789-abcdefghij-provider"
@@ -307,9 +309,10 @@ async def gateway(root: Path, settings: str, *, timeouts: Timeouts = QUICK, cloc
 
 
 class GatewayProcess:
-    """The real thing. Starting it again keeps home, port and settings."""
+    """The real thing. Starting it again keeps home, port and settings. `cold` starts a new interpreter each time, as for a person."""
 
-    def __init__(self, root: Path, settings: str) -> None:
+    def __init__(self, root: Path, settings: str, *, cold: bool = False) -> None:
+        self._cold = cold
         self.home = Home(root / "home")
         files.private_dir(self.home.root)
         self.config = root / "config.toml"
@@ -319,12 +322,17 @@ class GatewayProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, wait: bool = True, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Run it; with `wait` until it is ready."""
+        """Run it; with `wait` until it is ready. With `env` more, which it is not to keep, it starts cold."""
         argv = [sys.executable, "-I", "-m", "supervisor.gateway", "--home", str(self.home.root), "--config", str(self.config)]
         with self._output.open("ab") as output:
-            process = self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **(env or {})}, cwd=self.home.root
-            )
+            if self._cold or env:
+                process = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **(env or {})}, cwd=self.home.root
+                )
+            else:
+                passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+                process = warm.start_program(argv, self.home.root, passed, output.fileno(), output.fileno())
+        self._process = process
         if wait:
             wait_until(
                 lambda: (
@@ -375,9 +383,9 @@ class GatewayProcess:
 
 
 @contextmanager
-def gateway_process(root: Path, settings: str) -> Iterator[GatewayProcess]:
+def gateway_process(root: Path, settings: str, *, cold: bool = False) -> Iterator[GatewayProcess]:
     """One that is ended with the block, whatever happens. It is not started yet."""
-    made = GatewayProcess(root, settings)
+    made = GatewayProcess(root, settings, cold=cold)
     try:
         yield made
     finally:
