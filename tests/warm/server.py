@@ -142,6 +142,7 @@ class _Kin:
             try:
                 self._socket.close()
                 os.setsid()
+                os.chdir("/")
                 null = os.open(os.devnull, os.O_RDWR)
                 for handle in (0, 1, 2):  # who reads what this process says waits until nobody has it open
                     os.dup2(null, handle)
@@ -165,7 +166,7 @@ class _Kin:
 
     def fork(self, argv: list[str], cwd: Any, env: Mapping[str, str], outputs: tuple[int, int], session: bool) -> int:
         """The pid of a child of this process."""
-        order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd or "."), "env": dict(env), "session": session, "umask": _umask()}
+        order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd or os.getcwd()), "env": dict(env), "session": session, "umask": _umask()}
         handles = [number if handle == -1 else handle for number, handle in enumerate(outputs, 1)]
         with tempfile.TemporaryFile() as paper, self._turn:
             paper.write(json.dumps(order).encode("utf-8", "surrogateescape"))
