@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor.host import files
 from tests.daemon.test_sending import Agent
-from tests.gateway.clients.kit import CLIENTS, ClaudeCode
-from tests.gateway.kit import upstream
+from tests.gateway.clients.kit import CLIENTS
 from tests.gateway.simulator import Simulator
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -74,33 +71,3 @@ def test_a_text_waits_for_the_end_of_a_dialog_and_of_a_turn_and_is_confirmed(hou
         # Its hook tells of a prompt before its session file has it.
         wait_until(lambda: len(prompts(tmp_path / "claude")) > 2, "the third text in its session file")
         assert prompts(tmp_path / "claude") == ["first\nof two lines", "second", "third"]
-
-
-def test_an_interactive_task_says_how_it_is_and_esc_is_seen(house: House, tmp_path: Path) -> None:
-    home = files.private_dir(tmp_path / "claude")
-    trusted = {str(house.repo): {"hasTrustDialogAccepted": True}}
-    (home / ".claude.json").write_text(json.dumps({"hasCompletedOnboarding": True, "theme": "dark", "projects": trusted}))
-    files.private_dir(home / ".claude")
-    keys = {"id": "agent", "kind": "claude", "prompt": "begin", "interactive": True, "params.HOME": str(home), "model": ClaudeCode.model}
-    files.private_dir(house.home.root)
-    with Simulator() as sim:
-        house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
-        house.start_daemon()
-        plan = "[[tasks]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
-        house.run("run", "-d", house.plan(plan), env={"PATH": f"{CLAUDE.parent}:{os.environ['PATH']}"})
-
-        def explained() -> dict[str, Any]:
-            found: dict[str, Any] = json.loads(house.ok("status", "agent", "--explain", "--json"))["agents"][house.task("agent").id]
-            return found
-
-        wait_until(lambda: explained()["state"] == "idle" and prompts(home), "the end of its first turn")
-        assert {"hook", "session_file", "process"} <= {piece["source"] for piece in explained()["evidence"]}
-        sim.faults(hold="gate", times=1)
-        house.ok("send", "agent", "second")
-        wait_until(lambda: explained()["state"] == "working", "the second turn")
-        sim.wait_held("gate")
-        agent = Agent(house, "agent", ready="second")
-        agent.tmux("send-keys", "-t", agent.pane, "Escape")
-        wait_until(lambda: explained()["state"] in ("idle", "interrupted"), "Esc, which fires no hook")
-        sim.release("gate")
-        assert prompts(home)[:2] == ["begin", "second"]

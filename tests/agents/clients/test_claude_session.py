@@ -151,7 +151,8 @@ def test_a_day_with_it(house: House, tmp_path: Path) -> None:
     git(house.repo, "commit", "-q", "-m", "hooks of a nested agent")
     with claude(house, tmp_path / "person", prompt="one", allow=["Bash(until:*)"]) as it:
         wait_until(lambda: it.sim.tally().asked, "its first turn: it says that it is idle before that, too")
-        it.becomes("idle")
+        wait_until(it.prompts, "its transcript")
+        assert {"hook", "session_file", "process"} <= {piece["source"] for piece in it.becomes("idle")["evidence"]}
         refuses(it)
         approves(it)
         waits_for_the_provider(it)

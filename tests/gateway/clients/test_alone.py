@@ -52,10 +52,13 @@ def test_claude_ends_at_once_on_403(claude: ClaudeCode, direct: Direct, tmp_path
     assert outcomes(direct) == [("fault:403", True)]
 
 
-def test_claude_sends_the_whole_prompt_again_after_a_cut(claude: ClaudeCode, direct: Direct, tmp_path: Path) -> None:
+def test_claude_sends_the_whole_prompt_again_after_a_cut_and_both_headers_when_it_has_two_keys(
+    claude: ClaudeCode, direct: Direct, tmp_path: Path
+) -> None:
     direct.sim.faults(then="cut", after=6, times=1)
-    assert claude.went_well(claude.turn(direct, "say hello", where=tmp_path))
+    assert claude.went_well(claude.turn(direct, "say hello", where=tmp_path, env={"ANTHROPIC_API_KEY": "another"}))
     first, second = direct.sim.last()
+    assert {"authorization", "x-api-key"} <= {name for name, _ in first["headers"]}
     assert outcomes(direct) == [("cut", True), ("answered", True)]
     assert first["body_sha256"] == second["body_sha256"], "an equal body keeps its place in the queue"
 
@@ -64,11 +67,6 @@ def test_claude_asks_for_the_whole_answer_after_three_errors_inside_streams(clau
     direct.sim.faults(then="error", after=1, times=3)
     assert claude.went_well(claude.turn(direct, "say hello", where=tmp_path))
     assert outcomes(direct) == [("answered", True)] * 3 + [("answered", False)]
-
-
-def test_claude_sends_both_headers_when_it_has_two_keys(claude: ClaudeCode, direct: Direct, tmp_path: Path) -> None:
-    assert claude.went_well(claude.turn(direct, "say hello", where=tmp_path, env={"ANTHROPIC_API_KEY": "another"}))
-    assert {"authorization", "x-api-key"} <= {name for name, _ in direct.sim.last()[0]["headers"]}
 
 
 def test_codex_does_not_survive_a_429_that_names_no_time(codex: Codex, direct: Direct, tmp_path: Path) -> None:

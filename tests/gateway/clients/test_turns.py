@@ -15,14 +15,6 @@ from tests.gateway.clients.kit import ClaudeCode, Codex, Endpoint, Through
 Either = ClaudeCode | Codex
 
 
-def test_one_turn(client: Either, endpoint: Endpoint, tmp_path: Path) -> None:
-    turn = client.turn(endpoint, "say hello", where=tmp_path)
-    assert client.went_well(turn), turn.explain()
-    assert client.said(turn).startswith("[simulated] ")
-    assert client.tokens(turn) == endpoint.charged("a"), "the client and the account count the same"
-    assert endpoint.sim.tally().answered == 1
-
-
 def test_a_tool_turn_writes_a_file(client: Either, endpoint: Endpoint, tmp_path: Path) -> None:
     made = tmp_path / "made by a tool.txt"
     endpoint.sim.faults(client.writing(made, "it's done\n"))
@@ -35,11 +27,14 @@ def test_a_tool_turn_writes_a_file(client: Either, endpoint: Endpoint, tmp_path:
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.soak)])
-def test_a_long_silence_before_the_first_byte(client: Either, endpoint: Endpoint, tmp_path: Path, seconds: float) -> None:
+def test_one_turn_after_a_long_silence_before_the_first_byte(client: Either, endpoint: Endpoint, tmp_path: Path, seconds: float) -> None:
     endpoint.sim.faults(delay_s=seconds, times=1)
     turn = client.turn(endpoint, "say hello", where=tmp_path)
     assert client.went_well(turn), turn.explain()
-    assert endpoint.sim.tally().asked == 1, "it waited, and did not ask again"
+    assert client.said(turn).startswith("[simulated] ")
+    assert client.tokens(turn) == endpoint.charged("a"), "the client and the account count the same"
+    told = endpoint.sim.tally()
+    assert (told.asked, told.answered) == (1, 1), "it waited, and did not ask again"
 
 
 @pytest.mark.parametrize("spent", [105_000, pytest.param(190_000, marks=pytest.mark.soak)])
@@ -59,6 +54,7 @@ def test_held_until_there_are_tokens_again(client: Either, tight: Through, tmp_p
     print(f"held for {row['queued_ms'] / 1000:.1f} s")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("retry_after", ["1", "date:2"])
 def test_429(client: Either, endpoint: Endpoint, tmp_path: Path, retry_after: str) -> None:
     endpoint.sim.faults(api=client.api, status=429, retry_after=retry_after, times=2)
