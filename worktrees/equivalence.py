@@ -177,8 +177,9 @@ def _compared(store: _Store, base: str, target: str, tip: str) -> Standing:
     first = store.paths(asked) | store.paths(single)
     touching, bounded = store.history(target, tip, first)
     newest = _newest(store.patches(touching), touching)
-    squash = _placed(tip, store.patches(asked), store.patches(asked, "-R"), newest)
-    there, back = store.patches(single), store.patches(single, "-R")
+    there, back, squash = store.patches(single), dict[str, str](), Commit(tip, State.MISSING)
+    if newest:  # else nothing there can be the same, or have taken it back
+        squash, back = _placed(tip, store.patches(asked), store.patches(asked, "-R"), newest), store.patches(single, "-R")
     kept = frozenset(single)
     empty = set() if many else _empty_merges(store, [line for line in own if line[0] not in kept])
     commits = tuple(Commit(oid, State.EMPTY) if oid in empty else _placed(oid, there, back, newest, oid in kept) for oid, *_ in own)
@@ -200,9 +201,10 @@ def _placed(
     """Where the change of one commit is. Of a merge, which is not `plain`, nobody knows."""
     if oid not in there:
         return Commit(oid, State.EMPTY if plain else State.MISSING)
-    did, undid = newest.get(there[oid]), newest.get(back[oid])
+    did = newest.get(there[oid])
     if did is None:
         return Commit(oid, State.MISSING)
+    undid = newest.get(back[oid])
     if undid is not None and undid[0] < did[0]:
         return Commit(oid, State.REVERTED, undid[1])
     return Commit(oid, State.SAME, did[1])
