@@ -47,6 +47,8 @@ class Options:
     waiting: Waiting = field(default_factory=Waiting)
     clean: int = 2700
     """Worktrees of ended attempts that `nightcrew clean` looks at."""
+    files: int = FILES
+    """In the repository of the agents."""
     seed: int = 1
 
 
@@ -63,7 +65,7 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
     """
     with private_place(under) as root:
         say(f"seed {options.seed}, in {root}")
-        size = make_repository(root / "ours.git", options.seed)
+        size = make_repository(root / "ours.git", options.seed, options.files)
         shutil.copytree(root / "ours.git", root / "plain.git")
         with Arrivals(root) as arrivals, contextlib.ExitStack() as stack:
             plain = PlainGit(root / "plain", root / "plain.git", arrivals)
@@ -78,7 +80,7 @@ def measure(options: Options, under: Path | None, say: Say) -> dict[str, Any]:
         report["status_ms"] = figures.milli(status_history.status_s(root / "history", options.history_rows))
         report["clean"] = cleaning.measure(root / "clean", options.clean, options.seed, say)
         say(f"removing {root}; its files are many")
-    return report | {"options": asdict(options), "machine": machine(), "repository": {"files": FILES, "bytes": size}}
+    return report | {"options": asdict(options), "machine": machine(), "repository": {"files": options.files, "bytes": size}}
 
 
 def _spawns(ours: Bursts, plain: PlainGit, options: Options, say: Say) -> tuple[dict[str, Any], str]:

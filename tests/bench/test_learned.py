@@ -102,7 +102,11 @@ def test_figures_are_counted_from_when_the_clients_began() -> None:
 SMALL = Scenario(about="small", agents=3, limits=Limits(600, 3_000_000, 600_000), binding="requests", head_s=0.1)
 
 
-@pytest.mark.parametrize("scenario", [SMALL, replace(SMALL, remembered=2.0, changes=((0.3, 0.5),), steal=0.5)], ids=["plain", "all"])
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(SMALL, marks=pytest.mark.soak), replace(SMALL, remembered=2.0, changes=((0.3, 0.5),), steal=0.5)],
+    ids=["plain", "all"],
+)
 def test_a_small_run_is_a_real_one(tmp_path: Path, scenario: Scenario) -> None:
     found = learned_limits.run(scenario, Options(seconds=4, settle_s=1), tmp_path)
     assert found["answered"] > 0 and found["failed"] == 0

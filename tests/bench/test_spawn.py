@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.bench import figures, scale, status_history
+from supervisor.bench import cleaning, figures, scale, status_history
 from supervisor.bench.scale import Waiting
 from supervisor.bench.spawn import Options, measure
 from supervisor.bench.workspace import by_hand, make_repository
@@ -27,6 +27,7 @@ TINY = Options(
     seed=7,
     waiting=Waiting(sizes=(10, 20), tasks=2, rounds=1, warm_up=1),
     clean=6,
+    files=40,
 )
 STAGES = {"env", "tmux", "runner", "first_byte"}
 
@@ -37,6 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scale, "STATUS_REPEATS", 1)
         patch.setattr(status_history, "REPEATS", 1)
+        patch.setattr(cleaning, "FILES", 10)
         found: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
     assert list(where.iterdir()) == []
     assert users_of(where) == []
@@ -99,7 +101,7 @@ def test_the_rest_was_measured(report: dict[str, Any]) -> None:
     assert min(idle["rss_mb"], idle["runner_unshared_mb"], report["adopt_s"], report["status_ms"], report["clean"]["ms_each"]) > 0
     assert idle["runner_unshared_mb"] < idle["rss_mb"]
     assert report["ratio"] == pytest.approx(report["spawn"]["1"]["ms_p50"] / report["plain"]["1"]["ms_p50"], abs=0.01)
-    assert report["repository"]["files"] == 500
+    assert report["repository"]["files"] == 40
     assert figures.table(report).count("plain") == 4
 
 

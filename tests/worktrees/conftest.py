@@ -101,7 +101,16 @@ class World:
 
     def blobs(self, repo: Repository, rev: str) -> dict[str, str]:
         """Path -> content (links: their target) of every file in a commit."""
-        return {name: self.sh(repo.root, "cat-file", "-p", f"{rev}:{name}") for name in self.names(repo, rev)}
+        names = [os.fsencode(name) for name in self.names(repo, rev)]
+        asked = b"".join(b"%s:%s\0" % (rev.encode(), name) for name in names)
+        argv = ["git", "cat-file", "--batch", "-z"]
+        said = subprocess.run(argv, cwd=repo.root, input=asked, capture_output=True, check=True).stdout
+        found = {}
+        for name in names:
+            head, _, said = said.partition(b"\n")
+            size = int(head.rpartition(b" ")[2])
+            found[os.fsdecode(name)], said = os.fsdecode(said[:size].removesuffix(b"\n")), said[size + 1 :]
+        return found
 
     def names(self, repo: Repository, rev: str) -> list[str]:
         """Of every file in a commit."""

@@ -168,6 +168,7 @@ def _work(world: World, path: Path, trap: Trap) -> None:
     world.sh(path, "update-index", "--add", "--cacheinfo", f"160000,{oid},linked")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.__name__.strip("_"))
 def test_no_public_function_runs_what_somebody_configured(
     world: World, trap: Trap, nobody_alive: Alive, route: Callable[[Repository, Trap, Path], None]
@@ -276,6 +277,7 @@ def _in_hooks_beside(world: World, env: Environment, trap: Trap) -> None:
 OWN_ROUTES = [_in_its_own_config, _in_its_own_worktree_config, _in_an_include, _in_hooks_beside]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("route", OWN_ROUTES, ids=lambda route: route.__name__.strip("_"))
 def test_nothing_that_a_confined_agent_configured_runs_where_its_work_is_looked_at(
     confined: World, nobody_alive: Alive, route: Callable[[World, Environment, Trap], None]

@@ -424,7 +424,7 @@ def test_files_of_a_filter_leave_the_checkout_to_the_person(world: World, branch
 
 
 @pytest.mark.parametrize("checked_out", [True, False])
-@pytest.mark.parametrize("stride", [pytest.param(4), pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [pytest.param(7), pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_anywhere_and_done_again_it_is_as_before_or_moved(
     world: World, branch: Branch, checked_out: bool, stride: int, seed: int, until: Callable[[Callable[[], bool]], None]
 ) -> None:

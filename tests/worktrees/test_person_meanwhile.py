@@ -53,7 +53,7 @@ class Person:
 
     def _work(self) -> None:
         number, order = 0, itertools.cycle(self.random.sample(COLLECT, len(COLLECT)))
-        while not self._stop.is_set():
+        while not self._stop.is_set() or number < len(COLLECT):
             number += 1
             (self.root / "mine.txt").write_text(f"{number}\n")
             self.git("add", "mine.txt")
@@ -103,7 +103,9 @@ def live(world: World, env: Environment, rounds: int) -> list[str]:
     return made
 
 
-@pytest.mark.parametrize(("count", "rounds"), [(4, 2), pytest.param(10, 3, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("count", "rounds"), [(3, 1), pytest.param(4, 2, marks=pytest.mark.soak), pytest.param(10, 3, marks=pytest.mark.soak)]
+)
 def test_nothing_of_either_is_lost(confined: World, nobody_alive: Alive, count: int, rounds: int, seed: int) -> None:
     world = confined
     repo = world.repo()
@@ -126,6 +128,7 @@ def test_nothing_of_either_is_lost(confined: World, nobody_alive: Alive, count: 
     assert world.sh(repo.root, "rev-list", "--count", "main") == str(person.done.count("commit") + 1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("what", ["everything", "a tree", "a file", "the tip"])
 def test_what_a_prune_took_comes_back_when_the_attempt_is_secured_again(confined: World, nobody_alive: Alive, what: str) -> None:
     """It had looked at the refs before they moved, and says to nobody that it runs."""

@@ -243,7 +243,7 @@ OPENED = [
 """Where git would open a file, in every directory. Together are those of which none keeps git from opening another when it is put aside."""
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("as_link", [False, True], ids=["pipe", "link"])
 @pytest.mark.parametrize(("place", "names"), OPENED, ids=lambda each: each if isinstance(each, str) else each[0])
 def test_git_waits_for_no_pipe(home: Home, nobody_alive: Alive, place: str, names: Sequence[str], as_link: bool) -> None:

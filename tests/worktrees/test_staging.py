@@ -499,6 +499,7 @@ def test_a_commit_that_is_gone(world: World) -> None:
 # Kinds of repositories ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", kinds_of_repositories.PEOPLES)
 def test_in_any_repository(world: World, kind: Callable[[World, Path], Path]) -> None:
     root = kind(world, world.tmp / "repo")
