@@ -24,7 +24,7 @@ def test_a_day(house: House) -> None:
     works(house, "fork deps -- sleep 600")
     wait_until(lambda: house.task("deps").attempt_state == "running", "it to run")
     works(house, "pause deps", "resume deps", "snapshot ls", "snapshot show deps", "kill deps", "wait deps")
-    works(house, "retry deps", "kill deps", "clean --yes", "analyze --detach", "completion bash", "down")
+    works(house, "retry deps", "kill deps", "clean --yes", "analyze --detach --agents tests", "completion bash", "down")
     assert daemon.wait(60) == 0
 
 

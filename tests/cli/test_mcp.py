@@ -1,4 +1,7 @@
-"""`nightcrew mcp` against the official client SDK: over stdio, and in one process where only the tools matter."""
+"""`nightcrew mcp` against the official client SDK: over stdio, and in one process where only the tools matter.
+
+Who uses the SDK imports it: every process that collects the tests would take 0.6 s for it.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,17 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters
-from mcp_types import ElicitResult
 
-from supervisor.cli.mcp import agent, data, person
+from supervisor.cli.mcp import data
 from supervisor.core import tokens
 from supervisor.host import secrets
 from tests.support import House, git, shell_task, wait_until
+
+if TYPE_CHECKING:
+    from mcp.client.client import Client
 
 COMMIT = "echo made > made; git add made; git -c user.name=a -c user.email=a@b commit -qm made"
 ESCAPE = "\x1b]0;owned\x07"
@@ -35,6 +38,10 @@ def here(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
 @contextlib.asynccontextmanager
 async def session(*, agree: bool | None = None) -> AsyncIterator[Client]:
     """A person's session; `agree`: what the person says when asked, None where the client cannot ask."""
+    from mcp.client.client import Client
+    from mcp_types import ElicitResult
+
+    from supervisor.cli.mcp import person
 
     async def asked(context: Any, params: Any) -> ElicitResult:
         return ElicitResult(action="accept" if agree else "decline", content={"merge": True} if agree else None)
@@ -60,6 +67,9 @@ async def refused(client: Client, tool: str, **args: Any) -> str:
 
 @pytest.mark.asyncio
 async def test_a_session_conducts_a_crew_over_stdio(house: House) -> None:
+    from mcp.client.client import Client
+    from mcp.client.stdio import StdioServerParameters
+
     house.start_daemon()
     server = StdioServerParameters(command=sys.executable, args=["-I", "-m", "supervisor.cli.main", "mcp"], env=house.env, cwd=house.repo)
     async with Client(server) as client:
@@ -121,6 +131,10 @@ async def test_take_changes_nothing_until_it_is_confirmed_and_agreed(here: House
 
 @pytest.mark.asyncio
 async def test_an_agents_tools_reach_its_own_tasks_alone(here: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mcp.client.client import Client
+
+    from supervisor.cli.mcp import agent
+
     here.ok("run", "--detach", here.plan(shell_task("lead", "exec sleep 600", children_max=2) + shell_task("other", "exec sleep 600")))
     wait_until(lambda: here.task("lead").attempt_state == "running", "it to run")
     monkeypatch.setenv("NIGHTCREW_AGENTS_SOCKET", str(here.home.agents_socket))
@@ -149,6 +163,10 @@ async def test_an_agents_tools_reach_its_own_tasks_alone(here: House, monkeypatc
 @pytest.mark.asyncio
 async def test_an_agent_has_the_tools_that_its_task_and_the_settings_give(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tool is paid for in every request."""
+    from mcp.client.client import Client
+
+    from supervisor.cli.mcp import agent
+
     for said, first in (({"children_max": 0, "memory_tools": True}, "memory"), ({"children_max": 2, "memory_tools": False}, "budget")):
         served: list[Any] = []
         monkeypatch.setattr(agent, "ask", lambda _, said=said: said)
