@@ -137,12 +137,18 @@ class House:
         return done.stdout
 
     def start_daemon(
-        self, *, die_at: str = "", wait: bool = True, env: Mapping[str, str] | None = None, words: Sequence[str] = ("up",)
+        self,
+        *,
+        die_at: str = "",
+        wait: bool = True,
+        env: Mapping[str, str] | None = None,
+        words: Sequence[str] = ("up",),
+        first: str = "",
     ) -> subprocess.Popen[bytes]:
-        """The supervisor in the foreground, as this test's child."""
+        """The supervisor in the foreground, as this test's child. `first`: Python that is run in it before it begins."""
         environment = {**self.env, **({"NIGHTCREW_DIE_AT": die_at} if die_at else {}), **(env or {})}
         with self._log.open("ab") as log:
-            daemon = warm.start(words, self.repo, environment, log.fileno(), log.fileno(), session=True)
+            daemon = warm.start(words, self.repo, environment, log.fileno(), log.fileno(), session=True, first=first)
         self._daemons.append(daemon)
         if wait:
             wait_until(lambda: daemon.poll() is not None or self.ready(), "the daemon to be ready")

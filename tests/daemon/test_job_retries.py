@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from supervisor.host import processes
-from tests.support import House, git, signal_if_there, wait_until
+from tests.support import House, git, wait_until
 
 FAULTY = """
-import sys
-from pathlib import Path
 from supervisor.core.errors import DiskFull, ToolFailed, ToolHung
-from supervisor.daemon import ending, job_retries, launching, wiring
-from supervisor.host.paths import Home
+from supervisor.daemon import ending, job_retries, launching
 
 job_retries.FIRST_S = job_retries.STEP_S = 0.01
-home, config, room, name, error, times = sys.argv[1:]
-owner, method = {"collect": (ending.Ending, "collect"), "release": (ending.Ending, "release"), "judge": (ending.Ending, "judged"),
-                 "prepare": (launching.Launching, "prepare"), "begin": (launching.Launching, "begin")}[name]
+owner, method = {{"collect": (ending.Ending, "collect"), "release": (ending.Ending, "release"), "judge": (ending.Ending, "judged"),
+                 "prepare": (launching.Launching, "prepare"), "begin": (launching.Launching, "begin")}}[{step!r}]
 whole = getattr(owner, method)
-left = int(times)
+left = {times}
 
 def faulty(self, *args):
     global left
@@ -32,55 +25,38 @@ def faulty(self, *args):
     if not any(name.rpartition("/")[2] == "bad" for name in names) or left == 0:
         return whole(self, *args)
     left -= 1
-    with open(room, "a") as tried:
+    with open({room!r}, "a") as tried:
         tried.write("tried\\n")
-    raise {"fault": KeyError("a fault of ours"), "tool": ToolFailed("no answer", on="tmux"), "full": DiskFull("no space"),
-           "hung": ToolHung("git add was stopped")}[error]
+    raise {{"fault": KeyError("a fault of ours"), "tool": ToolFailed("no answer", on="tmux"), "full": DiskFull("no space"),
+           "hung": ToolHung("git add was stopped")}}[{error!r}]
 
 setattr(owner, method, faulty)
-wiring.serve(Home(Path(home)), Path(config))
 """
 
 
 class Faulty:
-    """A supervisor, in a process of its own, one of whose steps fails for the task `bad`."""
+    """A supervisor, one of whose steps fails for the task `bad`."""
 
-    def __init__(self, house: House, tmp_path: Path) -> None:
+    def __init__(self, house: House, room: Path) -> None:
         self.house = house
-        self._room = tmp_path / "tried"
-        self._log = tmp_path / "said"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._room = room
 
     def start(self, step: str, error: str, times: int = -1) -> None:
-        argv = [sys.executable, "-c", FAULTY, *map(str, (self.house.home.root, self.house.config, self._room, step, error, times))]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(argv, env=self.house.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(lambda: self.house.ready() or self.end_early(), "the supervisor")
-
-    def end_early(self) -> bool:
-        assert self._process is None or self._process.poll() is None, self.said
-        return False
+        self.house.start_daemon(first=FAULTY.format(step=step, error=error, times=times, room=str(self._room)))
 
     @property
     def said(self) -> str:
-        return self._log.read_text()
+        return self.house.daemon_output()
 
     @property
     def tried(self) -> int:
         return len(self._room.read_text().splitlines()) if self._room.exists() else 0
 
-    def end(self) -> None:
-        if self._process is not None:
-            signal_if_there(self._process.pid)
-            self._process.wait()
-
 
 @pytest.fixture
-def faulty(house: House, tmp_path: Path) -> Iterator[Faulty]:
+def faulty(house: House, tmp_path: Path) -> Faulty:
     house.config.write_text('slots = 1\ngrace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
-    one = Faulty(house, tmp_path)
-    yield one
-    one.end()
+    return Faulty(house, tmp_path / "tried")
 
 
 @pytest.mark.parametrize("step", ["collect", "judge", "prepare"])

@@ -50,6 +50,7 @@ def test_a_second_supervisor_names_the_first_and_a_dead_ones_lock_is_free(house:
     assert house.home.lock.read_text().split()[0] == str(third.pid)
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_ends_the_supervisor_and_nobody_else(house: House, number: signal.Signals) -> None:
     daemon = house.start_daemon()
@@ -126,9 +127,10 @@ def test_up_in_the_background_any_number_of_times_is_one_supervisor(house: House
     assert sum("starting the supervisor" in text for text in said) == 1, said
 
 
-def test_down_and_up_at_once(house: House) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_down_and_up_at_once(house: House, times: int) -> None:
     house.ok("up", "-d")
-    for _ in range(3):
+    for _ in range(times):
         before = lock.holder(house.home.lock)
         house.ok("down")
         house.ok("up", "-d")

@@ -136,6 +136,7 @@ def test_what_was_stopped_before_stays_stopped(house: House) -> None:
     house.ok("kill", "agent")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("place", ["pause.committed", "pause.stopped", "resume.committed", "resume.started"])
 def test_a_supervisor_killed_in_the_middle(house: House, place: str) -> None:
     """The ledger and the processes agree again once the next one has recovered."""

@@ -144,6 +144,7 @@ def tried(house: House, tier: int, snapshot: str) -> dict[str, str]:
     return dict(said["could"])
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("snapshot", ["", "cold", "warm"], ids=["plain", "files", "memory"])
 @pytest.mark.parametrize("tier", [0, 1, 2])
 def test_each_tier_keeps_what_it_says_and_lets_work_be_done(visited: House, works: frozenset[Tier], tier: int, snapshot: str) -> None:

@@ -79,6 +79,7 @@ def test_a_task_whose_snapshot_was_removed_while_it_waited_says_so(house: House,
     assert "could not start: cannot start from the snapshot deps: there is none of this name" in view.reason
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("harm", ["gone", "files", "record", "changed"])
 def test_a_task_whose_snapshot_is_damaged_says_so_and_making_it_again_mends_it(house: House, harm: str) -> None:
     daemon = house.start_daemon()

@@ -44,6 +44,7 @@ def test_a_task_starts_with_what_set_up_made(house: House) -> None:
     assert git(house.repo, "worktree", "list", "--porcelain").count("worktree ") == 2, "the person's and the task's, none of the template"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -110,6 +111,7 @@ def test_two_names_are_made_side_by_side(house: House) -> None:
 # Cut off --------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("label", ["snapshot.committed", "snapshot.prepared", "snapshot.frozen"])
 def test_a_supervisor_killed_while_it_makes_one(house: House, label: str) -> None:
     daemon = house.start_daemon(die_at=label)

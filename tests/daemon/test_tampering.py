@@ -27,6 +27,7 @@ def journalled(house: House, name: str) -> list[str]:
         db.close()
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("harm", "said"),
     [

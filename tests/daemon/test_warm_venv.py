@@ -77,7 +77,8 @@ def told(house: House, name: str, *command: str) -> tuple[dict[str, Any], Path]:
     return json.loads(text), Path(tree)
 
 
-@pytest.mark.parametrize("sandbox", [0, 2])
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("sandbox", [2, 0])
 def test_a_program_of_its_own_environment_is_forked_and_finds_what_it_finds_cold(house: House, sandbox: int) -> None:
     house.config.write_text(house.config.read_text().replace("sandbox = 0", f"sandbox = {sandbox}"))
     house.start_daemon()

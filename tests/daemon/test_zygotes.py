@@ -108,6 +108,7 @@ def test_a_supervisor_finds_the_zygote_of_the_one_before(house: House) -> None:
     assert zygote.find(place(house)) == before != None  # noqa: E711 - both: there is one, and it is the same
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("older", [{"program": "older"}, {}], ids=["another", "unknown"])
 def test_a_zygote_of_an_older_program_is_replaced(house: House, older: dict[str, str]) -> None:
     """After an upgrade tasks that start warm run what those run that start cold."""
@@ -195,7 +196,8 @@ def zygote_pid(house: House) -> int:
     return found.identity.pid
 
 
-@pytest.mark.parametrize("also_zygote", [False, True], ids=["runner", "runner-and-zygote"])
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("also_zygote", [True, False], ids=["runner-and-zygote", "runner"])
 def test_a_killed_runner_takes_its_agent_along_and_is_run_again(house: House, *, also_zygote: bool) -> None:
     house.start_daemon()
     where = at_work(house)

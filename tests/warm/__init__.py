@@ -33,16 +33,25 @@ _ROOM = 4096
 Process = subprocess.Popen[bytes]
 
 
-def start(args: Sequence[str], cwd: Path, env: Mapping[str, str], stdout: int, stderr: int, *, session: bool = False) -> Process:
-    """`nightcrew ARGS` with no input, in a new session if asked."""
-    return start_program([*NIGHTCREW, *args], cwd, env, stdout, stderr, session=session)
+_FIRST = "import runpy, sys; exec(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 
 
-def start_program(argv: list[str], cwd: Path, env: Mapping[str, str], stdout: int, stderr: int, *, session: bool = False) -> Process:
+def start(
+    args: Sequence[str], cwd: Path, env: Mapping[str, str], stdout: int, stderr: int, *, session: bool = False, first: str = ""
+) -> Process:
+    """`nightcrew ARGS` with no input, in a new session if asked. `first`: Python that is run in the process before it, such as to break
+    something."""
+    argv = [sys.executable, "-I", "-c", _FIRST, first, NIGHTCREW[-1], *args] if COLD and first else [*NIGHTCREW, *args]
+    return start_program(argv, cwd, env, stdout, stderr, session=session, first=first)
+
+
+def start_program(
+    argv: list[str], cwd: Path, env: Mapping[str, str], stdout: int, stderr: int, *, session: bool = False, first: str = ""
+) -> Process:
     """As `start`, another of our own programs."""
     if COLD:
         return subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=session)
-    return Forked(argv, cwd, env, (stdout, stderr), session)
+    return Forked(argv, cwd, env, (stdout, stderr), session, first)
 
 
 def run(args: Sequence[str], cwd: Path, env: Mapping[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
@@ -83,12 +92,15 @@ def run(args: Sequence[str], cwd: Path, env: Mapping[str, str], timeout_s: float
 class Forked(subprocess.Popen[bytes]):
     """As much of Popen as it takes: a process that is not our child, but whose parent keeps it for us until we have asked for its end."""
 
-    def __init__(self, argv: list[str], cwd: Path, env: Mapping[str, str], handles: tuple[int, int], session: bool) -> None:
+    def __init__(
+        self, argv: list[str], cwd: Path, env: Mapping[str, str], handles: tuple[int, int], session: bool, first: str = ""
+    ) -> None:
         self.returncode: int | None = None
         self._life = -1
         self.args = argv
         self.stdin = self.stdout = self.stderr = None
-        order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd), "env": dict(env), "session": session, "umask": _umask()}
+        how = {"session": session, "umask": _umask(), "first": first}
+        order = {"do": "start", "argv": argv, "cwd": os.fspath(cwd), "env": dict(env), **how}
         self._server = _server()
         self.pid = self._server.ask(order, handles)
         self._life = os.pidfd_open(self.pid)

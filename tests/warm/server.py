@@ -129,6 +129,7 @@ def _become(order: dict[str, Any], handles: list[int]) -> NoReturn:
         program.module == "supervisor.gateway" or (program.module == _MAIN and "up" in program.arguments)
     ):
         importlib.import_module(_STARTS[program.module]).subprocess = _Kin().module  # type: ignore[attr-defined]  # a module has it
+    exec(order["first"], {})  # noqa: S102 - a test's own text
     warm.run(program, argv, environment)
 
 
