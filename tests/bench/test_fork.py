@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agents import zygote
-from supervisor.bench.fork import environment, fixtures, report
+from supervisor.bench.fork import environment, fixtures, private_git, report
 from supervisor.bench.fork.fixtures import Size
 from supervisor.bench.fork.measure import Options, measure
 from supervisor.bench.supervised_run import SupervisedRun
@@ -33,11 +33,12 @@ TINY = Options(
     dependencies=Size(40, 100_000),
     turns=1,
     rounds=1,
-    attempts=2,
-    leftover=300,
+    attempts=1,
+    leftover=50,
     crew=2,
     bursts=1,
     python_files=10,
+    analysts=2,
     crews=1,
     index=False,
     seed=7,
@@ -59,7 +60,9 @@ MAY_BE_NONE = {"memory_tier2_ms_p50": "this host has no tier 2", "break_even_run
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     where = tmp_path_factory.mktemp("bench")
-    made: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(private_git, "REFS", 50)
+        made: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
     assert_nothing_stays(where)
     return made
 

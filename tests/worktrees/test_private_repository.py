@@ -127,8 +127,8 @@ def test_what_was_only_fetched_is_not_kept_as_its_work(world: World, env: Enviro
 
 OUTSIDE = ("worktrees/fix.1/commondir", "worktrees/fix.1/gitdir", "hooks/new", "info/exclude", "shared-objects/x")
 MEDDLES = """for path; do
-echo x >"$path"; rm -f "$path" && test ! -e "$path"; mv "$path" "$path.old"; ln -sf /tmp "$path"
-echo x >"$path" && echo "$path"
+echo x >"$path" || { test -e "$path" && rm -f "$path" && test ! -e "$path"; } || mv "$path" "$path.old" || ln -sf /tmp "$path" || continue
+echo "$path"
 done; true"""
 
 

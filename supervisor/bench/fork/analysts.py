@@ -1,4 +1,4 @@
-"""The five analysts, split by files: cold and warm, one after another and at once, beside a pool of this Python's own."""
+"""The analysts, split by files: cold and warm, one after another and at once, beside a pool of this Python's own."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from worktrees.repository import Repository
 FILES = "files"
 
 
-def measure(side: SupervisedRun, files: int, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The figures of `analysts` over `files` Python files, medians of `rounds`; and how much there was, in how many pieces, and the seconds
-    of each round.
+def measure(side: SupervisedRun, files: int, analysts: int, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of so many `analysts` over `files` Python files, medians of `rounds`; and how much there was, in how many pieces, and the
+    seconds of each round.
 
     A crew's seconds count from the first one's admission to the last one's end: worktrees, starts and all but the securing of the last.
     """
     source = side.home.root.parent / "corpus"
     size = fixtures.corpus(source, files)
     usable = cores.for_agents(None)
-    tasks = _tasks(files, size, len(usable))
+    tasks = _tasks(tuple(Perspective)[:analysts], files, size, len(usable))
     repo = side.repository(source)
     side.snapshot(repo, SnapshotSpec(FILES))
     cold = tuple(replace(task, kind="shell", snapshot="") for task in tasks)
@@ -52,12 +52,12 @@ def measure(side: SupervisedRun, files: int, rounds: int) -> tuple[dict[str, Any
     return figures, {"bytes": size, "pieces": len(tasks), "cores": len(usable), "rounds": found}
 
 
-def _tasks(files: int, size: int, usable: int) -> tuple[TaskSpec, ...]:
+def _tasks(perspectives: tuple[Perspective, ...], files: int, size: int, usable: int) -> tuple[TaskSpec, ...]:
     """As `nightcrew analyze` splits them, the lead left out; what takes longest comes first. Warm: their kind has a warm process, and their
     files come from a snapshot."""
     command = kinds()["analyst"].program
-    pieces = shards(tuple(Perspective), files, size, usable, Settings().slots)
-    analysts = crew(Wanted(), pieces, usable, {"analyst": command, "lead": command})[:-1]
+    pieces = shards(perspectives, files, size, usable, Settings().slots)
+    analysts = crew(Wanted(tuple(pieces)), pieces, usable, {"analyst": command, "lead": command})[:-1]
     return tuple(replace(task, snapshot=FILES) for task in analysts)
 
 

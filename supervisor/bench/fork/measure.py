@@ -32,6 +32,8 @@ class Options:
     """Agents at once."""
     bursts: int = 3
     python_files: int = 2000
+    analysts: int = 5
+    """Each of another perspective."""
     crews: int = 2
     """Times that the analysts work in each way."""
     index: bool = True
@@ -68,8 +70,8 @@ def measure(options: Options, under: Path | None, say: Callable[[str], None]) ->
             spawn, used = spawns.measure(side, source, options.rounds, options.crew, options.bursts)
             say("a snapshot with a set-up of its own")
             snapshot, setup = break_even.measure(side, source, options.seed, options.dependencies, options.index)
-            say(f"five analysts over {options.python_files:,} Python files: cold, forked, and in a pool")
-            crew, pieces = analysts.measure(side, options.python_files, options.crews)
+            say(f"{options.analysts} analysts over {options.python_files:,} Python files: cold, forked, and in a pool")
+            crew, pieces = analysts.measure(side, options.python_files, options.analysts, options.crews)
         say(f"removing {root}; its files are many")
     return {
         "environment": found,
