@@ -37,6 +37,7 @@ def test_a_hung_tmux_stops_neither_the_answers_nor_the_crew_afterwards(house: Ho
     assert house.state("later") == "done"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("setpriv", [True, False], ids=["with setpriv", "without setpriv"])
 @pytest.mark.parametrize("how", ["waits", "stopped"])
 def test_a_killed_supervisors_hung_git_keeps_no_other_one_out(house: House, tmp_path: Path, how: str, setpriv: bool) -> None:
@@ -129,7 +130,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("count", [16, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
 def test_nothing_piles_up_over_many_attempts(house: House, count: int) -> None:
     """No zombie, no descriptor, no thread and no session more than after the first few."""
     house.config.write_text('slots = 8\ngrace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')

@@ -31,7 +31,7 @@ WAYS = {
 ENDS = {"fails": "exit 3", "killed": "sleep 600", "late": "sleep 600"}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_retry_starts_and_every_tip_is_kept(house: House, end: str) -> None:
     house.start_daemon()
