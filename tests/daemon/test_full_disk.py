@@ -74,8 +74,10 @@ def run_until_ready(house: House) -> Path:
     return Path(house.task("work").worktree or "")
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("leave", [0, 2_500_000], ids=["nothing is free", "too little is free"])
 def test_work_waits_for_room_and_is_secured(tight: House, leave: int) -> None:
+    """Its duration has no waiting in it: that stands still as soon as the agent has ended, and says then what the agent itself took."""
     worktree = run_until_ready(tight)
     grow_log(tight)
     filler = fill(tight, leave)
@@ -84,35 +86,22 @@ def test_work_waits_for_room_and_is_secured(tight: House, leave: int) -> None:
     (alert,) = full(tight)
     assert alert.startswith(f"{tight.task('work').id}:1: ") and str(tight.home.root.parent) in alert, "it names the attempt and the place"
     assert (tight.state("work"), tight.task("work").attempt_state, tight.state("next")) == ("running", "collecting", "waiting")
+    waits = tight.task("work")
+    assert waits.ended is not None
+    assert status.seconds(waits, waits.ended + 3600) == status.seconds(waits, waits.ended), "an hour of waiting is none of running"
     kept = tight.ok("clean")
     assert "its work waits to be secured" in kept and "bytes free)" in kept, kept
     filler.unlink()
     tight.wait_final()
     work = tight.task("work")
     assert (work.state, work.epoch, tight.state("next")) == ("done", 1, "done")
+    record = json.loads((tight.home.attempt(work.id, 1) / "exit.json").read_text())
+    assert work.ended == record["ended"] <= waits.ended and work.started == record["started"]
     assert git(tight.repo, "cat-file", "-s", f"{work.branch}:left.bin") == str(LEFT)
     assert git(tight.repo, "cat-file", "-s", f"refs/nightcrew/rescue/{work.id}/1:left.bin") == str(LEFT)
     assert not list((tight.repo / ".git" / "objects").rglob("tmp_*")), "what a git wrote that failed is gone"
     assert not list((tight.repo / ".git" / "objects").glob("nightcrew-*"))
     tight.ok("clean", "--yes", "next")
-
-
-@pytest.mark.parametrize("tight", [0], indirect=True)
-def test_a_duration_has_no_waiting_in_it(tight: House) -> None:
-    """It stands still as soon as the agent has ended, and says then what the agent itself took."""
-    worktree = run_until_ready(tight)
-    grow_log(tight)
-    filler = fill(tight, 0)
-    (worktree / "go").touch()
-    wait_until(lambda: full(tight), "the supervisor to say that the disk is full")
-    waits = tight.task("work")
-    assert waits.attempt_state == "collecting" and waits.ended is not None
-    assert status.seconds(waits, waits.ended + 3600) == status.seconds(waits, waits.ended), "an hour of waiting is none of running"
-    filler.unlink()
-    tight.wait_final()
-    work = tight.task("work")
-    record = json.loads((tight.home.attempt(work.id, 1) / "exit.json").read_text())
-    assert work.ended == record["ended"] <= waits.ended and work.started == record["started"]
 
 
 def test_a_task_starts_when_there_is_room(tight: House) -> None:
