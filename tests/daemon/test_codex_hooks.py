@@ -22,10 +22,9 @@ pytestmark = pytest.mark.skipif(not CODEX.exists(), reason="make clients install
 
 def test_codex_says_how_it_is_and_esc_is_seen(house: House, tmp_path: Path) -> None:
     home = files.private_dir(tmp_path / "home")
-    folder = files.private_dir(home / ".codex")
-    trusted = "".join(f"[projects.{json.dumps(str(place))}]\ntrust_level = 'trusted'\n" for place in (house.repo, house.home.worktrees))
-    (folder / "config.toml").write_text(trusted)
+    files.private_dir(home / ".codex")
     files.private_dir(house.home.root)
+    house.ok("trust", "--kind", "codex", "--yes", env={"HOME": str(home)})  # or it would ask: tests/agents/clients/test_claude_session.py
     keys = {"id": "agent", "kind": "codex", "prompt": "begin", "interactive": True, "params.HOME": str(home), "model": Codex.model}
     with Simulator() as sim:
         house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url, api='openai')}")

@@ -223,15 +223,13 @@ def test_a_dialog_at_its_start_is_reported_and_nothing_is_typed_into_it(house: H
         house.ok("kill", "agent")
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-def test_codex_asks_whether_it_may_trust_the_repository_only_until_it_was_told(house: House, tmp_path: Path, trusted: bool) -> None:
+def test_codex_asks_whether_it_may_trust_the_repository_until_it_was_told(house: House, tmp_path: Path) -> None:
+    """Then it does not: tests/daemon/test_codex_hooks.py."""
     if not (CLAUDE.parent / "codex").exists():
         pytest.skip("make clients installs it")
     home = tmp_path / "person"
     files.private_dir(files.private_dir(home) / ".codex")
     files.private_dir(house.home.root)
-    if trusted:
-        house.ok("trust", "--kind", "codex", "--yes", env={"HOME": str(home)})
     with Simulator() as sim:
         house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url, api='openai')}")
         house.start_daemon()
@@ -240,9 +238,6 @@ def test_codex_asks_whether_it_may_trust_the_repository_only_until_it_was_told(h
         house.ok("run", "-d", house.plan(plan), env={"PATH": f"{CLAUDE.parent}:{os.environ['PATH']}"})
         it = Session(house, sim, home)
         wait_until(lambda: house.state("agent") == "running" and house.task("agent").pane_id, "its pane")
-        if trusted:
-            wait_until(lambda: sim.tally().asked, "its first request")
-        else:
-            assert "trust" in it.becomes("blocked_startup")["detail"]
-            assert sim.tally().asked == 0
+        assert "trust" in it.becomes("blocked_startup")["detail"]
+        assert sim.tally().asked == 0
         house.ok("kill", "agent")
