@@ -261,4 +261,5 @@ def test_nothing_of_an_analysis_stays_in_the_repository(running: House, flawed: 
     assert not any(Path(task.worktree or "").exists() for task in running.tasks() if task.id in tasks)
     again = running.run("take", running.task("tests").id, "-C", str(flawed))
     assert again.returncode == 4 and "it changed nothing" in again.stderr
-    assert json.loads(running.ok("clean", "--json", cwd=flawed))["removable"] == []
+    removable = json.loads(running.ok("clean", "--json", cwd=flawed))["removable"]
+    assert [one["attempt"] for one in removable if one["attempt"].partition(":")[0] in tasks] == []
