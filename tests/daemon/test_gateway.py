@@ -20,7 +20,6 @@ from supervisor.daemon import gateway_process, gateway_report, prices
 from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
 from supervisor.gateway import status_client
 from supervisor.host import processes
-from tests import warm
 from tests.daemon.models_kit import Models
 from tests.gateway.kit import KEY, upstream
 from tests.support import House, plan_of, shell_task, wait_until
@@ -257,7 +256,7 @@ def test_down_ends_one_that_is_not_ready_yet(models: Models, tmp_path: Path) -> 
 
 def test_it_has_nothing_of_ours_that_it_should_not_have(models: Models) -> None:
     poison = {"HTTPS_PROXY": "http://127.0.0.1:1", "ANTHROPIC_API_KEY": "sk-ant-of-the-shell", "LD_PRELOAD": "", "PYTHONPATH": "/nowhere"}
-    models.house.start_daemon(env={**poison, warm.COLD_VARIABLE: "1"})
+    models.house.start_daemon(env=poison)
     models.ready()
     pid = models.record().identity.pid
     assert os.getsid(pid) == pid, "a session of its own: no terminal's end reaches it"

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from supervisor.host import lock_holders, processes, procfs
-from tests import warm
 from tests.daemon.snapshot_kit import commit
 from tests.faults.test_planted import hanging_git
 from tests.gateway.kit import upstream
@@ -134,7 +133,7 @@ def children(pid: int) -> list[int]:
 def test_nothing_piles_up_over_many_attempts(house: House, count: int) -> None:
     """No zombie, no descriptor, no thread and no session more than after the first few."""
     house.config.write_text('slots = 8\ngrace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
-    daemon = house.start_daemon(env={warm.COLD_VARIABLE: "1"})
+    daemon = house.start_daemon()
     house.ok("run", "-d", house.plan(plan_of([shell_task(f"warm{n}", "true") for n in range(20)]), "warm.toml"))
     house.wait_final()
     before = descriptors(daemon.pid)

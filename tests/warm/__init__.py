@@ -3,8 +3,7 @@
 The way of our own warm agents (`agents.runner.warm`): a fork runs the command as a new interpreter would, in a process of its own with the
 handles, directory, umask and environment it is given; limits and cores are those that pytest began with. What it cannot show is a module
 that nobody imported, nor how a supervisor tries out its sandboxes as it starts, unless its PATH is another than pytest's.
-NIGHTCREW_TEST_COLD=1 starts every command as a new interpreter instead; in a supervisor's environment, its gateway, which is otherwise
-forked as well.
+NIGHTCREW_TEST_COLD=1 starts every command as a new interpreter instead.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NIGHTCREW = (sys.executable, "-I", "-m", "supervisor.cli.main")
-COLD_VARIABLE = "NIGHTCREW_TEST_COLD"
-COLD = COLD_VARIABLE in os.environ or not hasattr(os, "pidfd_open")
+COLD = "NIGHTCREW_TEST_COLD" in os.environ or not hasattr(os, "pidfd_open")
 _ROOM = 4096
 """Bytes of a command line that /proc can show of a fork."""
 
