@@ -203,10 +203,13 @@ def test_what_is_no_event_is_refused(agent: Agent) -> None:
             agent.ask(name, event)
 
 
+DAMAGED = ("", "[]", "{", '{"session": 1}', '{"session": "s", "count": 1, "pending": 5, "evidence": {}}', "[" * 60_000)
+
+
 def test_a_record_that_is_damaged_is_nothing_known(agent: Agent) -> None:
     agent.hook("UserPromptSubmit")
     records = agent.house.home.attempt(agent.house.task("agent").id, 1)
-    for text in ("", "[]", "{", '{"session": 1}', '{"session": "s", "count": 1, "pending": 5, "evidence": {}}', "[" * 60_000):
+    for text in DAMAGED:
         agent.crash()
         (records / agent_evidence.RECORD).write_text(text)
         (records / "out" / hook_client.KEPT).write_text(text + '\n{"at": 9e18, "name": "Stop", "event": {}}\n')
@@ -216,6 +219,16 @@ def test_a_record_that_is_damaged_is_nothing_known(agent: Agent) -> None:
 
 KEY = ("1122-k3f9/agent", 1)
 ASKS = {"session_id": "own", "tool_name": "Bash", "tool_input": {"command": "make"}}
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=lambda text: text[:40])
+def test_who_reads_a_damaged_record_reads_on(tmp_path: Path, text: str) -> None:
+    home = Home(tmp_path)
+    record = files.private_dir(home.attempt(*KEY) / "out").parent / agent_evidence.RECORD
+    record.write_text(text)
+    kept = home.attempt(*KEY) / "out" / hook_client.KEPT
+    kept.write_text(text + "\n" + json.dumps({"at": 1.0, "name": "PermissionRequest", "event": ASKS}) + "\n")
+    assert known(home) == "waiting_permission"
 
 
 def test_of_what_nobody_took_only_the_end_is_read(tmp_path: Path) -> None:
