@@ -120,23 +120,24 @@ def unmount_one(house: House, chance: random.Random) -> bool:
     return True
 
 
-def test_random_kills_of_tasks_on_snapshots(house: House, seed: int) -> None:
+@pytest.mark.parametrize(("count", "kills"), [(10, 7), pytest.param(24, 18, marks=pytest.mark.soak)])
+def test_random_kills_of_tasks_on_snapshots(house: House, seed: int, count: int, kills: int) -> None:
     chance = random.Random(seed)
     prepared(house)
     evidence = Evidence.begin(house)
     house.config.write_text(house.config.read_text().replace("[limits]", "slots = 6\n[limits]"))
     house.start_daemon()
     work = f"{CHECK}; sleep 0.{chance.randrange(10)}"
-    tasks = [evidence.task(f"t{number}", work, snapshot=KINDS[number % 2]) for number in range(10)]
+    tasks = [evidence.task(f"t{number}", work, snapshot=KINDS[number % 2]) for number in range(count)]
     house.ok("run", "-d", house.plan(plan_of(tasks)))
     weapons = (*[kill_daemon] * 4, *[kill_a_runner] * 3, *[kill_a_zygote] * 2, unmount_one, kill_tmux)
     done = 0
-    while done < 7 and any(not view.final for view in house.tasks()):
+    while done < kills and any(not view.final for view in house.tasks()):
         time.sleep(chance.uniform(0.0, 0.8))  # the random moment itself
         done += chance.choice(weapons)(house, chance)
     print(f"{done} kills, {len(evidence.started())} starts")
     house.wait_final(150)
-    check(house, evidence, 10)
+    check(house, evidence, count)
 
 
 @pytest.mark.parametrize("snapshot", KINDS)
