@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import socket
 import struct
 import sys
 from pathlib import Path
@@ -90,9 +91,11 @@ def test_frames_become_what_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_frame_that_names_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     picture, pictures = (tool(name, monkeypatch) for name in ("picture", "pictures"))
-    pictures.refuse_names([(0.0, [picture.segments("prices.py")])])
-    with pytest.raises(SystemExit, match="names"):
-        pictures.refuse_names([(0.0, [picture.segments(f"in {ROOT}/x")])])
+    monkeypatch.setattr(socket, "gethostname", lambda: "vm")
+    pictures.refuse_names([(0.0, [picture.segments(text)]) for text in ("prices.py", "1126-3vm9/login")])
+    for text in (f"in {ROOT}/x", "me@vm:~"):
+        with pytest.raises(SystemExit, match="names"):
+            pictures.refuse_names([(0.0, [picture.segments(text)])])
 
 
 @pytest.mark.soak

@@ -16,6 +16,7 @@ import contextlib
 import getpass
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -184,10 +185,12 @@ def record(on: Stage, seconds: float, keys: Sequence[tuple[float, str]]) -> list
 
 def refuse_names(frames: Sequence[tuple[float, Sequence[picture.Row]]]) -> None:
     """Of this machine."""
-    names = {tempfile.gettempdir() + "/", str(ROOT), socket.gethostname(), str(Path.home()) + "/", f"{getpass.getuser()}@"}
+    names = (tempfile.gettempdir() + "/", str(ROOT), str(Path.home()) + "/", f"{getpass.getuser()}@")
+    host = rf"(?<!\w){re.escape(socket.gethostname())}(?!\w)"  # a short one may be in a word, or in the name of a run
+    known = re.compile("|".join([*map(re.escape, names), host]))
     for at, rows in frames:
         for text in ("".join(part.text for part in row) for row in rows):
-            if found := [name for name in names if name in text]:
+            if found := known.search(text):
                 raise SystemExit(f"at {at} s the screen names {found[0]}: {text}")
 
 
