@@ -122,7 +122,7 @@ class Stage:
 
     def rows(self) -> list[picture.Row]:
         """What is on it."""
-        text = self.terminal("capture-pane", "-e", "-p")
+        text = self.terminal("capture-pane", "-e", "-p").replace(str(self.repo.parent), "/home/dev")  # as if it were a person's
         return [picture.segments(line) for line in text.rstrip("\n").split("\n")]
 
     def end(self) -> None:
