@@ -165,7 +165,7 @@ def entries(objects: Iterable[Object]) -> Iterator[Entry]:
         inside = name_of(one, "parent_tool_use_id")
         match text(one, "type"), text(one, "subtype"):
             case "system", "init":
-                yield Entry("start", "system", short(text(one, 'model')))
+                yield Entry("start", "system", short(text(one, "model")))
             case "system", "api_retry":
                 yield Entry("retry", "system", short(f"{text(one, 'error')} {count(one, 'error_status') or ''}".strip()))
             case "system", "permission_denied":
