@@ -14,7 +14,7 @@ from supervisor.host import files
 from tests.daemon.test_sending import Agent
 from tests.daemon.test_sending_claude import CLAUDE
 from tests.gateway.clients.kit import ClaudeCode
-from tests.gateway.kit import upstream
+from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -60,6 +60,7 @@ def test_the_real_claude_code_is_allowed_what_it_asks(house: House, tmp_path: Pa
     files.private_dir(home / ".claude")
     keys = {"id": "agent", "kind": "claude", "prompt": "begin", "interactive": True, "params.HOME": str(home), "model": ClaudeCode.model}
     files.private_dir(house.home.root)
+    know_prices(house.home)
     made = tmp_path / "made.txt"
     with Simulator() as sim:
         house.config.write_text(f"sandbox = 0\n[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")

@@ -16,7 +16,7 @@ from tests.daemon.test_continuing import attempts, task
 from tests.daemon.test_continuing_real import BIN, agent_home
 from tests.daemon.test_pause import stands_still
 from tests.gateway.clients.kit import CLIENTS, ClaudeCode
-from tests.gateway.kit import upstream
+from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, plan_of, shell_task, wait_until
 
@@ -28,6 +28,7 @@ UNTIL_GO = "while [ ! -e go ]; do sleep 0.02; done"
 def sim(house: House) -> Iterator[Simulator]:
     """A provider, and a house with one slot."""
     files.private_dir(house.home.root)
+    know_prices(house.home)
     with Simulator() as found:
         yield found
 
