@@ -96,13 +96,17 @@ class Crew:
         """Against the books, and with git and the gate run by ourselves."""
         entries = {entry["task"].partition("/")[2]: entry for entry in train["entries"]}
         assert list(entries) == self.books.order(names), "the documented order"
-        changed = set(self.persons.values()) if into == "main" else set()
+        changed = {name for commit, name in self.persons.items() if self._is_below(commit, train["base"])}
         said = {name: "landed" if entry["state"] == "landed" else _why(entry) for name, entry in entries.items()}
         assert said == self.books.outcome(names, changed), (train, self.books, changed)
         self._judge_branch(into, [name for name in said if said[name] == "landed"])
         for name in (name for name in said if said[name] == "conflict"):
             merged = _git(self.house.repo, "merge-tree", "--write-tree", "--name-only", "--no-messages", into, self.commits[name])
             assert merged.returncode == 1 and set(entries[name]["files"]) <= set(merged.stdout.split()[1:])
+
+    def _is_below(self, commit: str, base: str) -> bool:
+        """Whether a person's commit was there when the train began (anew): one that comes after it has landed leaves its reasons true."""
+        return _git(self.house.repo, "merge-base", "--is-ancestor", commit, base).returncode == 0
 
     def _judge_branch(self, into: str, landed: list[str]) -> None:
         moves = git(self.house.repo, "reflog", "show", "--format=%H", f"refs/heads/{into}").split()[::-1]
