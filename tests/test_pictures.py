@@ -20,7 +20,7 @@ from supervisor.faces.top.heading import Footing
 
 ROOT = Path(__file__).resolve().parent.parent
 SVG = "{http://www.w3.org/2000/svg}"
-STRANGERS = re.compile(r"/tmp|/root|/work|/Users|/home/(?!dev\b)|\w@\w")
+STRANGERS = re.compile(r"(?<!\w)/(?:tmp|root|work|Users|home/(?!dev\b))|\w@\w")
 """Paths of machines, and users of them."""
 
 
