@@ -78,8 +78,10 @@ def pytest_in(place: Path, *argv: str) -> str:
 
 def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SUITE)
-    (tmp_path / "tests" / "host").mkdir(parents=True)
-    (tmp_path / "tests" / "host" / "test_other.py").write_text("import pytest\n@pytest.mark.skip\ndef test_that_differs(): pass\n")
+    (tmp_path / "tests" / "host" / "sandbox").mkdir(parents=True)
+    (tmp_path / "tests" / "host" / "sandbox" / "test_other.py").write_text(
+        "import pytest\n@pytest.mark.skip\ndef test_that_differs(): pass\n"
+    )
     (tmp_path / "tests" / "daemon").mkdir()
     (tmp_path / "tests" / "daemon" / "test_pause.py").write_text(NEEDING)
     skipped = tmp_path / "skipped"
@@ -88,7 +90,7 @@ def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> N
     assert skipped.read_text().split() == [
         "test_it.py::test_that_is_skipped",
         "tests/daemon/test_pause.py::test_it[group]",
-        "tests/host/test_other.py::test_that_differs",
+        "tests/host/sandbox/test_other.py::test_that_differs",
     ]
     (tmp_path / "test_same.py").write_text("raise AssertionError('nothing here is to be run, so it need not be imported')")
     assert "1 skipped, 1 deselected" in pytest_in(tmp_path, "--skipped-from", str(skipped))

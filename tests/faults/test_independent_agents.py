@@ -148,6 +148,7 @@ def test_whatever_honest_agents_made_is_reachable_while_a_person_collects_garbag
     assert git(house.repo, "branch", "--list", "--format=%(refname:short)", "[!n]*") == "main"
 
 
+@pytest.mark.soak
 def test_whatever_honest_agents_made_without_a_sandbox_is_reachable(house: House, bash: str) -> None:
     """They share the person's repository, whose list of stashes is a log. Nobody collects garbage: that would take from under their gits.
     Some commit nothing, so that all is left to nightcrew to see."""
