@@ -129,6 +129,10 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
 
 
+LATER = 5
+"""Descriptors that may come after the first tasks: of the watch of the memory (an inotify and a pipe), of a look at the ledger."""
+
+
 @pytest.mark.parametrize("count", [16, pytest.param(10_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
 def test_nothing_piles_up_over_many_attempts(house: House, count: int) -> None:
     """No zombie, no descriptor, no thread and no session more than after the first few."""
@@ -142,7 +146,7 @@ def test_nothing_piles_up_over_many_attempts(house: House, count: int) -> None:
     wait_until(lambda: not house.sessions(), "the last session to be closed")
     assert {view.state for view in house.tasks()} == {"done"}
     wait_until(lambda: not zombies(daemon.pid), "every child to be reaped")
-    wait_until(lambda: descriptors(daemon.pid) <= before + 2, "descriptors to be closed")
+    wait_until(lambda: descriptors(daemon.pid) <= before + LATER, "descriptors to be closed")
     assert len(children(daemon.pid)) <= 1, "the control client is its only lasting child"
 
 

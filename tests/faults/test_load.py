@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from supervisor.daemon import protocol
+from tests.faults.test_hang import LATER
 from tests.support import House, plan_of, shell_task, wait_until
 
 AGENTS = 200
@@ -41,7 +42,7 @@ def test_agents_that_print(house: House) -> None:
     percent = 100 * (cpu.user + cpu.system - began.user - began.system) / soak_s()
     files_now = supervisor.num_fds()
     print(f"{percent:.2f} % of one core, tick p99 {tick_ms} ms, {before / 1e6:.1f} -> {after / 1e6:.1f} MB, {files} -> {files_now} files")
-    assert (files_now, after < 200e6, percent < 50, tick_ms < 2000) == (files, True, True, True)
+    assert (files_now <= files + LATER, after < 200e6, percent < 50, tick_ms < 2000) == (True, True, True, True)
     assert after <= before * (1 + 0.05 * max(1.0, soak_s() / 3600))
     (house.home.root / "runs" / "go").touch()
     house.wait_final(600)
@@ -51,12 +52,12 @@ def test_agents_that_print(house: House) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_agents_that_wait(house: House) -> None:
-    """Looking at them starts no process: what the supervisor waited for is the same afterwards."""
+    """Looking at them starts no process; whether their work conflicts is asked of git now and then."""
     supervisor = up(house, "exec sleep 36000")
     began = supervisor.cpu_times()
     time.sleep(soak_s())
     cpu = supervisor.cpu_times()
     percent = 100 * (cpu.user + cpu.system - began.user - began.system) / soak_s()
-    print(f"{percent:.2f} % of one core; children {cpu.children_user - began.children_user:.2f} s")
-    assert (cpu.children_user, cpu.children_system) == (began.children_user, began.children_system)
-    assert percent < 3
+    children = 100 * (cpu.children_user + cpu.children_system - began.children_user - began.children_system) / soak_s()
+    print(f"{percent:.2f} % of one core; its children {children:.2f} %")
+    assert percent < 3 and children < 1
