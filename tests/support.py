@@ -246,8 +246,13 @@ class House:
             _end(left)
         for place in mounted_below(self.home.root):
             subprocess.run(["umount", "-l", place], check=True)
-        if not self.home.run_dir.is_relative_to(self.home.root):  # below the system's temporary directory: nobody else removes it
-            shutil.rmtree(self.home.run_dir, ignore_errors=True)
+        remove_far_sockets(self.home)
+
+
+def remove_far_sockets(home: Home) -> None:
+    """Those of a long path, which lie in `/tmp`: nobody else removes them."""
+    if not home.run_dir.is_relative_to(home.root):
+        shutil.rmtree(home.run_dir, ignore_errors=True)
 
 
 def mounted_below(root: Path) -> list[str]:

@@ -40,7 +40,7 @@ from supervisor.host.clock import Clock, SystemClock
 from supervisor.host.paths import Home
 from supervisor.ledger import store
 from tests import warm
-from tests.support import wait_until
+from tests.support import remove_far_sockets, wait_until
 
 KEY = "sk-ant-canary-0123456789-abcdefghij-provider"
 """The provider's key of every upstream that `upstream` describes; it may appear nowhere but in the gateway and at the simulator."""
@@ -303,6 +303,7 @@ async def gateway(root: Path, settings: str, *, timeouts: Timeouts = QUICK, cloc
     finally:
         await made.close()
         crew.close()
+        remove_far_sockets(home)
 
 
 # As a process ------------------------------------------------------------------------------------------------------------------------
@@ -380,6 +381,7 @@ class GatewayProcess:
         """End what runs."""
         self._end(signal.SIGKILL)
         self.crew.close()
+        remove_far_sockets(self.home)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def has_them() -> None:
     memory = ctypes.create_string_buffer(3 * SIZE)
     start = -(-ctypes.addressof(memory) // SIZE) * SIZE
     madvise = getattr(ctypes.CDLL(None, use_errno=True), "madvise", None)
-    if madvise is None or madvise(ctypes.c_void_p(start), ctypes.c_size_t(SIZE), 25):
+    if madvise is None or madvise(ctypes.c_void_p(start), ctypes.c_size_t(SIZE), huge_pages._MADV_COLLAPSE):
         pytest.skip(f"no huge page on demand here: {os.strerror(ctypes.get_errno())}")
 
 
