@@ -104,7 +104,7 @@ def test_a_line_of_the_palette_runs_any_verb_and_comes_back(house: House, top: O
     here.press("c", "a", "p", "a", "c", "i", "t", "y")
     here.sees("Show how many agents")
     here.press("Enter")
-    here.sees("capacity")
+    wait_until(lambda: here.screen().rstrip().endswith("\ncapacity"), "the line below to have the verb")
     here.press("Enter")
     here.sees("[Enter goes back to nightcrew top]")
     assert "slots" in here.screen()
