@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 RANDOM = "NIGHTCREW_TEST_RANDOM"
 """Set by `make soak`: property tests choose other examples each time. Otherwise a change fails for what it changed, or not at all."""
@@ -113,8 +114,11 @@ _INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 def choose_examples() -> None:
-    """No deadline: a busy machine is no failure."""
+    """No deadline: a busy machine is no failure. Hypothesis also draws the numbers and words that stand in the modules which are imported
+    by then, and finds those once in each process: in `make test` that is another set of examples for each worker, and a second of it."""
     is_random = bool(os.environ.get(RANDOM))
+    if not is_random:
+        vars(providers)["is_local_module_file"] = lambda _path: False
     settings.register_profile("nightcrew", deadline=None, print_blob=True, derandomize=not is_random)
     settings.load_profile("nightcrew")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests import rounds
 from tests.rounds import DIFFERS_FOR_ROOT, NEEDS_ROOT
@@ -137,3 +139,8 @@ def matches(pattern: str) -> bool:
 def is_there(name: str) -> bool:
     path, _, test = name.partition("::")
     return (ROOT / path).exists() and (not test or f"\ndef {test}(" in (ROOT / path).read_text())
+
+
+@pytest.mark.skipif(bool(os.environ.get(rounds.RANDOM)), reason="`make soak` draws from what the product says too")
+def test_no_example_depends_on_which_modules_a_worker_has_imported() -> None:
+    assert not len(providers._get_local_constants())

@@ -87,14 +87,18 @@ def look(repo: Repository, branches: Collection[str], base: str) -> Conflicts:
     return Conflicts(repo.head, gone, merged, with_head, with_others, len(pairs) - len(tried))
 
 
-def standing(repo: Repository, branches: Collection[str], beside: str = "") -> Standing:
-    """By three gits, however many branches there are. `repo` may be some time old: where its checkout stands is looked at anew. `beside`:
-    what is merged is looked for in that commit and not in the checkout's. Raises as `Git.run`."""
+def standing(repo: Repository, branches: Collection[str], beside: str = "", before: Standing | None = None) -> Standing:
+    """By three gits, however many branches there are; by two where nothing moved since `before`, which was looked for without `beside`.
+    `repo` may be some time old: where its checkout stands is looked at anew. `beside`: what is merged is looked for in that commit and not
+    in the checkout's. Raises as `Git.run`."""
     head, _, name = repo.git.run(repo.checkout, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD").text.partition("\n")
     tips = _tips(repo, branches)
+    on = head[:12] if name == "HEAD" else name.removeprefix("refs/heads/")
+    if before is not None and not beside and (head, tips) == (before.head, before.tips):
+        return Standing(head, on, tips, before.merged)
     reached = _reached(repo, set(tips.values()), beside or head) if tips else set()
     merged = frozenset(name for name, tip in tips.items() if tip in reached)
-    return Standing(head, head[:12] if name == "HEAD" else name.removeprefix("refs/heads/"), tips, merged)
+    return Standing(head, on, tips, merged)
 
 
 def compare(repo: Repository, pairs: Sequence[Pair], until: float = math.inf) -> dict[Pair, Verdict]:

@@ -25,6 +25,8 @@ from supervisor.daemon.loop import Loop
 from supervisor.host.paths import Home
 from supervisor.ledger import branches, conflict_book, queries, store
 from supervisor.ledger.conflict_book import Book
+from worktrees import conflicts
+from worktrees.conflicts import Standing
 from worktrees.git import Git
 from worktrees.repository import Repository, discover
 
@@ -51,6 +53,7 @@ class ConflictWatch:
         self._loop, self._home, self._git, self._tell = loop, home, git, tell
         self._thread = ThreadPoolExecutor(1, "conflicts", _give_way)
         self._repositories: dict[str, Repository] = {}
+        self._stands: dict[str, Standing] = {}
         self._books: dict[str, Book] = {}
         self._saved: dict[str, Book] = {}
         self._working: set[str] = set()
@@ -151,7 +154,8 @@ class ConflictWatch:
         repo = self._repositories.get(project) or discover(self._git, Path(root or ""))
         self._repositories[project] = repo
         before = self._books.get(project) or conflict_book.load(self._home.conflicts(project))
-        matrix = conflict_matrix.look(repo, found, before.matrix.known, time.monotonic() + LOOK_S)
+        now = self._stands[project] = conflicts.standing(repo, [each.name for each in found[0]], before=self._stands.get(project))
+        matrix = conflict_matrix.look(repo, found, before.matrix.known, time.monotonic() + LOOK_S, now=now)
         return before, matrix, {branch.task: branch.epoch for branch in found[0]}
 
 

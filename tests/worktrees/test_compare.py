@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,22 @@ def test_the_checkout_is_looked_at_anew(tmp_path: Path) -> None:
     assert (now.head, now.on, now.merged, set(now.tips)) == (git(place, "rev-parse", "HEAD"), "main", frozenset({one}), {one})
     git(place, "switch", "-q", "--detach")
     assert conflicts.standing(repo, []).on == now.head[:12]
+
+
+def test_where_nothing_moved_it_is_not_asked_again_what_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make_repository(tmp_path / "repo")
+    repo: Repository = opened(place)
+    names = [branch(place, name, f"echo {name} > {name}") for name in ("one", "two")]
+    before = conflicts.standing(repo, names)
+    with monkeypatch.context() as changed:
+        changed.setattr(conflicts, "_reached", lambda *_: pytest.fail("asked"))
+        git(place, "switch", "-q", "-c", "other")
+        assert conflicts.standing(repo, names, before=before) == replace(before, on="other")
+    git(place, "merge", "-q", "one")
+    assert conflicts.standing(repo, names, before=before).merged == {"one"}
+    before = conflicts.standing(repo, names)
+    git(place, "branch", "-f", "one", branch(place, "three", "echo three > three"))
+    assert conflicts.standing(repo, names, before=before).merged == frozenset()
 
 
 def test_gits_own_merge_drivers_count_as_in_a_merge_of_the_checkout(tmp_path: Path) -> None:
