@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import rounds
+from tests import rounds, warm
 from tests.support import House, make_repository
 
 
@@ -20,6 +21,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     rounds.reset_signals()
     rounds.choose_examples()
+    if not hasattr(config, "workerinput") and getattr(config.option, "tx", None):  # it has workers
+        workers = contextlib.ExitStack()
+        workers.enter_context(warm.shared())
+        config.add_cleanup(workers.close)
     if config.option.skipped_to is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(rounds.Skipped(config.option.skipped_to))
     if config.option.skipped_from is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from tests import rounds
+from tests import rounds, warm
 from tests.rounds import DIFFERS_FOR_ROOT, NEEDS_ROOT
 
 ROOT = Path(__file__).parent.parent
@@ -19,7 +19,7 @@ IGNORING = """
 import signal, subprocess
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     signal.signal(number, signal.SIG_IGN)
-from tests import rounds
+from tests import rounds, warm
 rounds.reset_signals()
 for name in ("HUP", "INT", "QUIT"):
     signal.raise_signal(getattr(signal, f"SIG{name}"))
@@ -144,3 +144,8 @@ def is_there(name: str) -> bool:
 @pytest.mark.skipif(bool(os.environ.get(rounds.RANDOM)), reason="`make soak` draws from what the product says too")
 def test_no_example_depends_on_which_modules_a_worker_has_imported() -> None:
     assert not len(providers._get_local_constants())
+
+
+@pytest.mark.skipif(warm.COLD or "PYTEST_XDIST_WORKER" not in os.environ, reason="about workers")
+def test_workers_have_one_process_in_common_that_starts_nightcrew() -> None:
+    assert warm._server()._process is None

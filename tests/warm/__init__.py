@@ -9,6 +9,7 @@ NIGHTCREW_TEST_COLD=1 starts every command as a new interpreter instead.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -20,13 +21,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 NIGHTCREW = (sys.executable, "-I", "-m", "supervisor.cli.main")
 COLD = "NIGHTCREW_TEST_COLD" in os.environ or not hasattr(os, "pidfd_open")
 _ROOM = 4096
 """Bytes of a command line that /proc can show of a fork."""
+_SHARED = "NIGHTCREW_TEST_WARM"
+"""Where the socket is of the process that `shared` started."""
 
 Process = subprocess.Popen[bytes]
 
@@ -144,23 +147,31 @@ def _umask() -> int:
 
 
 class _Server:
-    """The process that has imported everything. One for each process of pytest."""
+    """A process that has imported everything. `place`: its socket. `is_new`: it is started, and lives as long as this."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: str, *, is_new: bool) -> None:
         self.owner = os.getpid()
         self.closed = False
         self._turn = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = self._start(place) if is_new else None
+        if not is_new:
+            self._socket.connect(place)
+        atexit.register(self.close)
+
+    def _start(self, place: str) -> Process:
         program = Path(__file__).with_name("server.py")
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", str(program), str(theirs.fileno()), "x" * _ROOM],
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(place)
+            listener.listen()
+            self._socket.connect(place)
+            return subprocess.Popen(
+                [sys.executable, "-I", str(program), str(listener.fileno()), "x" * _ROOM],
                 env={name: text for name, text in os.environ.items() if not name.startswith("NIGHTCREW_")},
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[listener.fileno()],
                 start_new_session=True,
             )
-        atexit.register(self.close)
 
     def ask(self, order: Mapping[str, object], handles: Sequence[int] = ()) -> int:
         """Its answer. Raises OSError as the process that was to start would have."""
@@ -185,8 +196,24 @@ class _Server:
     def close(self) -> None:
         self.closed = True
         self._socket.close()
-        if self.owner == os.getpid():
+        if self._process is not None and self.owner == os.getpid():
             self._process.wait()
+
+
+@contextlib.contextmanager
+def shared() -> Iterator[None]:
+    """What is started inside has one such process in common."""
+    if COLD:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="nc-") as directory:
+        os.environ[_SHARED] = f"{directory}/warm"
+        server = _Server(os.environ[_SHARED], is_new=True)
+        try:
+            yield
+        finally:
+            del os.environ[_SHARED]
+            server.close()
 
 
 _servers: list[_Server] = []
@@ -196,5 +223,18 @@ _first = threading.Lock()
 def _server() -> _Server:
     with _first:
         if not _servers or _servers[0].closed or _servers[0].owner != os.getpid():
-            _servers[:] = [_Server()]
+            _servers[:] = [_shared_server() or _own_server()]
         return _servers[0]
+
+
+def _shared_server() -> _Server | None:
+    place = os.environ.get(_SHARED)
+    try:
+        return None if place is None else _Server(place, is_new=False)
+    except OSError:  # it died
+        return None
+
+
+def _own_server() -> _Server:
+    with tempfile.TemporaryDirectory(prefix="nc-") as directory:
+        return _Server(f"{directory}/warm", is_new=True)

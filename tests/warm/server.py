@@ -1,4 +1,5 @@
-"""Imports nightcrew once and forks it as often as the other end of the socket (a handle, its first argument) asks. Ends with that.
+"""Imports nightcrew once and forks it as often as somebody asks who is connected to its socket (a handle that listens, its first argument).
+Ends when who connected first is gone.
 
 It also finds out once which sandboxes work here, and reads our kinds of agent. A fork imports by itself what few tests run and much hangs
 on: the measurements, the server of MCP, and the agents, of which the SDK alone is 3,000 modules and a second.
@@ -6,18 +7,20 @@ on: the measurements, the server of MCP, and the agents, of which the SDK alone 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import selectors
 import signal
 import socket
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, cast
 
 from agents.kinds import kinds
 from agents.runner import warm
@@ -47,27 +50,52 @@ def main() -> None:
     gc.freeze()
     warm.prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as asker:
-        _serve(asker, os.fork)
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        _serve(listener, os.fork)
 
 
-def _serve(asker: socket.socket, fork: Callable[[], int]) -> None:
-    """Do as `asker` says, until it is closed at its other end."""
-    while True:
+def _serve(listener: socket.socket, fork: Callable[[], int]) -> None:
+    """Do as those say who connect, one order after the other."""
+    first, _ = listener.accept()
+    known = [first, listener]
+    with selectors.PollSelector() as look:  # it has no handle, which a fork would have to close
+        for each in known:
+            look.register(each, selectors.EVENT_READ)
+        while True:
+            for key, _ in look.select():
+                asker = cast("socket.socket", key.fileobj)
+                if asker is listener:
+                    known.append(listener.accept()[0])
+                    look.register(known[-1], selectors.EVENT_READ)
+                elif not _obey(asker, known, fork):
+                    if asker is first:
+                        return
+                    look.unregister(asker)
+                    known.remove(asker)
+                    asker.close()
+
+
+def _obey(asker: socket.socket, known: Sequence[socket.socket], fork: Callable[[], int]) -> bool:
+    """Whether there was an order. A worker may be killed at any moment."""
+    try:
         word, handles, _, _ = socket.recv_fds(asker, 1, 8)
-        if not word:
-            return
-        with open(handles[0], "rb") as paper:
-            paper.seek(0)
-            order = json.load(paper)
-        try:
-            number = _fork(order, handles[1:], asker, fork) if order["do"] == "start" else _reap(order["pid"])
-            answer: dict[str, Any] = {"number": number}
-        except OSError as error:
-            answer = {"error": [error.errno, error.strerror, error.filename]}
-        for handle in handles[1:]:
-            os.close(handle)
+    except ConnectionError:
+        return False
+    if not word:
+        return False
+    with open(handles[0], "rb") as paper:
+        paper.seek(0)
+        order = json.load(paper)
+    try:
+        number = _fork(order, handles[1:], known, fork) if order["do"] == "start" else _reap(order["pid"])
+        answer: dict[str, Any] = {"number": number}
+    except OSError as error:
+        answer = {"error": [error.errno, error.strerror, error.filename]}
+    for handle in handles[1:]:
+        os.close(handle)
+    with contextlib.suppress(ConnectionError):
         asker.send(json.dumps(answer).encode())
+    return True
 
 
 def _modules() -> Iterator[str]:
@@ -81,12 +109,13 @@ def _reap(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _fork(order: dict[str, Any], handles: list[int], asker: socket.socket, fork: Callable[[], int]) -> int:
+def _fork(order: dict[str, Any], handles: list[int], known: Sequence[socket.socket], fork: Callable[[], int]) -> int:
     os.close(os.open(order["cwd"], os.O_PATH | os.O_DIRECTORY))
     pid = fork()
     if pid == 0:
         try:
-            asker.close()
+            for each in known:
+                each.close()
             _become(order, handles)
         except BaseException:  # noqa: BLE001 - a forked child: nothing may unwind into the server's frames
             traceback.print_exc()
