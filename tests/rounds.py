@@ -113,13 +113,18 @@ agents: `make clients` installs them below root's home, which he does not see. W
 _INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
+def examples(count: int) -> int:
+    """Of a property test: as many in `make soak`, which chooses others each time; a third of them where they are always the same."""
+    return count if os.environ.get(RANDOM) else max(count // 3, 1)
+
+
 def choose_examples() -> None:
     """No deadline: a busy machine is no failure. Hypothesis also draws the numbers and words that stand in the modules which are imported
     by then, and finds those once in each process: in `make test` that is another set of examples for each worker, and a second of it."""
     is_random = bool(os.environ.get(RANDOM))
     if not is_random:
         vars(providers)["is_local_module_file"] = lambda _path: False
-    settings.register_profile("nightcrew", deadline=None, print_blob=True, derandomize=not is_random)
+    settings.register_profile("nightcrew", deadline=None, print_blob=True, derandomize=not is_random, max_examples=examples(100))
     settings.load_profile("nightcrew")
 
 

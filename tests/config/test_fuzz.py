@@ -15,6 +15,7 @@ from supervisor.config import plan, user
 from supervisor.core.errors import ConfigError
 from supervisor.core.kind import Kind
 from supervisor.core.spec import RunSpec, Settings
+from tests.rounds import examples
 
 MARKS = ["[", "]", "{", "}", "=", ".", ",", "#", "\n", "\t", '"', "'", '"a"', "[[tasks]]\n", "[defaults]\n"]
 NUMBERS = ["true", "-1", "1e309", "nan", "9" * 30, '"5m"', '"64MiB"', "1979-05-27"]
@@ -66,7 +67,7 @@ def refused(load: Callable[[], RunSpec | Settings]) -> str:
     return ""
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=TEXTS)
 def test_any_bytes_are_a_plan_or_a_config_error(file: Path, data: bytes) -> None:
     file.write_bytes(data)
@@ -74,7 +75,7 @@ def test_any_bytes_are_a_plan_or_a_config_error(file: Path, data: bytes) -> None
     assert on == "" or on.startswith(str(file))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=TEXTS)
 def test_any_bytes_are_settings_or_a_config_error(file: Path, data: bytes) -> None:
     file.write_bytes(data)

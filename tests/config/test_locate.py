@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from supervisor.config.locate import Path, _Scan, line_of, longest_key
+from tests.rounds import examples
 
 PLAN = """\
 # [[tasks]] is not a table here
@@ -169,7 +170,7 @@ def paths_of(shape: Any) -> list[list[str | int]]:
     return found or [[]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(documents())
 def test_in_every_document_that_tomllib_reads_every_value_is_found(text: str) -> None:
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 from tests.core.machine import CrewMachine
+from tests.rounds import examples
 
 TestCrew = CrewMachine.TestCase
-TestCrew.settings = settings(max_examples=80, stateful_step_count=40, report_multiple_bugs=False)
+TestCrew.settings = settings(max_examples=examples(80), stateful_step_count=40, report_multiple_bugs=False)

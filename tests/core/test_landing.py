@@ -46,6 +46,7 @@ from supervisor.core.landing import (
     Tried,
 )  # fmt: skip
 from supervisor.core.train_rules import after, todo
+from tests.rounds import examples
 
 GATE = "make test"
 
@@ -212,7 +213,7 @@ def outcome(train: Train) -> dict[int, EntryState]:
 
 
 @given(worlds(), st.integers(0, 2**32), st.integers(1, 5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_side_by_side_lands_exactly_what_one_by_one_lands(world: World, seed: int, width: int) -> None:
     driver = Driver(world, random.Random(seed), width)
     train = driver.drive()
@@ -230,7 +231,7 @@ def test_side_by_side_lands_exactly_what_one_by_one_lands(world: World, seed: in
 
 
 @given(worlds(), st.integers(0, 2**32), st.integers(1, 4), st.integers(0, RESTAGES), st.integers(0, 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_branch_that_moves_and_stops_in_between_lands_what_one_by_one_lands_on_what_it_is_then(
     world: World, seed: int, width: int, moves: int, halts: int
 ) -> None:

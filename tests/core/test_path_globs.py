@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.core.path_globs import covers, names_files, normalised, overlap
+from tests.rounds import examples
 
 NAMES = ("a", "b", "ab", "x.py")
 PATHS = ["/".join(parts) for depth in (1, 2, 3) for parts in itertools.product(NAMES, repeat=depth)]
@@ -30,7 +31,7 @@ def _matches(parts: list[str], path: list[str]) -> bool:
     return bool(path) and fnmatchcase(path[0], parts[0]) and _matches(parts[1:], path[1:])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(GLOBS, GLOBS)
 def test_no_overlap_is_never_said_of_patterns_that_match_the_same_path(one: str, other: str) -> None:
     first, second = normalised(one), normalised(other)
@@ -39,7 +40,7 @@ def test_no_overlap_is_never_said_of_patterns_that_match_the_same_path(one: str,
     assert overlap(first, second) == overlap(second, first)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(GLOBS)
 def test_a_pattern_covers_what_the_reference_matches_and_its_form_stays(glob: str) -> None:
     form = normalised(glob)

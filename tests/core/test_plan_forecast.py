@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.capacity import KNOWN
 from supervisor.core.plan_forecast import Expected, Span, forecast, measured, misfit
+from tests.rounds import examples
 
 SECONDS = st.floats(0.1, 1e4)
 
@@ -61,7 +62,7 @@ def run(tasks: Sequence[Expected], slots: int) -> float:
     return now
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(plans(unknown=False), st.integers(1, 8))
 def test_a_real_schedule_ends_between_the_bounds(tasks: list[Expected], slots: int) -> None:
     found = forecast(tasks, slots, "cap")
@@ -71,7 +72,7 @@ def test_a_real_schedule_ends_between_the_bounds(tasks: list[Expected], slots: i
     assert found.end.likely is not None and end <= found.end.likely + 1e-6
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(plans(), st.integers(1, 8))
 def test_no_end_is_before_the_longest_chain_and_low_likely_and_high_are_in_order(tasks: list[Expected], slots: int) -> None:
     found = forecast(tasks, slots, "cap")
@@ -84,7 +85,7 @@ def test_no_end_is_before_the_longest_chain_and_low_likely_and_high_are_in_order
         assert all(one <= other + 1e-6 for one, other in itertools.pairwise(known))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(plans(), st.integers(1, 8))
 def test_more_slots_are_never_later(tasks: list[Expected], slots: int) -> None:
     few, more = forecast(tasks, slots, "cap"), forecast(tasks, slots + 1, "cap")
@@ -95,7 +96,7 @@ def test_more_slots_are_never_later(tasks: list[Expected], slots: int) -> None:
             assert then is None or now <= then + 1e-6
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(plans(), st.integers(1, 8))
 def test_what_one_task_takes_unknown_makes_the_whole_unknown(tasks: list[Expected], slots: int) -> None:
     found = forecast(tasks, slots, "cap")
@@ -104,7 +105,7 @@ def test_what_one_task_takes_unknown_makes_the_whole_unknown(tasks: list[Expecte
     assert set(found.ends) == {task.name for task in tasks}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(plans(), st.floats(0, 1e5))
 def test_what_fits_is_known_to_fit(tasks: list[Expected], bound: float) -> None:
     ends = forecast(tasks, 2, "cap").ends

@@ -20,6 +20,7 @@ from supervisor.core.task import Task
 from supervisor.ledger.ledger import Ledger
 from tests.core.machine import CrewMachine, facts
 from tests.ledger.kit import Wall, check_integrity, submission
+from tests.rounds import examples
 
 
 class LedgerMachine(CrewMachine):
@@ -85,4 +86,4 @@ class LedgerMachine(CrewMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=30, report_multiple_bugs=False)
+TestLedgerMachine.settings = settings(max_examples=examples(40), stateful_step_count=30, report_multiple_bugs=False)

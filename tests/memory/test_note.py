@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from memory import note
 from memory.note import FRONT_MAX, KEYS, LISTS, parse, rewritten
 from supervisor.core.errors import UsageError
+from tests.rounds import examples
 
 HAND_WRITTEN = """---
 # written by Ann
@@ -144,7 +145,7 @@ def as_yaml_has_it(front: str) -> object:
     return YAML(typ="base", pure=True).load(front)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(FRONT)
 @example("a: x#y\n")
 @example("a: 'it''s'\n")
@@ -160,7 +161,7 @@ def test_simple_lines_are_read_as_yaml_reads_them(front: str) -> None:
     assert simple == {key: value if value is not None else "" for key, value in as_yaml_has_it(front).items()}  # type: ignore[attr-defined]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(FRONT, st.text(max_size=50), st.data())
 def test_a_change_leaves_every_other_line_byte_for_byte(front: str, body: str, data: st.DataObject) -> None:
     text = f"---\n{front}---\n{body}"

@@ -249,7 +249,7 @@ def test_files_that_somebody_removed_are_missing_and_nothing_is_called_deleted(s
             save(env)
 
 
-@pytest.mark.parametrize("stride", [8, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [16, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(shop: Workshop, stride: int, seed: int) -> None:
     before, ended = shop.lower(), False
     number = (0 if shop.backend.name == "plain" else 12) - seed % stride  # the first steps are the same for all

@@ -97,7 +97,7 @@ CASES = [
 ]
 
 
-@pytest.mark.one_in(11)
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize(("names", "kind"), CASES, ids=lambda each: each[0] if isinstance(each, list) else each.__name__)
 def test_what_is_no_file(attempt: Attempt, nobody_alive: Alive, names: Sequence[str], kind: Callable[[Path], None]) -> None:
     """What a worktree's administration has besides, and links to pipes, are in `test_planted`."""

@@ -220,7 +220,7 @@ ANYHOW: dict[Plant, list[str]] = {
 """What is planted, and what must be on refs afterwards all the same. Where that is nothing, the objects themselves are gone."""
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("plant", ANYHOW, ids=lambda plant: plant.__name__)
 def test_a_repository_that_was_turned_against_us(attempt: Attempt, nobody_alive: Alive, plant: Plant) -> None:
     plant(attempt)

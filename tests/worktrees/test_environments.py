@@ -127,7 +127,7 @@ def test_a_half_made_worktree_is_made_anew(world: World, stage: object) -> None:
     assert world.sh(repo.root, "worktree", "list", "--porcelain").count("worktree ") == 2
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [14, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("confined", [False, True])
 def test_a_kill_between_any_two_steps_leaves_nothing_that_create_cannot_mend(world: World, confined: bool, stride: int, seed: int) -> None:
     world.confined = confined

@@ -16,7 +16,7 @@ from worktrees.securing import secure
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
 
-pytestmark = pytest.mark.parametrize("stride", [pytest.param(15), pytest.param(1, marks=pytest.mark.soak)])
+pytestmark = pytest.mark.parametrize("stride", [pytest.param(30), pytest.param(1, marks=pytest.mark.soak)])
 STEPS_MAX = 400
 
 

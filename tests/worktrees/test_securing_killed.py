@@ -155,7 +155,7 @@ def killing(world: World, which: str, when: Callable[[], bool]) -> Iterator[list
 @pytest.mark.parametrize("moment", ["at once", "while it stores files"])
 @pytest.mark.parametrize("which", ["outer", "inner", "git", "fork server"])
 def test_a_process_of_the_helper_killed(world: World, which: str, moment: str) -> None:
-    attempt = Attempt(world, 3000)
+    attempt = Attempt(world, 1000)
     objects = world.own(attempt.env, attempt.env.repo.common_dir / "objects")
     before = len(list(objects.iterdir()))
     with (

@@ -13,6 +13,8 @@ from supervisor.gateway.sim.counting import BYTES_PER_TOKEN
 from tests.gateway.clients.kit import ClaudeCode, Codex, Endpoint, Through
 
 Either = ClaudeCode | Codex
+pytestmark = pytest.mark.in_turns
+"""Each of them with one client, the next one with the other."""
 
 
 def test_a_tool_turn_writes_a_file(client: Either, endpoint: Endpoint, tmp_path: Path) -> None:
@@ -54,7 +56,6 @@ def test_held_until_there_are_tokens_again(client: Either, tight: Through, tmp_p
     print(f"held for {row['queued_ms'] / 1000:.1f} s")
 
 
-@pytest.mark.in_turns
 @pytest.mark.parametrize("retry_after", ["1", "date:2"])
 def test_429(client: Either, endpoint: Endpoint, tmp_path: Path, retry_after: str) -> None:
     endpoint.sim.faults(api=client.api, status=429, retry_after=retry_after, times=2)

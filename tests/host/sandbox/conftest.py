@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from supervisor.core.sandbox import Tier
 from supervisor.host.sandbox.executors import Executor
 from tests.host.sandbox.attacks import ATTACKS
-from tests.host.sandbox.kit import TIERS, Box, House, house, need
+from tests.host.sandbox.kit import Box, House, house, need
 
 OUTCOMES: dict[tuple[str, str], str] = {}
 """(attack, column) -> "denied" or "succeeds"; filled by test_attacks."""
@@ -35,9 +36,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"| {attack.name} | " + " | ".join(row) + " |")
 
 
-@pytest.fixture(
-    scope="module", params=[(executor, tier) for executor in Executor for tier in TIERS], ids=lambda each: f"{each[0]}-tier{int(each[1])}"
-)
+BOXES = [
+    (Executor.NAMESPACES, Tier.FILES),
+    (Executor.NAMESPACES, Tier.OFFLINE),
+    (Executor.BUBBLEWRAP, Tier.OFFLINE),
+    (Executor.BUBBLEWRAP, Tier.FILES),
+]
+"""Every other one (`in_turns`) has both executors and both tiers."""
+
+
+@pytest.fixture(scope="module", params=BOXES, ids=lambda each: f"{each[0]}-tier{int(each[1])}")
 def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """Each executor and tier that this machine has, around the attempt of a house. The tests of a file share the four houses."""
     executor, tier = request.param

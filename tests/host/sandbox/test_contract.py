@@ -18,6 +18,7 @@ from supervisor.host.sandbox import policy_paths
 from tests.host.sandbox.kit import PYTHON, Box, children, living
 from tests.support import git, signal_if_there, wait_until
 
+pytestmark = pytest.mark.in_turns
 ASK = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(32).decode())"
 
 

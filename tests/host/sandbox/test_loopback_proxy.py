@@ -44,6 +44,9 @@ except urllib.error.HTTPError as error:
 """
 
 
+pytestmark = pytest.mark.in_turns
+
+
 @pytest.fixture(params=list(Executor))
 def executor(request: pytest.FixtureRequest) -> Executor:
     """Each that has tier 2 here."""

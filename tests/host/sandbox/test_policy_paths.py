@@ -80,6 +80,7 @@ def test_a_link_on_the_way_to_an_agents_own_cache_is_not_followed(crew: House) -
     assert sorted(crew.elsewhere.rglob("*")) == before
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("tier", [Tier.FILES, Tier.OFFLINE], ids=str)
 @pytest.mark.parametrize("executor", Executor, ids=str)
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])

@@ -20,6 +20,8 @@ import pytest
 from supervisor.host.sandbox import exec_step
 from tests.host.sandbox.kit import PYTHON, Box
 
+pytestmark = pytest.mark.in_turns
+
 RUNNER = """
 import os, signal, sys
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ HIDES = {
     "shadow": "printf 'test:\\n\\ttrue\\n' > GNUmakefile",
 }
 """By which an agent keeps `make test` from seeing what it broke."""
+HIDING = ("script", "folder", "shadow")
+"""Those of the start."""
 KINDS = (
     "sh",
     "driver",
@@ -66,6 +69,11 @@ exit 0
 """A gate of a merged tree that passes, and leaves its repository so that no git can read it."""
 
 
+def hiding(name: str) -> str:
+    """A task that does it so."""
+    return shell_task(name, f"{BREAKS}; {HIDES[name]}; git add -A -f; git commit -qm {name}", gate="make test")
+
+
 class Victim:
     """`house` has every result; `hits` is where a program that should not have run writes its name."""
 
@@ -89,14 +97,17 @@ class Victim:
         self.house.start_daemon()
         makes = f"from pathlib import Path\nfor name in {NAMES!r}:\n    Path(name).write_text({SCREEN!r})\n"
         says = f"git add -A; git commit -q --cleanup=verbatim -m {shlex.quote(MESSAGE)}"
-        tasks = [
-            shell_task(name, f"{BREAKS}; {hides}; git add -A -f; git commit -qm {name}", gate="make test") for name, hides in HIDES.items()
-        ]
+        tasks = [hiding(name) for name in HIDING]
         tasks.append(shell_task("words", f"python3 -c {shlex.quote(makes)}; {says}", title=TITLE, gate="true"))
         tasks.append(shell_task("ruins", f"printf %s {shlex.quote(RUINS)} > g.sh; git add -A; git commit -qm ruins"))
         tasks.append(shell_task("other", "echo other > a.txt; echo x > '-rf'; git add -A; git commit -qm other"))
         tasks.append(shell_task("swapped", "echo fine > fine.txt; git add -A; git commit -qm fine", gate="true"))
         self.house.ok("run", self.house.plan(plan_of(tasks)))
+
+    def hide(self, names: Sequence[str]) -> None:
+        """Have agents break it and hide it in these ways, those of the start but once."""
+        if more := [hiding(name) for name in names if name not in HIDING]:
+            self.house.ok("run", self.house.plan(plan_of(more)))
 
     def branch(self, name: str) -> str:
         return str(self.house.task(name).branch)
