@@ -136,6 +136,11 @@ class House:
         )
         return done.stdout
 
+    def begin(self, *args: str, said: Path | None = None) -> warm.Process:
+        """`nightcrew ARGS`, which goes on; the test waits for it. `said`: a file that gets what it says on both its streams."""
+        with (said or Path(os.devnull)).open("wb") as out:
+            return warm.start(args, self.repo, self.env, out.fileno(), out.fileno())
+
     def start_daemon(
         self,
         *,

@@ -134,8 +134,8 @@ def test_results_of_two_repositories_are_not_compared(tmp_path: Path) -> None:
         results.between(Result("r/a", None, first, first.head), Result("s/b", None, second, second.head), stat=True)
 
 
-@pytest.mark.in_turns
-@pytest.mark.parametrize("label", ["choice.compare", "choice.committed", "finish.committed:3"])
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("label", ["choice.committed", "choice.compare", "finish.committed:3"])
 def test_a_supervisor_killed_at_each_step_of_a_decision_decides_once(house: House, label: str) -> None:
     checked(house)
     daemon = house.start_daemon(die_at=label)

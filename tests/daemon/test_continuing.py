@@ -58,7 +58,7 @@ def transcript(house: House, name: str, epoch: int) -> list[dict[str, Any]]:
 
 
 def test_conversations_go_on(house: House, sim: Simulator) -> None:
-    """All in one crew, since each of them waits for the pause after a loss."""
+    """All in one crew, since each of them waits for the pause after a loss; and then once more through kills of the supervisor."""
     tiers = [tier for tier in (0, 1) if not tier or tier in probing.known().tiers]
     names = [f"tier{tier}" for tier in tiers]
     for name in ("copy-a", "copy-b"):
@@ -68,7 +68,7 @@ def test_conversations_go_on(house: House, sim: Simulator) -> None:
     script(sim, "anew", WORK, CRASH, text="It is done.")
     script(sim, "gone", WORK, f"rm $NIGHTCREW_OUT/transcript.jsonl; {CRASH}", text="It is done.")
     script(sim, "broken", WORK, f"echo '{{' > $NIGHTCREW_OUT/transcript.jsonl; {CRASH}", text="It is done.")
-    house.start_daemon()
+    daemon = house.start_daemon()
     others = [task("anew", on_loss="restart"), task("gone"), task("broken")]
     copies = [task(name, continue_from=names[-1], sandbox=tiers[-1]) for name in ("copy-a", "copy-b")]
     house.ok(
@@ -90,6 +90,10 @@ def test_conversations_go_on(house: House, sim: Simulator) -> None:
     for name in ("copy-a", "copy-b"):
         _is_a_copy(house, name, names[-1])
     _answers(house, sim, names[-1])
+    daemon.kill()
+    daemon.wait()
+    sim.clear()
+    _supervisors_that_die_meanwhile_change_nothing(house, sim, ("conversation.begun", "launch.spawned"))
 
 
 def _went_on(house: House, name: str) -> None:
@@ -134,8 +138,12 @@ def _answers(house: House, sim: Simulator, name: str) -> None:
 STEPS = ("finish.noted", "finish.committed", "conversation.begun", "launch.environment", "launch.noted", "launch.spawned")
 
 
-@pytest.mark.parametrize("steps", [("conversation.begun", "launch.spawned"), pytest.param(STEPS, marks=pytest.mark.soak)])
-def test_a_supervisor_that_dies_meanwhile_changes_nothing(house: House, sim: Simulator, steps: tuple[str, ...]) -> None:
+@pytest.mark.soak
+def test_supervisors_that_die_meanwhile_at_every_step_change_nothing(house: House, sim: Simulator) -> None:
+    _supervisors_that_die_meanwhile_change_nothing(house, sim, STEPS)
+
+
+def _supervisors_that_die_meanwhile_change_nothing(house: House, sim: Simulator, steps: tuple[str, ...]) -> None:
     """The runner is killed, and then one supervisor after another while the task goes on: nothing runs twice, nothing is forgotten."""
     sim.faults(tool="bash", tool_input={"command": WORK}, contains="work of one.", times=1)
     sim.faults(tool="bash", tool_input={"command": COMMIT}, contains="work of one.", times=1)

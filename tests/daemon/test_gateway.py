@@ -24,6 +24,8 @@ from tests.daemon.models_kit import Models
 from tests.gateway.kit import KEY, upstream
 from tests.support import House, plan_of, shell_task, wait_until
 
+POISON = {"HTTPS_PROXY": "http://127.0.0.1:1", "ANTHROPIC_API_KEY": "sk-ant-of-the-shell", "LD_PRELOAD": "", "PYTHONPATH": "/nowhere"}
+
 
 def result(house: House, name: str) -> dict[str, Any]:
     return house.task(name).result or {}
@@ -32,8 +34,23 @@ def result(house: House, name: str) -> dict[str, Any]:
 # Agents ---------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_reaches_a_model_and_its_result_says_what_that_took(models: Models) -> None:
-    models.start()
+def test_what_agents_get_of_it_and_it_gets_of_nobody(models: Models) -> None:
+    """All of one crew: a task at a model, keys, variables after a change of the settings, a refused key, and at last a damaged account."""
+    models.settings(before='pass_env = ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY"]\n')
+    models.house.start_daemon(env=POISON)
+    models.ready()
+    for part in (
+        _has_nothing_of_ours_that_it_should_not_have,
+        _a_task_reaches_a_model_and_its_result_says_what_that_took,
+        _no_key_of_a_provider_reaches_an_agent_and_no_task_can_go_past_the_gateway,
+        _a_refused_key_is_told_once_and_is_forgotten_when_the_right_one_is_there,
+        _agents_that_start_after_a_change_get_the_variables_of_a_new_upstream,
+        _an_account_that_cannot_be_read_leaves_null_and_a_note,
+    ):
+        part(models)
+
+
+def _a_task_reaches_a_model_and_its_result_says_what_that_took(models: Models) -> None:
     models.house.ok("add", "--id", "asks", "-f", f"{models.ask} 100")
     shape = result(models.house, "asks")
     usage = shape["output"]["usage"]
@@ -51,9 +68,7 @@ def test_a_task_reaches_a_model_and_its_result_says_what_that_took(models: Model
     assert (quiet["cost_usd"], quiet["waits"]["tokens_s"]) == (0, 0)
 
 
-def test_no_key_of_a_provider_reaches_an_agent_and_no_task_can_go_past_the_gateway(models: Models) -> None:
-    models.settings(before='pass_env = ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY"]\n')
-    models.start()
+def _no_key_of_a_provider_reaches_an_agent_and_no_task_can_go_past_the_gateway(models: Models) -> None:
     secrets = {"ANTHROPIC_API_KEY": "sk-ant-of-the-shell", "ANTHROPIC_BASE_URL": "https://elsewhere.invalid", "OPENAI_API_KEY": "sk-other"}
     params = {
         "ANTHROPIC_API_KEY": "sk-ant-of-the-plan",
@@ -70,6 +85,60 @@ def test_no_key_of_a_provider_reaches_an_agent_and_no_task_can_go_past_the_gatew
     assert seen["HARMLESS"] == "of the plan" and seen["OPENAI_API_KEY"] == "sk-other", "no upstream of ours has a key for that"
     assert "ANTHROPIC_API_KEY" not in seen
     assert "sk-ant" not in said and KEY not in said
+
+
+def _has_nothing_of_ours_that_it_should_not_have(models: Models) -> None:
+    pid = models.record().identity.pid
+    assert os.getsid(pid) == pid, "a session of its own: no terminal's end reaches it"
+    with contextlib.suppress(PermissionError):  # only root may look: it made itself undumpable
+        environ = Path(f"/proc/{pid}/environ").read_text()
+        assert {name for name in POISON if f"{name}=" in environ} == set()
+        held = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        assert [path for path in held if path.endswith(("ledger.db", "daemon.lock", "daemon.out"))] == []
+    assert (
+        sys.executable.encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and b"sk-ant" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+
+
+def _a_refused_key_is_told_once_and_is_forgotten_when_the_right_one_is_there(models: Models) -> None:
+    models.sim.faults(status=401, times=2)  # once may be a slip of the provider's
+    models.house.ok("add", "--id", "refused", f"{models.ask} 1")
+    file = models.house.home.keys / "sim.key"
+    said = f"sim refuses its key: put the key into {file} (mode 600), then nightcrew gateway reload"
+    wait_until(lambda: gateway_report.hear(models.house.home).troubles == (said,), "the word of it")
+    models.house.ok("gateway", "reload")
+    models.house.ok("wait", "refused")
+    wait_until(lambda: gateway_report.hear(models.house.home).troubles == (), "it to be over")
+    assert models.house.state("refused") == "done"
+    assert models.house.daemon_output().count(said) == 1
+
+
+def _agents_that_start_after_a_change_get_the_variables_of_a_new_upstream(models: Models) -> None:
+    models.house.ok("add", "--id", "before", "-f", "env")
+    models.settings(upstream(models.house.home, models.sim.url, name="second", api="openai"))
+    models.house.ok("gateway", "reload")
+    models.house.ok("add", "--id", "after", "-f", "env")
+    url = f"OPENAI_BASE_URL=http://127.0.0.1:{models.record().port}/v1"
+    assert [url in models.house.ok("logs", name).splitlines() for name in ("before", "after")] == [False, True]
+    models.house.config.write_text("slots = [")
+    whole = {"NIGHTCREW_CONFIG": str(models.script.with_name("none.toml"))}  # the command would complain of the broken one
+    models.house.ok("add", "--id", "broken", "-f", "env", env=whole)
+    assert url in models.house.ok("logs", "broken").splitlines()
+    wait_until(lambda: "the settings cannot be read; new agents get those of before" in models.house.daemon_output(), "the alert")
+
+
+def _an_account_that_cannot_be_read_leaves_null_and_a_note(models: Models) -> None:
+    models.settings()
+    assert result(models.house, "asks")["tokens"]["output"] == 50
+    os.kill(models.record().identity.pid, signal.SIGSTOP)  # it must not mend what is broken here
+    try:
+        models.house.home.gateway_account.write_bytes(b"no account at all" * 1000)
+        models.house.ok("add", "--id", "late", "-f", "true")
+    finally:
+        os.kill(models.record().identity.pid, signal.SIGCONT)
+    shape = result(models.house, "late")
+    assert shape["end"] == "done" and set(shape["tokens"].values()) == {None} and shape["cost_usd"] is None
+    assert [note.partition(":")[0] for note in shape["notes"]] == ["its tokens are not known"]
 
 
 def test_the_price_table_is_written_once_a_day(models: Models, tmp_path: Path) -> None:
@@ -104,30 +173,10 @@ def test_without_an_upstream_there_is_no_gateway_and_an_agent_keeps_its_own_key(
     assert set(shape["tokens"].values()) == {None} and shape["cost_usd"] is None and shape["notes"] == []
 
 
-def test_an_account_that_cannot_be_read_leaves_null_and_a_note(models: Models) -> None:
-    models.start()
-    models.house.ok("add", "--id", "held", f"{models.ask} 1 go")
-    wait_until(lambda: models.house.task("held").attempt_state == "running", "it to run")
-    view = models.house.task("held")
-    Path(view.worktree or "", "go").touch()
-    wait_until(lambda: models.sim.tally().answered == 1, "its answer")
-    models.house.ok("wait", "held")
-    assert result(models.house, "held")["tokens"]["output"] == 50
-    os.kill(models.record().identity.pid, signal.SIGSTOP)  # it must not mend what is broken here
-    try:
-        models.house.home.gateway_account.write_bytes(b"no account at all" * 1000)
-        models.house.ok("add", "--id", "late", "-f", "true")
-    finally:
-        os.kill(models.record().identity.pid, signal.SIGCONT)
-    shape = result(models.house, "late")
-    assert shape["end"] == "done" and set(shape["tokens"].values()) == {None} and shape["cost_usd"] is None
-    assert [note.partition(":")[0] for note in shape["notes"]] == ["its tokens are not known"]
-
-
 # Its life -------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_gateway_is_there_again_on_its_port_and_attempts_go_on(models: Models) -> None:
+def test_one_that_was_killed_or_hangs_is_there_again_on_its_port_and_attempts_go_on(models: Models) -> None:
     models.start()
     before = models.record()
     models.sim.faults(hold="answer", times=1)
@@ -143,9 +192,21 @@ def test_a_killed_gateway_is_there_again_on_its_port_and_attempts_go_on(models: 
     assert shape["tokens"]["estimated"] == 1, "the request that was cut is charged, and nobody knows what it took"
     assert shape["tokens"]["output"] >= 50 + 50
     assert models.house.daemon_output().count("the gateway died; it is started again") == 1
+    _one_that_hangs_is_killed_and_started_again(models)
 
 
-def test_it_outlives_a_killed_daemon_and_the_next_one_takes_it_over_with_its_own_settings(models: Models) -> None:
+def _one_that_hangs_is_killed_and_started_again(models: Models) -> None:
+    before = models.record()
+    os.kill(before.identity.pid, signal.SIGSTOP)
+    after = models.another(before)
+    assert after.port == before.port and not processes.alive(before.identity)
+    assert "the gateway did not answer any more and was killed" in models.house.daemon_output()
+    models.house.ok("add", "--id", "late", "-f", f"{models.ask} 1")
+    assert models.house.state("late") == "done"
+
+
+def test_it_outlives_a_killed_daemon_and_the_next_one_takes_it_over(models: Models) -> None:
+    """With that one's own settings; and by one of its own version once nothing is under way."""
     daemon = models.start()
     before = models.record()
     models.sim.faults(hold="answer", times=1)
@@ -154,61 +215,9 @@ def test_it_outlives_a_killed_daemon_and_the_next_one_takes_it_over_with_its_own
     daemon.kill()
     daemon.wait()
     models.settings(upstream(models.house.home, models.sim.url, name="second"))
-    models.start()
-    assert models.record() == before
-    models.sim.release("answer")
-    models.house.ok("wait", "asks")
-    assert models.sim.tally().asked == 1 and models.house.task("asks").epoch == 1, "no request was sent twice"
-    assert "the gateway died" not in models.house.daemon_output()
-    wait_until(lambda: "settings read again: sim, second" in models.house.home.gateway_log.read_text(), "it to read the new settings")
-
-
-def test_one_that_hangs_is_killed_and_started_again(models: Models) -> None:
-    models.start()
-    before = models.record()
-    os.kill(before.identity.pid, signal.SIGSTOP)
-    after = models.another(before)
-    assert after.port == before.port and not processes.alive(before.identity)
-    assert "the gateway did not answer any more and was killed" in models.house.daemon_output()
-    models.house.ok("add", "--id", "asks", "-f", f"{models.ask} 1")
-    assert models.house.state("asks") == "done"
-
-
-def test_nothing_starts_before_it_is_ready_and_a_person_is_told_why(models: Models) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        models.settings(f"[gateway]\nport = {port}\n")
-        models.house.start_daemon()
-        models.house.ok("add", "--id", "asks", f"{models.ask} 1")
-        said = "the gateway does not stay up, and nothing new starts until it does: cannot listen 127.0.0.1"
-        wait_until(lambda: said in models.house.daemon_output(), "the reason")
-        view = models.house.task("asks")
-        assert (view.state, view.epoch) == ("ready", 0)
-        assert models.ping()["no_gateway"] == "the gateway does not stay up"
-        assert models.house.daemon_output().count(said) == 1
-    models.house.ok("wait", "asks", "--timeout", "90s")
-    assert (models.house.state("asks"), models.record().port) == ("done", port)
-    assert "the gateway runs again" in models.house.daemon_output()
-
-
-def test_what_a_gateway_complains_of_reaches_the_person_once(models: Models) -> None:
-    models.house.home.keys.joinpath("sim.key").unlink()
-    models.start()
-    wait_until(lambda: "nightcrew: the gateway: " in models.house.daemon_output(), "its complaint")
-    models.ready()
-    models.house.ok("add", "--id", "works", "-f", "true")
-    (complaint,) = [line for line in models.house.daemon_output().splitlines() if "the gateway: " in line]
-    assert "sim.key" in complaint
-
-
-def test_one_of_an_older_version_is_replaced_when_nothing_is_under_way(models: Models) -> None:
     daemon = models.start()
-    before = models.record()
-    models.sim.faults(hold="answer", times=1)
-    models.house.ok("add", "--id", "asks", f"{models.ask} 10")
-    models.sim.wait_held("answer")
+    assert models.record() == before
+    wait_until(lambda: "settings read again: sim, second" in models.house.home.gateway_log.read_text(), "it to read the new settings")
     daemon.kill()
     daemon.wait()
     shape = json.loads(models.house.home.gateway_record.read_text())
@@ -223,12 +232,44 @@ def test_one_of_an_older_version_is_replaced_when_nothing_is_under_way(models: M
     models.house.ok("wait", "asks")
     after = models.another(before)
     assert after.port == before.port and after.version != "0.0.1"
-    assert models.sim.tally().asked == 1 and "the gateway died" not in models.house.daemon_output()
+    assert models.sim.tally().asked == 1 and models.house.task("asks").epoch == 1, "no request was sent twice"
+    assert "the gateway died" not in models.house.daemon_output()
+
+
+def test_nothing_starts_before_it_is_ready_and_a_person_is_told_why(models: Models) -> None:
+    """And once of what it complains of when it is, here a key that is not there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        models.settings(f"[gateway]\nport = {port}\n")
+        key = models.house.home.keys / "sim.key"
+        key.rename(key.with_name("away"))
+        models.house.start_daemon()
+        models.house.ok("add", "--id", "asks", "true")
+        said = "the gateway does not stay up, and nothing new starts until it does: cannot listen 127.0.0.1"
+        wait_until(lambda: said in models.house.daemon_output(), "the reason")
+        view = models.house.task("asks")
+        assert (view.state, view.epoch) == ("ready", 0)
+        assert models.ping()["no_gateway"] == "the gateway does not stay up"
+        assert models.house.daemon_output().count(said) == 1
+    models.house.ok("wait", "asks", "--timeout", "90s")
+    assert (models.house.state("asks"), models.record().port) == ("done", port)
+    assert "the gateway runs again" in models.house.daemon_output()
+    wait_until(lambda: "nightcrew: the gateway: " in models.house.daemon_output(), "its complaint")
+    models.ready()
+    models.house.ok("add", "--id", "works", "-f", "true")
+    (complaint,) = [line for line in models.house.daemon_output().splitlines() if "the gateway: " in line]
+    assert "sim.key" in complaint
 
 
 def test_down_ends_it_with_the_last_agent_and_not_before(models: Models) -> None:
+    """Its socket, which is the way of agents that have no network, is bound again meanwhile when somebody removed it."""
     models.start()
     before = models.record()
+    models.house.home.gateway_socket.unlink()
+    wait_until(lambda: models.house.home.gateway_socket.exists(), "the socket to be there again", 20)
+    assert status_client.ask(models.house.home, status_client.STATUS) and models.record() == before
     models.house.ok("add", "--id", "lives", "sleep 600")
     wait_until(lambda: models.house.task("lives").attempt_state == "running", "it to run")
     models.house.ok("down")
@@ -238,6 +279,8 @@ def test_down_ends_it_with_the_last_agent_and_not_before(models: Models) -> None
     models.house.ok("kill", "lives")
     models.house.ok("down")
     assert models.house.gateway() is None and not processes.alive(before.identity)
+    assert not models.house.home.run_dir.exists()
+    assert [path.name for path in models.house.home.root.iterdir() if path.name.endswith(("-wal", "-shm"))] == [], "no log is left"
     models.start()
     assert models.record().port == before.port, "agents of another day find it where it was"
 
@@ -254,52 +297,7 @@ def test_down_ends_one_that_is_not_ready_yet(models: Models, tmp_path: Path) -> 
     assert gateway_process.all_of(models.house.home) == []
 
 
-def test_it_has_nothing_of_ours_that_it_should_not_have(models: Models) -> None:
-    poison = {"HTTPS_PROXY": "http://127.0.0.1:1", "ANTHROPIC_API_KEY": "sk-ant-of-the-shell", "LD_PRELOAD": "", "PYTHONPATH": "/nowhere"}
-    models.house.start_daemon(env=poison)
-    models.ready()
-    pid = models.record().identity.pid
-    assert os.getsid(pid) == pid, "a session of its own: no terminal's end reaches it"
-    with contextlib.suppress(PermissionError):  # only root may look: it made itself undumpable
-        environ = Path(f"/proc/{pid}/environ").read_text()
-        assert {name for name in poison if f"{name}=" in environ} == set()
-        held = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
-        assert [path for path in held if path.endswith(("ledger.db", "daemon.lock", "daemon.out"))] == []
-    assert (
-        sys.executable.encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and b"sk-ant" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
-
-
 # What it says and what new agents are told ----------------------------------------------------------------------------------------
-
-
-def test_a_refused_key_is_told_once_and_is_forgotten_when_the_right_one_is_there(models: Models) -> None:
-    models.start()
-    models.sim.faults(status=401, times=2)  # once may be a slip of the provider's
-    models.house.ok("add", "--id", "asks", f"{models.ask} 1")
-    file = models.house.home.keys / "sim.key"
-    said = f"sim refuses its key: put the key into {file} (mode 600), then nightcrew gateway reload"
-    wait_until(lambda: gateway_report.hear(models.house.home).troubles == (said,), "the word of it")
-    models.house.ok("gateway", "reload")
-    models.house.ok("wait", "asks")
-    wait_until(lambda: gateway_report.hear(models.house.home).troubles == (), "it to be over")
-    assert models.house.state("asks") == "done"
-    assert models.house.daemon_output().count(said) == 1
-
-
-def test_agents_that_start_after_a_change_get_the_variables_of_a_new_upstream(models: Models) -> None:
-    models.start()
-    models.house.ok("add", "--id", "before", "-f", "env")
-    models.settings(upstream(models.house.home, models.sim.url, name="second", api="openai"))
-    models.house.ok("gateway", "reload")
-    models.house.ok("add", "--id", "after", "-f", "env")
-    url = f"OPENAI_BASE_URL=http://127.0.0.1:{models.record().port}/v1"
-    assert [url in models.house.ok("logs", name).splitlines() for name in ("before", "after")] == [False, True]
-    models.house.config.write_text("slots = [")
-    whole = {"NIGHTCREW_CONFIG": str(models.script.with_name("none.toml"))}  # the command would complain of the broken one
-    models.house.ok("add", "--id", "broken", "-f", "env", env=whole)
-    assert url in models.house.ok("logs", "broken").splitlines()
-    wait_until(lambda: "the settings cannot be read; new agents get those of before" in models.house.daemon_output(), "the alert")
 
 
 # Its load -------------------------------------------------------------------------------------------------------------------------
@@ -329,16 +327,3 @@ def test_batch_tasks_wait_while_requests_queue_and_start_when_they_do_not(models
     models.house.ok("kill", "heavy")
     models.house.ok("wait", "batch", "--timeout", "60s")
     assert models.house.state("batch") == "done"
-
-
-def test_its_socket_that_somebody_removed_is_bound_again(models: Models) -> None:
-    """It is the way of agents that have no network."""
-    models.settings()
-    models.start()
-    gateway = models.record()
-    models.house.home.gateway_socket.unlink()
-    wait_until(lambda: models.house.home.gateway_socket.exists(), "the socket to be there again", 20)
-    assert status_client.ask(models.house.home, status_client.STATUS) and models.record() == gateway
-    models.house.ok("down")
-    assert not models.house.home.run_dir.exists()
-    assert [path.name for path in models.house.home.root.iterdir() if path.name.endswith(("-wal", "-shm"))] == [], "no log is left"

@@ -19,7 +19,6 @@ from supervisor import __version__
 from supervisor.core import records
 from supervisor.core.errors import Refused, TimedOut
 from supervisor.daemon import lock, protocol
-from tests.cli.terminal import COMMAND
 from tests.support import House, plan_of, shell_task, signal_if_there, wait_until
 
 AT_WORK = "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done; echo finished"
@@ -86,13 +85,14 @@ def test_a_second_ctrl_c_does_not_wait(house: House) -> None:
     house.config.write_text('grace = "20s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
     daemon = house.start_daemon()
     start(house, f"trap '' TERM; {AT_WORK}")
-    with subprocess.Popen([*COMMAND, "kill", "agent"], env=house.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as asking:
-        wait_until(lambda: house.task("agent").attempt_state == "stopping", "the stop to be under way")
-        daemon.send_signal(signal.SIGINT)
-        assert_waits(daemon)
-        daemon.send_signal(signal.SIGINT)
-        assert daemon.wait(60) == 130
-        asking.kill()
+    asking = house.begin("kill", "agent")
+    wait_until(lambda: house.task("agent").attempt_state == "stopping", "the stop to be under way")
+    daemon.send_signal(signal.SIGINT)
+    assert_waits(daemon)
+    daemon.send_signal(signal.SIGINT)
+    assert daemon.wait(60) == 130
+    asking.kill()
+    asking.wait()
     house.config.write_text('grace = "0s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
     house.start_daemon()
     wait_until(lambda: house.state("agent") == "cancelled", "the next supervisor to finish the stop")
@@ -109,30 +109,29 @@ def test_down_waits_for_the_supervisor_and_now_does_not_wait_for_its_jobs(house:
     house.config.write_text('grace = "120s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n')
     daemon = house.start_daemon()
     start(house, f"trap '' TERM; {AT_WORK}")
-    with subprocess.Popen([*COMMAND, "kill", "agent"], env=house.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as asking:
-        wait_until(lambda: house.task("agent").attempt_state == "stopping", "the stop to be under way")
-        house.ok("down", "--now", timeout_s=60)
-        assert lock.holder(house.home.lock) is None
-        assert daemon.wait(30) == 0, "no thread of it goes on without the lock"
-        asking.kill()
+    asking = house.begin("kill", "agent")
+    wait_until(lambda: house.task("agent").attempt_state == "stopping", "the stop to be under way")
+    house.ok("down", "--now", timeout_s=60)
+    assert lock.holder(house.home.lock) is None
+    assert daemon.wait(30) == 0, "no thread of it goes on without the lock"
+    asking.kill()
+    asking.wait()
 
 
-def test_up_in_the_background_any_number_of_times_is_one_supervisor(house: House) -> None:
-    starts = [subprocess.Popen([*COMMAND, "up", "-d"], env=house.env, stderr=subprocess.PIPE, text=True) for _ in range(5)]
-    said = [one.communicate(timeout=60)[1] for one in starts]
-    assert [one.returncode for one in starts] == [0] * 5, said
+@pytest.mark.parametrize(("times", "again"), [(3, 1), pytest.param(5, 5, marks=pytest.mark.soak)])
+def test_up_in_the_background_any_number_of_times_is_one_supervisor(house: House, times: int, again: int) -> None:
+    """Each of which begins with a new interpreter. After a `down` there is another one."""
+    with ThreadPoolExecutor(times) as people:
+        starts = [one.result() for one in [people.submit(house.run, "up", "-d") for _ in range(times)]]
+    said = [one.stderr for one in starts]
+    assert [one.returncode for one in starts] == [0] * times, said
     pids = {line.partition("(pid ")[2].partition(")")[0] for text in said for line in text.splitlines() if "(pid " in line}
     assert pids == {str(lock.holder(house.home.lock))}, said
     (pid,) = pids
     assert "/aiohttp/" not in Path(f"/proc/{pid}/maps").read_text(), "it serves no HTTP, and would start a sixth later"
     assert f"(pid {pid})" in house.run("up", "-d").stderr
     assert sum("starting the supervisor" in text for text in said) == 1, said
-
-
-@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.soak)])
-def test_down_and_up_at_once(house: House, times: int) -> None:
-    house.ok("up", "-d")
-    for _ in range(times):
+    for _ in range(again):
         before = lock.holder(house.home.lock)
         house.ok("down")
         house.ok("up", "-d")

@@ -6,7 +6,6 @@ import functools
 import os
 import random
 import signal
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 
 from supervisor.daemon import lock
 from supervisor.ledger import journal, store
-from tests.cli.terminal import COMMAND
 from tests.faults.checker import Evidence
 from tests.support import House, git, plan_of, shell_task, wait_until
 
@@ -169,16 +167,14 @@ def end_in_three_ways(house: House, name: str, chance: random.Random) -> None:
     view = house.task(name)
     steps: list[Callable[[], None]] = [Path(view.worktree or "", "go").touch, functools.partial(crash, house)]
     chance.shuffle(steps)
-    with subprocess.Popen(
-        [*COMMAND, "kill", view.id], env=house.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as asking:
-        wait_until(lambda: asking.poll() is not None or chance.random() < 0.05, "a moment")
-        for step in steps:
-            step()
-        if lock.holder(house.home.lock) is None:
-            house.start_daemon()
-        _, said = asking.communicate(timeout=60)
-    assert asking.returncode in (0, 5), said
+    said = house.home.root.parent / "said"
+    asking = house.begin("kill", view.id, said=said)
+    wait_until(lambda: asking.poll() is not None or chance.random() < 0.05, "a moment")
+    for step in steps:
+        step()
+    if lock.holder(house.home.lock) is None:
+        house.start_daemon()
+    assert asking.wait(60) in (0, 5), said.read_text()
     wait_until(lambda: house.task(name).final, "it to have one end")
     after = house.task(name)
     assert after.state in ("done", "cancelled") and after.epoch == 1, f"{after.state}: {after.reason}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.daemon import lock
 from supervisor.host import files
 from tests.daemon.test_continuing import attempts, task
 from tests.daemon.test_continuing_real import BIN, agent_home
@@ -38,7 +40,10 @@ def configure(house: House, sim: Simulator, queue: str) -> None:
 
 
 def begin(house: House, *, env: dict[str, str] | None = None, **keys: Any) -> None:
-    """The agent that will have to make room."""
+    """The agent that will have to make room. A supervisor before this one is killed, and leaves its gateway and its warm process."""
+    if (before := lock.holder(house.home.lock)) is not None:
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: lock.holder(house.home.lock) is None, "the kernel to give the lock back")
     house.start_daemon()
     done = house.run("run", "-d", house.plan(task("agent", priority=10, **keys)), env=env)
     assert done.returncode == 0, done
@@ -54,7 +59,14 @@ def ends(house: House, name: str = "agent") -> list[str | None]:
         return [end for (end,) in db.execute("SELECT end FROM request WHERE agent = ? ORDER BY rowid", (house.task(name).id,))]
 
 
-def test_it_is_paused_between_two_requests(house: House, sim: Simulator) -> None:
+def test_it_makes_room_and_has_lost_nothing(house: House, sim: Simulator) -> None:
+    """One supervisor after the other, with settings of its own, at one gateway."""
+    for part in (_is_paused_between_two_requests, _is_parked_after_a_while_and_goes_on_with_its_conversation, _is_stopped_with_everything):
+        part(house, sim)
+        sim.clear()
+
+
+def _is_paused_between_two_requests(house: House, sim: Simulator) -> None:
     """And is what it was before once the other one has ended: no answer was cut, and none asked for again."""
     configure(house, sim, 'preempt_within = "10m"')
     works = {"command": "while [ ! -e on ]; do sleep 0.02; done"}
@@ -122,7 +134,7 @@ def test_claude_code_is_paused_in_the_middle_of_an_answer(house: House, sim: Sim
     assert view.result and view.result["agent"]["message"].startswith("One two three")
 
 
-def test_after_a_while_it_is_parked_and_goes_on_with_its_conversation(house: House, sim: Simulator) -> None:
+def _is_parked_after_a_while_and_goes_on_with_its_conversation(house: House, sim: Simulator) -> None:
     configure(house, sim, "preempt_within = 0\npark_after = 0.01")
     sim.faults(tool="bash", tool_input={"command": "echo begun > work; touch began; while [ ! -e go ]; do sleep 0.02; done"}, times=1)
     sim.faults(text="It is done.")
@@ -138,12 +150,15 @@ def test_after_a_while_it_is_parked_and_goes_on_with_its_conversation(house: Hou
     assert second["end"] == "done" and house.task("agent").retries_used == 0
 
 
-@pytest.mark.parametrize("kind", ["builtin", pytest.param("claude", marks=pytest.mark.soak)])
-def test_stopping_everything_in_the_middle_of_an_answer(house: House, sim: Simulator, tmp_path: Path, kind: str) -> None:
-    """The answer is cut within a second or so, and asked for again after the thaw."""
-    keys = {"kind": kind, "model": ClaudeCode.model, "sandbox": 0, "params.HOME": str(agent_home(tmp_path))} if kind == "claude" else {}
-    if keys and not (BIN / "claude").exists():
+@pytest.mark.soak
+def test_claude_code_is_stopped_with_everything(house: House, sim: Simulator, tmp_path: Path) -> None:
+    if not (BIN / "claude").exists():
         pytest.skip(f"claude is not installed in {CLIENTS}: run make clients")
+    _is_stopped_with_everything(house, sim, kind="claude", model=ClaudeCode.model, sandbox=0, **{"params.HOME": str(agent_home(tmp_path))})
+
+
+def _is_stopped_with_everything(house: House, sim: Simulator, **keys: Any) -> None:
+    """In the middle of an answer, which is cut within a second or so, and asked for again after the thaw."""
     configure(house, sim, "")
     sim.faults(text="One two three. " * 20, contains="Do the work", then="pings", after=8, times=1)
     sim.faults(text="It is done.", contains="Do the work")

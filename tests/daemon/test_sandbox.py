@@ -115,12 +115,6 @@ def a_guarded(house: House) -> Iterator[House]:
         yield house
 
 
-@pytest.fixture
-def guarded(house: House) -> Iterator[House]:
-    with a_guarded(house) as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
 def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """One for all whose agents come one after the other and leave nothing but what they were to do."""
@@ -144,56 +138,56 @@ def tried(house: House, tier: int, snapshot: str) -> dict[str, str]:
     return dict(said["could"])
 
 
-@pytest.mark.in_turns
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("snapshot", ["", "cold", "warm"], ids=["plain", "files", "memory"])
 @pytest.mark.parametrize("tier", [0, 1, 2])
 def test_each_tier_keeps_what_it_says_and_lets_work_be_done(visited: House, works: frozenset[Tier], tier: int, snapshot: str) -> None:
     if tier not in works:
         pytest.skip("this host cannot")
-    guarded, forged = visited, visited.repo / "forged"
+    forged = visited.repo / "forged"
     forged.unlink(missing_ok=True)
-    could = tried(guarded, tier, snapshot)
+    could = tried(visited, tier, snapshot)
     assert forged.exists() == (tier == 0), "inside, /tmp is another one, and it could write there"
     kept = {name for name, why in could.items() if why and name != "checkout"}
     expected = {0: set(), 1: KEPT_BY_FILES, 2: KEPT_BY_OFFLINE}[tier]
     assert kept == expected, {name: could[name] for name in kept ^ expected}
     assert not kept & WORK
-    view = guarded.task("agent")
-    assert git(guarded.repo, "show", f"{view.branch}:work") == "work"
-    assert (guarded.home.attempt(view.id, view.epoch) / "out" / "answer").read_text() == "forged"
-    left = list((guarded.repo / ".git" / "refs").rglob("*.lock"))
+    view = visited.task("agent")
+    assert git(visited.repo, "show", f"{view.branch}:work") == "work"
+    assert (visited.home.attempt(view.id, view.epoch) / "out" / "answer").read_text() == "forged"
+    left = list((visited.repo / ".git" / "refs").rglob("*.lock"))
     assert left == [], "what kept the branch's directory goes with the attempt"
 
 
-def test_what_is_not_asked_for_is_confined_and_said_to_be(guarded: House, works: frozenset[Tier]) -> None:
+def test_what_is_not_asked_for_is_confined_and_said_to_be(visited: House, works: frozenset[Tier]) -> None:
     if Tier.FILES not in works:
         pytest.skip("this host cannot")
-    guarded.ok("add", "-f", "--id", "agent", f"cat {guarded.home.root}/secret && exit 9; ls -A {guarded.home.root} | wc -l")
-    assert guarded.state("agent") == "done" and int(guarded.ok("logs", "agent").split()[-1]) <= 5, "the paths that lead to its own"
+    visited.ok("add", "-f", "--id", "agent", f"cat {visited.home.root}/secret && exit 9; ls -A {visited.home.root} | wc -l")
+    assert visited.state("agent") == "done" and int(visited.ok("logs", "agent").split()[-1]) <= 5, "the paths that lead to its own"
 
 
-def test_a_task_that_limits_its_network_gets_a_tier_that_can(guarded: House, works: frozenset[Tier]) -> None:
+def test_a_task_that_limits_its_network_gets_a_tier_that_can(visited: House, works: frozenset[Tier]) -> None:
     if Tier.OFFLINE not in works:
         pytest.skip("this host cannot")
-    port = json.loads((guarded.repo / "places.json").read_text())["port"]
+    port = json.loads((visited.repo / "places.json").read_text())["port"]
     probe = f"{sys.executable} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), timeout=5)\""
-    guarded.ok("run", guarded.plan(shell_task("agent", f"{probe} 2>&1 && exit 9; exit 0", network=False)))
-    assert "Connection refused" in guarded.ok("logs", "agent")
-    refused = guarded.run("run", guarded.plan(shell_task("odd", "true", network=False, sandbox=1)))
+    visited.ok("run", visited.plan(shell_task("agent", f"{probe} 2>&1 && exit 9; exit 0", network=False)))
+    assert "Connection refused" in visited.ok("logs", "agent")
+    refused = visited.run("run", visited.plan(shell_task("odd", "true", network=False, sandbox=1)))
     assert refused.returncode == 3 and "network" in refused.stderr, refused.stderr
-    assert guarded.state("odd") == "none"
+    assert visited.state("odd") == "none"
 
 
-def test_nothing_is_left_of_a_killed_agents_tree(guarded: House, works: frozenset[Tier]) -> None:
+def test_nothing_is_left_of_a_killed_agents_tree(visited: House, works: frozenset[Tier]) -> None:
     if Tier.FILES not in works:
         pytest.skip("this host cannot")
     endless = "(setsid sh -c 'sleep 600' &) ; (setsid setsid sleep 601 &) ; touch begun; sleep 602"
-    guarded.ok("run", "-d", guarded.plan(shell_task("agent", endless, sandbox=1)))
-    wait_until(lambda: (where := guarded.task("agent").worktree) and Path(where, "begun").exists(), "it to begin")
-    guarded.ok("kill", "agent")
-    guarded.wait_final()
-    assert guarded.state("agent") == "cancelled"
-    wait_until(lambda: not guarded.tagged(), "its tree to be gone")
+    visited.ok("run", "-d", visited.plan(shell_task("agent", endless, sandbox=1)))
+    wait_until(lambda: (where := visited.task("agent").worktree) and Path(where, "begun").exists(), "it to begin")
+    visited.ok("kill", "agent")
+    visited.wait_final()
+    assert visited.state("agent") == "cancelled"
+    wait_until(lambda: not visited.tagged(), "its tree to be gone")
 
 
 # A host without one ---------------------------------------------------------------------------------------------------------------
@@ -258,22 +252,29 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("snapshot", ["", "warm"], ids=["cold", "warm"])
-def test_a_confined_agent_has_its_terminal_ctrl_c_and_resizes(house: House, works: frozenset[Tier], snapshot: str) -> None:
+def test_a_confined_agent_has_its_terminal_ctrl_c_and_resizes(house: House, works: frozenset[Tier]) -> None:
+    """One that starts cold, and one that is forked."""
     if Tier.FILES not in works:
         pytest.skip("this host cannot")
     commit(house, "nightcrew.toml", SNAPSHOTS)
     commit(house, "agent.py", TERMINAL)
     house.start_daemon()
-    start = {"snapshot": snapshot} if snapshot else {}
-    house.ok("run", "-d", house.plan(shell_task("agent", [sys.executable, "agent.py"], kind="terminal", sandbox=1, **start)))
-    where = house.home.attempt(house.task("agent").id, 1) / "out"
+    keys = {"kind": "terminal", "sandbox": 1}
+    words = [sys.executable, "agent.py"]
+    house.ok("run", "-d", house.plan(shell_task("cold", words, **keys) + shell_task("warm", words, snapshot="warm", **keys)))
+    for name in ("cold", "warm"):
+        _has_its_terminal(house, name)
+    house.wait_final()
+    for name in ("cold", "warm"):
+        assert (house.state(name), house.task(name).reason) == ("failed", "failed: exit code 5")
+
+
+def _has_its_terminal(house: House, name: str) -> None:
+    where = house.home.attempt(house.task(name).id, 1) / "out"
     wait_until((where / "size").exists, "it to begin")
-    assert (where / "began").read_text() == (snapshot or "cold")
+    assert (where / "began").read_text() == name
     tmux = ["tmux", "-S", str(house.home.tmux_socket)]
-    session = f"={house.task('agent').id.replace('/', '_')}_1:"
+    session = f"={house.task(name).id.replace('/', '_')}_1:"
     subprocess.run([*tmux, "resize-window", "-t", session, "-x", "77", "-y", "33"], check=True)
     wait_until(lambda: (where / "size").read_text() == "77x33", "it to hear of the new size")
     subprocess.run([*tmux, "send-keys", "-t", session, "C-c"], check=True)
-    house.wait_final()
-    assert (house.state("agent"), house.task("agent").reason) == ("failed", "failed: exit code 5")

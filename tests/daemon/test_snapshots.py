@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from supervisor.host import processes
-from tests.cli.terminal import COMMAND
 from tests.daemon.snapshot_kit import (
     SETUP,
     SHOW,
@@ -82,16 +80,12 @@ def test_two_at_once_are_one_build_and_both_get_it(house: House, tmp_path: Path)
     house.start_daemon()
     counted = f"echo x >> {tmp_path}/builds; while [ $(wc -l < {tmp_path}/asked) -lt 2 ]; do sleep 0.05; done; {SETUP}"
     (tmp_path / "asked").touch()
-    asking = [
-        subprocess.Popen(
-            [*COMMAND, "snapshot", "create", "deps", "--setup", counted], cwd=house.repo, env=house.env, stdout=subprocess.PIPE
-        )
-        for _ in range(2)
-    ]
-    wait_until(lambda: states(house) == ["building"], "the build to begin")
-    (tmp_path / "asked").write_text("x\nx\n")
-    said = [one.communicate(timeout=60)[0] for one in asking]
-    assert [one.returncode for one in asking] == [0, 0] and said[0] == said[1] != b""
+    with ThreadPoolExecutor(2) as people:
+        asking = [people.submit(house.run, "snapshot", "create", "deps", "--setup", counted) for _ in range(2)]
+        wait_until(lambda: states(house) == ["building"], "the build to begin")
+        (tmp_path / "asked").write_text("x\nx\n")
+        first, second = (one.result() for one in asking)
+    assert (first.returncode, second.returncode) == (0, 0) and first.stdout == second.stdout != ""
     assert (tmp_path / "builds").read_text() == "x\n"
 
 
@@ -129,14 +123,12 @@ def test_a_supervisor_killed_while_it_makes_one(house: House, label: str) -> Non
 def test_what_a_killed_supervisors_set_up_left_running_is_ended_by_the_next(house: House, tmp_path: Path) -> None:
     daemon = house.start_daemon()
     endless = f"echo $$ > {tmp_path}/pid; while :; do echo x > .venv-$$; sleep 0.02; done"
-    with subprocess.Popen(
-        [*COMMAND, "snapshot", "create", "deps", "--setup", endless], cwd=house.repo, env=house.env, stderr=subprocess.PIPE
-    ) as asking:
-        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "set-up to begin")
-        daemon.kill()
-        daemon.wait()
-        said = asking.communicate(timeout=30)[1]
-    assert asking.returncode == 5 and b"the supervisor went away while it made deps; kept: nothing of it" in said
+    said = tmp_path / "said"
+    asking = house.begin("snapshot", "create", "deps", "--setup", endless, said=said)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "set-up to begin")
+    daemon.kill()
+    daemon.wait()
+    assert asking.wait(30) == 5 and "the supervisor went away while it made deps; kept: nothing of it" in said.read_text()
     house.start_daemon()
     assert processes.identity(int((tmp_path / "pid").read_text())) is None
     assert_nothing_left(house)
@@ -144,13 +136,13 @@ def test_what_a_killed_supervisors_set_up_left_running_is_ended_by_the_next(hous
 
 def test_a_supervisor_that_leaves_ends_the_build_and_says_so(house: House, tmp_path: Path) -> None:
     daemon = house.start_daemon()
-    words = ["snapshot", "create", "deps", "--setup", f"touch {tmp_path}/begun; sleep 600"]
-    with subprocess.Popen([*COMMAND, *words], cwd=house.repo, env=house.env, stderr=subprocess.PIPE) as asking:
-        wait_until((tmp_path / "begun").exists, "set-up to begin")
-        daemon.terminate()
-        assert daemon.wait(30) == 0
-        said = asking.communicate(timeout=30)[1].decode()
-    assert asking.returncode != 0
+    file = tmp_path / "said"
+    asking = house.begin("snapshot", "create", "deps", "--setup", f"touch {tmp_path}/begun; sleep 600", said=file)
+    wait_until((tmp_path / "begun").exists, "set-up to begin")
+    daemon.terminate()
+    assert daemon.wait(30) == 0
+    assert asking.wait(30) != 0
+    said = file.read_text()
     assert "the supervisor left while it was made" in said or "the supervisor went away while it made deps" in said
     assert states(house) == ["failed"], "its own last words, not the next one's"
     assert_nothing_left(house)
@@ -158,15 +150,13 @@ def test_a_supervisor_that_leaves_ends_the_build_and_says_so(house: House, tmp_p
 
 def test_ctrl_c_leaves_it_being_made(house: House, tmp_path: Path) -> None:
     house.start_daemon()
+    said = tmp_path / "said"
     words = ["snapshot", "create", "deps", "--setup", f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; {SETUP}"]
-    with subprocess.Popen([*COMMAND, *words], cwd=house.repo, env=house.env, stderr=subprocess.PIPE) as asking:
-        wait_until(lambda: states(house) == ["building"], "the build to begin")
-        assert asking.stderr is not None
-        while b"Ctrl-C leaves it being made" not in asking.stderr.readline():
-            pass
-        asking.send_signal(signal.SIGINT)
-        asking.communicate(timeout=30)
-    assert asking.returncode == 130
+    asking = house.begin(*words, said=said)
+    wait_until(lambda: states(house) == ["building"], "the build to begin")
+    wait_until(lambda: "Ctrl-C leaves it being made" in said.read_text(), "it to say so")
+    asking.send_signal(signal.SIGINT)
+    assert asking.wait(30) == 130
     assert states(house) == ["building"]
     (tmp_path / "go").touch()
     wait_until(lambda: states(house) == ["ready"], "it to be made all the same")

@@ -224,11 +224,11 @@ def test_a_killed_agent_failed(house: House) -> None:
 
 
 def test_down_ends_zygotes_once_no_agent_lives(house: House) -> None:
-    house.ok("up", "-d")
+    house.start_daemon()
     where = at_work(house)
     house.ok("down")
     assert zygote.find(place(house)) is not None, "an agent lives"
-    house.ok("up", "-d")
+    house.start_daemon()
     (where / "go").touch()
     house.wait_final()
     wait_until(lambda: not house.sessions(), "its session to be closed")
@@ -272,6 +272,6 @@ def test_modules_that_set_up_made_are_preloaded_and_those_of_the_last_build(hous
 def test_many_at_once_are_all_warm(house: House) -> None:
     house.config.write_text(house.config.read_text().replace("[limits]", "slots = 8\n[limits]"))
     house.start_daemon()
-    tasks = [shell_task(f"t{number}", [sys.executable, "tell.py"], snapshot="warm") for number in range(16)]
+    tasks = [shell_task(f"t{number}", [sys.executable, "tell.py"], snapshot="warm") for number in range(10)]
     house.ok("run", house.plan(plan_of(tasks)))
-    assert {house.ok("logs", f"t{number}").split()[0] for number in range(16)} == {"warm"}
+    assert {house.ok("logs", f"t{number}").split()[0] for number in range(10)} == {"warm"}
