@@ -12,7 +12,7 @@ from supervisor.host import cgroups
 from tests.daemon.models_kit import ASK, Models
 from tests.gateway.kit import know_prices
 from tests.gateway.simulator import Simulator
-from tests.support import House
+from tests.support import House, make_repository
 
 
 @pytest.fixture
@@ -22,6 +22,24 @@ def no_groups_left(house: House) -> Iterator[None]:
     for group in cgroups.left(cgroups.probe(), records.tag(str(house.home.root), "", 0).partition(":")[0]):
         group.kill()
         group.remove()
+
+
+@pytest.fixture(scope="module")
+def _lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    root = tmp_path_factory.mktemp("lasting")
+    house = House(root, make_repository(root / "repo"))
+    yield house
+    house.reap()
+
+
+@pytest.fixture
+def lasting(_lasting: House) -> Iterator[House]:
+    """One house and supervisor for all tests of a module, none of which leaves more than tasks: those that live are ended after it."""
+    if not _lasting.ready():
+        _lasting.start_daemon()
+    yield _lasting
+    _lasting.run("kill", "--all")
+    _lasting.wait_final()
 
 
 @pytest.fixture

@@ -250,7 +250,7 @@ def test_a_pane_closed_by_hand_beside_another_is_the_agents_end(house: House) ->
 
 def test_a_stop_an_end_and_a_crash_at_once_are_one_end(house: House) -> None:  # R04
     house.start_daemon()
-    names = [f"agent{number}" for number in range(6)]
+    names = [f"agent{number}" for number in range(4)]
     house.ok("run", "-d", house.plan(plan_of([shell_task(name, AT_WORK) for name in names])))
     wait_until(lambda: {task.attempt_state for task in house.tasks()} == {"running"}, "all to run")
     tasks = [house.task(name) for name in names]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents import zygote
+from agents.zygote.record import Record
 from supervisor.core import records
 from supervisor.daemon import zygotes
 from supervisor.daemon.zygotes import Zygotes
@@ -74,72 +75,55 @@ def kill(pid: int) -> None:
 
 
 def test_an_agent_is_forked_with_its_modules_and_a_plain_one_is_not(house: House) -> None:
-    house.start_daemon()
-    house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py", "a", "b"))
-    house.ok("add", "-f", "--id", "two", *python("tell.py"))
-    assert house.ok("logs", "one") == "warm one.1 a b\n"
-    assert house.ok("logs", "two") == "cold two.1\n"
-    assert zygote.find(place(house)) is not None
-
-
-def test_a_zygote_that_died_is_started_again(house: House) -> None:
+    """Also once its zygote died, and once it was stopped."""
     daemon = house.start_daemon()
-    house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py"))
+    house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py", "a", "b"))
+    house.ok("add", "-f", "--id", "plain", *python("tell.py"))
+    assert house.ok("logs", "one") == "warm one.1 a b\n"
+    assert house.ok("logs", "plain") == "cold plain.1\n"
     before = zygote.find(place(house))
     assert before is not None
     kill(before.identity.pid)
-    house.ok("add", "-f", "--snapshot", "warm", "--id", "two", *python("tell.py"))
-    assert house.ok("logs", "two") == "warm two.1\n"
-    after = zygote.find(place(house))
-    assert after is not None and after.identity != before.identity
+    after = _another_is_warm(house, "two", before)
     dead = [int(pid) for pid in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()]
     assert before.identity.pid not in dead, "the supervisor reaped it"
+    os.kill(after.identity.pid, signal.SIGSTOP)
+    try:
+        _another_is_warm(house, "three", after)
+        assert not processes.alive(after.identity)
+    finally:
+        kill(after.identity.pid)
 
 
-def test_a_supervisor_finds_the_zygote_of_the_one_before(house: House) -> None:
-    daemon = house.start_daemon()
-    house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py"))
-    before = zygote.find(place(house))
-    daemon.kill()
-    daemon.wait()
-    house.start_daemon()
-    house.ok("add", "-f", "--snapshot", "warm", "--id", "two", *python("tell.py"))
-    assert house.ok("logs", "two") == "warm two.1\n"
-    assert zygote.find(place(house)) == before != None  # noqa: E711 - both: there is one, and it is the same
+def _another_is_warm(house: House, name: str, before: Record) -> Record:
+    """A task is forked by another zygote than the one before; that one."""
+    house.ok("add", "-f", "--snapshot", "warm", "--id", name, *python("tell.py"))
+    assert house.ok("logs", name) == f"warm {name}.1\n"
+    after = zygote.find(place(house))
+    assert after is not None and after.identity != before.identity
+    return after
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("older", [{"program": "older"}, {}], ids=["another", "unknown"])
-def test_a_zygote_of_an_older_program_is_replaced(house: House, older: dict[str, str]) -> None:
-    """After an upgrade tasks that start warm run what those run that start cold."""
+def test_a_supervisor_finds_the_zygote_of_the_one_before(house: House, older: dict[str, str]) -> None:
+    """And replaces it when that one was older: after an upgrade tasks that start warm run what those run that start cold."""
     daemon = house.start_daemon()
     house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py"))
     before = zygote.find(place(house))
     assert before is not None and before.program == zygote.program()
     daemon.kill()
     daemon.wait()
+    daemon = house.start_daemon()
+    house.ok("add", "-f", "--snapshot", "warm", "--id", "two", *python("tell.py"))
+    assert house.ok("logs", "two") == "warm two.1\n" and zygote.find(place(house)) == before
+    daemon.kill()
+    daemon.wait()
     shape = json.loads(place(house).record.read_text())
     del shape["program"]
     place(house).record.write_text(json.dumps(shape | older))
     house.start_daemon()
-    house.ok("add", "-f", "--snapshot", "warm", "--id", "two", *python("tell.py"))
-    assert house.ok("logs", "two") == "warm two.1\n"
-    after = zygote.find(place(house))
-    assert after is not None and after.identity != before.identity and after.program == zygote.program()
-
-
-def test_a_zygote_that_was_stopped_is_replaced(house: House) -> None:
-    house.start_daemon()
-    house.ok("snapshot", "create", "warm")
-    before = zygote.find(place(house))
-    assert before is not None
-    os.kill(before.identity.pid, signal.SIGSTOP)
-    try:
-        house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py"))
-        assert house.ok("logs", "one") == "warm one.1\n"
-        assert not processes.alive(before.identity)
-    finally:
-        kill(before.identity.pid)
+    assert _another_is_warm(house, "three", before).program == zygote.program()
 
 
 def test_one_that_answered_a_moment_ago_is_not_asked_again(house: House) -> None:
@@ -175,15 +159,13 @@ def test_an_agent_outlives_supervisor_and_zygote_and_is_recorded_once(house: Hou
     assert house.ok("logs", "agent") == "warm\nfinished\n"
 
 
-def test_a_killed_client_is_a_terminal_that_hung_up(house: House) -> None:
+def test_a_killed_client_is_a_terminal_that_hung_up_and_a_killed_agent_failed(house: House) -> None:
     house.start_daemon()
-    where = at_work(house)
-    client = next(
-        one.pid
-        for one in processes.all_running(str(place(house).socket))
-        if one.pid != runner_of(house).identity.pid and one.pid != zygote_pid(house)
-    )
-    kill(client)
+    kill(int((at_work(house, "killed") / "pid").read_text()))
+    house.wait_final()
+    assert (house.state("killed"), house.task("killed").reason) == ("failed", "failed: killed by signal 9")
+    where, ours = at_work(house), (runner_of(house).identity.pid, zygote_pid(house))
+    kill(next(one.pid for one in processes.all_running(str(place(house).socket)) if one.pid not in ours))
     house.wait_final()
     view = house.task("agent")
     assert ((view.state, view.epoch) == ("cancelled", 1) and "hangup" in view.reason) or "closed" in view.reason, view.reason
@@ -212,15 +194,6 @@ def test_a_killed_runner_takes_its_agent_along_and_is_run_again(house: House, *,
     house.wait_final()
     assert (house.state("agent"), house.task("agent").epoch) == ("done", 2)
     assert house.ok("logs", "agent") == "warm\nfinished\n"
-
-
-def test_a_killed_agent_failed(house: House) -> None:
-    house.start_daemon()
-    where = at_work(house)
-    kill(int((where / "pid").read_text()))
-    house.wait_final()
-    assert (house.state("agent"), house.task("agent").reason) == ("failed", "failed: killed by signal 9")
-    assert zygote.find(place(house)) is not None
 
 
 def test_down_ends_zygotes_once_no_agent_lives(house: House) -> None:
