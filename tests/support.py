@@ -62,8 +62,14 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60
 
 
 def git(where: Path, *args: str) -> str:
-    """Plain git, as a person would run it."""
-    done = subprocess.run(["git", "-C", str(where), *args], env={**os.environ, **GIT_IDENTITY}, capture_output=True, text=True, check=True)
+    """Plain git, as a person would run it, but that a commit does not look whether there is much to pack."""
+    done = subprocess.run(
+        ["git", "-C", str(where), "-c", "maintenance.auto=false", *args],
+        env={**os.environ, **GIT_IDENTITY},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout.strip()
 
 
