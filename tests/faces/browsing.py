@@ -28,6 +28,10 @@ class Opened:
     def check_quiet(self) -> None:
         """Nothing was fetched but the page itself; nothing was said on the console; no dialog was opened."""
         assert self.requests == [self.page.url]
+        self.check_silent()
+
+    def check_silent(self) -> None:
+        """Nothing was said on the console; no dialog was opened."""
         assert self.noise == []
 
     def check_fits(self) -> None:

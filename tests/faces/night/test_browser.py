@@ -27,7 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_and_a_desk_and_is_quiet(open_page: Open, made: dict[str, Any], scheme: str) -> None:
     for size in (PHONE, DESK):
-        opened = open_page(html.render(made), size, color_scheme=scheme)
+        opened = open_page(html.render(made), size, scheme=scheme)
         opened.open_all()
         opened.check_fits()
         opened.check_quiet()
@@ -76,7 +76,7 @@ def test_without_scripts_it_says_it_all(open_page: Open, made: dict[str, Any]) -
 
 
 def test_on_paper_nothing_is_folded_and_nothing_is_dark(open_page: Open, made: dict[str, Any]) -> None:
-    opened = open_page(html.render(made), color_scheme="dark")
+    opened = open_page(html.render(made), scheme="dark")
     opened.page.emulate_media(media="print")
     colour = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert colour == "rgb(255, 255, 255)"

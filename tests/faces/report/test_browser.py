@@ -65,7 +65,7 @@ def test_the_samples_on_a_desk_and_on_a_phone(show: Open, name: str) -> None:
 
 
 def test_by_night_the_charts_are_dark_too(show: Open) -> None:
-    opened = show(sample("large"), color_scheme="dark")
+    opened = show(sample("large"), scheme="dark")
     night = colour(opened, "accent")
     assert night in drawn(opened)[0]
     opened.page.emulate_media(color_scheme="light")

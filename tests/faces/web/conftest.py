@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from tests import warm
 from tests.agents.turns import acp_agent
 from tests.daemon.test_answering import DIALOG
 from tests.faces.browsing import DESK, Opened
+from tests.faces.conftest import watched
 from tests.support import House, make_repository, plan_of, shell_task, wait_until
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&\u202e\u200b"
@@ -94,30 +96,51 @@ def served(crewed: House, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     made.end()
 
 
+@pytest.fixture(scope="module")
+def desk(browser: Any, served: Served) -> Iterator[Opened]:
+    """A window that entered by the printed address, which visits that ask for nothing of their own share: to open another and to enter
+    there takes half of what such a test does."""
+    context = browser.new_context()
+    yield entered(context, served)
+    context.close()
+
+
+def entered(context: Any, served: Served) -> Opened:
+    """A new page of the context, entered by the printed address."""
+    context.set_default_timeout(20_000)
+    made = watched(context)
+    made.page.goto(served.url)
+    made.page.wait_for_url(f"{served.base}/")
+    return made
+
+
+def leave(page: Any) -> None:
+    """It asks the server for nothing more, and is as it was opened."""
+    page.emulate_media(color_scheme="light")
+    page.goto("about:blank")
+
+
 @pytest.fixture
-def visit(browser: Any, served: Served) -> Iterator[Callable[..., Opened]]:
-    """Opens the page by the printed address, then perhaps another one; fails for whatever a page said on its console."""
-    contexts: list[Any] = []
-    pages: list[Opened] = []
+def visit(request: pytest.FixtureRequest, browser: Any, served: Served) -> Iterator[Callable[..., Opened]]:
+    """Opens the page at a path; fails for whatever a page said on its console. `fresh` or an option of the browser's: in a window that
+    nobody has used, which enters by the printed address."""
+    with contextlib.ExitStack() as after:
 
-    def opened(path: str = "/", size: tuple[int, int] = DESK, *, noise: bool = False, **options: Any) -> Opened:
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
-        context.set_default_timeout(20_000)
-        contexts.append(context)
-        made = Opened(context.new_page())
-        made.page.on("request", lambda request: made.requests.append(request.url))
-        if not noise:
-            made.page.on("console", lambda message: made.noise.append(message.text))
-            made.page.on("pageerror", lambda error: made.noise.append(str(error)))
-            pages.append(made)
-        made.page.on("dialog", made.on_dialog)
-        made.page.goto(served.url)
-        made.page.wait_for_url(f"{served.base}/")
-        if path != "/":
-            made.page.goto(served.base + path)
-        return made
+        def opened(path: str = "/", size: tuple[int, int] = DESK, *, noise: bool = False, fresh: bool = False, **options: Any) -> Opened:
+            if fresh or options:
+                context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
+                after.callback(context.close)
+                made = entered(context, served)
+            else:
+                made = request.getfixturevalue("desk")
+                made.page.set_viewport_size({"width": size[0], "height": size[1]})
+                made.requests.clear()
+                made.noise.clear()
+                after.callback(leave, made.page)
+            if not noise:
+                after.callback(made.check_silent)
+            if made.page.url != served.base + path:
+                made.page.goto(served.base + path)
+            return made
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert [said for one in pages for said in one.noise] == []
+        yield opened
