@@ -174,16 +174,25 @@ def _compared(store: _Store, base: str, target: str, tip: str) -> Standing:
     many = len(own) > OWN_MAX
     single = [] if many else [oid for oid, *parents in own if len(parents) < 2]
     asked = [f"{tip} {base}"]
-    first = store.paths(asked) | store.paths(single)
-    touching, bounded = store.history(target, tip, first)
+    paths = store.paths([*single, *asked])  # the other parent last: git keeps it for every later mention of the commit
+    touching, bounded = store.history(target, tip, paths)
     newest = _newest(store.patches(touching), touching)
-    there, back, squash = store.patches(single), dict[str, str](), Commit(tip, State.MISSING)
-    if newest:  # else nothing there can be the same, or have taken it back
-        squash, back = _placed(tip, store.patches(asked), store.patches(asked, "-R"), newest), store.patches(single, "-R")
+    there, squash = store.patches(single), Commit(tip, State.MISSING)
+    back = _taken_back(store, single, there, newest)
+    if own == [[tip, base]]:  # one commit is the whole
+        squash = _placed(tip, there, back, newest)
+    elif newest:  # else nothing there can be the same
+        whole = store.patches(asked)
+        squash = _placed(tip, whole, _taken_back(store, asked, whole, newest), newest)
     kept = frozenset(single)
     empty = set() if many else _empty_merges(store, [line for line in own if line[0] not in kept])
     commits = tuple(Commit(oid, State.EMPTY) if oid in empty else _placed(oid, there, back, newest, oid in kept) for oid, *_ in own)
     return _standing(squash, () if many else commits, bounded)
+
+
+def _taken_back(store: _Store, asked: Sequence[str], there: Mapping[str, str], newest: _Newest) -> dict[str, str]:
+    """What would take each commit back; only of those that are there, which alone can have been."""
+    return store.patches([one for one in asked if there.get(one.partition(" ")[0]) in newest], "-R")
 
 
 def _newest(patches: Mapping[str, str], order: Sequence[str]) -> _Newest:

@@ -35,9 +35,7 @@ def crlf(**changed: str) -> bytes:
 
 
 def commit_all(world: World, root: Path, words: str = "change") -> str:
-    world.sh(root, "add", "-A")
-    world.sh(root, "commit", "-q", "--allow-empty", "-m", words)
-    return world.sh(root, "rev-parse", "HEAD")
+    return world.run(root, "sh", "-ec", 'git add -A; git commit -q --allow-empty -m "$0"; git rev-parse HEAD', words)
 
 
 class Trial:
@@ -57,8 +55,7 @@ class Trial:
         self.world.sh(self.root, "switch", "-q", "-C", "result", self.base)
         theirs(self.root)
         self.tip = commit_all(self.world, self.root, "their work")
-        self.world.sh(self.root, "switch", "-q", "main")
-        self.world.sh(self.root, "reset", "-q", "--hard", self.base)
+        self.world.sh(self.root, "checkout", "-q", "-B", "main", self.base)
         ours(self.root)
         self.onto = commit_all(self.world, self.root, "our work")
         return self
