@@ -268,13 +268,16 @@ DRIVER = """
 import ctypes, json, os, signal, socket, struct, subprocess, sys
 H = json.loads(sys.argv[1])
 attacks = json.load(open(H['attacks']))
+prelude = compile(attacks.pop(''), 'prelude', 'exec')
 for line in sys.stdin:
     tell, told = os.pipe()
     pid = os.fork()
     if pid == 0:
         signal.alarm(20)
         try:
-            exec(attacks[json.loads(line)], {'H': H})
+            names = {'H': H}
+            exec(prelude, names)
+            exec(attacks[json.loads(line)], names)
         except BaseException as error:
             os.write(told, repr(error)[:300].encode())
             os._exit(1)

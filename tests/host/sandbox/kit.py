@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,8 @@ class House:
     doors: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     changed: list[str] = field(default_factory=list)
     """What was not as before after `attack`."""
+    read: dict[str, tuple[object, bytes]] = field(default_factory=dict)
+    """Files outside, by path: which state of it was read, and what was in it."""
 
     def __post_init__(self) -> None:
         self.home = Home(self.root / "state")
@@ -194,7 +197,7 @@ class House:
     def attack(self, executor: Executor | None, policy: Policy) -> dict[str, str]:
         """Every attack in one sandbox: why it failed, "" when it did not. Without one, each finds the repository as it was at first."""
         table = self.attempt / "out" / "attacks.json"
-        table.write_text(json.dumps({attack.name: PRELUDE + attack.body for attack in ATTACKS}))
+        table.write_text(json.dumps({"": PRELUDE, **{attack.name: attack.body for attack in ATTACKS}}))
         argv = [*self.prefix(executor, policy), *PYTHON, "-c", DRIVER, json.dumps(self._told(table))]
         results, at_first = dict[str, str](), self.outside()
         kept = shutil.copytree(self.repo, self.root.with_name(f"{self.root.name}.kept"), symlinks=True)
@@ -232,7 +235,7 @@ class House:
     def outside(self) -> Seen:
         """Every file that is none of the attempt's own: kind and rights, names, content."""
         own = {str(path) for path in (self.worktree, self.private, self.attempt / "out", self.attempt / "tmp")}
-        return dict(_files(str(self.root), own))
+        return dict(_files(str(self.root), own, self.read))
 
     def _restored(self, kept: Path, at_first: Seen, now: Seen) -> Seen:
         """Put the repository back when it is not as it was at first; what is outside then."""
@@ -244,21 +247,30 @@ class House:
         return self.outside()
 
 
-def _files(top: str, leave_out: Container[str]) -> Iterator[tuple[str, tuple[int, int, bytes]]]:
+def _files(top: str, leave_out: Container[str], read: dict[str, tuple[object, bytes]]) -> Iterator[tuple[str, tuple[int, int, bytes]]]:
     for entry in os.scandir(top):
         if entry.path in leave_out:
             continue
         seen = entry.stat(follow_symlinks=False)
-        yield entry.path, (seen.st_mode, 0 if stat.S_ISDIR(seen.st_mode) else seen.st_nlink, _content(entry.path, seen.st_mode))
+        yield entry.path, (seen.st_mode, 0 if stat.S_ISDIR(seen.st_mode) else seen.st_nlink, _content(entry.path, seen, read))
         if stat.S_ISDIR(seen.st_mode):
-            yield from _files(entry.path, leave_out)
+            yield from _files(entry.path, leave_out, read)
 
 
-def _content(path: str, mode: int) -> bytes:
-    """Of a file, or where a link leads."""
-    if stat.S_ISLNK(mode):
+def _content(path: str, seen: os.stat_result, read: dict[str, tuple[object, bytes]]) -> bytes:
+    """Of a file, or where a link leads. What is in `read` is read again when it was changed: the kernel stamps that, and no attack the
+    stamp. What had changed just before it was read may change without another stamp."""
+    if stat.S_ISLNK(seen.st_mode):
         return os.fsencode(os.readlink(path))
-    return Path(path).read_bytes() if stat.S_ISREG(mode) else b""
+    if not stat.S_ISREG(seen.st_mode):
+        return b""
+    stamp = (seen.st_ino, seen.st_size, seen.st_ctime_ns)
+    if path in read and read[path][0] == stamp:
+        return read[path][1]
+    content = Path(path).read_bytes()
+    if seen.st_ctime_ns < time.time_ns() - 10**8:
+        read[path] = (stamp, content)
+    return content
 
 
 def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
