@@ -19,7 +19,7 @@ from supervisor.ledger import archive, archiving, queries
 from supervisor.ledger.ledger import Ledger
 from tests.ledger.kit import Wall, check_integrity, rows, submit, whole
 
-POINTS = 20
+POINTS = 10
 RUNS = 60
 WRITER = """
 import sys

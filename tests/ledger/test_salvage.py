@@ -236,6 +236,7 @@ def test_of_zeroed_and_missing_pages_only_their_own_rows_are_lost(
     assert all(any(str(task) in line for line in report.lost) for task in changed), "what was changed or made up is named"
 
 
+@pytest.mark.in_turns
 @pytest.mark.parametrize("with_log", [True, False])
 @pytest.mark.parametrize("round_", range(6))
 def test_flipped_bits_cost_no_more_than_the_pages_that_they_are_on(
@@ -279,7 +280,7 @@ def test_a_damaged_piece_of_the_log_costs_itself_only(tmp_path: Path, crashed: d
     check_invariants(path)
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.soak)])
 def test_what_is_lost_is_named_and_what_needed_it_is_not_run(tmp_path: Path, crashed: dict[str, bytes], every: int) -> None:
     """Without a page of tasks: those that ran can be looked at, those that waited for them are skipped."""
     held = cells(crashed["whole"])

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.timeout(200)
 
 
 def many_refs(attempt: Attempt) -> None:
-    """A ref a line, each to a commit of its own that is nowhere else would cost git an hour to make; so they name two."""
-    lines = "".join(f"update refs/heads/x/{number} {attempt.done}\n" for number in range(5000))
+    """More than are looked at. Each to a commit of its own that is nowhere else would cost git an hour to make; so they name one."""
+    lines = "".join(f"update refs/heads/x/{number} {attempt.done}\n" for number in range(1500))
     attempt.git("update-ref", "--stdin", stdin=lines.encode())
-    packed = "".join(f"{attempt.done} refs/tags/t{number:06}\n" for number in range(100_000))
+    packed = "".join(f"{attempt.done} refs/tags/t{number:06}\n" for number in range(20_000))
     (attempt.top / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{packed}")
 
 

@@ -62,7 +62,7 @@ def test_together_they_are_told_what_each_is_told_alone(history: History, monkey
     for number in range(3):
         tip = history.grown(draw.choice(list(history.states)), draw.randrange(1, 4))
         history.git("update-ref", f"refs/heads/{'main' if number == 0 else f'own{number}'}", tip)
-    tips = [history.grown(draw.choice(list(history.states)), draw.randrange(3)) for _ in range(8)]
+    tips = [history.grown(draw.choice(list(history.states)), draw.randrange(3)) for _ in range(5)]
     for number, tip in enumerate(tips):
         history.git("update-ref", f"refs/heads/nightcrew/r/t{number}/work", tip)
     expected = [alone(repo, tip) for tip in tips]

@@ -54,35 +54,35 @@ def ask(gate: kit.GatewayProcess, token: str) -> kit.Answer:
     return asyncio.run(asked())
 
 
-def test_killed_amid_twenty_streams_it_comes_back_where_it_was(cold: kit.GatewayProcess, sim: Simulator) -> None:  # N15
-    cold.start()
-    port = cold.port
-    tokens = [cold.crew.agent(f"run/{number}") for number in range(20)]
+def test_killed_amid_twenty_streams_it_comes_back_where_it_was(gate: kit.GatewayProcess, sim: Simulator) -> None:  # N15
+    gate.start()
+    port = gate.port
+    tokens = [gate.crew.agent(f"run/{number}") for number in range(20)]
 
     async def twenty() -> list[kit.Answer | BaseException]:
         async with kit.client(port) as client:
             sim.faults(then="silence", after=3)
             streams = [asyncio.create_task(client.post("/v1/messages", kit.messages(max_tokens=50), token)) for token in tokens]
             await kit.until(lambda: sim.stats()["streams"] == 20, "all streams to run")
-            await kit.until(lambda: all(row["seen_input"] for row in kit.rows(cold.home)), "what is seen to be written down", 60.0)
-            cold.kill()
+            await kit.until(lambda: all(row["seen_input"] for row in kit.rows(gate.home)), "what is seen to be written down", 60.0)
+            gate.kill()
             return await asyncio.gather(*streams, return_exceptions=True)
 
     answers = asyncio.run(twenty())
     assert all(isinstance(answer, BaseException) or answer.cut for answer in answers), "no client takes half an answer for a whole one"
-    opened = kit.rows(cold.home)
+    opened = kit.rows(gate.home)
     assert len(opened) == 20
     assert {row["end"] for row in opened} == {None}
     sim.clear()
     began = time.monotonic()
-    cold.start()
+    gate.start()
     took = time.monotonic() - began
-    assert cold.port == port
-    found = kit.rows(cold.home)
+    assert gate.port == port
+    found = kit.rows(gate.home)
     assert {(row["end"], row["estimated"]) for row in found} == {("crashed", 1)}
     said = sim.tally().used["input"] / 20
     assert {(row["input"], row["output"], row["bound_output"]) for row in found} == {(said, 50, 50)}, "the input is what the provider said"
-    assert ask(cold, tokens[7]).status == 200, "the tokens are those of before"
+    assert ask(gate, tokens[7]).status == 200, "the tokens are those of before"
     print(f"ready again after {took:.2f} s")
 
 
@@ -276,16 +276,16 @@ def test_asked_again_and_again_to_stop_it_ends_well(cold: kit.GatewayProcess) ->
     assert cold.stop() == 0
 
 
-def test_the_record_says_who_it_is(cold: kit.GatewayProcess) -> None:
-    cold.start()
-    shape = json.loads(cold.home.gateway_record.read_text())
-    assert shape["pid"] == cold.pid
+def test_the_record_says_who_it_is(gate: kit.GatewayProcess) -> None:
+    gate.start()
+    shape = json.loads(gate.home.gateway_record.read_text())
+    assert shape["pid"] == gate.pid
     assert shape["upstreams"] == [{"name": "sim", "api": "anthropic"}]
     assert set(shape) == {"schema", "pid", "ticks", "boot_id", "port", "started", "version", "upstreams"}
-    assert shape["ticks"] == int(Path(f"/proc/{cold.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    assert status_client.ask(cold.home, status_client.PING)["port"] == shape["port"]
-    assert status_client.ask(cold.home, status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S) == {"reloaded": True}
-    assert status_client.ask(cold.home, status_client.STOP, post=True) == {"stopping": True}
-    wait_until(lambda: not psutil.pid_exists(cold.pid) or psutil.Process(cold.pid).status() == psutil.STATUS_ZOMBIE, "it to end")
-    assert cold.stop() == 0
-    assert process_lock.kept_port(cold.home) == shape["port"], "the next one takes it again"
+    assert shape["ticks"] == int(Path(f"/proc/{gate.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    assert status_client.ask(gate.home, status_client.PING)["port"] == shape["port"]
+    assert status_client.ask(gate.home, status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S) == {"reloaded": True}
+    assert status_client.ask(gate.home, status_client.STOP, post=True) == {"stopping": True}
+    wait_until(lambda: not psutil.pid_exists(gate.pid) or psutil.Process(gate.pid).status() == psutil.STATUS_ZOMBIE, "it to end")
+    assert gate.stop() == 0
+    assert process_lock.kept_port(gate.home) == shape["port"], "the next one takes it again"
