@@ -74,12 +74,12 @@ def measure(root: Path, seed: int, wanted: Waiting) -> dict[str, Any]:
 
 def _round(home: Path, repo: Path, size: int, wanted: Waiting) -> _Round:
     with SupervisedRun(home, slots=SLOTS) as ours:
-        supervisor = psutil.Process(ours.start())
+        supervisor, tmux = psutil.Process(ours.start()), ours.tmux()
         ours.submit(ours.repository(repo), _tasks(size))
         _until_ended(ours, wanted.warm_up)
-        before, cpu_before = _ended(ours), _busy_by_kind_s(supervisor)
+        before, cpu_before = _ended(ours), _busy_by_kind_s(supervisor, tmux)
         _until_ended(ours, len(before) + wanted.tasks)
-        after, cpu_after = _ended(ours), _busy_by_kind_s(supervisor)
+        after, cpu_after = _ended(ours), _busy_by_kind_s(supervisor, tmux)
         tick_ms_p99 = protocol.call(ours.home.daemon_socket, "ping", {})["tick_ms_p99"]
     passed = after[-1] - after[len(before) - 1]  # by rank: one that ended earlier may be collected later
     count = len(after) - len(before)
@@ -103,10 +103,9 @@ def _until_ended(ours: SupervisedRun, count: int) -> None:
     until(lambda: len(_ended(ours)) >= count, f"{count} tasks to end")
 
 
-def _busy_by_kind_s(supervisor: psutil.Process) -> dict[str, float]:
-    """Processor time so far of a supervisor in a pane, of what it waited for, of its tmux server, and of the processes of panes."""
-    own = supervisor.cpu_times()
-    server = next(above for above in supervisor.parents() if above.name().startswith("tmux")).cpu_times()
+def _busy_by_kind_s(supervisor: psutil.Process, tmux: psutil.Process) -> dict[str, float]:
+    """Processor time so far of a supervisor, of what it waited for, of its tmux server, and of the processes of panes."""
+    own, server = supervisor.cpu_times(), tmux.cpu_times()
     return {
         "supervisor": own.user + own.system,
         "git": own.children_user + own.children_system,

@@ -115,7 +115,7 @@ def _once(ours: Bursts, size: int) -> Burst:
 def _idle_and_adopt(run: SupervisedRun, ours: Bursts, crew: str, options: Options, say: Say) -> dict[str, Any]:
     ours.until_running(crew)
     say(f"{options.crew} agents idle for {options.idle_s:g} s")
-    idle = _idle(run.start(), ours.runners(crew), options.idle_s)
+    idle = _idle(psutil.Process(run.start()), run.tmux(), ours.runners(crew), options.idle_s)
     say(f"kill -9 of the supervisor; a new one adopts {options.crew} agents")
     run.kill()
     began = time.monotonic()
@@ -125,9 +125,8 @@ def _idle_and_adopt(run: SupervisedRun, ours: Bursts, crew: str, options: Option
     return {"idle": idle, "adopt_s": round(adopt_s, 3)}
 
 
-def _idle(pid: int, runners: Sequence[int], seconds: float) -> dict[str, Any]:
-    supervisor = psutil.Process(pid)
-    processes = {"cpu_percent": supervisor, "tmux_cpu_percent": supervisor.parent()}
+def _idle(supervisor: psutil.Process, tmux: psutil.Process, runners: Sequence[int], seconds: float) -> dict[str, Any]:
+    processes = {"cpu_percent": supervisor, "tmux_cpu_percent": tmux}
     before, began = {name: busy_s(process) for name, process in processes.items()}, time.monotonic()
     time.sleep(seconds)
     passed = time.monotonic() - began

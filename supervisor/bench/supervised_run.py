@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
+
+from agents.tmux import Tmux
 from supervisor.bench.workspace import end_server
 from supervisor.core import records
 from supervisor.core.environment import allowed
@@ -79,7 +82,7 @@ class SupervisedRun:
         self.settings = root.with_name(f"{root.name}.toml")
         self.settings.write_text(f"slots = {slots}\nsandbox = 0\n[limits]\ndisk_free_min = 0\n{more}")
         self._keys = (f"{root.name}{number}" for number in itertools.count())
-        self._path = path
+        self.path = path
 
     def __enter__(self) -> SupervisedRun:
         try:
@@ -94,8 +97,16 @@ class SupervisedRun:
 
     def start(self) -> int:
         """Have the supervisor run and be ready; its pid."""
-        with _environ({"PATH": self._path} if self._path else {}):
+        with _environ({"PATH": self.path} if self.path else {}):
             return int(start.ensure_running(self.home, self.settings, lambda _: None)["pid"])
+
+    def tmux(self) -> psutil.Process:
+        """Its tmux server. Raises ToolFailed when there is none."""
+        with Tmux(self.home.tmux_socket) as tmux:
+            pid = tmux.server_pid()
+        if pid is None:
+            raise ToolFailed("no tmux server answers", on=str(self.home.tmux_socket))
+        return psutil.Process(pid)
 
     def kill(self) -> None:
         """`kill -9` of the supervisor alone; its agents go on."""

@@ -216,6 +216,12 @@ def shared() -> Iterator[None]:
             server.close()
 
 
+def ready() -> None:
+    """Have the process that is forked run: it keeps the cores and limits that this one has now."""
+    if not COLD:
+        _server()
+
+
 _servers: list[_Server] = []
 _first = threading.Lock()
 

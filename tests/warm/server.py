@@ -20,11 +20,13 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from agents.kinds import kinds
 from agents.runner import warm
 from agents.zygote.preload import threads
+from supervisor.gateway import settings
 from supervisor.host.sandbox import probing
 
 _PACKAGES = ("supervisor", "memory", "worktrees")
@@ -44,6 +46,7 @@ def main() -> None:
     probing.known()  # half of what a supervisor's start takes; a fork that finds other programs asks again
     list(kinds())  # the files of ours, which are kept once read
     Counter([]), Counter(iter(()))  # whether these are mappings is asked of each class of all those modules, and kept too
+    settings.Reading = _Reading  # type: ignore[misc]  # a quarter of a second at each start
     sys.modules.pop(_MAIN, None)
     assert threads() == 1, "a fork would have the locks of a thread and not the thread"
     gc.collect()
@@ -52,6 +55,48 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         _serve(listener, os.fork)
+
+
+class _Reading(settings.Reading):
+    """As a gateway reads its settings when it starts: by a process of its own, here a fork, which need not import what checks them."""
+
+    def __init__(self, config: Path, keys: Path) -> None:
+        if threads() > 1:  # it runs already
+            super().__init__(config, keys)
+            return
+        self._config = config
+        self._child = _Child(lambda: settings._main(str(config), str(keys)))  # type: ignore[assignment]  # as much of Popen as it takes
+
+
+class _Child:
+    """A fork that does one thing, and what it writes to stdout."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._said, writer = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.dup2(writer, 1)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            try:
+                act()
+                sys.stdout.flush()
+            except BaseException:  # noqa: BLE001 - a forked child: nothing may unwind into the gateway's frames
+                traceback.print_exc()
+            os._exit(0)
+        os.close(writer)
+
+    def __enter__(self) -> _Child:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.waitpid(self._pid, 0)
+
+    def communicate(self, timeout: float) -> tuple[bytes, None]:  # noqa: ARG002 - as Popen has it; a test has its own
+        with open(self._said, "rb") as said:
+            return said.read(), None
+
+    def kill(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
 
 
 def _serve(listener: socket.socket, fork: Callable[[], int]) -> None:

@@ -55,8 +55,7 @@ class FakeSupervisor:
 
     def __init__(self, root: Path, slots: int) -> None:
         self.home = Home(root)
-        argv = [sys.executable, "-I", "-m", fake_doors.__name__, str(root), str(slots)]
-        self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = _started([sys.executable, "-I", "-m", fake_doors.__name__, str(root), str(slots)])
 
     def until_ready(self) -> None:
         """Wait until it answers. Raises TimedOut."""
@@ -100,6 +99,10 @@ class FakeSupervisor:
         """Whatever it does."""
         self._process.kill()
         self._process.wait()
+
+
+def _started(argv: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager
