@@ -124,6 +124,7 @@ def test_a_part_of_the_tree_stays_a_part(world: World, branch: Branch) -> None:
     assert not world.sh(branch.root, "status", "--porcelain")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", [kind for kind in kinds_of_repositories.PEOPLES if kind is not kinds_of_repositories.sparse])
 def test_in_any_repository(world: World, kind: Callable[[World, Path], Path]) -> None:
     branch = Branch(world, kind(world, world.tmp / "repo"))
@@ -424,7 +425,7 @@ def test_files_of_a_filter_leave_the_checkout_to_the_person(world: World, branch
 
 
 @pytest.mark.parametrize("checked_out", [True, False])
-@pytest.mark.parametrize("stride", [pytest.param(7), pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [pytest.param(14), pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_anywhere_and_done_again_it_is_as_before_or_moved(
     world: World, branch: Branch, checked_out: bool, stride: int, seed: int, until: Callable[[Callable[[], bool]], None]
 ) -> None:
