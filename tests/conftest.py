@@ -40,8 +40,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rounds.thin(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.skipped_from is None:  # else they were chosen among all
+        rounds.thin(items)
     rounds.mark_seeded(items)
 
 

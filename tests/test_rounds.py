@@ -32,6 +32,17 @@ def test_that_runs(): pass
 
 @pytest.mark.skip("not for this user")
 def test_that_is_skipped(): pass
+
+@pytest.fixture(params=["one", "other"])
+def form(request): pass
+
+@pytest.mark.skip
+@pytest.mark.in_turns
+def test_of_one(form): pass
+
+@pytest.mark.skip
+@pytest.mark.in_turns
+def test_of_the_other(form): pass
 """
 
 
@@ -88,14 +99,16 @@ def test_roots_rounds_are_what_was_skipped_and_what_differs(tmp_path: Path) -> N
     (tmp_path / "tests" / "daemon" / "test_pause.py").write_text(NEEDING)
     skipped = tmp_path / "skipped"
     skipped.touch()
-    assert "2 passed, 3 skipped" in pytest_in(tmp_path, "--skipped-to", str(skipped))
+    assert "2 passed, 5 skipped" in pytest_in(tmp_path, "--skipped-to", str(skipped), "-m", "not soak")
     assert skipped.read_text().split() == [
+        "test_it.py::test_of_one[one]",
+        "test_it.py::test_of_the_other[other]",
         "test_it.py::test_that_is_skipped",
         "tests/daemon/test_pause.py::test_it[group]",
         "tests/host/sandbox/test_other.py::test_that_differs",
     ]
     (tmp_path / "test_same.py").write_text("raise AssertionError('nothing here is to be run, so it need not be imported')")
-    assert "1 skipped, 1 deselected" in pytest_in(tmp_path, "--skipped-from", str(skipped))
+    assert "3 skipped, 3 deselected" in pytest_in(tmp_path, "--skipped-from", str(skipped), "-m", "not soak")
     assert "2 skipped, 1 deselected in" in pytest_in(tmp_path, "--differs-for-root")
 
 
