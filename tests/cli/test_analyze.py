@@ -65,7 +65,7 @@ def test_five_analysts_and_a_lead_look_at_a_repository(running: House, flawed: P
 
 
 def test_the_report_is_written_and_shown_again(running: House, flawed: Path, tmp_path: Path) -> None:
-    first = running.ok("analyze", "-o", str(tmp_path / "out"), cwd=flawed)
+    first = running.ok("analyze", "-a", "security,structure", "-o", str(tmp_path / "out"), cwd=flawed)
     assert "health " in first and "shop/run.py:5" in first and first.rstrip().endswith(f"report: {tmp_path / 'out' / 'report.html'}")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.json", "report.md"]
     again = json.loads(running.ok("report", "--json", cwd=flawed))
@@ -194,7 +194,7 @@ def test_one_that_dies_is_reported_with_its_reason_and_the_others_are_too(house:
 
 def test_one_that_takes_too_long_is_ended_and_fails_alone(running: House, tmp_path: Path) -> None:
     running.wait_final()  # what other tests left going
-    repo = make_repository(tmp_path / "large", {f"m{number}.py": "import os\n" + "os.system('ls')\n" * 300 for number in range(300)})
+    repo = make_repository(tmp_path / "large", {f"m{number}.py": "import os\n" + "os.system('ls')\n" * 1500 for number in range(60)})
     report = analyze(running, repo, "--timeout", "1s", "--agents", "security,tests", code=1)
     security, _tests = report["summary"]["perspectives"]
     assert (security["state"], report["run"]["state"]) == ("failed", "failed")
@@ -205,7 +205,7 @@ def test_one_that_takes_too_long_is_ended_and_fails_alone(running: House, tmp_pa
 
 def test_ctrl_c_stops_following_and_the_analysts_go_on(running: House, flawed: Path) -> None:
     following = subprocess.Popen(
-        [*NIGHTCREW, "analyze", str(flawed)],
+        [*NIGHTCREW, "analyze", "-a", "security,structure", str(flawed)],
         env=running.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert following.stdout is not None and following.stderr is not None
@@ -238,6 +238,7 @@ def test_a_model_writes_the_prose_through_the_gateway_and_the_report_marks_it(ho
         sim.faults(text=text)
         house.config.write_text(house.config.read_text() + upstream(house.home, sim.url))
         know_prices(house.home)
+        house.start_daemon()
         done = house.run("analyze", str(flawed), "--agents", "security", "--model", "claude-haiku-4-5", "--json")
         assert json.loads(done.stdout)["prose"] == {"text": text, "model": "claude-haiku-4-5"}, done.stderr
     lead = house.task("lead")

@@ -98,7 +98,7 @@ def test_up_in_a_terminal_shows_the_crew_and_leaves_at_ctrl_c(house: House, term
 def test_the_supervisor_in_the_background_has_a_pane(house: House, terminal: Open) -> None:
     here = terminal()
     here.nightcrew("up", "-d")
-    here.sees("the supervisor runs (pid ")
+    assert "gateway" not in here.sees("the supervisor runs (pid "), "without an upstream nothing is said of one"
     start(house, "sleep 600")
     here.nightcrew("attach", "supervisor")
     here.sees("1 running")
@@ -109,6 +109,7 @@ def test_the_supervisor_in_the_background_has_a_pane(house: House, terminal: Ope
     assert house.run("down").returncode == 5
     wait_until(lambda: house.run("attach", "supervisor").returncode == 5, "its process to end: a dead pane is not shown")
     assert "next: nightcrew up -d" in house.run("attach", "supervisor").stderr
+    house.start_daemon()
     house.ok("kill", "agent")
     assert "goes on" not in house.run("down").stderr
     assert house.tmux_pid() is None, "with nobody left the server ends too"

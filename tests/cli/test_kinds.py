@@ -76,6 +76,7 @@ def test_they_are_listed_and_shown_and_a_broken_one_hides_no_other(house: House,
     assert "(yours)" in plain and "did you mean binary?" in plain
     assert "binary       our-agent" in house.ok("kinds", "show", "ours", env=path)
     assert "did you mean ours?" in house.run("kinds", "show", "our").stderr
+    house.start_daemon()
     assert house.run("add", "--kind", "broken", "x", env=path).returncode == 3
     assert house.run("add", "--kind", "shell", "true", env=path).returncode == 0
 

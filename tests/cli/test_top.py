@@ -94,25 +94,7 @@ def test_a_result_is_looked_at_and_taken(house: House, top: Open) -> None:
     assert git(house.repo, "status", "--porcelain") == ""
 
 
-def test_a_line_of_the_palette_runs_any_verb_and_comes_back(house: House, top: Open) -> None:
-    house.start_daemon()
-    start(house, "sleep 600")
-    here = top()
-    here.sees("WORKING 1")
-    here.press(":")
-    here.sees("Show what every agent does.")
-    here.press("c", "a", "p", "a", "c", "i", "t", "y")
-    here.sees("Show how many agents")
-    here.press("Enter")
-    wait_until(lambda: here.screen().rstrip().endswith("\ncapacity"), "the line below to have the verb")
-    here.press("Enter")
-    here.sees("[Enter goes back to nightcrew top]")
-    assert "slots" in here.screen()
-    here.press("Enter")
-    here.sees("WORKING 1")
-
-
-def test_alone_it_is_the_screen_once_there_is_a_crew(house: House, top: Open, terminal: Open) -> None:
+def test_alone_it_is_the_screen_once_there_is_a_crew_and_its_palette_runs_any_verb(house: House, top: Open, terminal: Open) -> None:
     here = terminal()
     here.nightcrew()
     assert "Print what makes a shell complete" in here.sees("left with 2")
@@ -120,6 +102,17 @@ def test_alone_it_is_the_screen_once_there_is_a_crew(house: House, top: Open, te
     start(house, "sleep 600")
     here = terminal()
     here.nightcrew()
+    here.sees("WORKING 1")
+    here.press(":")
+    here.sees("Show what every agent does.")
+    here.press("c", "a", "p", "a", "c", "i", "t", "y")
+    here.sees("Show how many agents")
+    here.press("Enter")
+    here.sees("capacity")
+    here.press("Enter")
+    here.sees("[Enter goes back to nightcrew top]")
+    assert "slots" in here.screen()
+    here.press("Enter")
     here.sees("WORKING 1")
     here.press("q")
     here.sees("left with 0")

@@ -39,10 +39,6 @@ def test_it_says_why_the_gateway_does_not_start(house: House) -> None:
     )
 
 
-def test_without_an_upstream_nothing_is_said_of_a_gateway(house: House) -> None:
-    assert "gateway" not in house.run("up", "-d").stderr
-
-
 def test_a_key_in_the_shell_is_offered_to_the_gateway_and_not_taken(house: House) -> None:
     files.private_dir(house.home.root)
     know_prices(house.home)
