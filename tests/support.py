@@ -41,7 +41,8 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60
     """Poll until `condition` is true; fail naming `what`. The time limit only ends a test that is broken.
 
     What takes long is looked at less often: after a quarter of the time so far, but at least `every_s` and at most three times that; and
-    after as long as two looks took, up to `_REST_S`: a look may be a command, and what is waited for needs the processor too.
+    after a fortieth of that time, or as long as two looks took, up to `_REST_S`: a look may be a command, and what is waited for needs the
+    processor too.
 
     A condition that cannot be looked at yet (a file that is not there or is half written, a key or a row that is missing) is not true yet;
     its last error is shown when the time is over.
@@ -58,7 +59,7 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60
             trouble = f" (its last error: {error!r})"
         now = time.monotonic()
         assert now < deadline, f"waited {timeout_s:.0f} s in vain for: {what}{trouble}"
-        time.sleep(max(min(max(every_s, (now - began) / 4), 3 * every_s), min(2 * (now - looked), _REST_S)))
+        time.sleep(max(min(max(every_s, (now - began) / 4), 3 * every_s), min(max(2 * (now - looked), (now - began) / 40), _REST_S)))
 
 
 def git(where: Path, *args: str) -> str:

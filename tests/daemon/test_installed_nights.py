@@ -62,6 +62,7 @@ def test_all_that_is_written_is_shown_and_off_a_terminal_nothing_is_without_yes(
 
 
 def test_an_installed_night_runs_once_a_date_and_is_uninstalled_whole(house: House, table: Path) -> None:
+    house.start_daemon()
     install(house, "--yes", "--until", "8h", "--cost-max", "3")
     assert listed(house)["last"] is None
     first = house.ok("night", "run", "--installed", "chores").strip()

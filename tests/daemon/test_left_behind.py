@@ -21,6 +21,7 @@ def tier(request: pytest.FixtureRequest, house: House) -> int:
     return int(request.param)
 
 
+@pytest.mark.in_turns
 @pytest.mark.usefixtures("tier")
 def test_a_name_that_git_refuses_is_kept_beside_the_records_and_named(house: House) -> None:
     house.start_daemon()
@@ -38,6 +39,7 @@ def test_a_name_that_git_refuses_is_kept_beside_the_records_and_named(house: Hou
     assert git(house.repo, "show", f"{work.branch}:good.txt") == "ok"
 
 
+@pytest.mark.in_turns
 @pytest.mark.usefixtures("tier")
 def test_sparse_files_are_measured_by_what_they_use_and_named(house: House) -> None:
     house.start_daemon()

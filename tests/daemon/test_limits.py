@@ -135,7 +135,7 @@ def test_in_a_sandbox_of_its_own_an_ordinary_users_agent_is_held(house: House, g
 
 def test_processor_time_counts_for_all_of_it_together(house: House, grouped: Support) -> None:
     """No process of it has used as much as that."""
-    run(house, shell_task("busy", f"({BUSY}) & ({BUSY}) & wait", cpu_max="2s", processes_max=20))
+    run(house, shell_task("busy", f"({BUSY}) & ({BUSY}) & wait", cpu_max="1s", processes_max=20))
     assert cause(house, "busy").startswith("cpu_max: it used ")
     assert house.task("busy").end == "failed"
 

@@ -19,11 +19,11 @@ from supervisor.daemon import telemetry
 from supervisor.faces.traces import export
 from supervisor.host import files, processes
 from supervisor.ledger import span_cursor
-from tests.daemon.test_traces import AGENT
+from tests.daemon import trace_kit
 from tests.faces.traces.receiver import HOLD, Receiver
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
-from tests.support import House, shell_task, wait_until
+from tests.support import House, wait_until
 
 
 def _exporters(house: House) -> list[int]:
@@ -35,17 +35,16 @@ def _settings(house: House, sim: str, receiver: Receiver, more: str = "") -> Non
     house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim)}{where}")
 
 
-def test_each_span_arrives_through_every_kill(house: House) -> None:
+def test_each_span_arrives_through_every_kill_and_is_what_a_person_is_told(house: House, tmp_path: Path) -> None:
     files.private_dir(house.home.root)
     know_prices(house.home)
     with Simulator() as sim, Receiver() as receiver:
         _settings(house, sim.url, receiver)
-        sim.faults(tool="bash", tool_input={"command": "true"}, times=1)
-        sim.faults(text="Done.")
+        trace_kit.script(sim)
         receiver.status = HOLD
         environment = {"SPAN_TOKEN": "a-secret"}
         daemon = house.start_daemon(env=environment, words=("up", "--log-format", "json"))
-        house.ok("run", "--detach", house.plan(AGENT + shell_task("fails", "exit 3")))
+        house.ok("run", "--detach", house.plan(trace_kit.PLAN))
         wait_until(lambda: receiver.posts[HOLD], "a post that nobody answers")
         (exporter,) = _exporters(house)
         os.kill(exporter, signal.SIGKILL)
@@ -69,9 +68,13 @@ def test_each_span_arrives_through_every_kill(house: House) -> None:
         parent = by_id.get(span.parent_span_id, span)
         assert parent.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano <= parent.end_time_unix_nano
     assert len({span.trace_id for span in by_id.values()}) == 1
-    texts = {value.key: value.value.string_value for span in by_id.values() for value in span.attributes}
-    assert texts["gen_ai.tool.name"] == "bash" and "gen_ai.tool.call.arguments" not in texts, "content stays here"
+    texts = [(value.key, value.value.string_value) for span in by_id.values() for value in span.attributes]
+    assert {text for key, text in texts if key == "gen_ai.tool.name"} == {"bash", "write"}
+    assert "gen_ai.tool.call.arguments" not in dict(texts), "content stays here"
     _refusals(house, expected)
+    house.ok("retry", "fails")
+    house.wait_final()
+    trace_kit.check_trace(house, run, tmp_path / "trace.json")
 
 
 class Picky:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import pytest
 
 from supervisor.cli.mapping import sources
 from supervisor.core.errors import UsageError
-from tests.support import House, git
-from tests.warm import NIGHTCREW
+from tests import warm
+from tests.support import House, git, make_repository, wait_until
 
 MODULE = """
 import json, os, signal
@@ -28,14 +27,20 @@ def double(line):
 """
 
 
+FILES = {"README": "hello\n", "tools.py": MODULE, **{f"f{number}.txt": "x" * number for number in range(6)}}
+
+
 @pytest.fixture
-def mapped(house: House) -> House:
-    """A supervisor, and a repository with a module and some files."""
-    for number in range(6):
-        (house.repo / f"f{number}.txt").write_text("x" * number)
-    (house.repo / "tools.py").write_text(MODULE)
-    git(house.repo, "add", "-A")
-    git(house.repo, "commit", "-q", "-m", "files")
+def mapped(lasting: House, tmp_path: Path) -> House:
+    """A supervisor that has seen others, and a repository of the test's own with a module and some files."""
+    lasting.repo = make_repository(tmp_path / "mapped", FILES)
+    return lasting
+
+
+@pytest.fixture
+def alone(house: House, tmp_path: Path) -> House:
+    """The same, and the supervisor has seen nothing."""
+    house.repo = make_repository(tmp_path / "mapped", FILES)
     house.start_daemon()
     return house
 
@@ -73,14 +78,14 @@ def test_who_asks_with_a_changed_workload_while_it_runs_gets_the_changes_too(map
     door = os.open(tmp_path / "go3", os.O_WRONLY)  # once a worker is at it
     (mapped.repo / "f3.txt").write_text("other")
     git(mapped.repo, "commit", "-q", "-a", "-m", "changed")
-    with subprocess.Popen(
-        [*NIGHTCREW, *words], env=mapped.env, cwd=mapped.repo, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as again:
-        assert again.stderr is not None and "what changed since it began comes after that" in again.stderr.readline()
-        os.close(door)
-        os.close(os.open(tmp_path / "go5", os.O_WRONLY))
-        out, _ = again.communicate()
-    assert json.loads(Path(json.loads(out)["out"]).read_text())["result"] == 5
+    said, told = tmp_path / "said", tmp_path / "told"
+    with said.open("wb") as out, told.open("wb") as err:
+        again = warm.start(words, mapped.repo, mapped.env, out.fileno(), err.fileno())
+    wait_until(lambda: "what changed since it began comes after that" in told.read_text(), "it to say so")
+    os.close(door)
+    os.close(os.open(tmp_path / "go5", os.O_WRONLY))
+    assert again.wait(60) == 0
+    assert json.loads(Path(json.loads(said.read_text())["out"]).read_text())["result"] == 5
     assert json.loads((tmp_path / "first").read_text())["result"] == 3
 
 
@@ -96,24 +101,24 @@ def test_a_workload_of_nothing(mapped: House) -> None:
     assert results(mapped, "--files", "*.none", "--", "true")[0] == []
 
 
-def test_status_shows_the_workers_of_a_map_as_one_line(mapped: House) -> None:
-    results(mapped, "--files", "*.txt", "--", "true")
-    run = mapped.tasks()[0].run
-    mapped.wait_final()
-    (line,) = (line.split() for line in mapped.ok("status").splitlines())
+def test_status_shows_the_workers_of_a_map_as_one_line(alone: House) -> None:
+    results(alone, "--files", "*.txt", "--", "true")
+    run = alone.tasks()[0].run
+    alone.wait_final()
+    (line,) = (line.split() for line in alone.ok("status").splitlines())
     both, late = ["✓", "done", run, "map", "true", "2", "done"], ["−", "cancelled", run, "map", "true", "1", "done,", "1", "cancelled"]
     assert [*line[:3], *line[4:]] in (both, late), "the second worker may begin when the first has done all"
-    assert len(mapped.ok("status", run).splitlines()) == 2, "asked for, each is shown"
+    assert len(alone.ok("status", run).splitlines()) == 2, "asked for, each is shown"
 
 
-def test_what_would_be_done(mapped: House) -> None:
+def test_what_would_be_done(alone: House) -> None:
     def plan(*words: str) -> dict[str, Any]:
-        return dict(json.loads(mapped.ok("map", "--dry-run", "--json", "--files", "*.txt", *words, "--", "cat")))
+        return dict(json.loads(alone.ok("map", "--dry-run", "--json", "--files", "*.txt", *words, "--", "cat")))
 
     before = plan()
     assert (before["items"], before["to_do"], before["workers"], before["predicted_s"]) == (6, 6, 6, None)
-    assert not (mapped.home.root / "maps").exists() and mapped.tasks() == []
-    results(mapped, "--files", "*.txt", "--", "cat")
+    assert not (alone.home.root / "maps").exists() and alone.tasks() == []
+    results(alone, "--files", "*.txt", "--", "cat")
     after = plan()
     assert (after["done"], after["to_do"], after["predicted_s"]) == (6, 0, 0.0) and after["items_per_shard"] >= 1
     assert plan("--fresh")["to_do"] == 6
@@ -205,9 +210,9 @@ def test_globs(pattern: str, matches: list[str], others: list[str]) -> None:
     assert all(map(form.fullmatch, matches)) and not any(map(form.fullmatch, others))
 
 
-def test_one_that_goes_on_by_itself_is_followed_by_the_same_command(mapped: House) -> None:
+def test_one_that_goes_on_by_itself_is_followed_by_the_same_command(alone: House) -> None:
     words = ("--class", "interactive", "--agents", "2", "--files", "*.txt", "--", "sh", "-c", "sleep 0.3; echo 1")
-    run = mapped.ok("map", "--detach", *words).strip()
-    done = mapped.run("map", "--json", *words)
+    run = alone.ok("map", "--detach", *words).strip()
+    done = alone.run("map", "--json", *words)
     assert done.returncode == 0 and json.loads(done.stdout)["done"] == 6
-    assert "runs already" in done.stderr and {view.run for view in mapped.tasks()} == {run}
+    assert "runs already" in done.stderr and {view.run for view in alone.tasks()} == {run}

@@ -1,4 +1,5 @@
-"""`nightcrew trace` of a real run: an agent of ours that asks a simulated provider and calls tools, and a task that a person retries."""
+"""A real run and what `nightcrew trace` tells of it: an agent of ours that asks a simulated provider and calls tools, and a task that a
+person retries."""
 
 from __future__ import annotations
 
@@ -8,34 +9,23 @@ from typing import Any
 
 from supervisor.core import account
 from supervisor.core.audit_events import trace_id
-from supervisor.host import files
-from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
 from tests.support import House, shell_task
 
-AGENT = '[[tasks]]\nid = "agent"\nkind = "builtin"\nprompt = "Make the file."\nsandbox = 0\n'
 HOSTILE = "\x1b[31mred\u202e"
+AGENT = '[[tasks]]\nid = "agent"\nkind = "builtin"\nprompt = "Make the file."\nsandbox = 0\n'
+PLAN = AGENT + shell_task("fails", "echo $TRACEPARENT; exit 3", title=HOSTILE)
 
 
-def _run_both(house: House) -> str:
-    """The run, once all of it has ended, a retry by a person too."""
-    files.private_dir(house.home.root)
-    know_prices(house.home)
-    with Simulator() as sim:
-        house.config.write_text(f"[limits]\ndisk_free_min = 0\n{upstream(house.home, sim.url)}")
-        sim.faults(tool="write", tool_input={"path": "made", "content": "it\n"}, times=1)
-        sim.faults(tool="bash", tool_input={"command": "git add made; false"}, times=1)
-        sim.faults(text="The file is there.")
-        house.start_daemon()
-        house.ok("run", "--detach", house.plan(AGENT + shell_task("fails", "echo $TRACEPARENT; exit 3", title=HOSTILE)))
-        house.wait_final()
-        house.ok("retry", "fails")
-        house.wait_final()
-    return house.task("agent").run
+def script(sim: Simulator) -> None:
+    """What the provider has the agent do: two tools, of which the second fails."""
+    sim.faults(tool="write", tool_input={"path": "made", "content": "it\n"}, times=1)
+    sim.faults(tool="bash", tool_input={"command": "git add made; false"}, times=1)
+    sim.faults(text="The file is there.")
 
 
-def test_a_run_and_its_tasks(house: House, tmp_path: Path) -> None:
-    run = _run_both(house)
+def check_trace(house: House, run: str, file: Path) -> None:
+    """Of a run of PLAN that has ended, a retry of `fails` by a person too; `file` is written."""
     shape = json.loads(house.ok("trace", run, "--json"))
     spans: list[dict[str, Any]] = shape["spans"]
     assert (shape["trace"], shape["left_out"]) == (trace_id(run), 0)
@@ -55,7 +45,7 @@ def test_a_run_and_its_tasks(house: House, tmp_path: Path) -> None:
     newest = next(span["id"] for span in reversed(spans) if span["name"] == "attempt fails")
     assert house.ok("logs", "fails").split() == [f"00-{trace_id(run)}-{newest}-01"], "its tools can continue the trace"
     _is_drawn(house, run)
-    _is_written(house, run, {span["id"] for span in spans}, tmp_path / "trace.json")
+    _is_written(house, run, {span["id"] for span in spans}, file)
 
 
 def _session(house: House) -> str:
