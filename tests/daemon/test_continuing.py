@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -11,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from supervisor.host import files
+from supervisor.host import files, processes
 from supervisor.host.sandbox import probing
 from supervisor.ledger import queries, store
+from tests import warm
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
-from tests.support import House, git
+from tests.support import House, git, wait_until
 
 WORK = "echo begun > work; echo MARKER-$((6*7))"
 COMMIT = "git add work && git -c user.name=a -c user.email=a@b commit -qm work && echo MARKER-$((6*7))"
@@ -58,7 +60,8 @@ def transcript(house: House, name: str, epoch: int) -> list[dict[str, Any]]:
 
 
 def test_conversations_go_on(house: House, sim: Simulator) -> None:
-    """All in one crew, since each of them waits for the pause after a loss; and then once more through kills of the supervisor."""
+    """All in one crew, since each of them waits for the pause after a loss; then once more through kills of the supervisor, and after a
+    restart of the machine, when it costs nothing."""
     tiers = [tier for tier in (0, 1) if not tier or tier in probing.known().tiers]
     names = [f"tier{tier}" for tier in tiers]
     for name in ("copy-a", "copy-b"):
@@ -93,7 +96,9 @@ def test_conversations_go_on(house: House, sim: Simulator) -> None:
     daemon.kill()
     daemon.wait()
     sim.clear()
-    _supervisors_that_die_meanwhile_change_nothing(house, sim, ("conversation.begun", "launch.spawned"))
+    daemon = _supervisors_that_die_meanwhile_change_nothing(house, sim, ("conversation.begun", "launch.spawned"))
+    sim.clear()
+    _what_was_running_goes_on_after_a_restart_of_the_machine(house, sim, daemon)
 
 
 def _went_on(house: House, name: str) -> None:
@@ -143,8 +148,9 @@ def test_supervisors_that_die_meanwhile_at_every_step_change_nothing(house: Hous
     _supervisors_that_die_meanwhile_change_nothing(house, sim, STEPS)
 
 
-def _supervisors_that_die_meanwhile_change_nothing(house: House, sim: Simulator, steps: tuple[str, ...]) -> None:
-    """The runner is killed, and then one supervisor after another while the task goes on: nothing runs twice, nothing is forgotten."""
+def _supervisors_that_die_meanwhile_change_nothing(house: House, sim: Simulator, steps: tuple[str, ...]) -> warm.Process:
+    """The runner is killed, and then one supervisor after another while the task goes on: nothing runs twice, nothing is forgotten. The
+    supervisor that is left."""
     sim.faults(tool="bash", tool_input={"command": WORK}, contains="work of one.", times=1)
     sim.faults(tool="bash", tool_input={"command": COMMIT}, contains="work of one.", times=1)
     sim.faults(hold="gate", contains="work of one.", times=1)
@@ -159,7 +165,7 @@ def _supervisors_that_die_meanwhile_change_nothing(house: House, sim: Simulator,
     for step in steps:
         assert house.start_daemon(die_at=step, wait=False).wait(60) == -signal.SIGKILL, step
     sim.release("gate")
-    house.start_daemon()
+    left = house.start_daemon()
     house.wait_final()
     view, tried = house.task("one"), attempts(house, "one")
     assert [row["end"] for row in tried] == ["lost", "done"] and tried[1]["cause"] == "resumed: lost: its runner died", (
@@ -168,3 +174,50 @@ def _supervisors_that_die_meanwhile_change_nothing(house: House, sim: Simulator,
     said = json.dumps(transcript(house, "one", 2))
     assert said.count("MARKER-42") == 2 and said.count("You were interrupted") == 1
     assert view.result and view.result["commits"] == 1 and git(house.repo, "show", f"{view.branch}:work") == "begun"
+    return left
+
+
+OTHER = "11111111-2222-3333-4444-555555555555"
+
+
+def restart_machine(house: House, daemon: warm.Process, *names: str) -> None:
+    """It is not restarted: all that dies with it is killed, and what is left says that it was of another boot.
+
+    Once they run, kill the supervisor and the runners, and have every record name another boot.
+    """
+    for name in names:
+        wait_until(functools.partial(_runs, house, name), f"{name} to run")
+    daemon.kill()
+    daemon.wait()
+    for name in names:
+        file = house.home.attempt(house.task(name).id, 1) / "started.json"
+        shape = json.loads(file.read_text())
+        os.kill(shape["pid"], signal.SIGKILL)
+        file.write_text(json.dumps(shape | {"boot_id": OTHER}))
+    house.home.boot.write_text(f"{OTHER}\n")
+
+
+def _runs(house: House, name: str) -> bool:
+    return bool(house.task(name).attempt_state == "running")
+
+
+def _what_was_running_goes_on_after_a_restart_of_the_machine(house: House, sim: Simulator, daemon: warm.Process) -> None:
+    sim.faults(tool="bash", tool_input={"command": "echo begun > work"}, contains="work of one.", times=1)
+    sim.faults(hold="gate", contains="work of one.", times=1)
+    sim.faults(text="It is done.", contains="You were interrupted")
+    plan = task("one") + '[[tasks]]\nid = "two"\ncommand = "[ $NIGHTCREW_EPOCH = 2 ] || sleep 600"\n'
+    house.ok("run", "--detach", house.plan(plan + '[[tasks]]\nid = "three"\nafter = ["two"]\ncommand = "true"\n'))
+    sim.wait_held("gate")
+    restart_machine(house, daemon, "one", "two")
+    sim.release("gate")
+    house.start_daemon()
+    house.wait_final()
+    assert {house.state(name) for name in ("one", "two", "three")} == {"done"}, house.account()
+    for name, cause in (("one", "resumed: lost: the machine was restarted"), ("two", "lost: the machine was restarted")):
+        assert [(row["end"], row["cause"]) for row in attempts(house, name)] == [("lost", ""), ("done", cause)]
+    with closing(store.connect_readonly(house.home.ledger)) as db:
+        told = [json.loads(row["data"]) for row in db.execute("SELECT data FROM journal WHERE event = 'machine rebooted'")]
+        spent = {tuple(row) for row in db.execute("SELECT failures, restarts FROM task WHERE run = ?", (house.task("one").run,))}
+    assert told == [{"from_boot": OTHER, "to_boot": processes.boot_id()}]
+    assert spent == {(0, "[]")}, "it costs nothing, and is no restart of a task's own"
+    assert house.daemon_output().count("the machine was restarted; what was running is run again") == 1

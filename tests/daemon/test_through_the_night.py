@@ -11,8 +11,7 @@ from typing import Any
 
 from supervisor.host import processes
 from supervisor.ledger import store
-from tests.daemon.test_continuing import attempts
-from tests.daemon.test_reboot import restart_machine
+from tests.daemon.test_continuing import attempts, restart_machine
 from tests.support import House, wait_until
 
 ASKS = {"session_id": "s", "tool_name": "Bash", "tool_input": {"command": "rm -rf build"}}
