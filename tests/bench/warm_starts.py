@@ -16,11 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
+from supervisor.bench import supervised_run, workspace
 from supervisor.bench.queue import engine
 from supervisor.bench.supervised_run import SupervisedRun
 from supervisor.core.errors import NotRunning
 from supervisor.daemon import prices, protocol
 from supervisor.gateway.process_hardening import PASSED
+from supervisor.host import processes
 from supervisor.host.paths import Home
 from tests import warm
 from tests.gateway.kit import know_prices
@@ -34,26 +36,33 @@ _TRUSTED = "SSL_CERT_FILE"
 def everywhere() -> Iterator[None]:
     """Within the block, in this process."""
     warm.ready()  # before a benchmark keeps this process on one core
-    began: list[subprocess.Popen[bytes]] = []
+    began: list[tuple[Home, subprocess.Popen[bytes]]] = []
 
     def start(run: SupervisedRun) -> int:
         with contextlib.suppress(NotRunning):
             return int(protocol.call(run.home.daemon_socket, "ping", {})["pid"])
-        began.append(process := _supervisor(run))
+        process = _supervisor(run)
+        began.append((run.home, process))
         wait_until(lambda: process.poll() is not None or _is_ready(run.home), "the supervisor of a benchmark")
         return process.pid
 
+    def end_server(home: Home) -> None:
+        for one, process in began:
+            if one == home:
+                _end(process)
+        workspace.end_server(home)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SupervisedRun, "start", start)
+        patch.setattr(supervised_run, "end_server", end_server)
         patch.setattr(psutil, "Popen", _server(psutil.Popen))
         patch.setattr(engine, "_started", _fake_supervisor)
         patch.setattr(prices, "refresh", lambda path: know_prices(Home(path.parent)))
         try:
             yield
         finally:
-            for process in began:
-                process.kill()
-                process.wait()
+            for _, process in began:
+                _end(process)
 
 
 def _supervisor(run: SupervisedRun) -> subprocess.Popen[bytes]:
@@ -73,6 +82,14 @@ def _server(cold: type[psutil.Popen]) -> Callable[..., psutil.Process]:
 def _fake_supervisor(argv: list[str]) -> subprocess.Popen[bytes]:
     with open(os.devnull, "wb") as nowhere:
         return warm.start_program(argv, Path.cwd(), os.environ, nowhere.fileno(), nowhere.fileno())
+
+
+def _end(supervisor: subprocess.Popen[bytes]) -> None:
+    """With all below it, as it ends with its pane."""
+    who = processes.identity(supervisor.pid) if supervisor.poll() is None else None
+    if who is not None:
+        workspace._end(who)
+    supervisor.wait()
 
 
 def _is_ready(home: Home) -> bool:
