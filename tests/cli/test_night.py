@@ -19,6 +19,7 @@ def nights(house: House) -> list[dict[str, object]]:
 
 
 def test_a_night_is_a_run_with_its_terms(house: House) -> None:
+    house.start_daemon()
     plan = house.plan(plan_of([shell_task("work", "true")]))
     house.ok("night", "run", plan, "--until", "8h", "--cost-max", "40", "--grace", "5m", "--parallel", "3", "--on-cap", "stop")
     [night] = nights(house)

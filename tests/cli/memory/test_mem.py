@@ -260,6 +260,7 @@ def test_an_agent_in_a_sandbox_reads_the_files_and_writes_by_the_socket(house: H
 
 
 def test_a_long_log_is_asked_for_in_pieces(house: House) -> None:
+    house.start_daemon()
     for number in range(5):
         house.ok("mem", "put", "semantic/a.md", "--text", f"text {number}")
     numbers = [one["number"] for one in mem(house, "log", "-n", "2", "-p")["changes"]]
