@@ -324,7 +324,7 @@ def test_the_command_prints_what_the_issue_asks_for(monkeypatch: pytest.MonkeyPa
     assert all(name in table for name in report["scenarios"])
 
 
-SEEDS = pytest.mark.parametrize("seed", [1, 2, 3])
+SEEDS = pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 """The gate of the admission over whole hours (gateway field notes, 6.3): the aims, a little wider."""
 
 

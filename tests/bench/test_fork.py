@@ -62,6 +62,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     where = tmp_path_factory.mktemp("bench")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(private_git, "REFS", 50)
+        patch.setattr(environment, "OURS_A_TURN", 3)
         made: dict[str, Any] = json.loads(json.dumps(measure(TINY, where, print)))
     assert_nothing_stays(where)
     return made

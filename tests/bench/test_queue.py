@@ -19,7 +19,8 @@ TINY = Size(waiting=40, starts=4, attempts=10, rounds=1)
 ENGINE = {"enqueue_10k_s", "start_ms", "attempts_per_s", "decide_us"}
 
 
-def test_the_queue_itself(tmp_path: Path) -> None:
+def test_the_queue_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "DECISIONS", 20)
     report: dict[str, Any] = json.loads(json.dumps(engine.measure(tmp_path, TINY)))
     assert report.keys() == ENGINE
     assert 0 < report["start_ms"]["p50"] <= report["start_ms"]["p99"]
@@ -44,7 +45,10 @@ def test_attempts_with_fake_doors_are_attempts(tmp_path: Path) -> None:
         again.end()
 
 
-def test_the_order_of_starts_is_as_promised() -> None:
+@pytest.mark.parametrize(("many", "night_s"), [(2000, 3 * 3600.0), pytest.param(10_000, 8 * 3600.0, marks=pytest.mark.soak)])
+def test_the_order_of_starts_is_as_promised(monkeypatch: pytest.MonkeyPatch, many: int, night_s: float) -> None:
+    monkeypatch.setattr(order, "MANY", many)
+    monkeypatch.setattr(order, "NIGHT_S", night_s)
     fair = order.fair()
     assert 0.6 <= fair["share_2_to_1"] <= 0.73
     assert fair["lone_turnovers"] <= 2

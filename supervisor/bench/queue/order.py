@@ -58,7 +58,7 @@ def _lone_turnovers() -> float:
     crew.run(crew.now + 10 * WORK_S)
     before = len(crew.starts)
     crew.submit(_of("b", 1, MANY))
-    while (began := next((place for place, (_, task, _) in enumerate(crew.starts) if task == "b10000"), None)) is None:
+    while (began := next((place for place, (_, task, _) in enumerate(crew.starts) if task == f"b{MANY}"), None)) is None:
         crew.run(crew.now + WORK_S)
     return round((began + 1 - before) / SLOTS, 2)
 
