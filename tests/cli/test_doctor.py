@@ -70,7 +70,7 @@ def test_a_state_that_cannot_be_written(house: House) -> None:
 def test_a_stranger_in_our_environment_is_a_finding_and_not_the_end(house: House, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for name in ("supervisor", "agents", "memory", "worktrees"):
-        shutil.copytree(ROOT / name, tree / name)
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     (tree / "supervisor-4.2.5.dist-info").mkdir()
     program = f"import sys; sys.path.insert(0, {str(tree)!r}); from supervisor.cli.main import main; main(sys.argv[1:])"
 
