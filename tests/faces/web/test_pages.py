@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -159,7 +160,9 @@ def test_the_report_opens_under_its_own_policy_and_without_our_origin(visit: Vis
     assert report.evaluate("origin") == "null", "it reaches neither the cookie nor the key"
     assert noise == []
     forged = page.context.new_page()
-    answer = forged.goto(report.url[:-4] + "0000")
+    address, _, proof = report.url.rpartition("/")
+    assert re.fullmatch("[0-9a-f]{64}", proof)
+    answer = forged.goto(f"{address}/{proof[:-1]}{'1' if proof[-1] == '0' else '0'}")
     assert answer.status == 404 and "another time" in forged.locator("body").inner_text()
 
 
