@@ -166,6 +166,8 @@ def test_a_prompt_comes_from_the_editor_and_a_refusal_is_said(house: House, top:
 
 
 def test_a_line_is_sent_and_a_question_answered(house: House, top: Open) -> None:
+    with house.config.open("a") as more:
+        more.write("[notify]\nhere = []\n")  # on a busy machine its line would come after what the answer did
     house.start_daemon()
     house.ok("run", "-d", house.plan(plan_of([shell_task("asks", DIALOG, kind="terminal")])))
     here = top()

@@ -26,7 +26,7 @@ RESTLESS = """
 import os, signal, subprocess, sys, threading
 threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
 print("up", flush=True)
-signal.alarm(60)
+signal.alarm(600)
 while True:
     one = subprocess.Popen(["/bin/true"])
     if not (child := os.fork()):
@@ -54,15 +54,15 @@ COUNTER = 'import sys\ncount = 0\nprint("up", flush=True)\nfor line in sys.stdin
 WATCHER = """
 import os, signal
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-signal.alarm(60)
+signal.alarm(600)
 child = os.fork()
 if not child:
-    signal.alarm(60)
+    signal.alarm(600)
     while True:
         signal.pause()
 hog = os.fork()
 if not hog:
-    signal.alarm(60)
+    signal.alarm(600)
     while True:
         pass
 os.nice(19)

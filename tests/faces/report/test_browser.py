@@ -10,6 +10,7 @@ import pytest
 from supervisor.faces.report import html
 from tests.faces.browsing import DESK, NEEDS_CHROMIUM, PHONE, Opened
 from tests.faces.report.kit import HOSTILE, NAMES, analysis, hostile, perspective, ready, sample, summary
+from tests.support import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
 pytestmark = NEEDS_CHROMIUM
@@ -105,7 +106,8 @@ def test_the_filter(show: Open) -> None:
 def test_charts_follow_the_window(show: Open) -> None:
     opened = show(sample("large"))
     opened.page.set_viewport_size({"width": 500, "height": 700})
-    opened.page.wait_for_function("document.querySelector('.chart canvas').clientWidth <= 500")
+    canvas = opened.page.locator(".chart canvas").first
+    wait_until(lambda: canvas.evaluate("canvas => canvas.clientWidth") <= 500, "the chart to be as narrow")  # the page forbids eval
     opened.check_fits()
     opened.check_quiet()
 
