@@ -37,7 +37,7 @@ GIT_IDENTITY = {
 _REST_S = 0.3
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0, every_s: float = 0.02) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 150.0, every_s: float = 0.02) -> None:
     """Poll until `condition` is true; fail naming `what`. The time limit only ends a test that is broken.
 
     What takes long is looked at less often: after a quarter of the time so far, but at least `every_s` and at most three times that; and
@@ -212,7 +212,7 @@ class House:
             next((str(view.state) for view in reversed(self.tasks()) if view.name == name), "none") if self.home.ledger.exists() else "none"
         )
 
-    def wait_final(self, timeout_s: float = 90) -> None:
+    def wait_final(self, timeout_s: float = 150) -> None:
         """Until every task has ended."""
         try:
             wait_until(lambda: all(view.final for view in self.tasks()), "every task to end", timeout_s, every_s=0.1)

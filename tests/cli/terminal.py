@@ -60,7 +60,7 @@ class Terminal:
         """What its programs put there."""
         return self._tmux("list-buffers", "-F", "#{buffer_sample}").strip()
 
-    def sees(self, text: str, timeout_s: float = 30) -> str:
+    def sees(self, text: str, timeout_s: float = 90) -> str:
         """Wait until `text` is on the screen; the screen."""
         seen = ""
 

@@ -91,7 +91,7 @@ class Crew:
         other's note, as a file, and answers."""
         other, task = OTHER[name], self.house.task(name).id
         inbox = self.house.home.attempt(task, 1) / "inbox"
-        wait_until(lambda: question(other) in "".join(file.read_text() for file in inbox.glob("*.txt")), f"{inbox} to have it", 150)
+        wait_until(lambda: question(other) in "".join(file.read_text() for file in inbox.glob("*.txt")), f"{inbox} to have it", 300)
         wait = (self.house.task(other).id, [task])
         wait_until(lambda: wait in [(one["task"], one["holders"]) for one in self.told("mem", "graph")["waits"]], f"{other} to wait")
         (request,) = self.told("mail", "ls", "--of", name)["mails"]
@@ -152,7 +152,7 @@ def test_both_read_a_note_write_one_and_answer_a_mail(house: House, tmp_path: Pa
         begin(it, tmp_path / "agent-home")
         it.ends_turn("mate")
         it.ends_turn("claude")
-        house.wait_final(150)
+        house.wait_final(300)
         for name in MODELS:
             result = house.task(name).result or {}
             assert (house.task(name).state, result["agent"]["message"]) == ("done", last_word(name)), house.run("logs", name).stdout
