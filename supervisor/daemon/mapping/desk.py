@@ -175,7 +175,8 @@ class MapDesk:
         for key in keys:
             await self._look_at(name, key)
         if not left:
-            await self._end(name, run, "")
+            if run or not self._opening.locked():  # who opens a map of which nothing is left ends it, with what it merges
+                await self._end(name, run, "")
         elif run and not keys and not self._lives(run):
             await self._end(name, run, "its workers have ended; the same command again goes on")
 
@@ -219,7 +220,8 @@ class MapDesk:
                 return  # what its workers committed arrives in the repository when they have ended
             launch = self._loop.ledger.launch_row(self._loop.ledger.tasks_of_run(run, self._loop.clock.monotonic(), ())[0].id)
             merged = await self._merged(name, launch.root, launch.base_oid)
-        await self._run(name, lambda one: one.finish(self._loop.clock.wall(), why, merged))
+        # it may have ended since it was looked at, with what it merged
+        await self._run(name, lambda one: None if one.ended else one.finish(self._loop.clock.wall(), why, merged))
 
     async def _merged(self, name: str, root: str, base: str) -> dict[str, Any]:
         """Beside the maps' thread, which workers of other maps wait for."""

@@ -15,7 +15,7 @@ from supervisor.host import files
 from supervisor.host.sandbox import probing
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Fault, Simulator
-from tests.support import House, git, make_repository
+from tests.support import House, git, make_repository, wait_until
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
 ANSWER = "$NIGHTCREW_OUT/answer.json"
@@ -175,3 +175,30 @@ def test_a_person_is_told_of_the_merge() -> None:
     assert list(merge_lines({**merge, "why": "it is checked out"})) == ["not merged: it is checked out"]
     assert list(merge_lines({**merge, "merged": 0, "left": []})) == ["nothing to merge: no item changed a file"]
     assert list(merge_lines(None)) == []
+
+
+LATE = """
+import asyncio, os, pathlib, time
+from supervisor.daemon.mapping import desk, merging
+merge, watch = merging.merge, desk.MapDesk._watch
+def slow(*args):
+    time.sleep(2 * desk.LOOK_S)
+    return merge(*args)
+async def late(self, name, run, *more):
+    await asyncio.sleep(3 * desk.LOOK_S)
+    await watch(self, name, run, *more)
+    pathlib.Path(os.environ["NIGHTCREW_HOME"], "watched").write_text(run)
+merging.merge, desk.MapDesk._watch = slow, late
+"""
+"""A supervisor whose look at the maps that run is old by the time it acts on it."""
+
+
+def test_a_map_of_which_nothing_is_left_keeps_its_merge(house: House) -> None:
+    house.start_daemon(first=LATE)
+    words = ("--files", "README", "--merge", "--sandbox", "0", "--", "sh", "-c", "echo more >> {file}")
+    merge = results(house, *words)[1]["merge"]
+    watched = house.home.root / "watched"
+    watched.unlink(missing_ok=True)
+    again = results(house, *words)[1]
+    wait_until(watched.exists, "the look from when it was opened to be acted on")
+    assert json.loads(Path(again["out"]).with_name("summary.json").read_text())["merge"] == merge
