@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -177,18 +178,26 @@ def test_a_nested_agent_does_not_speak_for_it(agent: Agent) -> None:
 
 
 def test_a_flood_is_refused_and_shown(agent: Agent) -> None:
-    token = agent.token()
+    token, over = agent.token(), threading.Event()
 
-    def flood() -> None:
-        while True:
-            agent.call(token, "UserPromptSubmit", {"session_id": agent.session})
+    def flood() -> int:
+        for _ in range(int(agent_evidence.BURST) * 50):
+            if over.is_set():
+                return 0
+            try:
+                agent.call(token, "UserPromptSubmit", {"session_id": agent.session})
+            except Refused as error:
+                if "too many hooks" not in error.line():
+                    raise
+                over.set()
+                return 1
+        return 0
 
     with ThreadPoolExecutor(8) as many:  # one at a time is no flood on a busy machine
-        for each in [many.submit(flood) for _ in range(8)]:
-            with pytest.raises(Refused, match="too many hooks"):
-                each.result()
+        refused = sum(each.result() for each in [many.submit(flood) for _ in range(8)])
+    assert refused
     shape = agent.explained()
-    assert (shape["state"], shape["look"]) == ("working", "hooks left out because it sends too many: 8")
+    assert (shape["state"], shape["look"]) == ("working", f"hooks left out because it sends too many: {refused}")
 
 
 def test_one_that_speaks_for_another_is_refused_and_shown(agent: Agent) -> None:
@@ -226,7 +235,7 @@ DAMAGED = ("", "[]", "{", '{"session": 1}', '{"session": "s", "count": 1, "pendi
 def test_a_record_that_is_damaged_is_nothing_known(agent: Agent) -> None:
     agent.hook("UserPromptSubmit")
     records = agent.house.home.attempt(agent.house.task("agent").id, 1)
-    for text in DAMAGED[1::2]:  # `test_who_reads_a_damaged_record_reads_on` has all of them
+    for text in DAMAGED:
         agent.crash()
         (records / agent_evidence.RECORD).write_text(text)
         (records / "out" / hook_client.KEPT).write_text(text + '\n{"at": 9e18, "name": "Stop", "event": {}}\n')

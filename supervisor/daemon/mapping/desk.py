@@ -220,8 +220,8 @@ class MapDesk:
                 return  # what its workers committed arrives in the repository when they have ended
             launch = self._loop.ledger.launch_row(self._loop.ledger.tasks_of_run(run, self._loop.clock.monotonic(), ())[0].id)
             merged = await self._merged(name, launch.root, launch.base_oid)
-        # it may have ended since it was looked at, with what it merged
-        await self._run(name, lambda one: None if one.ended else one.finish(self._loop.clock.wall(), why, merged))
+        # since it was looked at it may have ended, with what it merged, or begun again with another run
+        await self._run(name, lambda one: None if one.ended or one.run != run else one.finish(self._loop.clock.wall(), why, merged))
 
     async def _merged(self, name: str, root: str, base: str) -> dict[str, Any]:
         """Beside the maps' thread, which workers of other maps wait for."""
