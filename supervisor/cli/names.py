@@ -66,6 +66,8 @@ run_id = _listed("SELECT id FROM run ORDER BY rowid DESC")
 """Every run, newest first."""
 snapshot_name = _listed("SELECT DISTINCT name FROM snapshot ORDER BY name")
 """Every snapshot, by name."""
+token_name = _listed("SELECT DISTINCT name FROM access_token WHERE revoked IS NULL ORDER BY name")
+"""Every token that was not taken back, by name."""
 _ENVIRONMENT = "json_extract(spec, '$.environment')"
 environment_name = _listed(f"SELECT {_ENVIRONMENT} FROM task WHERE {_ENVIRONMENT} != '' GROUP BY 1 ORDER BY max(ord) DESC")  # noqa: S608 - our own
 """Every environment that has a name."""

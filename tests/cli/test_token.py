@@ -7,6 +7,7 @@ import time
 
 from supervisor.core.access import Kind
 from supervisor.faces.access import TokenBook
+from tests.cli.test_completion import words
 from tests.support import House
 
 
@@ -30,7 +31,9 @@ def test_a_token_is_shown_once_and_opens_nothing_once_it_is_revoked(house: House
             for wrong in (text[:-1] + ("a" if text[-1] != "a" else "b"), text.replace(number, "f" * 12), again + "x", again, "", "nck_"):
                 assert (book.verify(wrong, Kind.API) is None) is (wrong is not again)
             assert book.verify(text, Kind.DEVICE) is None and book.holder(number, Kind.API) is not None
+            assert words(house, "token", "revoke", "") == ["ci", "gone"]
             house.ok("token", "revoke", "ci")
+            assert words(house, "token", "revoke", "") == ["gone"]
             now[0] = 3601.0
             assert book.verify(text, Kind.API) is None and book.holder(number, Kind.API) is None
             assert book.verify(again, Kind.API) is None, "its time is over"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.cli import common
+from supervisor.cli.names import token_name
 from supervisor.core import access
 from supervisor.core.access import Kind, Scope, Token
 from supervisor.core.errors import NotFound, UsageError, one_line
@@ -127,7 +128,7 @@ def list_all(everything: bool, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOKEN...")
+@click.argument("names", nargs=-1, required=True, metavar="TOKEN...", shell_complete=token_name)
 @common.json_option
 def revoke(names: tuple[str, ...], as_json: bool) -> None:
     """Take tokens back, by their ids or names; a second later they open nothing.

@@ -173,7 +173,7 @@ class TopApp(App[None]):
         before, self._told = self._told, crew.told if crew.told is not None else self._told
         if before is not None and crew.told is not None and crew.told > before:
             self.bell()
-            self.say(plain(crew.told_line))
+            self.footing.alert(one_line(plain(crew.told_line)))
 
     def on_top_app_showed(self, event: Showed) -> None:
         """A page, when it is still the one that is wanted."""
@@ -196,9 +196,10 @@ class TopApp(App[None]):
         if self.list.row is None:
             self.page.show("", Text(()))
 
-    def on_crew_list_selected(self) -> None:
-        """Of the list."""
-        self.footing.clear()
+    def on_crew_list_selected(self, event: CrewList.Selected) -> None:
+        """Of the list. What was said of an act stays when the task that it was for goes away."""
+        if event.by_person:
+            self.footing.clear()
         self._follow()
 
     def on_crew_list_opened(self) -> None:

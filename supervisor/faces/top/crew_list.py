@@ -11,7 +11,6 @@ from rich.style import Style
 from textual import events
 from textual.geometry import Size
 from textual.message import Message
-from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -39,10 +38,13 @@ class CrewList(ScrollView, can_focus=False):
     DEFAULT_CSS = """
     CrewList { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
     """
-    selected: reactive[str] = reactive("", init=False)
 
     class Selected(Message):
-        """Another task is selected, or none."""
+        """Another task is selected, or none; `by_person`: because they said so, and not because the one before is gone."""
+
+        def __init__(self, *, by_person: bool) -> None:
+            super().__init__()
+            self.by_person = by_person
 
     class Opened(Message):
         """A task was clicked twice."""
@@ -53,6 +55,8 @@ class CrewList(ScrollView, can_focus=False):
         self._lines: list[_Line] = []
         self._painted: list[tuple[object, ...]] = []
         self._place = 0
+        self.selected = ""
+        """Its id."""
         self.words = ""
         """Only tasks that hold them are shown."""
         self.marked: set[str] = set()
@@ -66,9 +70,9 @@ class CrewList(ScrollView, can_focus=False):
         self.marked &= {line.row.id for line in self._lines if line.row}
         rows = self.rows()
         if rows and self.row is None:  # gone, or there was none: what is in its place now
-            self.selected = rows[min(self._place, len(rows) - 1)].id
+            self._select(rows[min(self._place, len(rows) - 1)].id, by_person=False)
         elif not rows:
-            self.selected = ""
+            self._select("", by_person=False)
         self._place = self._number()
         self.virtual_size = Size(max(1, self.size.width), len(self._lines))
         self.repaint()
@@ -124,7 +128,7 @@ class CrewList(ScrollView, can_focus=False):
 
     def select(self, task: str) -> None:
         """Select a task that is shown, and bring it into sight."""
-        self.selected = task
+        self._select(task, by_person=True)
         self._place = self._number()
         at = next((y for y, line in enumerate(self._lines) if line.row is not None and line.row.id == task), 0)
         top = 0 if at <= 1 else at
@@ -146,9 +150,10 @@ class CrewList(ScrollView, can_focus=False):
         self.marked ^= {self.selected} - {""}
         self.move(1)
 
-    def watch_selected(self) -> None:
-        """Of Textual."""
-        self.post_message(self.Selected())
+    def _select(self, task: str, *, by_person: bool) -> None:
+        if task != self.selected:
+            self.selected = task
+            self.post_message(self.Selected(by_person=by_person))
 
     def on_click(self, event: events.Click) -> None:
         """Of Textual."""

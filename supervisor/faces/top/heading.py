@@ -93,16 +93,21 @@ class Footing(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said, self._bad = "", False
+        self._said, self._bad, self._alert = "", False, ""
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Until something else is said, or a key clears it."""
-        self._said, self._bad = text, bad
+        self._said, self._bad, self._alert = text, bad, ""
+        self.refresh(layout=True)
+
+    def alert(self, text: str) -> None:
+        """Below what was said of an act, which it leaves to be read: it comes by itself."""
+        self._alert = text
         self.refresh(layout=True)
 
     def clear(self) -> None:
         """Show the keys again."""
-        if self._said:
+        if self._said or self._alert:
             self.say("")
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - of Textual
@@ -112,15 +117,16 @@ class Footing(Widget):
     def render(self) -> Text:
         """Of Textual."""
         lines = self._lines(self.size.width or 80)
-        if self._said:
-            return Text("\n".join(lines), "bold red" if self._bad else "bold", no_wrap=True)
-        return Text(lines[0], "dim")
+        return Text("\n", no_wrap=True).join(Text(text, style) for text, style in lines)
 
-    def _lines(self, width: int) -> list[str]:
-        if not self._said:
-            return [cut(self.KEYS, width)]
-        found = wrapped(self._said, width)
-        return [*found[: SAID - 1], cut(" ".join(found[SAID - 1 :]), width)] if len(found) > SAID else found
+    def _lines(self, width: int) -> list[tuple[str, str]]:
+        """Each with its style."""
+        if not self._said and not self._alert:
+            return [(cut(self.KEYS, width), "dim")]
+        alert = [(cut(self._alert, width), "bold")] if self._said and self._alert else []
+        found, room = wrapped(self._said or self._alert, width), SAID - len(alert)
+        found = [*found[: room - 1], cut(" ".join(found[room - 1 :]), width)] if len(found) > room else found
+        return [*((line, "bold red" if self._bad else "bold") for line in found), *alert]
 
 
 def wrapped(text: str, width: int) -> list[str]:

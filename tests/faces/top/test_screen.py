@@ -85,6 +85,32 @@ async def test_it_rings_when_the_supervisor_does_and_only_then(monkeypatch: pyte
         assert len(rung) == 1 and "r/a needs you" in text_of(pilot.app) and "\x1b" not in text_of(pilot.app)  # type: ignore[arg-type]
 
 
+async def test_an_alert_leaves_what_was_said_of_an_act_to_be_read() -> None:
+    stage = Stage(seen(), told=7)
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        pilot.app.say("agent-0: was answered")  # type: ignore[attr-defined]
+        await sees(pilot, "agent-0: was answered")
+        stage.told, stage.line = 8, "agent-1 needs you"
+        pilot.app.action_anew()  # type: ignore[attr-defined]
+        screen = await sees(pilot, "agent-1 needs you")
+        assert screen.split("\n")[-2].strip() == "agent-0: was answered"
+        pilot.app.say("agent-1: was answered")  # type: ignore[attr-defined]
+        assert "needs you" not in await sees(pilot, "agent-1: was answered")
+        await pilot.press("down")
+        await until(pilot, lambda: "enter attach" in text_of(pilot.app).split("\n")[-1], "the keys again")  # type: ignore[arg-type]
+
+
+async def test_what_was_said_of_a_task_that_went_away_stays() -> None:
+    stage = Stage(seen(view("stays"), count=1))
+    async with shown(stage) as pilot:
+        await sees(pilot, "screen of agent-0")
+        pilot.app.say("agent-0: was cleaned")  # type: ignore[attr-defined]
+        stage.seen = seen(view("stays"), count=0)
+        pilot.app.action_anew()  # type: ignore[attr-defined]
+        assert "agent-0: was cleaned" in await sees(pilot, "screen of stays")
+
+
 @pytest.mark.parametrize("size", [(80, 24), (40, 20)], ids=str)
 async def test_a_refusal_is_shown_whole(size: tuple[int, int]) -> None:
     stage = Stage(
