@@ -25,7 +25,7 @@ from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
 from worktrees import backends, refs
 from worktrees.environment import Environment
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.repository import Repository
 
 OPENED = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".mailmap"})

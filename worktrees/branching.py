@@ -21,7 +21,7 @@ from supervisor.core.records import branch_name, tips_ref
 from supervisor.host import placement
 from supervisor.host.foreign import Folder, folder
 from worktrees import refs
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.hardening import IDENTITY
 from worktrees.registration import is_unusual
 from worktrees.repository import Repository

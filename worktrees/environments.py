@@ -23,13 +23,14 @@ from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused, Tampered
 from supervisor.core.records import attempt_name, branch_name
-from supervisor.host import placement
+from supervisor.host import files, placement
 from supervisor.host.foreign import folder
 from worktrees import backends, branching, private_repository, refs, registration, templates, trees, untouched
 from worktrees.backends.base import Backend
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environment import Environment, environment_path
-from worktrees.git import BULK_S, CHECKOUT_S, wrap_os_errors, write_atomically
+from worktrees.failures import wrap_os_errors
+from worktrees.git import BULK_S, CHECKOUT_S
 from worktrees.layers import Layers, beside, mark_removed, record, recorded, remove_beside
 from worktrees.registration import Registration, lock_reason, read_link
 from worktrees.repository import Repository
@@ -86,7 +87,7 @@ def create(
         if confined is not None:
             private_repository.make(repo, path, env.admin_dir, env.branch, base, confined.also)
         with wrap_os_errors(env.admin_dir):
-            write_atomically(env.admin_dir / "locked", _owned(env))
+            files.atomic_write(env.admin_dir / "locked", _owned(env), durable=False)
     return env
 
 

@@ -1,13 +1,14 @@
-"""Turns what git says when it fails into an error of ours."""
+"""Turns what git or the system says when it fails into an error of ours."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from supervisor.core.errors import NightcrewError, ToolFailed
+from supervisor.core.errors import HostError, NightcrewError, ToolFailed
 from supervisor.host import files
 
 _FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspace")
@@ -27,6 +28,18 @@ def failure(verb: str, on: str, code: int, err: str, written: Sequence[Path] = (
     if place is not None:
         return files.disk_full(f"git {verb} ran out of space", place, why, hint="free some space, then retry")
     return ToolFailed(f"git {verb} failed", on=on, why=why)
+
+
+@contextlib.contextmanager
+def wrap_os_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError of the body into DiskFull or HostError on `path`."""
+    try:
+        yield
+    except OSError as error:
+        why, hint = error.strerror or str(error), f"ls -ld {path.parent}"
+        if files.is_no_space(error):
+            raise files.disk_full("cannot write", path, why) from error
+        raise HostError("cannot write", on=str(path), why=why, hint=hint) from error
 
 
 def _says_full(err: str, written: Sequence[Path]) -> bool:

@@ -10,26 +10,23 @@ follows `--end-of-options`. Names of files are bytes on the wire; in arguments t
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from supervisor.core.errors import HostError, TimedOut, ToolFailed, ToolHung, ToolMissing
+from supervisor.core.errors import ToolFailed, ToolHung, ToolMissing
 from supervisor.host import files
 from worktrees import stall_detection
 from worktrees.failures import failure
 from worktrees.hardening import ENVIRONMENT, HARDENED, MINIMUM, as_environment, has_includes, overrides, personal_config
 from worktrees.mount_namespace import MountNamespace
+from worktrees.repository_lock import RepositoryLocks
 
 if TYPE_CHECKING:
     from git.cmd import Git as Starter
@@ -41,11 +38,6 @@ BULK_S = 120.0
 CHECKOUT_S = 1800.0
 """Deadline of a verb that writes every file of a commit where nobody but us has written yet. Any verb that does nothing ends sooner, see
 `stall_detection`."""
-LOCK_S = 300.0
-"""How long the lock of a repository is waited for. Who holds it runs verbs with deadlines of their own, and each that does nothing is
-stopped after seconds."""
-_SAY_S = 5.0
-"""After so long a person is told who is waited for."""
 _SAID_MAX = 2**16
 _AT_ONCE = frozenset({"config", "rev-parse", "symbolic-ref"})
 """Verbs that read a few small files: `setpriv` would take as long as they do."""
@@ -103,17 +95,6 @@ class Bounds:
         return ("sh", "-c", script, str(self.memory // 1024), str(self.file // 512))
 
 
-class _Lock:
-    """One repository's, within this process."""
-
-    __slots__ = ("free", "thread")
-
-    def __init__(self) -> None:
-        self.free = threading.Lock()
-        self.thread = 0
-        """Who holds it, or held it last."""
-
-
 class Git:
     """The door. One object per process; every method may be called from several threads at once.
 
@@ -150,7 +131,7 @@ class Git:
         self._runs: dict[int, str] = {}
         self._settings_more = settings
         self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
-        self._locks: dict[Path, _Lock] = {}
+        self._locks = RepositoryLocks(self._state / "locks", self._runs)
 
     def run(
         self,
@@ -193,32 +174,9 @@ class Git:
         env = {**as_environment(HARDENED), "GIT_CONFIG_NOSYSTEM": "0"}
         return self._start(directory, argv, env, b"", QUICK_S)
 
-    @contextlib.contextmanager
-    def lock(self, common_dir: Path) -> Iterator[None]:
-        """Hold the one lock of a repository, against threads and other processes. After some seconds `say` is told who holds it. Raises
-        TimedOut, which names that too; it never goes on without."""
-        deadline = time.monotonic() + LOCK_S
-        with contextlib.ExitStack() as stack:
-            mine = self._locks.setdefault(common_dir, _Lock())
-            if not mine.free.acquire(timeout=min(_SAY_S, LOCK_S)):
-                self.say(f"the repository {common_dir} is locked: {self._holder(mine.thread)}")
-                if not mine.free.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                    raise _lock_timeout(common_dir, self._holder(mine.thread))
-            stack.callback(mine.free.release)
-            mine.thread = threading.get_ident()
-            name = hashlib.sha256(os.fsencode(common_dir)).hexdigest()[:12]
-            file = stack.enter_context((self._state / "locks" / f"git-{name}").open("a+"))
-            while not _flock(file.fileno()):
-                if time.monotonic() > deadline:
-                    raise _lock_timeout(common_dir, f"by another nightcrew, pid {_written_pid(file)}")
-                time.sleep(0.005)  # only another process is waited for here
-            with contextlib.suppress(OSError):  # a full disk: who waits will not be told the pid
-                file.truncate(0)
-                os.write(file.fileno(), f"{os.getpid()}\n".encode())
-            yield
-
-    def _holder(self, thread: int) -> str:
-        return f"by a thread that runs {self._runs.get(thread, 'no git at this moment')}"
+    def lock(self, common_dir: Path) -> AbstractContextManager[None]:
+        """Hold the one lock of a repository, see `RepositoryLocks.hold`."""
+        return self._locks.hold(common_dir, self.say)
 
     def scratch(self) -> Path:
         """A directory of ours for temporary files."""
@@ -336,8 +294,7 @@ class Git:
     def _write_personal(self) -> dict[str, str]:
         """The variables that make `personal` the only global configuration."""
         file = self._state / "gitconfig"
-        with wrap_os_errors(file):
-            write_atomically(file, os.fsencode(self.personal))
+        files.atomic_write(file, os.fsencode(self.personal), durable=False)
         return {"GIT_CONFIG_GLOBAL": str(file)}
 
 
@@ -355,52 +312,9 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in numbers if number.isdigit())
 
 
-def write_atomically(file: Path, data: bytes) -> None:
-    """Replace `file` (0600) by rename: a reader sees the old bytes or the new, never a part. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-@contextlib.contextmanager
-def wrap_os_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError of the body into DiskFull or HostError on `path`."""
-    try:
-        yield
-    except OSError as error:
-        why, hint = error.strerror or str(error), f"ls -ld {path.parent}"
-        if files.is_no_space(error):
-            raise files.disk_full("cannot write", path, why) from error
-        raise HostError("cannot write", on=str(path), why=why, hint=hint) from error
-
-
 def _signature(path: Path) -> tuple[int, ...] | None:
     try:
         seen = path.stat()
     except OSError:
         return None
     return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-
-
-def _flock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _written_pid(file: TextIO) -> str:
-    """What its holder wrote into a lock's file."""
-    file.seek(0)
-    text = file.read(20).strip()
-    return text if text.isdigit() else "unknown"
-
-
-def _lock_timeout(common_dir: Path, holder: str) -> TimedOut:
-    return TimedOut("the repository stayed locked", on=str(common_dir), why=f"held for {LOCK_S:g} s {holder}", hint="retry")

@@ -36,8 +36,8 @@ from supervisor.core.errors import DiskFull, NightcrewError, Refused, ToolFailed
 from supervisor.host.failpoint import failpoint
 from supervisor.host.files import disk_full, free_bytes
 from worktrees import garbage_collection, quarantine, refs, stall_detection
-from worktrees.failures import last_words
-from worktrees.git import BULK_S, Answer, Bounds, wrap_os_errors
+from worktrees.failures import last_words, wrap_os_errors
+from worktrees.git import BULK_S, Answer, Bounds
 from worktrees.refs import Update
 from worktrees.repository import Repository
 

@@ -8,8 +8,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from supervisor.host import files
 from supervisor.host.foreign import open_plain, remove_tree
-from worktrees.git import write_atomically
 
 _RECORD = "layers.json"
 _RECORD_MAX = 2**16
@@ -48,10 +48,10 @@ def beside(path: Path) -> Path:
 
 
 def record(path: Path, layers: Layers) -> None:
-    """Make `beside(path)` (0700) and write the record. Raises OSError."""
+    """Make `beside(path)` (0700) and write the record. Raises OSError, or as `files.atomic_write`."""
     folder = beside(path)
     folder.mkdir(mode=0o700, exist_ok=True)
-    write_atomically(folder / _RECORD, json.dumps({"schema": 1, **asdict(layers)}).encode())
+    files.atomic_write(folder / _RECORD, json.dumps({"schema": 1, **asdict(layers)}).encode(), durable=False)
 
 
 def recorded(path: Path) -> Layers | None:

@@ -17,7 +17,7 @@ from supervisor.config import project
 from supervisor.core.errors import ConfigError, ToolFailed, one_line
 from supervisor.core.landing_terms import GeneratedRule
 from worktrees import equivalence, refs
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.repository import Repository, main_root
 
 TARGETS = 20

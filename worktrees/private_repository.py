@@ -20,7 +20,7 @@ from pathlib import Path
 from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import folder, open_plain
 from worktrees import ref_snapshot
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.hardening import config_text
 from worktrees.layers import beside
 from worktrees.repository import Repository

@@ -26,8 +26,7 @@ from supervisor.core import remotes
 from supervisor.core.errors import NightcrewError, NotFound, Refused, ToolFailed, ToolHung, ToolMissing, one_line
 from supervisor.core.remotes import PROTOCOLS, RemoteUrl
 from supervisor.host import files
-from worktrees.failures import last_words
-from worktrees.git import wrap_os_errors, write_atomically
+from worktrees.failures import last_words, wrap_os_errors
 from worktrees.hardening import config_text
 from worktrees.repository import Repository
 
@@ -101,8 +100,8 @@ class Pusher:
         with wrap_os_errors(self._folder):
             files.private_dir(self._folder)
             (self._folder / "refs").mkdir(exist_ok=True)
-            write_atomically(self._folder / "HEAD", b"ref: refs/heads/none\n")
-            write_atomically(self._folder / "config", os.fsencode(self._format()))
+            files.atomic_write(self._folder / "HEAD", b"ref: refs/heads/none\n", durable=False)
+            files.atomic_write(self._folder / "config", os.fsencode(self._format()), durable=False)
 
     def _format(self) -> str:
         asked = self._repository.git.run(self._repository.store, "rev-parse", "--show-object-format").text

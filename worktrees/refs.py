@@ -24,7 +24,8 @@ from supervisor.core.errors import Refused, ToolFailed, ToolHung, one_line
 from supervisor.core.records import branch_name
 from supervisor.host import foreign
 from supervisor.host.foreign import Folder, folder
-from worktrees.git import QUICK_S, Answer, wrap_os_errors
+from worktrees.failures import wrap_os_errors
+from worktrees.git import QUICK_S, Answer
 from worktrees.repository import Repository
 
 HEADS = "refs/heads"

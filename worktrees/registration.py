@@ -24,7 +24,7 @@ from supervisor.core.errors import ToolFailed
 from supervisor.host import placement
 from supervisor.host.foreign import folder, open_plain, remove_tree
 from worktrees import refs
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.repository import Repository
 
 COMMONDIR = b"../..\n"

@@ -16,7 +16,7 @@ from supervisor.core.errors import HostError, NotFound, Refused
 from worktrees import blocking_files, refs, registration, securing
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import check_admin, is_locked, open_env, take_away
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.inspection import HARD, Look, Reason, Why
 from worktrees.layers import beside, is_removed, remove_beside
 from worktrees.merge_status import Branches, Decision, Stand

@@ -16,7 +16,7 @@ from supervisor.core.errors import ToolFailed
 from supervisor.host.foreign import Folder, entries, folder
 from worktrees import blocking_files, own_refs
 from worktrees.environment import Environment
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.private_repository import alternates
 
 _SMALL_MAX = 4096

@@ -29,7 +29,8 @@ from worktrees import blocking_files, branching, refs, registration, tips, untou
 from worktrees.changes import Changes, observe
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import check_admin, shown
-from worktrees.git import BULK_S, Git, wrap_os_errors
+from worktrees.failures import wrap_os_errors
+from worktrees.git import BULK_S, Git
 from worktrees.hardening import IDENTITY
 from worktrees.storing import Committer, Scene
 

@@ -35,7 +35,8 @@ from worktrees import helper_process, inspection, intake, private_repository, re
 from worktrees.backends.overlay import UserOverlay
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import shown
-from worktrees.git import BULK_S, wrap_os_errors
+from worktrees.failures import wrap_os_errors
+from worktrees.git import BULK_S
 from worktrees.helper_process import Helper
 from worktrees.inspection import Look, Reason, Why
 from worktrees.layers import beside

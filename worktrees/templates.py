@@ -29,9 +29,11 @@ from typing import Any
 
 from supervisor.core.errors import HostError, NightcrewError, NotFound, Refused
 from supervisor.host import placement
+from supervisor.host.files import atomic_write
 from supervisor.host.foreign import folder, open_plain, remove_tree
 from worktrees import registration, trees
-from worktrees.git import CHECKOUT_S, Place, wrap_os_errors, write_atomically
+from worktrees.failures import wrap_os_errors
+from worktrees.git import CHECKOUT_S, Place
 from worktrees.layers import beside, recorded
 from worktrees.registration import Registration
 from worktrees.repository import Repository
@@ -220,7 +222,7 @@ def _build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], N
         digest = _digest(seen.digest, place / "index")
         template = Template(place, base, repo.project, extras, _anchored(files, extras), seen.foreign, seen.files, seen.size, digest, notes)
         shape = {name: value for name, value in asdict(template).items() if name != "place"}
-        write_atomically(place / "template.json", json.dumps({"schema": _SCHEMA, **shape}).encode())
+        atomic_write(place / "template.json", json.dumps({"schema": _SCHEMA, **shape}).encode(), durable=False)
     return template
 
 

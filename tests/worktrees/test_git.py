@@ -89,7 +89,7 @@ def test_who_waits_for_a_repository_is_told_who_holds_it(
     repo = world.repo()
     said: list[str] = []
     repo.git.say = said.append
-    monkeypatch.setattr("worktrees.git.LOCK_S", 0.2)
+    monkeypatch.setattr("worktrees.repository_lock.LOCK_S", 0.2)
     gate, at_it = world.tmp / "gate", world.tmp / "at-it"
     os.mkfifo(gate)
     _fake_git(world.tmp / "slow", f"touch {at_it}; read line < {gate}")
@@ -108,7 +108,7 @@ def test_who_waits_for_a_repository_is_told_who_holds_it(
     gate.write_text("go\n")
     holder.join()
     with repo.git.lock(repo.common_dir):
-        other = "import sys; from pathlib import Path; from worktrees import git; git.LOCK_S = 0.1\n"
+        other = "import sys; from pathlib import Path; from worktrees import git, repository_lock; repository_lock.LOCK_S = 0.1\n"
         other += "with git.Git(Path(sys.argv[1])).lock(Path(sys.argv[2])): pass"
         monkeypatch.undo()
         argv = [sys.executable, "-c", other, str(repo.git.scratch()), str(repo.common_dir)]

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from supervisor.core.errors import HostError
+from supervisor.host import files
 from supervisor.host.scratch import locked_directory
-from worktrees.git import CHECKOUT_S, write_atomically
+from worktrees.git import CHECKOUT_S
 from worktrees.mount_namespace import MountNamespace
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _same_directory(source: Path, target: Path) -> None:
 
 def place_index(env: Environment, data: bytes) -> None:
     """Make `data` the environment's index. Written after the files: an index that is not newer than they are is not believed by git."""
-    write_atomically(env.admin_dir / "index", data)
+    files.atomic_write(env.admin_dir / "index", data, durable=False)
 
 
 @contextlib.contextmanager

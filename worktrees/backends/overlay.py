@@ -25,7 +25,7 @@ from supervisor.host.sandbox import syscalls
 from worktrees import trees
 from worktrees.backends import base
 from worktrees.backends.mounts import mounts
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.layers import Layers, beside
 from worktrees.mount_namespace import MountNamespace, entered
 

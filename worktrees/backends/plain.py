@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from worktrees.backends import base
-from worktrees.git import CHECKOUT_S, wrap_os_errors
+from worktrees.failures import wrap_os_errors
+from worktrees.git import CHECKOUT_S
 from worktrees.layers import Layers
 
 if TYPE_CHECKING:

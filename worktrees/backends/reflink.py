@@ -12,7 +12,7 @@ from supervisor.host.sandbox import syscalls
 from worktrees import trees
 from worktrees.backends import base
 from worktrees.backends.index import fitted
-from worktrees.git import wrap_os_errors
+from worktrees.failures import wrap_os_errors
 from worktrees.layers import Layers
 
 if TYPE_CHECKING:
