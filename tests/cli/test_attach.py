@@ -98,7 +98,8 @@ def test_up_in_a_terminal_shows_the_crew_and_leaves_at_ctrl_c(house: House, term
 def test_the_supervisor_in_the_background_has_a_pane(house: House, terminal: Open) -> None:
     here = terminal()
     here.nightcrew("up", "-d")
-    assert "gateway" not in here.sees("the supervisor runs (pid "), "without an upstream nothing is said of one"
+    said = here.sees("left with 0")
+    assert "the supervisor runs (pid " in said and "gateway" not in said, "without an upstream nothing is said of one"
     start(house, "sleep 600")
     here.nightcrew("attach", "supervisor")
     here.sees("1 running")

@@ -108,7 +108,7 @@ def test_alone_it_is_the_screen_once_there_is_a_crew_and_its_palette_runs_any_ve
     here.press("c", "a", "p", "a", "c", "i", "t", "y")
     here.sees("Show how many agents")
     here.press("Enter")
-    here.sees("capacity")
+    wait_until(lambda: here.screen().rstrip().endswith("\ncapacity"), "the line below to have the verb")
     here.press("Enter")
     here.sees("[Enter goes back to nightcrew top]")
     assert "slots" in here.screen()

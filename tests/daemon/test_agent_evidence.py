@@ -145,6 +145,8 @@ def test_a_crash_of_the_supervisor_loses_nothing_that_was_said(agent: Agent) -> 
     agent.crash()
     agent.again()
     assert agent.state() == "waiting_permission", "what was asked is still open"
+    agent.hook("PreToolUse", tool_name="Read", tool_input={})
+    assert agent.state() == "waiting_permission", "whatever other tools begin"
     agent.crash()
     agent.hook("PostToolUse", tool_name="Bash", tool_input={})
     agent.hook("Stop")
@@ -172,9 +174,10 @@ def test_who_waits_for_a_person_is_shown_first(agent: Agent) -> None:
 
 
 def test_a_nested_agent_does_not_speak_for_it(agent: Agent) -> None:
-    agent.hook("UserPromptSubmit")
+    agent.hook("PermissionRequest", tool_name="Bash", tool_input={})
     agent.hook("Stop", session_id="nested")
-    assert agent.state() == "working"
+    (own, _) = agent.explained()["evidence"]
+    assert (agent.state(), own["source"], own["why"]) == ("waiting_permission", "hook", "decides")
 
 
 def test_a_flood_is_refused_and_shown(agent: Agent) -> None:

@@ -16,7 +16,7 @@ from agents.zygote.record import Record
 from supervisor.core import records
 from supervisor.daemon import zygotes
 from supervisor.daemon.zygotes import Zygotes
-from supervisor.host import processes
+from supervisor.host import processes, procfs
 from tests.daemon.snapshot_kit import assert_nothing_left, commit, rows, states
 from tests.gateway.kit import StandingClock
 from tests.support import House, plan_of, shell_task, wait_until
@@ -76,7 +76,7 @@ def kill(pid: int) -> None:
 
 def test_an_agent_is_forked_with_its_modules_and_a_plain_one_is_not(house: House) -> None:
     """Also once its zygote died, and once it was stopped."""
-    daemon = house.start_daemon()
+    house.start_daemon()
     house.ok("add", "-f", "--snapshot", "warm", "--id", "one", *python("tell.py", "a", "b"))
     house.ok("add", "-f", "--id", "plain", *python("tell.py"))
     assert house.ok("logs", "one") == "warm one.1 a b\n"
@@ -85,8 +85,8 @@ def test_an_agent_is_forked_with_its_modules_and_a_plain_one_is_not(house: House
     assert before is not None
     kill(before.identity.pid)
     after = _another_is_warm(house, "two", before)
-    dead = [int(pid) for pid in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()]
-    assert before.identity.pid not in dead, "the supervisor reaped it"
+    seen = procfs.look(before.identity.pid)
+    assert seen is None or seen.ticks != before.identity.ticks, "the supervisor reaped it"
     os.kill(after.identity.pid, signal.SIGSTOP)
     try:
         _another_is_warm(house, "three", after)
@@ -161,9 +161,12 @@ def test_an_agent_outlives_supervisor_and_zygote_and_is_recorded_once(house: Hou
 
 def test_a_killed_client_is_a_terminal_that_hung_up_and_a_killed_agent_failed(house: House) -> None:
     house.start_daemon()
-    kill(int((at_work(house, "killed") / "pid").read_text()))
+    agent = int((at_work(house, "killed") / "pid").read_text())
+    warm = zygote.find(place(house))
+    kill(agent)
     house.wait_final()
     assert (house.state("killed"), house.task("killed").reason) == ("failed", "failed: killed by signal 9")
+    assert zygote.find(place(house)) == warm != None  # noqa: E711 - both: there is one, and it is the same
     where, ours = at_work(house), (runner_of(house).identity.pid, zygote_pid(house))
     kill(next(one.pid for one in processes.all_running(str(place(house).socket)) if one.pid not in ours))
     house.wait_final()
