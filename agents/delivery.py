@@ -24,9 +24,9 @@ from supervisor.core.errors import one_line
 
 PRESS_AGAIN_S = 3.0
 """How long an agent that has read all of it is given to begin, before Enter is pressed once more."""
-CONFIRM_S = 30.0
+CONFIRM_S = 90.0
 """How long one is waited for in all: Claude Code says that it works about a second after a prompt; of six that began at once on two busy
-cores five took more than six."""
+cores five took more than six, and at a load of 30 one took more than 30."""
 READ_S = 1.0
 """How long a program that confirms nothing is given to read what was typed."""
 BEGUN_S = 1.0

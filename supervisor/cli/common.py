@@ -152,8 +152,8 @@ def print_names(names: Iterable[str], answer: dict[str, Any], *, as_json: bool) 
             click.echo(name)
 
 
-DELIVERY_S = 120.0
-"""A text before it and this one may each be confirmed after half a minute (`agents.delivery.CONFIRM_S`), or not at all."""
+DELIVERY_S = 240.0
+"""A text before it and this one may each be confirmed after one and a half minutes (`agents.delivery.CONFIRM_S`), or not at all."""
 
 
 def answered(answer: dict[str, Any]) -> str:

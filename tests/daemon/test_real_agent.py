@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from agents.kinds import kinds
 from supervisor.core.sandbox import Tier
 from supervisor.daemon.agent_evidence import RECORD
 from supervisor.host import files
@@ -88,3 +91,45 @@ def test_an_agent_commits_and_tags_in_its_sandbox(
     assert house.ok("diff", "--stat", "agent").split()[0] == "work"
     told = json.loads((house.home.attempt(view.id, 1) / RECORD).read_text())
     assert told["evidence"]["state"] == "idle" and told["count"] >= 5, "start, prompt, a tool before and after, and the end of its turn"
+
+
+LATE = """
+import json, sys, time
+time.sleep(35)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        version, info = asked["params"]["protocolVersion"], {"name": "late", "version": "1"}
+        told = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+    elif asked["method"] == "tools/list":
+        told = {"tools": [{"name": "late", "description": "", "inputSchema": {"type": "object"}}]}
+    else:
+        told = {}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+"""
+
+
+@pytest.mark.soak
+def test_claude_does_not_begin_without_tools_that_start_late(tmp_path: Path) -> None:
+    if not (BIN / "claude").exists():
+        pytest.skip(f"claude is not installed in {CLIENTS}: run make clients")
+    (tmp_path / ".claude.json").write_text("{}")
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"crew": {"command": sys.executable, "args": ["-c", LATE]}}}))
+    with Simulator() as sim:
+        env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "ANTHROPIC_BASE_URL": sim.url, "ANTHROPIC_API_KEY": "none"}
+        argv = [
+            str(BIN / "claude"),
+            "-p",
+            "hello",
+            "--mcp-config",
+            str(tmp_path / "mcp.json"),
+            "--output-format",
+            "stream-json",
+            "--verbose",
+        ]
+        said = subprocess.run(
+            argv, env={**env, **kinds()["claude"].env}, cwd=tmp_path, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+        )
+    begun = next(line for line in map(json.loads, said.stdout.splitlines()) if line.get("subtype") == "init")
+    assert "mcp__crew__late" in begun["tools"], begun["mcp_servers"]

@@ -196,8 +196,7 @@ def judge_mail(book: list[Line], envs: Mapping[str, Mapping[str, str]], place: P
         sent = [line for line in book if line["what"] in ("mail", "letter") and line["to"] == name]
         letters = min(10, sum(1 for line in sent if line["what"] == "letter"))
         wait_until(lambda env=env, least=letters: strangers(env) >= least, f"{letters} letters of {name}")  # type: ignore[misc]
-        (new,) = place.glob(f"*/{name}/new")
-        waits = {path.read_text() for path in new.glob("letter-*.md")}
+        waits = {path.read_text() for path in place.glob(f"*/{name}/new/letter-*.md")}  # no box is made before the first mail
         box = mailbox(env)  # looked at after the files: one of them may become a message meanwhile
         words = {ask(env, "mail", op="read", id=mail)["mail"]["text"].strip(): mail for mail in box}
         assert len(words) == len(box), "the same words are two mails"
