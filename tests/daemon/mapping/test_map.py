@@ -73,8 +73,10 @@ def test_who_asks_with_a_changed_workload_while_it_runs_gets_the_changes_too(map
     git(mapped.repo, "commit", "-q", "-a", "-m", "held")
     for size in (3, 5):
         os.mkfifo(tmp_path / f"go{size}")
-    words = ("map", "--json", "--class", "interactive", "--agents", "2", "--sandbox", "0", "--files", "f3.txt", "--call", "tools:held")
-    mapped.ok(*words, "--detach", "--out", str(tmp_path / "first"))
+    made = tmp_path / "made"
+    where = ("--out", str(made), "--sandbox", "0")  # for another file it would be begun again for that alone
+    words = ("map", "--json", "--class", "interactive", "--agents", "2", *where, "--files", "f3.txt", "--call", "tools:held")
+    mapped.ok(*words, "--detach")
     door = os.open(tmp_path / "go3", os.O_WRONLY)  # once a worker is at it
     (mapped.repo / "f3.txt").write_text("other")
     git(mapped.repo, "commit", "-q", "-a", "-m", "changed")
@@ -83,10 +85,11 @@ def test_who_asks_with_a_changed_workload_while_it_runs_gets_the_changes_too(map
         again = warm.start(words, mapped.repo, mapped.env, out.fileno(), err.fileno())
     wait_until(lambda: "what changed since it began comes after that" in told.read_text(), "it to say so")
     os.close(door)
-    os.close(os.open(tmp_path / "go5", os.O_WRONLY))
+    door = os.open(tmp_path / "go5", os.O_WRONLY)
+    assert json.loads(made.read_text())["result"] == 3
+    os.close(door)
     assert again.wait(60) == 0
-    assert json.loads(Path(json.loads(said.read_text())["out"]).read_text())["result"] == 5
-    assert json.loads((tmp_path / "first").read_text())["result"] == 3
+    assert json.loads(said.read_text())["out"] == str(made) and json.loads(made.read_text())["result"] == 5
 
 
 def test_lines_and_a_function(mapped: House, tmp_path: Path) -> None:
