@@ -184,7 +184,8 @@ def test_a_gate_that_a_result_weakened_runs_as_it_was_before_too(house: House) -
     assert refused.returncode == 6 and "it was rejected" in refused.stderr
     shape = landed(house, "cheat", code=1)
     assert shape["state"] == "empty" and "as they were before it" in shape["entries"][0]["reason"]
-    assert [(one["restored"], one["state"]) for one in shape["ran"]] == [(False, "passed"), (True, "failed")]
+    weakened, restored = ((one["restored"], one["state"]) for one in shape["ran"])
+    assert weakened[1] in ("passed", "dropped") and restored == (True, "failed"), "both run at once, and one that failed is enough"
     assert states(landed(house, "honest", "--force")) == {"honest": "landed"}
     house.ok("review", "cheat", "--accept")
     conflicting = landed(house, "cheat", code=1)["entries"][0]

@@ -79,7 +79,6 @@ OTHERS = {
     "supervisor/host/foreign/folders.py": "a new file, by its handle",
     "supervisor/host/sleep_inhibitor.py": "the log of a helper, from its beginning",
     "supervisor/host/sandbox/syscalls.py": "a switch of the kernel's",
-    "worktrees/git.py": "a pipe",
     "worktrees/quarantine.py": "a draft",
 }
 """Who writes without it, and why nothing of a person's can be lost there."""

@@ -13,8 +13,9 @@ from supervisor.daemon.handlers import evidence
 from supervisor.daemon.loop import Loop
 from supervisor.daemon.sending import Key, typable
 
-SHOWN_S, GONE_S, LOOK_S = 2.0, 5.0, 0.1
-"""How long the dialog may take to come after a hook told of it, and to go; how often it is looked at."""
+SHOWN_S, GONE_S, LOOK_S = 10.0, 5.0, 0.1
+"""How long the dialog may take to come after a hook told of it, and to go; how often it is looked at. At a load of 20 Claude Code took more
+than 2 s to paint it."""
 
 
 async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
