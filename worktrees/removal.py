@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from supervisor.core.errors import HostError, NotFound, Refused
-from worktrees import blocking_files, refs, registration, securing
+from worktrees import blocking_files, refs, registration, securing, tips
 from worktrees.environment import Environment, has_successor
 from worktrees.environments import check_admin, is_locked, open_env, take_away
 from worktrees.failures import wrap_os_errors
@@ -148,6 +148,19 @@ def forget(env: Environment) -> Secured | None:
             raise _still_there(env)
         take_away(bare, force=False)
     return secured
+
+
+def finish(env: Environment, *, discard: bool = False) -> None:
+    """Delete the work branch of a worktree that is gone, as `remove` and `sweep` do: one that was cut off had no time for it. It stays when
+    it has commits that are on no other branch (with `discard`: and that the rescue ref does not keep), or when another worktree has it."""
+    known = tips.refs_of(env)
+    tip = known.get(env.branch_ref, "")
+    if not tip or has_successor(env):
+        return
+    kept = tip == env.base or (discard and known.get(env.rescue_ref) == tip)
+    if kept or not Branches(env.repo, [tip]).decide(tip).unmerged:
+        with env.repo.git.lock(env.repo.common_dir):
+            _delete_branch(env, tip)
 
 
 def _refuse_present(env: Environment) -> None:

@@ -110,6 +110,7 @@ class Cleaner:
         if removal.is_gone(made):
             if how.remove:
                 removal.forget(made)
+                removal.finish(made, discard=how.discard)
             _forget(made, how)
             return Decided(stays=False, why="its files were removed already")
         environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from supervisor.core.errors import Refused
+from tests.worktrees.killing import died_at
+from worktrees import removal
 from worktrees.environment import Environment
 from worktrees.environments import release
 from worktrees.inspection import Why
-from worktrees.removal import Keep, Removable, forget, inspect, remove
+from worktrees.removal import Keep, Removable, finish, forget, inspect, is_gone, remove
 
 if TYPE_CHECKING:
     from tests.worktrees.conftest import World
@@ -244,6 +247,54 @@ def test_removed_by_hand_only_that_entry_is_forgotten(world: World, env: Environ
     assert world.sh(env.repo.root, "rev-parse", env.branch) == commit
     with pytest.raises(Refused):
         forget(other)
+
+
+def cut_off(env: Environment, alive: Alive, monkeypatch: pytest.MonkeyPatch, *, discard: bool = False) -> None:
+    """Its removal, up to the branch."""
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(removal, "_delete_branch", dies)
+        with pytest.raises(KeyboardInterrupt):
+            remove(env, alive, discard=discard)
+    assert is_gone(env)
+
+
+def test_a_removal_that_was_cut_off_is_finished(
+    world: World, env: Environment, nobody_alive: Alive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(env, nobody_alive, monkeypatch)
+    forget(env)
+    finish(env)
+    assert world.sh(env.repo.root, "for-each-ref", "refs/heads/nightcrew") == ""
+    other = world.env(env.repo, "r1/other")
+    release(other)
+    commit = world.commit(other.path, "a.txt")
+    cut_off(other, nobody_alive, monkeypatch, discard=True)
+    finish(other)
+    assert world.sh(env.repo.root, "rev-parse", other.branch) == commit, "nobody said that it may go"
+    finish(other, discard=True)
+    assert world.sh(env.repo.root, "for-each-ref", "refs/heads/nightcrew") == "" and rescued(world, other) == commit
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+def test_killed_anywhere_and_done_again_nothing_of_it_is_left(world: World, nobody_alive: Alive, stride: int) -> None:
+    repo = world.repo()
+    for number in itertools.count(1, stride):
+        env = world.env(repo, f"r1/t{number}")
+        release(env)
+        ended = died_at(number, lambda env=env: remove(env, nobody_alive))  # type: ignore[misc]  # bound in the loop
+        if is_gone(env):
+            forget(env)
+            finish(env)
+        else:  # a confined one may have lost some of its files: to `clean` that is a change, until a person says that it may go
+            remove(env, nobody_alive, discard=env.private is not None)
+        assert world.sh(repo.root, "for-each-ref", "refs/heads/nightcrew") == "", number
+        assert is_gone(env) and not env.admin_dir.exists(), number
+        if ended:
+            break
 
 
 def test_the_branch_of_a_later_attempt_stays(world: World, env: Environment, nobody_alive: Alive) -> None:

@@ -25,7 +25,7 @@ settings = "$NIGHTCREW_HOOK"
 
 
 def lines(house: House, kind: str, where: Path) -> dict[str, dict[str, str]]:
-    done = house.run("kinds", "test", kind, "--json", env={"PATH": f"{where}:{os.environ['PATH']}"}, timeout_s=400)
+    done = house.run("kinds", "test", kind, "--json", env={"PATH": f"{where}:{os.environ['PATH']}"}, timeout_s=1500)
     shape = json.loads(done.stdout)
     assert shape["holds"] == (done.returncode == 0) == all(line["holds"] != "fail" for line in shape["lines"])
     return {line["name"]: line for line in shape["lines"]}
