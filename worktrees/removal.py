@@ -8,7 +8,7 @@ when git cannot remove a directory, it stays.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -152,15 +152,20 @@ def forget(env: Environment) -> Secured | None:
 
 def finish(env: Environment, *, discard: bool = False) -> None:
     """Delete the work branch of a worktree that is gone, as `remove` and `sweep` do: one that was cut off had no time for it. It stays when
-    it has commits that are on no other branch (with `discard`: and that the rescue ref does not keep), or when another worktree has it."""
+    it has commits that the rescue ref does not keep or, without `discard`, that are on no other branch; or when another worktree has it."""
     known = tips.refs_of(env)
     tip = known.get(env.branch_ref, "")
     if not tip or has_successor(env):
         return
-    kept = tip == env.base or (discard and known.get(env.rescue_ref) == tip)
-    if kept or not Branches(env.repo, [tip]).decide(tip).unmerged:
-        with env.repo.git.lock(env.repo.common_dir):
+    with env.repo.git.lock(env.repo.common_dir):
+        if tip == env.base or (_keeps(env, known, tip) and (discard or not Branches(env.repo, [tip]).decide(tip).unmerged)):
             _delete_branch(env, tip)
+
+
+def _keeps(env: Environment, known: Mapping[str, str], tip: str) -> bool:
+    rescue = known.get(env.rescue_ref, "")
+    argv = ("merge-base", "--is-ancestor", tip, rescue)
+    return bool(rescue) and env.repo.git.run(env.repo.store, *argv, accept=(0, 1, 128)).code == 0
 
 
 def _refuse_present(env: Environment) -> None:

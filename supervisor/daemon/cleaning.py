@@ -110,7 +110,8 @@ class Cleaner:
         if removal.is_gone(made):
             if how.remove:
                 removal.forget(made)
-                removal.finish(made, discard=how.discard)
+                if how.discard or not candidate.claims.held:
+                    removal.finish(made, discard=how.discard)
             _forget(made, how)
             return Decided(stays=False, why="its files were removed already")
         environments.release(made)  # it is locked where its work could not be secured: no attempt owns it any more

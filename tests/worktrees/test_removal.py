@@ -279,6 +279,15 @@ def test_a_removal_that_was_cut_off_is_finished(
     assert world.sh(env.repo.root, "for-each-ref", "refs/heads/nightcrew") == "" and rescued(world, other) == commit
 
 
+def test_a_branch_that_no_rescue_ref_keeps_stays_when_its_worktree_was_removed_by_hand(world: World, env: Environment) -> None:
+    world.sh(env.repo.root, "worktree", "remove", "--force", str(env.path))
+    commit = world.sh(env.repo.root, "commit-tree", f"{env.base}^{{tree}}", "-p", env.base, "-m", "holds nothing that is not there")
+    world.sh(env.repo.root, "update-ref", env.branch_ref, commit)
+    finish(env)
+    finish(env, discard=True)
+    assert world.sh(env.repo.root, "rev-parse", env.branch) == commit, "its commit is on no other ref"
+
+
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_anywhere_and_done_again_nothing_of_it_is_left(world: World, nobody_alive: Alive, stride: int) -> None:
     repo = world.repo()
