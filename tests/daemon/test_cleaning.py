@@ -13,6 +13,7 @@ from pathlib import Path
 
 from supervisor.bench import cleaning
 from supervisor.ledger import journal, store
+from supervisor.ledger.queries import TaskView
 from tests import warm
 from tests.daemon.test_many import at_once
 from tests.support import House, git, plan_of, shell_task, wait_until
@@ -135,9 +136,29 @@ def insert(db: sqlite3.Connection, table: str, facts: dict[str, object]) -> None
     db.execute(f"INSERT INTO {table} ({', '.join(facts)}) VALUES ({', '.join('?' * len(facts))})", tuple(facts.values()))  # noqa: S608 - ours
 
 
+def claim(db: sqlite3.Connection, train_of: TaskView, pull_of: TaskView) -> None:
+    """A train that is under way has the one, an open pull request the other."""
+    train = {
+        "id": "1125-t",
+        "project": train_of.project,
+        "number": 1,
+        "branch": "main",
+        "base": "c",
+        "commands": "[]",
+        "width": 1,
+    }
+    insert(db, "train", {**train, "repairs": 0, "orders": "{}", "state": "running", "began": 0, "changed": 0})
+    entry: dict[str, object] = dict.fromkeys(("title", "needs", "onto", "staged", "gates", "repair", "reason", "files"), "")
+    entry |= {"train": "1125-t", "position": 1, "task": train_of.id, "epoch": 1, "tip": "c", "state": "waiting"}
+    insert(db, "train_entry", {**entry, "trusted": 0, "repairable": 0, "repairs": 0})
+    pull = {"id": 1, "task": pull_of.id, "project": "p", "remote": "r", "branch": "b", "base": "main", "state": "open"}
+    insert(db, "pull_request", {**pull, "link": "http://pull/1", "changed": 0})
+    insert(db, "pull_task", {"task": pull_of.id, "pull": 1})
+
+
 def test_every_decision_is_explained_and_asked_again(house: House) -> None:
     """A crew of one worktree for each reason; `--yes` removes exactly those of which `clean` said that they can go."""
-    names = (
+    names = [
         "nothing",
         "merged",
         "squashed",
@@ -152,7 +173,7 @@ def test_every_decision_is_explained_and_asked_again(house: House) -> None:
         "pull",
         "alive",
         "locked",
-    )
+    ]
     house.start_daemon()
     two = "for n in 1 2; do echo {0} > {0}-$n; git add -A; git commit -qm {0}-$n; done"
     house.ok("run", house.plan(plan_of([shell_task(name, "true" if name == "nothing" else two.format(name)) for name in names])))
@@ -171,22 +192,7 @@ def test_every_decision_is_explained_and_asked_again(house: House) -> None:
     git(place["moved"], "reset", "-q", "--hard", newer)
     git(house.repo, "worktree", "lock", str(place["locked"]), "--reason", "mine")
     with contextlib.closing(sqlite3.connect(house.home.ledger)) as db:
-        train = {
-            "id": "1125-t",
-            "project": views["train"].project,
-            "number": 1,
-            "branch": "main",
-            "base": "c",
-            "commands": "[]",
-            "width": 1,
-        }
-        insert(db, "train", {**train, "repairs": 0, "orders": "{}", "state": "running", "began": 0, "changed": 0})
-        entry: dict[str, object] = dict.fromkeys(("title", "needs", "onto", "staged", "gates", "repair", "reason", "files"), "")
-        entry |= {"train": "1125-t", "position": 1, "task": views["train"].id, "epoch": 1, "tip": "c", "state": "waiting"}
-        insert(db, "train_entry", {**entry, "trusted": 0, "repairable": 0, "repairs": 0})
-        pull = {"id": 1, "task": views["pull"].id, "project": "p", "remote": "r", "branch": "b", "base": "main", "state": "open"}
-        insert(db, "pull_request", {**pull, "link": "http://pull/1", "changed": 0})
-        insert(db, "pull_task", {"task": views["pull"].id, "pull": 1})
+        claim(db, views["train"], views["pull"])
         db.commit()
     git(house.repo, "update-ref", "refs/remotes/origin/pull", tip["pull"])
     inside = subprocess.Popen(["sleep", "100"], cwd=place["alive"])
