@@ -8,14 +8,17 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agents.tmux import ServerGone, Tmux, server_process
+from supervisor import __version__
 from supervisor.core.errors import NightcrewError
 from supervisor.daemon import gateway_process, lock, zygotes
 from supervisor.gateway import process_lock
@@ -291,6 +294,26 @@ def _end(pid: int, child: subprocess.Popen[bytes] | None = None) -> None:
     signal_if_there(pid)
     if child is not None:
         child.wait()
+
+
+def at_once(path: Path, requests: Sequence[tuple[str, Mapping[str, object]]], token: str = "", *, answers: bool = True) -> list[dict[str, Any]]:
+    """Send all of these requests (verb, args) to a socket of the supervisor before any is answered; their answers, as they came over it.
+
+    With `answers=False` every client leaves as soon as it has sent its request.
+    """
+    doors = []
+    try:
+        for _ in requests:
+            doors.append(door := socket.socket(socket.AF_UNIX))
+            door.settimeout(120)
+            door.connect(str(path))
+        for door, (verb, args) in zip(doors, requests, strict=True):
+            shape = {"version": __version__, "verb": verb, "args": args, **({"token": token} if token else {})}
+            door.sendall(json.dumps(shape).encode() + b"\n")
+        return [json.loads(door.makefile().readline()) for door in doors] if answers else []
+    finally:
+        for door in doors:
+            door.close()
 
 
 def shell_task(name: str, command: str | list[str], **keys: object) -> str:

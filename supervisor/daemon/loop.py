@@ -41,7 +41,7 @@ from supervisor.core.night import NightState
 from supervisor.core.retry import JITTER
 from supervisor.core.scheduler import held_tasks, wakes_at
 from supervisor.core.spec import Settings
-from supervisor.core.states import AttemptState, End
+from supervisor.core.states import FINAL, AttemptState, End
 from supervisor.core.task import Attempt
 from supervisor.daemon import choosing, night_report, nights
 from supervisor.daemon.admission import Admission, why_held
@@ -89,7 +89,8 @@ class Loop:
         self.alerts, self.alert, self.said = alerts.newest, alerts.say, alerts
         self.ledger, self._home = doors.ledger, doors.home
         self.observer, self.ending, self.snapshots = doors.observer, doors.ending, doors.snapshots
-        self.submissions, self.quotas, self.settings, self.clock = Submissions(doors.ledger), quotas, settings, clock
+        self.submissions = Submissions(doors.ledger, clock, self.events)
+        self.quotas, self.settings, self.clock = quotas, settings, clock
         self.crew = Crew(slots=settings.slots, order=Order(settings.weights, settings.ageing_s, settings.admission, JITTER))
         self.stopping = False
         self.ready = False
@@ -389,6 +390,12 @@ class Loop:
                 self._under_way.start(key, self.jobs.adopt, leave)
         if what is Seen.LIVE and (job := self.pausing.job_of(row)):
             self._under_way.start(key, job, leave)
+
+    def queued(self) -> int:
+        """Return how many unfinished tasks there are, with those that are being committed and those that the next step takes in."""
+        pending = (event.tasks for event in self._pending if isinstance(event, Submitted))
+        coming = {task.id for tasks in pending for task in tasks if task.state not in FINAL} - self.crew.tasks.keys()
+        return self.crew.counts.total() + len(coming) + self.submissions.tasks
 
     def later(self, event: Event) -> None:
         """Take an event with the next decision, which is not made sooner for it."""

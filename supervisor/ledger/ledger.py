@@ -39,6 +39,8 @@ from supervisor.ledger.trains import Trains
 from supervisor.ledger.waits import Waits
 from supervisor.ledger.write_access import WriteAccess
 
+Settle = Callable[[Submission], Submission]
+"""Check a submission against what is committed by then, and complete it. Raises NightcrewError to refuse it."""
 LAUNCHES = 512
 """Launch rows that are kept: more than live at once."""
 
@@ -86,17 +88,23 @@ class Ledger:
             raise made
         return made
 
-    def submit_all(self, given: Iterable[tuple[Submission, str]]) -> list[tuple[str, bool] | NightcrewError]:
+    def submit_all(
+        self, given: Iterable[tuple[Submission, str]], settle: Mapping[str, Settle] | None = None
+    ) -> list[tuple[str, bool] | NightcrewError]:
         """The same for several in one commit. What `submit` would refuse is returned, and keeps back no other; raises LedgerError and
-        DiskFull with nothing written."""
-        with self._writing():
-            return [self._apart(submission, run) for submission, run in given]
+        DiskFull with nothing written.
 
-    def _apart(self, submission: Submission, run: str) -> tuple[str, bool] | NightcrewError:
+        `settle`, by run: called inside the transaction, after the submissions before it were written, so that a limit over several
+        submissions holds however many are under way.
+        """
+        with self._writing():
+            return [self._apart(submission, run, (settle or {}).get(run)) for submission, run in given]
+
+    def _apart(self, submission: Submission, run: str, settle: Settle | None) -> tuple[str, bool] | NightcrewError:
         """One of them: whole, or nothing of it."""
         self._db.execute("SAVEPOINT submission")
         try:
-            made: tuple[str, bool] | NightcrewError = self._submit(submission, run)
+            made: tuple[str, bool] | NightcrewError = self._submit(submission, run, settle)
         except HostError:
             raise
         except NightcrewError as error:
@@ -105,12 +113,14 @@ class Ledger:
         self._db.execute("RELEASE submission")
         return made
 
-    def _submit(self, submission: Submission, run: str) -> tuple[str, bool]:
+    def _submit(self, submission: Submission, run: str, settle: Settle | None) -> tuple[str, bool]:
         if (found := self._run_of_key(submission.key)) is not None:
             if submission.token:
                 known = access.digest_of(self._db, found) or self._archive.digest_of(found)
                 access.refuse_another(found, submission.digest, known)
             return found, False
+        if settle is not None:
+            submission = settle(submission)
         named = [name for task in submission.spec.tasks for name in (*task.after, task.continue_from)]
         self.refuse_leaving([name for name in named if "/" in name])
         for environment in {task.environment for task in submission.spec.tasks if task.environment}:
@@ -131,6 +141,8 @@ class Ledger:
         if submission.pull:
             pull_requests.given(self._desk, submission.pull, submission.remarks, self.names_of_run(run)[0])
         self._journal(None, None, "submitted", {"run": run, "tasks": len(submission.spec.tasks)})
+        for name, task in zip(self.names_of_run(run), spec.tasks, strict=True) if any(task.parent for task in spec.tasks) else ():
+            self._journal(name, None, "added by an agent", {"by": f"{task.parent}:{task.parent_epoch}"})
         return run, True
 
     def key_is_known(self, key: str) -> bool:

@@ -19,11 +19,12 @@ from supervisor.core.decide import decide
 from supervisor.core.events import Event, PressureChanged, SlotsChanged, Submitted
 from supervisor.core.spec import Settings
 from supervisor.daemon.capacity import LOOK_S, YOUNG_S, CapacityWatch
+from supervisor.daemon.handlers.submit import to_wire
 from supervisor.host.pressure import Memory, PressureReader
 from supervisor.ledger.ledger import Ledger
 from tests.gateway.kit import StandingClock
-from tests.ledger.kit import Wall, ended, spec, submit
-from tests.support import House, wait_until
+from tests.ledger.kit import Wall, ended, spec, submission, submit
+from tests.support import House, at_once, git, wait_until
 
 GIB = 2**30
 
@@ -214,3 +215,14 @@ def test_a_run_beyond_waiting_max_is_refused_and_the_same_key_is_not(house: Hous
     done = house.run("add", "true")
     assert (done.returncode, "over waiting_max (1)" in done.stderr) == (6, True)
     house.ok("run", "--detach", "--key", "k", plan)
+
+
+def test_parallel_runs_stay_below_waiting_max_until_the_loop_knows_of_them(house: House) -> None:
+    """`SETTLE_S` keeps the loop from its next step, so that the second wave comes before the first one is part of the crew."""
+    house.config.write_text(house.config.read_text() + "[queue]\nwaiting_max = 10\n")
+    house.start_daemon(first="import supervisor.daemon.loop\nsupervisor.daemon.loop.SETTLE_S = 5.0\n")
+    facts = {"root": str(house.repo), "common_dir": str(house.repo / ".git"), "base_oid": git(house.repo, "rev-parse", "HEAD")}
+    runs = [submission(spec("t", argv=("sleep", "600")), key=f"k{number}", **facts) for number in range(30)]
+    requests = [("submit", to_wire(one)) for one in runs]
+    waves = [at_once(house.home.daemon_socket, wave) for wave in (requests[:10], requests[10:])]
+    assert [sum(answer["ok"] for answer in wave) for wave in waves] == [10, 0]

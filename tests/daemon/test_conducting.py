@@ -17,7 +17,7 @@ from supervisor.gateway.roster import Roster
 from supervisor.host import secrets
 from supervisor.host.sandbox import probing
 from supervisor.ledger import journal, store
-from tests.support import House, plan_of, shell_task, signal_if_there, wait_until
+from tests.support import House, at_once, plan_of, shell_task, signal_if_there, wait_until
 
 FOREVER = "exec sleep 600"
 COMMIT = "echo made > made; git add made; git -c user.name=a -c user.email=a@b commit -qm made"
@@ -185,6 +185,30 @@ def test_dollars_run_out(house: House) -> None:
     assert _cap(house, whose) == pytest.approx(0.05), "what it gave away the gateway lets it spend no more"
     with pytest.raises(BudgetSpent, match=r"\$0.05 is left of the cost_max of .*, \$1.00, and it asks for \$0.06"):
         add(house, whose, key="c", cost_max=0.06)
+
+
+def test_parallel_requests_stay_within_children_max_and_cost_max(house: House) -> None:
+    house.start_daemon()
+    start(house, conductor(FOREVER, "few", children_max=1, cost_max=1.0), conductor(FOREVER, "poor", children_max=60, cost_max=1.0))
+    few = at_once(house.home.agents_socket, [child_request(number, cost_max=1.0) for number in range(45)], token(house, "few"))
+    poor = at_once(house.home.agents_socket, [child_request(number, cost_max=0.4) for number in range(45)], token(house, "poor"))
+    assert [sum(answer["ok"] for answer in answers) for answers in (few, poor)] == [1, 2]
+    why = {answer["error"]["error"] for answer in few if not answer["ok"]} | {answer["error"]["error"] for answer in poor if not answer["ok"]}
+    assert why == {"Refused", "BudgetSpent"}
+
+
+def test_a_child_starts_although_its_parent_left_before_the_answer(house: House, lead: str) -> None:
+    wanted = [child_request(number, text="true") for number in range(20)]
+    at_once(house.home.agents_socket, wanted, lead, answers=False)
+    assert ask(house, "whoami", lead)["epoch"] == 1
+    answers = at_once(house.home.agents_socket, wanted, lead)
+    children = [answer["value"]["task"] for answer in answers]
+    assert len(set(children)) == 20
+    wait_until(lambda: all(view.final for view in house.tasks() if view.parent), "every child to end")
+
+
+def child_request(number: int, text: str = FOREVER, **options: object) -> tuple[str, dict[str, Any]]:
+    return "add", {"text": text, "options": {"id": "child", **options}, "key": f"{number}"}
 
 
 def _cap(house: House, whose: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 from agents.kinds import kinds, of_task
@@ -12,7 +13,7 @@ from supervisor.core import conducting
 from supervisor.core.conducting import Parent
 from supervisor.core.errors import NightcrewError, NotFound, Refused, UsageError
 from supervisor.core.sandbox import Tier
-from supervisor.core.spec import RunSpec, Submission
+from supervisor.core.spec import RunSpec, Submission, TaskSpec
 from supervisor.core.states import AttemptState
 from supervisor.daemon import model_usage
 from supervisor.daemon.agent_verbs.asked import Asked
@@ -62,6 +63,7 @@ async def _counted(asked: Asked, base: str) -> dict[str, Any]:
 
 
 async def _add(asked: Asked, base: str) -> dict[str, Any]:
+    """Decide twice: now, so that a mistake is told first, and again in the transaction that writes the child, where its siblings count."""
     row = asked.loop.ledger.launch_row(asked.task)
     _refuse_ending(asked)
     key = conducting.child_key(asked.task, _key(asked.args))
@@ -69,13 +71,20 @@ async def _add(asked: Asked, base: str) -> dict[str, Any]:
         return {"task": known, "new": False}
     text, options = _text(asked.args.get("text"), "text", TEXT_MAX), _options(asked.args.get("options", {}))
     spec = plan.single((text,), kinds(), {"name": "task", **options, **_after(asked)}).tasks[0]
-    spec = conducting.child(_parent(asked, row), spec, {OPTIONS[name] for name in asked.args.get("options", {})})
-    refuse_missing(spec, row.env)
-    run = RunSpec(title=spec.title, base=row.base_oid, tasks=(spec,))
+    given = {OPTIONS[name] for name in asked.args.get("options", {})}
+
+    def child() -> TaskSpec:
+        _refuse_ending(asked)
+        return conducting.child(_parent(asked, row), spec, given)
+
+    def settle(submission: Submission) -> Submission:
+        return replace(submission, spec=replace(submission.spec, tasks=(child(),)))
+
+    run = RunSpec(title=spec.title, base=row.base_oid, tasks=(child(),))
+    refuse_missing(run.tasks[0], row.env)
     root = asked.loop.ledger.project_root(row.project)
     submission = Submission(key, row.project, root, row.common_dir, base or _base(asked, row), run, row.env)
-    answer = await submit.handle(asked.loop, submit.to_wire(submission))
-    _note(asked, answer["tasks"][0])
+    answer = await submit.handle(asked.loop, submit.to_wire(submission), settle)
     return {"task": answer["tasks"][0], "new": answer["new"]}
 
 
@@ -146,8 +155,3 @@ def _base(asked: Asked, row: LaunchRow) -> str:
     if not isinstance(tip, str) or not tip:
         raise NotFound("no commit of", on=name, why="it has not ended, or left none")
     return tip
-
-
-def _note(asked: Asked, task: str) -> None:
-    by = {"by": f"{asked.task}:{asked.epoch}"}
-    asked.loop.ledger.journal(task, None, "added by an agent", by)

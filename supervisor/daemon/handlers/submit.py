@@ -11,13 +11,10 @@ from typing import Any
 from supervisor.core import admission, names
 from supervisor.core.admission import Decision
 from supervisor.core.errors import NotFound, Refused
-from supervisor.core.events import Submitted
 from supervisor.core.night import NightOrder
 from supervisor.core.spec import RunSpec, Submission, TaskSpec
-from supervisor.core.task import Task
-from supervisor.daemon import nights
 from supervisor.daemon.loop import Loop
-from supervisor.host.failpoint import failpoint
+from supervisor.ledger.ledger import Settle
 
 
 def to_wire(submission: Submission) -> dict[str, Any]:
@@ -34,28 +31,22 @@ async def hand_over(loop: Loop, submission: Submission) -> dict[str, Any]:
     return await handle(loop, to_wire(submission))
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
-    """Returns the run's id, its tasks' ids, and whether it is new: the same key twice is one run."""
+async def handle(loop: Loop, args: dict[str, Any], settle: Settle | None = None) -> dict[str, Any]:
+    """Returns the run's id, its tasks' ids, and whether it is new: the same key twice is one run. `settle`: see `Ledger.submit_all`."""
     run = dict(args["spec"])
     tasks = tuple(TaskSpec.from_shape(shape).submitted_at(loop.clock.wall()) for shape in run["tasks"])
     spec = RunSpec(title=str(run["title"]), base=str(run["base"]), tasks=tasks)
     night = NightOrder.from_shape(args["night"]) if args.get("night") else None
     submission = Submission(**{**args, "spec": spec, "night": night})
     _refuse_large_groups(spec, min(loop.settings.slots, (night and night.terms.parallel) or loop.settings.slots))
-    before = _before(loop, submission)
+    _refuse_unknown(loop, submission)
     _refuse_when_full(loop, len(tasks), str(args["key"]))
-    run_id, new = await loop.submissions.commit(submission, _fresh_id(loop))
-    failpoint("submit.committed")
-    if new:
-        crew = loop.ledger.tasks_of_run(run_id, loop.clock.monotonic(), tasks)
-        # Offered, not fed: the run is acknowledged by its own commit, whatever becomes of the next one.
-        loop.events([*nights.began(loop.ledger, run_id), Submitted((*before, *crew))])
+    run_id, new = await loop.submissions.commit(submission, _fresh_id(loop), settle)
     return {"run": run_id, "new": new, "tasks": loop.ledger.names_of_run(run_id)}
 
 
-def _before(loop: Loop, submission: Submission) -> list[Task]:
-    """The tasks of earlier runs that these come after: those that have ended are known to the ledger alone."""
-    found = []
+def _refuse_unknown(loop: Loop, submission: Submission) -> None:
+    """Raise NotFound or Refused for a task of an earlier run that these cannot come after."""
     for name in sorted({need for task in submission.spec.tasks for need in task.after if "/" in need}):
         try:
             project = loop.ledger.launch_row(name).project
@@ -63,12 +54,10 @@ def _before(loop: Loop, submission: Submission) -> list[Task]:
             raise NotFound("no task", on=name, why="a task was to come after it", hint="nightcrew status --all") from None
         if project != submission.project:
             raise Refused("cannot come after", on=name, why="it works in another repository")
-        found.append(loop.ledger.task(name, loop.clock.monotonic()))
-    return found
 
 
 def _refuse_when_full(loop: Loop, new: int, key: str) -> None:
-    verdict = admission.of_submission(loop.crew.counts.total() + loop.submissions.tasks, new, loop.settings.admission)
+    verdict = admission.of_submission(loop.queued(), new, loop.settings.admission)
     if verdict.decision is Decision.REFUSE and not loop.ledger.key_is_known(key):
         raise Refused(
             "cannot take the run", why=verdict.words, kept="what was taken before", hint="later, or `queue.waiting_max` in config.toml"
