@@ -24,6 +24,8 @@ from agents.mapper.executors import RESULT_MAX, TIMEOUT_S, Item, Result, done, f
 
 LOOK_S = 1.0
 TAIL = 4096
+READ, PIPE_MAX = 2**16, 2**20
+"""Bytes of one read, and the most that a pipe holds unless root made it larger."""
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 _WHOLE = ("file", "line", "item")
 
@@ -113,20 +115,35 @@ class _Child:
                 if left <= 0:
                     return False
                 found = ready.select(min(LOOK_S, left))
+                if not found and self._process.poll() is not None:
+                    return self._drain(ready)
                 if not found:
-                    if self._process.poll() is not None:  # what it left behind has the pipe still
-                        return True
                     still()
                 for key, _ in found:
-                    piece = os.read(key.fd, 65536)
-                    if not piece:
+                    if not self._take(key):
                         ready.unregister(key.fileobj)
-                    key.data.extend(piece)
-                    if len(self._out) > RESULT_MAX:
-                        self._too_much = True
+                    if self._too_much:
                         return False
-                    del self._err[:-TAIL]
         return True
+
+    def _drain(self, ready: selectors.BaseSelector) -> bool:
+        """Take what the command wrote before it ended: it may have done so since the last look. What it started may hold the pipes open
+        and go on writing, so no more is read than a pipe holds. False when there is too much."""
+        for key in list(ready.get_map().values()):
+            os.set_blocking(key.fd, False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(PIPE_MAX // READ):
+                    if self._too_much or not self._take(key):
+                        break
+        return not self._too_much
+
+    def _take(self, key: selectors.SelectorKey) -> bool:
+        """Keep the next piece of a stream; False at its end."""
+        piece = os.read(key.fd, READ)
+        key.data.extend(piece)
+        self._too_much = len(self._out) > RESULT_MAX
+        del self._err[:-TAIL]
+        return bool(piece)
 
     def _wait(self, deadline: float, still: Callable[[], None]) -> bool:
         while (left := deadline - time.monotonic()) > 0:

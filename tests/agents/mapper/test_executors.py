@@ -65,6 +65,27 @@ def test_the_failure_of_a_command(script: str, why: str | None) -> None:
     assert not result.ok and result.text == (why or "it took longer than 0.5 s")
 
 
+def test_output_between_the_last_look_and_the_exit_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command prints and exits after the worker waited for its output in vain, and before the worker asks whether it has ended."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    poll, script = subprocess.Popen.poll, "read word <gate; echo bad >&2; printf %60000d 7; exit $word"
+
+    def paused(process: subprocess.Popen[bytes]) -> int | None:
+        if gate.exists():
+            gate.rename(tmp_path / "used")
+            (tmp_path / "used").write_text(word)
+            process.wait()
+        return poll(process)
+
+    monkeypatch.setattr(command, "LOOK_S", 0.05)
+    monkeypatch.setattr(subprocess.Popen, "poll", paused)
+    for word, expected in (("0\n", Result(ok=True, text="7")), ("3\n", Result(ok=False, text="exit code 3: bad"))):
+        if not gate.exists():
+            os.mkfifo(gate)
+        assert run(shell(f"cd {tmp_path}; {script}")) == expected
+
+
 def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     result = run(shell(f"sleep 600 & echo $! > {told}; wait", timeout_s=0.5))
