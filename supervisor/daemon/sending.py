@@ -59,6 +59,8 @@ class Sending:
         self._rounds: dict[str, asyncio.Task[None]] = {}
         self._inboxes: dict[str, bool] = {}
         """Whether the agent of a task has an inbox, by task."""
+        self.answering: set[str] = set()
+        """Tasks whose dialog is being answered."""
         self._stepped = -EVERY_S
 
     async def send(

@@ -74,6 +74,7 @@ class SnapshotDesk:
         self._pool = ThreadPoolExecutor(max_workers=BUILDERS, thread_name_prefix="snapshot")
         self._builds: set[asyncio.Task[None]] = set()
         self._building: dict[str, Snapshot] = {}
+        self._deleting: dict[str, asyncio.Task[None]] = {}
         self._trusted: set[tuple[str, int]] = set()
         self._backends: dict[tuple[Path, bool], Backend] = {}
 
@@ -142,6 +143,8 @@ class SnapshotDesk:
         """Build it and write down what came of that, however long the disk refuses: people wait for the row."""
         built, reason = None, ""
         try:
+            if (before := self._deleting.get(row.id)) is not None:  # of the same name and files, in the same place
+                await asyncio.wait([before])
             built = await asyncio.get_running_loop().run_in_executor(self._pool, self._build, row, order)
         except NightcrewError as error:
             reason = error.line()
@@ -265,7 +268,12 @@ class SnapshotDesk:
                 await asyncio.to_thread(templates.refuse_used, templates.read(self._place(row)))
         self._ledger.snapshots.remove(row.id, why)
         failpoint("snapshot.removed")
-        await asyncio.to_thread(self._delete, row, root)
+        deleting = self._deleting[row.id] = asyncio.get_running_loop().create_task(asyncio.to_thread(self._delete, row, root))
+        try:
+            await asyncio.shield(deleting)
+        finally:
+            if self._deleting.get(row.id) is deleting:
+                del self._deleting[row.id]
 
     async def prune(self, *, act: bool) -> tuple[tuple[Snapshot, str], ...]:
         """Which may go and why; with `act` they are gone."""

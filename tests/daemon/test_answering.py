@@ -16,7 +16,7 @@ from tests.daemon.test_sending_claude import CLAUDE
 from tests.gateway.clients.kit import ClaudeCode
 from tests.gateway.kit import know_prices, upstream
 from tests.gateway.simulator import Simulator
-from tests.support import House, plan_of, shell_task, wait_until
+from tests.support import House, at_once, plan_of, shell_task, wait_until
 
 SCREEN = Path(__file__).parent.parent / "data/screens/claude-2.1.329/permission.txt"
 DIALOG = f"cat {SCREEN}; stty -icanon -echo min 1; key=$(dd bs=1 count=1 2>/dev/null | od -An -tx1); clear; echo got $key; sleep 600"
@@ -39,6 +39,20 @@ def test_the_key_of_the_dialog_is_pressed_and_nothing_else(house: House, word: s
     assert [entry["data"]["allowed"] for entry in told if entry["event"] == "permission answered"] == [word == "yes"]
     again = house.run("answer", "agent", word)
     assert again.returncode == 6 and "it shows no dialog that nightcrew knows" in again.stderr, "a late key goes nowhere"
+
+
+def test_of_parallel_answers_one_is_pressed_and_none_reaches_the_next_question(house: House, tmp_path: Path) -> None:
+    go, keys = tmp_path / "go", tmp_path / "keys"
+    ask = f"cat {SCREEN}; key=$(dd bs=1 count=1 2>/dev/null | od -An -tx1); clear; echo $key >> {keys}"
+    agent = start(house, f"stty -icanon -echo min 1; {ask}; while [ ! -e {go} ]; do sleep 0.05; done; {ask}; sleep 600")
+    agent.await_screen("Esc to cancel")
+    answers = at_once(house.home.daemon_socket, [("answer", {"task": agent.view.id, "allow": True, "asked": ""})] * 5)
+    assert sorted(answer["ok"] for answer in answers) == [False] * 4 + [True]
+    assert {answer["error"]["why"] for answer in answers if not answer["ok"]} == {"another answer to it is under way"}
+    go.touch()
+    agent.await_screen("Esc to cancel")
+    house.ok("answer", "agent", "no")
+    assert keys.read_text().split() == ["31", "1b"]
 
 
 def test_a_question_that_nobody_saw_is_not_answered(house: House) -> None:

@@ -93,6 +93,38 @@ def test_two_at_once_are_one_build_and_both_get_it(house: House, tmp_path: Path)
     assert (tmp_path / "builds").read_text() == "x\n"
 
 
+SLOW = """
+import pathlib, time
+from supervisor.daemon.snapshots import SnapshotDesk
+real, build, room = SnapshotDesk._delete, SnapshotDesk._build, pathlib.Path({room!r})
+def say(word):
+    with (room / "said").open("a") as said:
+        said.write(word)
+def delete(*args):
+    (room / "deleting").touch()
+    while not (room / "go").exists():
+        time.sleep(0.02)
+    real(*args)
+    say("deleted ")
+SnapshotDesk._delete, SnapshotDesk._build = delete, lambda *args: (say("built "), build(*args))[1]
+"""
+
+
+def test_one_that_is_made_again_while_it_is_removed_keeps_its_files(house: House, tmp_path: Path) -> None:
+    house.start_daemon(first=SLOW.format(room=str(tmp_path)))
+    create(house)
+    with ThreadPoolExecutor(2) as people:
+        removed = people.submit(house.ok, "snapshot", "rm", "deps")
+        wait_until((tmp_path / "deleting").exists, "its files to be removed")
+        made = people.submit(create, house)
+        wait_until(lambda: states(house) in (["building"], ["ready"]), "the next build")
+        (tmp_path / "go").touch()
+        removed.result()
+        made.result()
+    assert (tmp_path / "said").read_text() == "built deleted built "
+    assert run(house, SHOW) == "dependency\n"
+
+
 def test_two_names_are_made_side_by_side(house: House) -> None:
     house.start_daemon()
     with ThreadPoolExecutor(2) as crowd:

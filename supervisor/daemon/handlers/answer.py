@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from agents import delivery
@@ -26,7 +28,25 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     name, allow, asked = str(args["task"]), args["allow"] is True, str(args.get("asked") or "")
     if (key := await _running(loop, name)) is None:
         raise NotFound("no agent to answer", on=name, why="it does not run, or is paused", hint="nightcrew status")
-    said = await _asks(loop, key)
+    with _alone(loop, name):
+        return await _answer(loop, key, allow=allow, asked=asked)
+
+
+@contextlib.contextmanager
+def _alone(loop: Loop, name: str) -> Iterator[None]:
+    """Refuse a second answer while one is under way: its key would go to whatever the agent asks next."""
+    if name in loop.sending.answering:
+        why = "another answer to it is under way"
+        raise Refused("not answered", on=name, why=why, kept="nothing was pressed", hint=f"nightcrew status {name}")
+    loop.sending.answering.add(name)
+    try:
+        yield
+    finally:
+        loop.sending.answering.discard(name)
+
+
+async def _answer(loop: Loop, key: Key, *, allow: bool, asked: str) -> dict[str, Any]:
+    name, said = key[0], await _asks(loop, key)
     keys = _keys(name, await _shown(loop, key, SHOWN_S if said else 0.0), allow=allow)
     if asked and said and said != asked:
         raise Refused("not answered", on=name, why=f"it asks something else by now: {said}", kept="nothing was pressed", hint="look again")
