@@ -267,11 +267,12 @@ def _there(file: Path) -> bool:
 
 
 def load(file: Path, usable_cores: int) -> Settings:
-    """The settings; a missing file means the defaults. By default the crew begins with two slots a core, at least eight.
+    """The settings; a missing file means the defaults. Raises ConfigError as every file does."""
+    return settings(read(file), usable_cores)
 
-    Raises ConfigError as every file does.
-    """
-    model = _read(file)
+
+def settings(model: UserModel, usable_cores: int) -> Settings:
+    """The supervisor's part of the file. By default the crew begins with two slots a core, at least eight."""
     return Settings(
         slots=model.slots if model.slots is not None else capacity.start(usable_cores),
         grows=model.slots is None,
@@ -301,7 +302,7 @@ def load(file: Path, usable_cores: int) -> Settings:
 def choices(file: Path, kinds: Mapping[str, Kind]) -> Choices:
     """The `[[assign]]` rules of the same file, in its order, and its `[size]` tables. Raises ConfigError as every file does, and for a kind
     that is none of `kinds` or takes no prompt."""
-    model = _read(file)
+    model = read(file)
     for name, sized in model.size.items():
         for kind in sized.model:
             _agent(kind, kinds, file, ["size", name, "model"])
@@ -329,27 +330,28 @@ def _rules(found: UserModel, file: Path, kinds: Mapping[str, Kind]) -> tuple[Rul
 def load_gateway(file: Path, stored: Path | None = None) -> GatewaySettings:
     """The gateway's settings of the same file. `stored` is the directory of keys (`Home.keys`): without `[upstream]` tables every
     provider whose key is there is used. Raises ConfigError as every file does."""
-    return gateway.settings(_read(file), stored)
+    return gateway.settings(read(file), stored)
 
 
 def load_notify(file: Path) -> Terms:
     """Its `[notify]`; without quiet hours of their own, messages keep those of `[night]`. Raises ConfigError as every file does."""
-    model = _read(file)
+    model = read(file)
     return model.notify.terms(model.night.quiet_hours)
 
 
 def load_telemetry(file: Path) -> TelemetryTerms:
     """Its `[telemetry]`. Raises ConfigError as every file does."""
-    return _read(file).telemetry.terms()
+    return read(file).telemetry.terms()
 
 
 def load_notify_here(file: Path) -> Terms:
     """The same of what is told on this machine."""
-    model = _read(file)
+    model = read(file)
     return model.notify.terms_here(model.night.quiet_hours)
 
 
-def _read(file: Path) -> UserModel:
+def read(file: Path) -> UserModel:
+    """The whole file, checked; a missing file means the defaults. Raises ConfigError as every file does."""
     if not _there(file):
         return UserModel()
     text = read_text(file, empty=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 from supervisor.core.audit_events import trace_id
@@ -20,6 +21,11 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+def log_format(environ: Mapping[str, str]) -> LogFormat:
+    """Return the form that an environment asks for; text by default."""
+    return LogFormat.JSON if environ.get(VARIABLE) == LogFormat.JSON else LogFormat.TEXT
 
 
 class Level(StrEnum):

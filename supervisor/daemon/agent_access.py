@@ -12,7 +12,11 @@ from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.states import TaskClass
 from supervisor.daemon.models import Models
 from supervisor.gateway import process_lock
+from supervisor.host import foreign
 from supervisor.host.paths import Home
+
+SPEC_MAX = 2**22
+"""Bytes of `launch.spec`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,13 @@ class AgentAccess:
         if gateway is None:
             raise ToolFailed("no gateway to send the agent to", on=str(self.home.gateway_record), hint="nightcrew doctor")
         return {**own, **client_env.block(settings, gateway.port, token, patient=client_env.is_patient(task_class))}
+
+    def reaches_gateway(self, task: str, epoch: int) -> bool:
+        """Return whether the attempt was started with the gateway's variables: settings may have changed since."""
+        token = tokens.derive(self.secret, task, epoch).encode()
+        orders = foreign.read_plain(self.home.attempt(task, epoch) / "launch.spec", SPEC_MAX) or b""
+        entries = [entry for entry in orders.split(b"\0") if entry.startswith(b"env=")]
+        return any(token in entry and not entry.startswith(b"env=NIGHTCREW_TOKEN=") for entry in entries)
 
     def gateway_port(self) -> int:
         """Where the gateway listens on 127.0.0.1, also one that is being started again; 0 when nothing goes through one."""

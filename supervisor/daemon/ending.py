@@ -190,7 +190,7 @@ class Ending:
         """`how` it ended and why, its times as `attempt_account` wants them, and what it left in git and wrote without a lease."""
         key = (row.task, row.epoch)
         directory = self._home.attempt(*key)
-        spent = model_usage.of_attempt(self._home, *key, expected=bool(self._access.settings.upstreams))
+        spent = model_usage.of_attempt(self._home, *key, expected=self._access.reaches_gateway(*key))
         said = kind_protocol.heard(of_task(launch.spec.kind), directory)
         stdout = b"" if said is not None else foreign.read_plain(directory / "stdout.log", TAIL, tail=True) or b""
         record = self._observer.record(key)

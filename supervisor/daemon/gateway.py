@@ -25,7 +25,7 @@ from supervisor.core.gateway.dimension import INPUT, NAMES, OUTPUT, TOKENS
 from supervisor.core.gateway.process_watch import ProcessWatch
 from supervisor.core.gateway.types import BreakerState
 from supervisor.core.identity import Identity
-from supervisor.core.log_lines import Said
+from supervisor.core.log_lines import Said, log_format
 from supervisor.core.night import NightSpent
 from supervisor.daemon import gateway_process, prices
 from supervisor.daemon.gateway_problems import GatewayProblems
@@ -46,6 +46,8 @@ FIGURES_S = 10.0
 """Between two times that it is told how the crew is."""
 AGAIN_S = 3600.0
 """After a price table that could not be written."""
+WANTED_LOOK_S = 1.0
+"""Between two looks whether a gateway is wanted."""
 T = TypeVar("T")
 Figures = Callable[[], Awaitable[Mapping[str, Any]]]
 
@@ -87,6 +89,8 @@ class Gateway:
         self._wake = asyncio.Event()
         self._figures = figures
         self._figured_at = -FIGURES_S
+        self._version = models.version
+        """Of the settings that the gateway has read."""
 
     # What others ask ---------------------------------------------------------------------------------------------------------------
 
@@ -159,6 +163,7 @@ class Gateway:
         now = self._clock.monotonic()
         if now < self._watch.may_start_at:
             return
+        self._version = self._models.version
         self._child = await self._in_thread(gateway_process.spawn, self._home, self._settings_file, os.environ)
         self._watch.started(now)
         self._follow(processes.identity(self._child.pid))
@@ -212,6 +217,7 @@ class Gateway:
         if answer.get("pid") == who.pid:
             if self._watch.answered(now):
                 await self._became_ready(failing)
+            await self._take_up()
             await self._look_at_load(who)
             await self._tell_figures()
         elif self._watch.unanswered(asked_at, now):
@@ -225,6 +231,13 @@ class Gateway:
         if failed_before:
             self._say("the gateway runs again")
         if self._child is None:  # an earlier daemon started it: our settings may be others
+            await self._in_thread(lambda: self._ask(status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S))
+
+    async def _take_up(self) -> None:
+        """Have the gateway read settings and keys that changed."""
+        await self._in_thread(self._models.now)
+        if self._version != self._models.version:
+            self._version = self._models.version
             await self._in_thread(lambda: self._ask(status_client.RELOAD, post=True, timeout_s=status_client.RELOAD_S))
 
     async def _look_at_load(self, who: Identity) -> None:
@@ -254,9 +267,9 @@ class Gateway:
             await self._in_thread(lambda: status_client.fetch(self._home, status_client.CREW, body=figures, timeout_s=QUESTION_S))
 
     def _is_outdated(self, who: Identity) -> bool:
-        """Another version started it, or somebody with another settings file."""
+        """Another version started it, or somebody with another settings file or form of the log."""
         record = process_lock.read(self._home)
-        other = record is not None and record.version != __version__
+        other = record is not None and (record.version, record.log_format) != (__version__, log_format(os.environ))
         return other or not processes.runs(who.pid, "--config", str(self._settings_file))
 
     def _publish(self, traffic: TrafficChanged) -> None:
@@ -269,6 +282,59 @@ class Gateway:
         if bool(why) != self._told_dead:
             self._told_dead = bool(why)
             self._tell(ProviderChanged(why))
+
+
+class GatewayKeeper:
+    """Keeps a gateway while the settings name an upstream, or somebody may scrape its page of metrics. Settings are followed: a
+    supervisor that began without a gateway starts one when there is an upstream."""
+
+    def __init__(self, models: Models, clock: Clock, made: Callable[[], Gateway], are_agents_alive: Callable[[], bool]) -> None:
+        self._models = models
+        self._home = models.home
+        self._clock = clock
+        self._made = made
+        self._are_agents_alive = are_agents_alive
+        self._gateway: Gateway | None = None
+
+    def why_not(self) -> str:
+        """Return why no agent can reach a model now; empty if it can, and where no gateway is needed."""
+        if not self._models.now().upstreams:
+            return ""
+        return self._gateway.why_not if self._gateway is not None else "the gateway is being started"
+
+    def word(self) -> GatewayReport | None:
+        """Return the report of the last look; None where no gateway is needed."""
+        if not self._models.now().upstreams:
+            return None
+        return self._gateway.word if self._gateway is not None else GatewayReport()
+
+    async def run(self, say: Callable[[Said], None]) -> None:
+        """Keep it until cancelled; the gateway goes on without us then."""
+        while True:
+            while not self._is_wanted():
+                await asyncio.sleep(WANTED_LOOK_S)
+            self._gateway = self._made()
+            works = [asyncio.create_task(work) for work in (self._gateway.run(), self._keep_prices(say))]
+            try:
+                while self._is_wanted():
+                    await asyncio.sleep(WANTED_LOOK_S)
+            finally:
+                for work in works:
+                    work.cancel()
+                await asyncio.wait(works)
+            self._gateway = None
+            await asyncio.to_thread(gateway_process.stop, self._home)
+
+    def _is_wanted(self) -> bool:
+        """Agents that were sent to a gateway keep it after its last upstream is gone."""
+        if self._models.now().upstreams or self._home.metrics_token.exists():
+            return True
+        return self._are_agents_alive() and (self._gateway is not None or gateway_process.running(self._home) is not None)
+
+    async def _keep_prices(self, say: Callable[[Said], None]) -> None:
+        while not self._models.now().upstreams:
+            await asyncio.sleep(WANTED_LOOK_S)
+        await refresh_prices(self._home, self._clock, say)
 
 
 async def refresh_prices(home: Home, clock: Clock, say: Callable[[Said], None]) -> None:

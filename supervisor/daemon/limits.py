@@ -24,6 +24,7 @@ from supervisor.core.snapshots import SnapshotSpec
 from supervisor.core.spec import Settings, TaskSpec
 from supervisor.core.states import TaskClass
 from supervisor.daemon import lanes
+from supervisor.daemon.agent_access import SPEC_MAX
 from supervisor.daemon.isolation import Confined
 from supervisor.daemon.lanes import Lanes
 from supervisor.host import cgroups, cores, foreign, processes
@@ -37,7 +38,6 @@ Key = tuple[str, int]
 OF_TASKS = ("memory_max", "processes_max", "cpu_max")
 """Limits that a task asks for, so that it is refused where nothing holds them. Settings are for whatever can hold them: when the supervisor
 starts it says what cannot. (`disk_max` is always held, by our looking.)"""
-_SPEC_MAX = 2**22
 _NPROC = 'ulimit -u "$0" 2>/dev/null || ulimit -p "$0" || exit 126; exec "$@"'
 """Two shells, two names of one limit."""
 
@@ -149,7 +149,7 @@ class LimitDesk:
 
     def _orders(self, key: Key, name: str) -> list[str]:
         """Every entry of this name in its orders."""
-        orders = foreign.read_plain(self._home.attempt(*key) / "launch.spec", _SPEC_MAX) or b""
+        orders = foreign.read_plain(self._home.attempt(*key) / "launch.spec", SPEC_MAX) or b""
         start = f"{name}=".encode()
         return [os.fsdecode(entry.removeprefix(start)) for entry in orders.split(b"\0") if entry.startswith(start)]
 

@@ -103,6 +103,8 @@ class Loop:
         """Why agents could reach no model now, or nothing. Whoever says it has told a person already."""
         self.of_gateway: Callable[[], GatewayReport | None] = lambda: None
         """What the gateway said last; None where none is needed."""
+        self.read_settings: Callable[[], list[str]] = list
+        """Read the settings file as it is now; return a sentence for each process that must be restarted to take it up."""
         self.look_for_note: Callable[[str], None] = lambda _: None
         """Offer `NoteAppeared` once a note is there."""
         self.told_here: Callable[..., dict[str, object]] = lambda **_: {"number": 0, "line": ""}

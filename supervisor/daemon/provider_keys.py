@@ -21,7 +21,7 @@ def take(home: Home, environ: Mapping[str, str], say: Callable[[str], None]) -> 
             file = home.keys / f"{api}.key"
             before = file.exists()
             if not secrets.store(file, key):
-                say(f"{name} differs from the key in {file}, which stays in use; to change it: rm {file}, nightcrew down, nightcrew up")
+                say(f"{name} differs from the key in {file}, which stays in use; to change it: rm {file}, then nightcrew up -d")
             elif not before:
                 Audit(home.audit, secrets.own(home.secret), SystemClock(), "supervisor").note(
                     "key stored", {"of": str(api), "in": str(file)}

@@ -32,13 +32,16 @@ COLUMNS = 200
 """Width of the supervisor's pane while nobody is attached."""
 
 
-def ensure_running(home: Home, settings_file: Path, say: Callable[[str], None]) -> dict[str, Any]:
+def ensure_running(home: Home, settings_file: Path, say: Callable[[str], None], *, take_up: bool = False) -> dict[str, Any]:
     """The `ping` of a supervisor that is ready for requests; starts one when there is none, and says so.
 
-    Raises what keeps it from starting, and TimedOut when it is not ready in 30 s.
+    `take_up`: have one that runs read its settings, and name in `outdated` what it takes up at its next start only.
+    Raises what keeps it from starting, ConfigError for settings that it cannot take up, and TimedOut when it is not ready in 30 s.
     """
     with contextlib.suppress(NotRunning):
-        answer = protocol.call(home.daemon_socket, "ping", {}, timeout_s=10.0)
+        if take_up:
+            _check(home, settings_file)
+        answer = protocol.call(home.daemon_socket, "ping", {"settings": take_up}, timeout_s=10.0)
         if answer["ready"]:
             return answer
     if lock.holder(home.lock) is None:
@@ -98,7 +101,7 @@ def _offer_gateway(environ: Mapping[str, str], say: Callable[[str], None]) -> No
     names = [name for name in PROVIDER_KEYS if environ.get(name, "").strip()]
     if names:
         is_set, gives = ("is", "it") if len(names) == 1 else ("are", "them")
-        say(f"{' and '.join(names)} {is_set} set: nightcrew down && nightcrew up -d gives {gives} to the gateway")
+        say(f"{' and '.join(names)} {is_set} set: nightcrew up -d gives {gives} to the gateway")
 
 
 def await_gateway(home: Home) -> tuple[str, list[str]]:

@@ -22,7 +22,6 @@ from supervisor.daemon import (
     anchoring,
     conflict_watch,
     crew_figures,
-    gateway_process,
     keeping,
     notify_environment,
     notifying,
@@ -35,7 +34,7 @@ from supervisor.daemon.anchoring import Anchoring
 from supervisor.daemon.conflict_watch import ConflictWatch
 from supervisor.daemon.ending import Ending, EndingDoors
 from supervisor.daemon.environments import Environments
-from supervisor.daemon.gateway import Gateway, refresh_prices
+from supervisor.daemon.gateway import Gateway, GatewayKeeper
 from supervisor.daemon.handlers import clean, needs, submit
 from supervisor.daemon.isolation import Isolation
 from supervisor.daemon.jobs import Doors
@@ -65,8 +64,6 @@ from worktrees.tampering import RefGuard
 from worktrees.tracked_files import tracked
 
 DYING_S = 0.5
-SCRAPED_LOOK_S = 2.0
-"""Between two looks whether somebody may scrape."""
 
 
 def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = lambda _: None) -> None:
@@ -80,8 +77,8 @@ def serve(home: Home, settings_file: Path, after_step: Callable[[Loop], None] = 
     files.private_dir(home.run_dir)
     files.private_dir(home.agents_socket.parent)
     start.rotate_log(home)
-    settings = user.load(settings_file, len(cores.usable()))
     models = Models(home, settings_file)
+    settings = user.settings(models.at_start, len(cores.usable()))
     lock = DaemonLock(home.lock)
     clock = SystemClock()
     unix_sockets.sweep(FAR, FAR_PREFIX, clock.wall())
@@ -195,42 +192,26 @@ async def _is_attended(loop: Loop, key: tuple[str, int]) -> bool:
 
 @contextlib.asynccontextmanager
 async def _gateway(loop: Loop, access: AgentAccess, memory: MemoryDesk) -> AsyncIterator[None]:
-    """Keep the gateway running inside, when there is anything to pass on, or somebody may scrape; it goes on afterwards."""
+    """Keep the gateway running inside while it is wanted; it goes on afterwards."""
     figures = functools.partial(_figures, loop, memory, os.getpid(), loop.clock.wall())
 
     def made() -> Gateway:
         return Gateway(access.models, loop.clock, lambda event: loop.events([event]), loop.alert, figures)
 
-    if not access.settings.upstreams:
-        works = [_while_scraped(made, access.home)]
-    else:
-        gateway = made()
-        loop.no_gateway = lambda: gateway.why_not
-        loop.of_gateway = lambda: gateway.word
-        works = [gateway.run(), refresh_prices(access.home, loop.clock, loop.alert)]
-    tasks = [asyncio.create_task(work) for work in works]
+    keeper = GatewayKeeper(access.models, loop.clock, made, lambda: bool(loop.crew.living))
+    loop.no_gateway, loop.of_gateway = keeper.why_not, keeper.word
+    loop.read_settings = functools.partial(_read_settings, access.models)
+    task = asyncio.create_task(keeper.run(loop.alert))
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        task.cancel()
+        await asyncio.wait([task])
 
 
-async def _while_scraped(made: Callable[[], Gateway], home: Home) -> None:
-    """With no upstream there is a gateway for its page of metrics alone, while there is a token for that."""
-    while True:
-        while not home.metrics_token.exists():
-            await asyncio.sleep(SCRAPED_LOOK_S)
-        kept = asyncio.create_task(made().run())
-        try:
-            while home.metrics_token.exists():
-                await asyncio.sleep(SCRAPED_LOOK_S)
-        finally:
-            kept.cancel()
-            await asyncio.wait([kept])
-        if (record := gateway_process.running(home)) is not None and not record.passes:
-            await asyncio.to_thread(gateway_process.stop, home)
+def _read_settings(models: Models) -> list[str]:
+    models.now(at_once=True)
+    return models.outdated()
 
 
 async def _figures(loop: Loop, memory: MemoryDesk, pid: int, since: float) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from agents.kinds import kinds
 from supervisor.config import project, user
 from supervisor.core.errors import ConfigError, HostError, NightcrewError, NotFound, ToolMissing
+from supervisor.daemon import protocol
 from supervisor.doctor import file_events, gateway
 from supervisor.doctor.check_context import CheckContext, existing
 from supervisor.doctor.examine import Check
@@ -148,6 +149,9 @@ def settings(context: CheckContext) -> Finding:
         user.load(context.config, len(cores.usable()))
     except ConfigError as error:
         return fail(f"{error.on}: {error.why}", "no supervisor starts with it", "mend the line")
+    with contextlib.suppress(NightcrewError):
+        if outdated := protocol.call(context.home.daemon_socket, "ping", {"settings": True}, timeout_s=context.tool_s).get("outdated"):
+            return warn("; ".join(sentence.partition(";")[0] for sentence in outdated), "what runs has the values of before", _RESTART)
     return ok(str(context.config) if context.config.exists() else f"none, so the defaults hold ({context.config})")
 
 
@@ -169,6 +173,9 @@ def repository(context: CheckContext) -> Finding:
         return fail(f"{error.on}: {error.why}", "nothing is run in this repository until it is right", "mend the line")
     file = said.file.name if said.file else f"no {project.NAME}: nightcrew init writes one"
     return ok("; ".join([f"{found.root}  ({file})", *found.notes]))
+
+
+_RESTART = "nightcrew down && nightcrew up -d (agents go on)"
 
 
 CHECKS: Mapping[str, Check] = {

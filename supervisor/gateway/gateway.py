@@ -7,14 +7,13 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from supervisor.core import log_lines
 from supervisor.core.anchors import MOST, PRUNED
 from supervisor.core.errors import NightcrewError
 from supervisor.core.gateway import memory
@@ -23,7 +22,7 @@ from supervisor.core.gateway.events import Tick
 from supervisor.core.gateway.settings import GatewaySettings
 from supervisor.core.gateway.traffic import Traffic
 from supervisor.core.gateway.types import NightCap, TrafficView
-from supervisor.core.log_lines import LogFormat
+from supervisor.core.log_lines import log_format
 from supervisor.core.timekeeping import Slept, between
 from supervisor.gateway import keys
 from supervisor.gateway.account.batches import BatchBook
@@ -92,7 +91,7 @@ class Gateway:
         self._redactor = Redactor()
         self._secret = secrets.own(place.home.secret)
         self._audit = Audit(place.home.audit, self._secret, place.clock, "gateway")
-        form = Form(LogFormat.JSON if os.environ.get(log_lines.VARIABLE) == LogFormat.JSON else LogFormat.TEXT)
+        form = Form(log_format(os.environ))
         self.log = Log(place.home.gateway_log, self._redactor, place.clock, audit=self._audit, form=form)
         self.settings = settings
         self._account = Account(place.home.gateway_account, place.clock.wall)
@@ -103,6 +102,8 @@ class Gateway:
         self._upstreams = Upstreams(place.timeouts)
         self._logging = Handler(self.log)
         self.stop_asked = asyncio.Event()
+        self.on_reload: Callable[[], None] = lambda: None
+        """Is called once other settings hold."""
 
     async def start(self, listeners: list[socket.socket], port: int) -> None:
         """Answer at `listeners`, one of which has the TCP `port`. Raises LedgerError or DiskFull when the account cannot be written."""
@@ -164,6 +165,7 @@ class Gateway:
         self.context.admission.reload(settings)
         self._say_problems(keyring)
         await asyncio.to_thread(self._note_keys, keyring)
+        self.on_reload()
         self.log.say(f"settings read again: {_names(settings)}")
 
     # Parts --------------------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import supervisor
 from supervisor.core.errors import Refused
 from supervisor.core.gateway.settings import Upstream
 from supervisor.core.identity import Identity
+from supervisor.core.log_lines import LogFormat, log_format
 from supervisor.host import files, foreign, procfs
 from supervisor.host.clock import Clock
 from supervisor.host.paths import Home
@@ -47,6 +48,7 @@ class Record:
     version: str
     passes: bool = True
     """It has an upstream; else it serves the page of metrics alone."""
+    log_format: str = LogFormat.TEXT
 
 
 def read(home: Home) -> Record | None:
@@ -54,7 +56,8 @@ def read(home: Home) -> Record | None:
     try:
         shape = json.loads(foreign.read_plain(home.gateway_record, _RECORD_MAX) or b"")
         identity = Identity(int(shape["pid"]), int(shape["ticks"]), str(shape["boot_id"]))
-        found = Record(identity, int(shape["port"]), str(shape["version"]), bool(shape.get("upstreams", True)))
+        more = bool(shape.get("upstreams", True)), str(shape.get("log_format", LogFormat.TEXT))
+        found = Record(identity, int(shape["port"]), str(shape["version"]), *more)
         known = shape["schema"] == SCHEMA
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -78,8 +81,14 @@ def record(port: int, upstreams: Iterable[Upstream], clock: Clock) -> dict[str, 
         "port": port,
         "started": clock.wall(),
         "version": supervisor.__version__,
-        "upstreams": [{"name": upstream.name, "api": str(upstream.api)} for upstream in upstreams],
+        "log_format": log_format(os.environ),
+        "upstreams": names(upstreams),
     }
+
+
+def names(upstreams: Iterable[Upstream]) -> list[dict[str, str]]:
+    """Return the upstreams as the record has them."""
+    return [{"name": upstream.name, "api": str(upstream.api)} for upstream in upstreams]
 
 
 def write(home: Home, shape: dict[str, Any]) -> None:

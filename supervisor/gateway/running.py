@@ -35,9 +35,15 @@ async def _serve(place: Place, reading: Reading, complaints: list[str]) -> None:
     for complaint in complaints:
         gateway.log.say(complaint)
     gateway.log.say(f"ready on {listen.HOST}:{port}")
-    process_lock.write(
-        place.home, process_lock.record(port, gateway.settings.upstreams, place.clock)
-    )  # last: whoever reads it finds all the rest
+    record = process_lock.record(port, gateway.settings.upstreams, place.clock)
+    process_lock.write(place.home, record)  # last: whoever reads it finds all the rest
+
+    def note_upstreams() -> None:
+        if record["upstreams"] != (now := process_lock.names(gateway.settings.upstreams)):
+            record["upstreams"] = now
+            process_lock.write(place.home, record)
+
+    gateway.on_reload = note_upstreams
     _be_silent()
     # What was imported and built stays for ever: looking through it again cost the streams 50 to 190 ms at each full collection.
     gc.collect()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 
+from supervisor.daemon import protocol
 from supervisor.host import files
 from tests.gateway.kit import KEY, know_prices, upstream
 from tests.support import House
@@ -44,10 +46,36 @@ def test_a_key_in_the_shell_is_offered_to_the_gateway_and_not_taken(house: House
     know_prices(house.home)
     secret = {"ANTHROPIC_API_KEY": KEY}
     said = house.run("add", "true", env=secret).stderr
-    assert "nightcrew: ANTHROPIC_API_KEY is set: nightcrew down && nightcrew up -d gives it to the gateway\n" in said
+    assert "nightcrew: ANTHROPIC_API_KEY is set: nightcrew up -d gives it to the gateway\n" in said
     assert not house.home.keys.exists() and KEY not in said
     assert "up -d gives" not in house.run("add", "true", env=secret).stderr, "only who starts the supervisor hears it"
-    house.ok("down")
     assert "the gateway listens on" in house.run("up", "-d", env=secret).stderr
     house.ok("down")
     assert "up -d gives" not in house.run("add", "true", env=secret).stderr
+
+
+def test_up_and_doctor_name_the_settings_that_need_a_restart(house: House) -> None:
+    before = house.config.read_text()
+    house.ok("up", "-d")
+    house.config.write_text(f'slots = 3\npass_env = ["A"]\n{before}')
+    said = house.run("up", "-d").stderr
+    words = "slots changed since the supervisor started; to take it up: nightcrew down && nightcrew up -d (agents go on)"
+    assert f"nightcrew: {words}\n" in said
+    assert words in protocol.call(house.home.daemon_socket, "ping", {}, timeout_s=30)["alerts"]
+    found = json.loads(house.run("doctor", "--json").stdout)
+    (check,) = (each for each in found["checks"] if each["name"] == "settings")
+    assert check["state"] == "warn" and "slots changed" in check["seen"], check
+    house.ok("down")
+    assert "changed since" not in house.run("up", "-d").stderr
+    assert protocol.call(house.home.daemon_socket, "ping", {}, timeout_s=30)["slots"] == 3
+    house.config.write_text(before)
+    house.config.write_text(f"slots = [\n{before}")
+    done = house.run("up", "-d")
+    assert done.returncode == 3 and "config.toml:2" in done.stderr, "a broken file is named, and the supervisor keeps what it has"
+
+
+def test_a_port_that_changed_waits_for_the_next_gateway(house: House) -> None:
+    assert "gateway.port" not in up(house)
+    house.config.write_text(house.config.read_text() + "[gateway]\nport = 4321\n")
+    said = house.run("up", "-d").stderr
+    assert "gateway.port changed; to take it up, once no agent lives: nightcrew down && nightcrew up -d\n" in said

@@ -19,7 +19,7 @@ from supervisor.core.states import TaskClass
 from supervisor.daemon import gateway_process, gateway_report, prices
 from supervisor.daemon.gateway import LOOK_S, _fresh_for_s
 from supervisor.gateway import status_client
-from supervisor.host import processes
+from supervisor.host import files, processes
 from tests.daemon.models_kit import Models
 from tests.gateway.kit import KEY, upstream
 from tests.support import House, plan_of, shell_task, wait_until
@@ -171,6 +171,38 @@ def test_without_an_upstream_there_is_no_gateway_and_an_agent_keeps_its_own_key(
     assert house.gateway() is None and not house.home.gateway_record.exists()
     shape = result(house, "shows")
     assert set(shape["tokens"].values()) == {None} and shape["cost_usd"] is None and shape["notes"] == []
+
+
+def test_a_gateway_is_added_to_a_running_supervisor_by_a_key_and_by_a_table(models: Models) -> None:
+    """Neither needs a restart: agents that start from then on go through it, those before keep what they had."""
+    house = models.house
+    files.private_dir(house.home.root)
+    bare = 'grace = "1s"\nsandbox = 0\n[limits]\ndisk_free_min = 0\n'
+    house.config.write_text(bare)
+    daemon = house.start_daemon()
+    gate = house.repo.parent / "gate"
+    house.ok("add", "--id", "before", f"until [ -e {gate} ]; do sleep .02; done; env")
+    wait_until(lambda: house.state("before") == "running", "an agent without a gateway")
+    said = house.run("up", "-d", env={"ANTHROPIC_API_KEY": KEY}).stderr
+    assert f"the gateway listens on 127.0.0.1:{models.record().port}\n" in said, said
+    first = models.record()
+    house.config.write_text(bare + upstream(house.home, models.sim.url))
+    said = house.run("up", "-d").stderr
+    assert "the gateway listens on" in said and "restart" not in said
+    wait_until(lambda: "settings read again: sim" in house.home.gateway_log.read_text(), "the gateway to read the table")
+    house.ok("add", "--id", "asks", "-f", f"{models.ask} 100")
+    assert result(house, "asks")["tokens"]["output"] == 50
+    gate.touch()
+    house.ok("wait", "before")
+    assert "ANTHROPIC_BASE_URL" not in house.ok("logs", "before")
+    assert result(house, "before")["cost_usd"] is None, "nobody knows what it spent"
+    assert (models.record(), daemon.poll()) == (first, None)
+    house.config.write_text(bare)
+    (house.home.keys / "anthropic.key").unlink()
+    wait_until(lambda: house.gateway() is None, "the gateway to end with its last upstream")
+    assert models.ping()["gateway"] is None
+    house.ok("add", "--id", "after", "-f", "env")
+    assert "ANTHROPIC_BASE_URL" not in house.ok("logs", "after")
 
 
 # Its life -------------------------------------------------------------------------------------------------------------------------

@@ -43,8 +43,10 @@ def command(detach: bool, root: Path | None, config: Path | None, log_format: st
     if detach:
         from supervisor.daemon import start
 
-        answer = start.ensure_running(where, file, common.say)
+        answer = start.ensure_running(where, file, common.say, take_up=True)
         common.say(f"the supervisor runs (pid {answer['pid']}); nightcrew attach supervisor")
+        for sentence in answer.get("outdated", ()):  # a supervisor of another version may not say it
+            common.say(sentence)
         said, wrong = start.await_gateway(where)
         for line in filter(None, [said, *wrong]):
             common.say(line)

@@ -12,10 +12,11 @@ from supervisor.daemon import capacity, gateway_report
 from supervisor.daemon.loop import Loop
 
 
-async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - the shape of every handler
+async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:
     """pid, version, slots, the latest alerts, and why tasks wait that could start: `no_gateway` (text, or empty), and as verdicts `closed`
     (of the whole crew), `held_back` (by class), `slots_free` and `nights`. `gateway` is what that said last, and null where none is needed.
-    `tick_ms_p99`: of `Loop.ticks`."""
+    `tick_ms_p99`: of `Loop.ticks`. With `settings` the file is read first, and `outdated` names what needs a restart."""
+    outdated = loop.read_settings() if args.get("settings") else []
     return {
         "pid": os.getpid(),
         "version": __version__,
@@ -23,6 +24,7 @@ async def handle(loop: Loop, args: dict[str, Any]) -> dict[str, Any]:  # noqa: A
         "alerts": loop.alerts,
         "ready": loop.ready,
         "tick_ms_p99": round(1000 * sorted(loop.ticks)[len(loop.ticks) * 99 // 100], 3) if loop.ticks else 0.0,
+        "outdated": outdated,
         "no_gateway": loop.no_gateway(),
         "gateway": gateway_report.to_ping(loop.of_gateway()),
         **gateway_report.conditions_to_ping(conditions(loop)),
