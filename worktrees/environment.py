@@ -73,7 +73,7 @@ class Environment:
     @property
     def place(self) -> Place:
         """For verbs in the worktree; of what `open_env` gave."""
-        return Place(self.admin_dir, self.repo.common_dir, self.path, self.inside)
+        return Place(self.admin_dir, self.repo.common_dir, self.path, self.inside, is_ours=True)
 
 
 def environment_path(root: Path, task: str, epoch: int) -> Path:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -52,6 +54,8 @@ class Place:
     work_tree: Path | None = None
     inside: MountNamespace | None = None
     """The namespace that shows the work tree, when this process does not see it."""
+    is_ours: bool = False
+    """nightcrew checked the work tree out, so its files have the modes and links that its file system can hold."""
 
     @property
     def top(self) -> Path:
@@ -132,6 +136,7 @@ class Git:
         self._settings_more = settings
         self._known: dict[Path, tuple[object, frozenset[str], dict[str, str]]] = {}
         self._locks = RepositoryLocks(self._state / "locks", self._runs)
+        self._capabilities = _capabilities(self._state)
 
     def run(
         self,
@@ -159,7 +164,21 @@ class Git:
         where = {"GIT_DIR": str(place.git_dir)}
         if place.work_tree is not None:
             where["GIT_WORK_TREE"] = str(place.work_tree)
-        return {**self._personal, **as_environment({**HARDENED, **self._settings_more, **self._settings(place)[1]}), **where}
+        settings = {**HARDENED, **self._settings_more, **self.disk_settings(place), **self._settings(place)[1]}
+        return {**self._personal, **as_environment(settings), **where}
+
+    def disk_settings(self, place: Place) -> dict[str, str]:
+        """Settings that describe the file system at `place`, as `git init` there would write them. A repository copied from another
+        system describes that one: with `core.ignoreCase`, git on Linux takes `readme` for `README` and reports no new file."""
+        known = ".git" if place.work_tree is not None else "HEAD"
+        case = {"core.ignoreCase": "true" if _folds_case(place.top, known) else "false"}
+        return {**case, **self._capabilities} if place.is_ours else case
+
+    def corrections(self, place: Place) -> dict[str, str]:
+        """`disk_settings` for the git of an agent that reads the repository's own configuration; empty where that agrees. Keys in lower
+        case. Raises ToolFailed, ToolHung."""
+        described = {"core.ignorecase", "core.symlinks"} & self.configured(place)
+        return {key.lower(): value for key, value in self.disk_settings(place).items()} if described else {}
 
     def configured(self, place: Place) -> frozenset[str]:
         """Names of the keys that are set for a repository, section and key in lower case; values are not looked at. Cached as `run`'s."""
@@ -310,6 +329,27 @@ def parse_version(text: str) -> tuple[int, ...]:
     words = text.split()
     numbers = words[2].split(".") if len(words) > 2 else []
     return tuple(int(number) for number in numbers if number.isdigit())
+
+
+def _folds_case(directory: Path, known: str) -> bool:
+    """Whether `directory`, which holds a file `known`, takes another spelling for the same file. It is only read."""
+    other = known.swapcase()
+    return os.path.lexists(directory / other) and other not in os.listdir(directory)  # noqa: PTH208 - names only
+
+
+def _capabilities(directory: Path) -> dict[str, str]:
+    """git's settings for modes and symbolic links, tried in a directory of ours. Worktrees of ours lie on the same file system."""
+    keeps_modes = makes_links = True
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="probe-", dir=directory) as scratch:  # full disk: as Linux has it
+        top = Path(scratch)
+        top.chmod(0o500)
+        keeps_modes = stat.S_IMODE(top.stat().st_mode) == 0o500
+        top.chmod(0o700)
+        try:
+            (top / "link").symlink_to("target")
+        except OSError as error:
+            makes_links = files.is_no_space(error)
+    return {"core.fileMode": str(keeps_modes).lower(), "core.symlinks": str(makes_links).lower()}
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:

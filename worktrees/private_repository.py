@@ -21,6 +21,7 @@ from supervisor.core.sandbox import SHARED_OBJECTS
 from supervisor.host.foreign import folder, open_plain
 from worktrees import ref_snapshot
 from worktrees.failures import wrap_os_errors
+from worktrees.git import Place
 from worktrees.hardening import config_text
 from worktrees.layers import beside
 from worktrees.repository import Repository
@@ -29,8 +30,9 @@ _DIGEST = "packed-refs.sha256"
 _SMALL_MAX = 2**20
 _BORROWED_MAX = 100
 _OID_MAX = 128
-_DROPPED = ("include.", "includeif.", "core.worktree", "extensions.refstorage")
-"""Keys of the configuration that do not hold here: includes are written out, and the refs are files."""
+_DROPPED = ("include.", "includeif.", "core.worktree", "extensions.refstorage", "core.ignorecase", "core.filemode", "core.symlinks")
+"""Keys of the configuration that do not hold here: includes are written out, the refs are files, and the last three describe the file
+system that the repository was made on, see `Git.disk_settings`."""
 _DIRECTORIES = (
     "objects/info", "objects/pack", SHARED_OBJECTS, "hooks", "info", "refs/heads", "refs/tags", "logs/refs/heads", "worktrees",
 )  # fmt: skip
@@ -56,7 +58,8 @@ def make(repo: Repository, worktree: Path, admin_dir: Path, branch: str, oid: st
         for name in _DIRECTORIES:
             (top / name).mkdir(parents=True)
         (top / "objects" / "info" / "alternates").write_bytes(alternates(repo.common_dir))
-        (top / "config").write_bytes(_configuration(repo))
+        disk = repo.git.disk_settings(Place(admin_dir, repo.common_dir, worktree, is_ours=True))
+        (top / "config").write_bytes(_configuration(repo) + os.fsencode(config_text("\n".join(pair) for pair in disk.items())))
         _write_refs(repo, top, branch, oid, also)
         _copy_administration(admin_dir, top / "worktrees" / admin_dir.name)
     return top

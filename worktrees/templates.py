@@ -204,7 +204,7 @@ def _build(repo: Repository, base: str, place: Path, prepare: Callable[[Path], N
     files = place / "files"
     with repo.git.lock(repo.common_dir):
         admin = registration.add(repo, Registration(files, _making(place), base))
-    tree = Place(admin, repo.common_dir, files)
+    tree = Place(admin, repo.common_dir, files, is_ours=True)
     repo.git.run(tree, "read-tree", "-m", "-u", "--end-of-options", base, deadline_s=CHECKOUT_S)
     for name in copy:
         _copy(repo, name, files)

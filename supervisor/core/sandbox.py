@@ -279,17 +279,17 @@ def variables(policy: Policy) -> dict[str, str]:
 _GIT = {"commit.gpgsign": "false", "tag.gpgsign": "false", "gc.auto": "0", "maintenance.auto": "false"}
 
 
-def git_settings(env: Mapping[str, str]) -> dict[str, str]:
-    """What `env` must say beside its own of git in a sandbox; what it says of the same settings itself stays.
+def git_settings(env: Mapping[str, str], settings: Mapping[str, str] = _GIT) -> dict[str, str]:
+    """Return the variables that add `settings` (keys in lower case) to git's configuration in `env`; a setting that `env` has stays.
 
-    Nothing is signed: the keys and the agents that hold them are out of sight, so a person who signs every commit would have an agent that
-    can make none. Nothing is collected: its repository goes with its attempt, and to collect one with thousands of branches took minutes
-    of a commit."""
+    The default is for a sandbox. Its git signs nothing: the keys and the agents that hold them are out of sight, so the commits of a
+    person who signs every commit would fail. It collects nothing: its repository goes with its attempt, and collecting one with thousands
+    of branches delayed a commit by minutes."""
     count = env.get("GIT_CONFIG_COUNT") or "0"
     if not count.isdecimal() or len(count) > 6:
         return {}  # git refuses it by itself, and says so
     said = {text.lower() for name, text in env.items() if name.startswith("GIT_CONFIG_KEY_")}
-    missing = [(key, value) for key, value in _GIT.items() if key not in said]
+    missing = [(key, value) for key, value in settings.items() if key not in said]
     found = {"GIT_CONFIG_COUNT": str(int(count) + len(missing))}
     for index, (key, value) in enumerate(missing, int(count)):
         found |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}

@@ -96,7 +96,9 @@ class Isolation:
             why = "it was made for a sandbox that is not there now"
             raise HostError("nobody can mount its files", on=str(made.path), why=why, kept="both layers")
         if tier is Tier.NONE:
-            return Confined(tier, variables=tuple(narrowed.items()))
+            corrected = made.repo.git.corrections(made.place)
+            settings = sandbox.git_settings(attempt.variables, corrected) if corrected else {}
+            return Confined(tier, variables=(*narrowed.items(), *settings.items()))
         if made.private is None:
             raise HostError("it has no repository of its own", on=str(made.path), why="it was made for no sandbox", kept="its worktree")
         git = (made.repo.common_dir, made.private, made.admin_dir.name)

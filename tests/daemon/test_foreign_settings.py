@@ -1,0 +1,23 @@
+"""A repository whose settings describe another file system, and agents of each tier whose own git obeys the one that is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import House, git
+
+
+@pytest.mark.parametrize("tier", ["0", "1"])
+def test_agents_git_sees_the_file_system_that_is_there(house: House, tier: str) -> None:
+    (house.repo / "latest").symlink_to("README")
+    (house.repo / "Foo.txt").write_text("foo\n")
+    git(house.repo, "add", "-A")
+    git(house.repo, "commit", "-q", "-m", "files")
+    for key, value in (("core.ignorecase", "true"), ("core.symlinks", "false"), ("core.filemode", "false")):
+        git(house.repo, "config", key, value)
+    house.start_daemon()
+    spelled = "test -L latest && rm latest && git checkout -q -- latest && test -L latest && mv Foo.txt foo.txt && git add -A"
+    house.ok("add", "-f", "--sandbox", tier, f"{spelled} && git commit -q -m spelled")
+    (task,) = house.tasks()
+    assert git(house.repo, "diff", "--no-renames", "--name-status", "main", str(task.branch)) == "D\tFoo.txt\nA\tfoo.txt"
+    assert git(house.repo, "log", "-1", "--format=%s", str(task.branch)) == "spelled", "its own commit has it all"
