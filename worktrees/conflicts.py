@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from supervisor.core.conflicts import FILES_MAX, Verdict
 from supervisor.core.errors import DiskFull, ToolHung, one_line
@@ -65,12 +66,12 @@ class Conflicts:
     with_others: Mapping[Pair, tuple[str, ...]] = field(default_factory=dict)
     """The same of two branches."""
     not_tried: int = 0
-    """Pairs beyond PAIRS_MAX."""
+    """Pairs beyond PAIRS_MAX, and those that git could not merge."""
 
 
 def look(repo: Repository, branches: Collection[str], base: str) -> Conflicts:
-    """What would conflict now, of branches that began at the commit `base` or later. Starts five gits, however many branches there are.
-    Raises as `Git.run`; ToolFailed also when git is older than 2.39."""
+    """Return what would conflict now, for branches that began at the commit `base` or later. The number of gits does not grow with the
+    number of branches that merge cleanly. Raises as `Git.run`."""
     tips = _tips(repo, branches)
     gone = frozenset(branches) - tips.keys()
     reached = _reached(repo, set(tips.values()), repo.head)
@@ -81,10 +82,11 @@ def look(repo: Repository, branches: Collection[str], base: str) -> Conflicts:
     pairs = _touching(repo, left, base)
     tried = pairs[:PAIRS_MAX]
     wanted = [(repo.head, tip) for tip in left.values()] + [(left[one], left[two]) for one, two in tried]
-    found = _merges(repo, wanted)
-    with_head = {name: files for name, files in zip(left, found, strict=False) if files}
-    with_others = {pair: files for pair, files in zip(tried, found[len(left) :], strict=True) if files}
-    return Conflicts(repo.head, gone, merged, with_head, with_others, len(pairs) - len(tried))
+    found = compare(repo, list(dict.fromkeys(wanted)), bases=dict.fromkeys(left.values(), base))
+    with_head = {name: found[repo.head, tip].files for name, tip in left.items() if found[repo.head, tip].files}
+    with_others = {(one, two): verdict.files for one, two in tried if (verdict := found[left[one], left[two]]).files}
+    unknown = sum(1 for pair in wanted if found[pair].why)
+    return Conflicts(repo.head, gone, merged, with_head, with_others, len(pairs) - len(tried) + unknown)
 
 
 def standing(repo: Repository, branches: Collection[str], beside: str = "", before: Standing | None = None) -> Standing:
@@ -101,40 +103,152 @@ def standing(repo: Repository, branches: Collection[str], beside: str = "", befo
     return Standing(head, on, tips, merged)
 
 
-def compare(repo: Repository, pairs: Sequence[Pair], until: float = math.inf) -> dict[Pair, Verdict]:
-    """What conflicts between each two commits, which exist. `until`, on the monotonic clock, ends it: what is missing was not compared.
+def compare(
+    repo: Repository, pairs: Sequence[Pair], until: float = math.inf, bases: Mapping[str, str] = MappingProxyType({}), head: str = ""
+) -> dict[Pair, Verdict]:
+    """Return what conflicts between each two commits, which exist. `until`, on the monotonic clock, ends the comparison: pairs that are
+    missing in the answer were not compared.
 
-    A pair that git cannot merge has its reason, and costs no other pair its answer. Raises DiskFull, HostError.
+    `bases` names, by commit, where the work of a result began; `head` is the commit of the checkout (default: as `repo` knows it). Two
+    results conflict only in what each of them changed itself: when they began at different commits, a change that the person made in
+    between belongs to neither.
+
+    A pair that git cannot merge gets its reason, and costs no other pair its answer. Raises DiskFull, HostError; with `bases` also as
+    `Git.run`.
     """
-    found: dict[Pair, Verdict] = {}
     with locked_directory(repo.git.scratch(), "nightcrew.") as objects:
-        todo = [list(pairs[first : first + BATCH]) for first in range(0, len(pairs), BATCH)]
-        while todo and time.monotonic() < until:
-            batch = todo.pop(0)
-            try:
-                done = _judged(repo, batch, objects)
-            except ToolHung as error:
-                if len(batch) > 1:
-                    todo[:0] = [[one] for one in batch]
-                    continue
-                done = {batch[0]: Verdict(why=one_line(error.why or error.what))}
-            found |= done
-            if rest := [one for one in batch if one not in done]:
-                todo.insert(0, rest)
+        found = {pair: merge.verdict for pair, merge in _merges(repo, pairs, objects, until).items()}
+        disputed = [pair for pair, verdict in found.items() if verdict.files and all(bases.get(commit) for commit in pair)]
+        if disputed and time.monotonic() < until:
+            own = _own_conflicts(_Trial(repo, objects, until), disputed, _starts(repo, disputed, bases, head or repo.head))
+            found |= {pair: verdict for pair, verdict in own.items() if verdict is not None}
+            disputed = [pair for pair, verdict in own.items() if verdict is None]
+        return {pair: verdict for pair, verdict in found.items() if verdict.files == () or pair not in disputed}
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """A merge on trial: its tree, with conflict markers where it is not clean, and what conflicts."""
+
+    verdict: Verdict
+    tree: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Where objects of trial merges are written, and until when."""
+
+    repo: Repository
+    objects: Path
+    until: float
+
+    def merges(self, pairs: Iterable[Pair]) -> dict[Pair, _Merge]:
+        return _merges(self.repo, list(dict.fromkeys(pairs)), self.objects, self.until)
+
+    def trees(self, commits: Iterable[str]) -> dict[str, str]:
+        """Return the tree of each commit."""
+        names = list(dict.fromkeys(commits))
+        asked = "".join(f"{name}^{{tree}}\n" for name in names).encode()
+        rows = self.repo.git.run(self.repo.store, "cat-file", "--batch-check=%(objectname)", stdin=asked).text.splitlines()
+        return {name: row for name, row in zip(names, rows, strict=True) if " " not in row}
+
+    def commits(self, wanted: Iterable[Pair]) -> dict[Pair, str]:
+        """Write a commit for each tree and parent; git of 2.39 merges on a base of our choice only when that is the parent of both."""
+        made = list(dict.fromkeys(wanted))
+        files = [self.objects / f"commit-{number}" for number in range(len(made))]
+        for file, (tree, parent) in zip(files, made, strict=True):
+            file.write_text(f"tree {tree}\nparent {parent}\nauthor n <n> 0 +0000\ncommitter n <n> 0 +0000\n\n", "ascii")
+        asked = b"".join(os.fsencode(file) + b"\n" for file in files)
+        flags = ("-w", "-t", "commit", "--no-filters", "--stdin-paths")
+        env = _environment(self.repo, self.objects)
+        rows = self.repo.git.run(self.repo.store, "hash-object", *flags, stdin=asked, env=env, deadline_s=BULK_S).text.split()
+        for file in files:
+            file.unlink()
+        return dict(zip(made, rows, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Dispute:
+    """Two results that conflict and began at different commits: `old` began at `since`, `new` at the later commit `onto`."""
+
+    pair: Pair
+    old: str
+    new: str
+    since: str
+    onto: str
+
+
+def _own_conflicts(trial: _Trial, pairs: Sequence[Pair], starts: Mapping[str, str]) -> dict[Pair, Verdict | None]:
+    """Return what conflicts between the changes that each of two results made itself: None for pairs that did not get their turn in time,
+    nothing for pairs whose answer stays as it is. `starts` says, by commit, where a result's own changes begin."""
+    disputes = [dispute for pair in pairs if (dispute := _dispute(trial.repo, pair, starts)) is not None]
+    if not disputes:
+        return {}
+    trees = trial.trees([*starts, *starts.values()])
+    made = trial.commits((trees[commit], each.since) for each in disputes for commit in (each.onto, each.old))
+    moves = {each: (made[trees[each.onto], each.since], made[trees[each.old], each.since]) for each in disputes}
+    moved = trial.merges(moves.values())  # what `old` changed itself, put on where `new` began
+    found: dict[Pair, Verdict | None] = {each.pair: None for each, move in moves.items() if move not in moved}
+    ready = {each: moved[move].tree for each, move in moves.items() if move in moved and moved[move].tree}
+    made = trial.commits((tree, each.onto) for each, own in ready.items() for tree in (own, trees[each.new]))
+    last = {each: (made[own, each.onto], made[trees[each.new], each.onto]) for each, own in ready.items()}
+    merged = trial.merges(last.values())
+    return found | {each.pair: merged[pair].verdict if pair in merged else None for each, pair in last.items()}
+
+
+def _starts(repo: Repository, pairs: Iterable[Pair], bases: Mapping[str, str], head: str) -> dict[str, str]:
+    """Return where the own changes of each result begin: at its base, or later where its agent merged what the checkout has."""
+    found = {}
+    for tip in sorted({commit for pair in pairs for commit in pair}):
+        answer = repo.git.run(repo.store, "merge-base", tip, head, bases[tip], accept=(0, 1, 128)).text.split()
+        if answer:
+            found[tip] = answer[0]
     return found
 
 
-def _judged(repo: Repository, batch: Sequence[Pair], objects: Path) -> dict[Pair, Verdict]:
-    """Of a batch all, or those up to the first that git cannot merge, and that one."""
-    answer = _merge(repo, batch, objects, accept=_ANY, bounds=_BOUNDS, deadline_s=BATCH_S if len(batch) > 1 else ALONE_S)
-    names = _records(answer.out)
-    found = {one: Verdict(files[:FILES_MAX], max(0, len(files) - FILES_MAX)) for one, files in zip(batch, names, strict=False)}
+def _dispute(repo: Repository, pair: Pair, starts: Mapping[str, str]) -> _Dispute | None:
+    """Return how the two began; None where they began at the same commit, or where that is not known."""
+    one, two = pair
+    first, second = starts.get(one, ""), starts.get(two, "")
+    if not first or not second or first == second:
+        return None
+    if repo.git.run(repo.store, "merge-base", "--is-ancestor", second, first, accept=(0, 1)).code == 0:
+        return _Dispute(pair, two, one, second, first)
+    return _Dispute(pair, one, two, first, second)
+
+
+def _merges(repo: Repository, pairs: Sequence[Pair], objects: Path, until: float) -> dict[Pair, _Merge]:
+    """Merge each pair of commits on trial, in batches; pairs that are missing in the answer did not get their turn in time."""
+    found: dict[Pair, _Merge] = {}
+    todo = [list(pairs[first : first + BATCH]) for first in range(0, len(pairs), BATCH)]
+    while todo and time.monotonic() < until:
+        batch = todo.pop(0)
+        try:
+            done = _judged(repo, batch, objects)
+        except ToolHung as error:
+            if len(batch) > 1:
+                todo[:0] = [[one] for one in batch]
+                continue
+            done = {batch[0]: _Merge(Verdict(why=one_line(error.why or error.what)))}
+        found |= done
+        if rest := [one for one in batch if one not in done]:
+            todo.insert(0, rest)
+    return found
+
+
+def _judged(repo: Repository, batch: Sequence[Pair], objects: Path) -> dict[Pair, _Merge]:
+    """Return the answer for the whole batch, or for the pairs up to the first that git cannot merge, and for that one."""
+    answer = _merge(repo, batch, objects, deadline_s=BATCH_S if len(batch) > 1 else ALONE_S)
+    found = {
+        one: _Merge(Verdict(files[:FILES_MAX], max(0, len(files) - FILES_MAX)), tree)
+        for one, (tree, files) in zip(batch, _records(answer.out), strict=False)
+    }
     if len(found) == len(batch):
         return found
     if isinstance(error := failure("merge-tree", str(repo.root), answer.code, answer.err, [objects]), DiskFull):
         raise error
     why = one_line(last_words(answer.err)) or f"git merge-tree ended with status {answer.code}"
-    return {**found, batch[len(found)]: Verdict(why=why)}
+    return {**found, batch[len(found)]: _Merge(Verdict(why=why))}
 
 
 def _tips(repo: Repository, branches: Iterable[str]) -> dict[str, str]:
@@ -153,39 +267,31 @@ def _reached(repo: Repository, tips: set[str], head: str) -> set[str]:
     return tips.difference(lacks)
 
 
-def _merges(repo: Repository, pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
-    """Of each pair of commits the files in which they conflict."""
-    with locked_directory(repo.git.scratch(), "nightcrew.") as objects:
-        return _records(_merge(repo, pairs, objects, deadline_s=BULK_S).out)
-
-
-def _merge(
-    repo: Repository,
-    pairs: Sequence[Pair],
-    objects: Path,
-    *,
-    deadline_s: float,
-    accept: tuple[int, ...] = (0,),
-    bounds: Bounds | None = None,
-) -> Answer:
-    """All pairs by one git, which writes what it merges into `objects`. It ends at the first pair that it cannot merge."""
+def _merge(repo: Repository, pairs: Sequence[Pair], objects: Path, *, deadline_s: float) -> Answer:
+    """Merge all pairs by one git, which writes what it merges into `objects`. It ends at the first pair that it cannot merge."""
     asked = "".join(f"{one} {two}\n" for one, two in pairs).encode()
     flags = ("--write-tree", "--stdin", "--name-only", "--no-messages")
-    env = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(repo)}
-    env["GIT_CONFIG_PARAMETERS"] = "'core.fsync=none'"  # as `git -c` says it: these objects are thrown away
-    return repo.git.run(repo.checkout, "merge-tree", *flags, stdin=asked, env=env, accept=accept, deadline_s=deadline_s, bounds=bounds)
+    env = _environment(repo, objects)
+    return repo.git.run(repo.checkout, "merge-tree", *flags, stdin=asked, env=env, accept=_ANY, deadline_s=deadline_s, bounds=_BOUNDS)
 
 
-def _records(out: bytes) -> list[tuple[str, ...]]:
-    """What git says of each pair: 1 when it is clean, the tree, the names, and an empty word. One that was cut off does not count."""
+def _environment(repo: Repository, objects: Path) -> dict[str, str]:
+    """Return the variables with which git reads the repository's objects and writes new ones into `objects`, which are thrown away."""
+    found = {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(repo)}
+    return {**found, "GIT_CONFIG_PARAMETERS": "'core.fsync=none'"}  # as `git -c` says it
+
+
+def _records(out: bytes) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the tree and the conflicting files of each pair. Git prints 1 when the merge is clean, the tree, the names, and an empty word;
+    a record that was cut off does not count."""
     words, found = iter(os.fsdecode(out).split("\0")[:-1]), []
     for clean in words:
         try:
-            _tree = next(words)
+            tree = next(words)
             names = list(iter(words.__next__, ""))
         except StopIteration:
             break
-        found.append(() if clean == "1" else tree_merge.named(names))
+        found.append((tree, () if clean == "1" else tree_merge.named(names)))
     return found
 
 

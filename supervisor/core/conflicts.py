@@ -1,7 +1,7 @@
 """Which results of a project to compare with each other and with the person's branch, and what of it is news. Pure.
 
-Two commits conflict or do not, whatever stands on them: so what is known is known of a pair of commits, and a pair is compared again
-only when one of its sides moved.
+What is known is known of a pair of commits. A pair is compared again when one of its commits moved, and two results that conflict also when
+the person's branch moved.
 """
 
 from __future__ import annotations
@@ -121,9 +121,11 @@ def wanted(sides: Sequence[Side], base: str, known: Collection[Pair]) -> list[Pa
 
 
 def still(known: Mapping[Pair, Verdict], sides: Iterable[Side], base: str) -> dict[Pair, Verdict]:
-    """What is worth remembering: of pairs whose commits both still stand."""
+    """Return what is worth remembering: verdicts about pairs whose commits both still stand. When the person's branch has moved, conflicts
+    between results are looked for again: a part of one may have been merged."""
     stand = {base, *(side.tip for side in sides)}
-    return {one: verdict for one, verdict in known.items() if stand.issuperset(one)}
+    moved = not any(base in one for one in known)
+    return {one: verdict for one, verdict in known.items() if stand.issuperset(one) and not (moved and verdict.files)}
 
 
 def news(found: Iterable[Conflict], concerned: Collection[str], told: Told) -> list[Conflict]:

@@ -34,5 +34,5 @@ def look(
     if only:
         mine = {side.tip for side in sides if side.task == only}
         asked = [pair for pair in asked if not mine.isdisjoint(pair)]
-    kept |= conflicts.compare(repo, asked, until)
+    kept |= conflicts.compare(repo, asked, until, {now.tips[branch.name]: branch.base for branch in there}, now.head)
     return Matrix(now.head, now.on, sides, kept, left_out + beyond, merged)

@@ -30,6 +30,8 @@ class Branch:
     epoch: int
     name: str
     living: bool
+    base: str = ""
+    """The commit at which its work began."""
 
 
 def of_project(db: sqlite3.Connection, project: str, at_most: int) -> tuple[list[Branch], int]:
@@ -38,13 +40,15 @@ def of_project(db: sqlite3.Connection, project: str, at_most: int) -> tuple[list
     trains, nor candidates of a group that were not chosen, yet or at all, nor who judges them."""
     chosen = _CHOSEN if db.execute("PRAGMA user_version").fetchone()[0] >= _CHOSEN_SINCE else ""
     rows = db.execute(
-        f"""SELECT t.id, t.state, a.epoch, a.branch FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
+        f"""SELECT t.id, t.state, a.epoch, a.branch, a.base_oid FROM task t JOIN attempt a ON a.task = t.id AND a.epoch = t.epoch
            WHERE t.ord > (SELECT coalesce(max(ord), 0) FROM task) - ? AND t.project = ? AND t.state IN (?, ?) AND a.branch IS NOT NULL
              AND json_extract(t.spec, '$.kind') NOT IN (SELECT value FROM json_each(?)) {chosen}
            ORDER BY t.state = ? DESC, t.ord DESC""",  # noqa: S608 - ours
         (LOOKED_AT, project, TaskState.RUNNING, TaskState.DONE, json.dumps(_NO_RESULTS), TaskState.RUNNING),
     ).fetchall()
-    found = [Branch(row["id"], row["epoch"], row["branch"], row["state"] == TaskState.RUNNING) for row in rows[:at_most]]
+    found = [
+        Branch(row["id"], row["epoch"], row["branch"], row["state"] == TaskState.RUNNING, row["base_oid"] or "") for row in rows[:at_most]
+    ]
     return found, max(0, len(rows) - at_most)
 
 

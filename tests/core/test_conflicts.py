@@ -20,6 +20,12 @@ def test_only_what_moved_is_wanted_again() -> None:
     assert len(conflicts.wanted((A, B, C), "5" * 40, conflicts.still(known, (A, B, C), "5" * 40))) == 3
 
 
+def test_when_the_persons_branch_moves_conflicts_are_looked_for_again() -> None:
+    known = {conflicts.pair(A.tip, B.tip): Verdict(("x",)), conflicts.pair(B.tip, C.tip): CLEAN, conflicts.pair(A.tip, BASE): CLEAN}
+    assert conflicts.still(known, (A, B, C), BASE) == known
+    assert conflicts.still(known, (A, B, C), "5" * 40) == {conflicts.pair(B.tip, C.tip): CLEAN}
+
+
 def test_the_same_commit_twice_is_asked_about_once_and_counts_for_both() -> None:
     twin = Side("r/twin", A.tip, False)
     assert len(conflicts.wanted((A, twin, B), BASE, ())) == 3

@@ -178,3 +178,57 @@ def test_gits_own_merge_drivers_count_as_in_a_merge_of_the_checkout(tmp_path: Pa
         branch(place, name, f"echo {name} >> log.md")
     tips = git(place, "rev-parse", "one", "two").split()
     assert [verdict.files for verdict in conflicts.compare(opened(place), [(tips[0], tips[1])]).values()] == [()]
+
+
+def test_a_change_that_the_person_made_meanwhile_belongs_to_no_result(tmp_path: Path) -> None:
+    """`left` and the person changed the same line; `other` began after that, and touches another file."""
+    place = make_repository(tmp_path / "repo", {"f": LINES, "g": LINES})
+    base = git(place, "rev-parse", "main")
+    left = _tip_of(place, "left", "sed -i 's/^line 5$/left/' f")
+    (place / "f").write_text(LINES.replace("line 5\n", "mine\n"))
+    git(place, "commit", "-qam", "mine")
+    head = git(place, "rev-parse", "main")
+    other = _tip_of(place, "other", "echo new > new")
+    near = _tip_of(place, "near", "sed -i 's/^line 6$/near/' f")
+    same = _tip_of(place, "same", "sed -i 's/^mine$/same/' f")
+    late = _tip_of(place, "late", f"git merge -q -s ours {left} && sed -i 's/^line 30$/late/' g")
+    far = _tip_of(place, "far", f"git reset -q --hard {base} && sed -i 's/^line 30$/far/' g")
+    bases = {left: base, far: base, other: head, near: head, same: head, late: head}
+    expected = {(left, other): (), (left, near): ("f",), (left, same): ("f",), (far, late): ("g",), (far, other): (), (far, left): ()}
+    repo = opened(place)
+    direct = conflicts.compare(repo, [*expected, (left, head)])
+    assert direct[left, other].files == ("f",), "the branches themselves do conflict"
+    assert direct[left, head].files == ("f",)
+    found = conflicts.compare(repo, [*expected, (left, head)], bases=bases)
+    assert {pair: verdict.files for pair, verdict in found.items()} == {**expected, (left, head): ("f",)}
+
+
+def test_what_an_agent_merged_is_not_its_own_change(tmp_path: Path) -> None:
+    place = make_repository(tmp_path / "repo", {"f": LINES})
+    base = git(place, "rev-parse", "main")
+    left = _tip_of(place, "left", "sed -i 's/^line 5$/left/' f")
+    merged = _tip_of(place, "merged", "echo mine > mine")
+    (place / "f").write_text(LINES.replace("line 5\n", "mine\n"))
+    git(place, "commit", "-qam", "mine")
+    git(place, "switch", "-q", "merged")
+    git(place, "merge", "-q", "--no-edit", "main")
+    merged = git(place, "rev-parse", "merged")
+    git(place, "switch", "-q", "main")
+    found = conflicts.compare(opened(place), [(left, merged)], bases={left: base, merged: base})
+    assert found[left, merged].files == ()
+
+
+def test_a_dispute_that_gets_no_turn_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make_repository(tmp_path / "repo", {"f": LINES})
+    base = git(place, "rev-parse", "main")
+    left = _tip_of(place, "left", "sed -i 's/^line 5$/left/' f")
+    (place / "f").write_text(LINES.replace("line 5\n", "mine\n"))
+    git(place, "commit", "-qam", "mine")
+    other = _tip_of(place, "other", "echo new > new")
+    bases = {left: base, other: git(place, "rev-parse", "main")}
+    monkeypatch.setattr(conflicts._Trial, "merges", lambda *_: {})
+    assert conflicts.compare(opened(place), [(left, other)], bases=bases) == {}
+
+
+def _tip_of(place: Path, name: str, deed: str) -> str:
+    return git(place, "rev-parse", branch(place, name, deed))

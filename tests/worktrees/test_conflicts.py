@@ -87,7 +87,8 @@ def test_no_conflict_is_missed_that_a_merge_of_every_pair_finds(place: Path, see
     found = conflicts.look(repo, names, base)
     pairs = list(combinations(names, 2))
     tips = {name: git(place, "rev-parse", name) for name in names}
-    told = conflicts._merges(repo, [(tips[one], tips[two]) for one, two in pairs])
+    compared = conflicts.compare(repo, [(tips[one], tips[two]) for one, two in pairs])
+    told = [verdict.files for verdict in compared.values()]
     assert found.with_others == {pair: files for pair, files in zip(pairs, told, strict=True) if files}
     one, two = next(iter(found.with_others))
     assert (
