@@ -222,11 +222,12 @@ class MemoryModel(Strict):
     semantic_max: Annotated[Size, Field(ge=4096)] = _MEMORY.semantic_max
     episodic: Annotated[Duration, Field(ge=86400, le=3650 * 86400)] = _MEMORY.episodic_s
     unread: Annotated[Duration, Field(ge=86400, le=3650 * 86400)] = _MEMORY.unread_s
+    tell_conflicts: bool = _MEMORY.tell_conflicts
 
     def terms(self) -> MemoryTerms:
         """As the core knows it."""
         waits = frozenset(map(NoteKind, self.approval))
-        kept = (self.semantic_max, self.episodic, self.unread)
+        kept = (self.semantic_max, self.episodic, self.unread, self.tell_conflicts)
         return MemoryTerms(self.brief, Trust(self.trust), waits, LeaseRule(self.leases), self.tools, self.meaning, *kept)
 
 

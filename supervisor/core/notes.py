@@ -47,3 +47,5 @@ class MemoryTerms:
     """How long the records of a day stay as they are; then pruning makes a summary of them."""
     unread_s: float = 60 * 86400.0
     """A note that was neither read nor changed for so long is pruned."""
+    tell_conflicts: bool = False
+    """Agents are told, beside their next prompt or tool, that their work conflicts with another result or with the person's branch."""

@@ -1,4 +1,5 @@
-"""Keeps what is known of conflicts up to date while agents work, and tells of new ones: the two agents by mail, a person by a line.
+"""Keep what is known of conflicts up to date while agents work, and tell a person of new ones by a line; the agents too, by a notice that
+begins no turn of theirs, where the settings say `memory.tell_conflicts`.
 
 One thread beside the loop, at a low priority, that works a tenth of the time at most. What is compared is decided in `core.conflicts`.
 """
@@ -113,7 +114,8 @@ class ConflictWatch:
             other = next((each for each in one.tasks if each != task), "") or matrix.on
             data = {"with": other, "in": one.files(), "commit": matrix.base[:12] if not one.two else ""}
             self._loop.ledger.journal(task, epochs.get(task), "conflict", data)
-            if any(side.task == task and side.living for side in matrix.sides):
+            tells = self._loop.settings.memory.tell_conflicts
+            if tells and any(side.task == task and side.living for side in matrix.sides):
                 await self._tell(project, task, f"conflict with {one_line(other)}", _words(one, other, matrix), key=_key(one, task))
 
     def _say(self, matrix: Matrix, found: list[Conflict]) -> None:

@@ -85,10 +85,10 @@ class Sending:
             await self._give_up(kept)
         return [self._rows.one(one.id) for one in kept]
 
-    def post(self, task: str, text: str, mail: str) -> Delivery:
-        """Keep the text of a message for a task, and hand it over in a later step; see `Deliveries.keep`."""
+    def post(self, task: str, text: str, mails: Collection[str]) -> Delivery:
+        """Keep a text with these messages for a task, and hand it over in a later step; see `Deliveries.keep`."""
         waiting = self._known()
-        kept = self._rows.keep([task], text, mail)[0]
+        kept = self._rows.keep([task], text, mails)[0]
         failpoint("send.kept")
         waiting.setdefault(task, []).append(kept.id)
         return kept

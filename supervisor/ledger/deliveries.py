@@ -24,10 +24,15 @@ class Deliveries:
         self._desk = desk
 
     def keep(
-        self, tasks: Collection[str], text: str, mail: str = "", comments: Collection[int] | None = None, remarks: Given | None = None
+        self,
+        tasks: Collection[str],
+        text: str,
+        mails: Collection[str] = (),
+        comments: Collection[int] | None = None,
+        remarks: Given | None = None,
     ) -> list[Delivery]:
-        """Commit that `text` is to be typed into the agent of each task, all of them or none. `mail`: the message that it hands over,
-        which is given with that. `comments`: those of a person to its result that the text holds, which are sent with that: see
+        """Commit that `text` is to be typed into the agent of each task, all of them or none. `mails`: the messages that it hands
+        over, which are given with that. `comments`: those of a person to its result that the text holds, which are sent with that: see
         `reviews.sent`. `remarks`: those of a pull request, as `pull_requests.given`."""
         data, now = text.encode(), self._desk.wall()
         digest = hashlib.sha256(data).hexdigest()
@@ -44,9 +49,8 @@ class Deliveries:
                     reviews.sent(self._desk, task, comments, task, ids[-1])
                 if remarks is not None:
                     pull_requests.given(self._desk, remarks.pull, remarks.keys, task, ids[-1])
-                if mail:
-                    given = "UPDATE mail SET state = 'given', delivery = ?, changed = ? WHERE id = ? AND state IN ('new', 'given')"
-                    self._desk.db.execute(given, (ids[-1], now, mail))
+                given = "UPDATE mail SET state = 'given', delivery = ?, changed = ? WHERE id = ? AND state IN ('new', 'given')"
+                self._desk.db.executemany(given, [(ids[-1], now, mail) for mail in mails])
         return [self.one(number) for number in ids]
 
     def typing(self, delivery: int, epoch: int) -> None:

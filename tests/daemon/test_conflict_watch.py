@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
+from agents import hook_client
+from supervisor.core import tokens
+from supervisor.host import secrets
 from supervisor.ledger import conflict_book
 from tests.support import House, git, plan_of, shell_task, wait_until
 
@@ -21,7 +26,19 @@ def mails(house: House, task: str) -> list[str]:
     return [one["subject"] for one in found if one["type"] == "info" and one["from"] == "supervisor"]
 
 
-def test_two_agents_at_work_are_told_once_and_a_person_sees_it(house: House) -> None:
+def hook(house: House, tmp_path: Path, name: str) -> str:
+    """What the hook of an agent's command line prints before a tool."""
+    event = {"tool_name": "Read", "tool_input": {}, "session_id": "s"}
+    whose = tokens.derive(secrets.own(house.home.secret), house.task(name).id, house.task(name).epoch)
+    env = {"NIGHTCREW_AGENTS_SOCKET": str(house.home.agents_socket), "NIGHTCREW_TOKEN": whose}
+    client = hook_client.program(tmp_path)
+    done = subprocess.run([client, "PreToolUse"], input=json.dumps(event).encode(), env=env, capture_output=True, timeout=30, check=True)
+    return str(json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]) if done.stdout else ""
+
+
+def test_two_agents_at_work_conflict_and_a_person_sees_it_once(house: House, tmp_path: Path) -> None:
+    """The agents are told too, since the settings say so."""
+    house.config.write_text("[memory]\ntell_conflicts = true\n")
     house.start_daemon()
     live = [shell_task(name, f"echo {name} > same && {COMMIT}; sleep 600") for name in ("one", "two")]
     live += [shell_task("far", f"echo far > far && {COMMIT}; sleep 600")]
@@ -32,6 +49,7 @@ def test_two_agents_at_work_are_told_once_and_a_person_sees_it(house: House) -> 
     assert told(house, one) == [{"with": two, "in": "same", "commit": ""}] and told(house, two)[0]["with"] == one
     wait_until(lambda: mails(house, one) == [f"conflict with {two}"] and mails(house, two) == [f"conflict with {one}"], "their mail")
     assert "conflicts with two in same" in house.ok("status", "one")
+    assert f"conflict with {two}" in hook(house, tmp_path, "one") and hook(house, tmp_path, "one") == "", "beside a tool, once"
     assert json.loads(house.ok("status", "--json"))["conflicts"].keys() == {one, two}
     (house.repo / "far").write_text("mine\n")
     git(house.repo, "add", "-A")
@@ -47,3 +65,25 @@ def test_two_agents_at_work_are_told_once_and_a_person_sees_it(house: House) -> 
     wait_until(lambda: conflict_book.load(book).matrix.base == head, "a look after the restart")
     assert [len(told(house, task)) for task in (one, two, far)] == [1, 1, 1]
     assert [len(mails(house, task)) for task in (one, two, far)] == [1, 1, 1]
+
+
+def test_no_agent_is_told_unasked_nor_of_what_the_person_changed(house: House) -> None:
+    """`left` and the person change one line; `other` begins after that, and adds a file."""
+    (house.repo / "same").write_text("start\n")
+    git(house.repo, "add", "-A")
+    git(house.repo, "commit", "-qm", "start")
+    house.start_daemon()
+    house.ok("run", "-d", house.plan(plan_of([shell_task("left", f"echo left > same && {COMMIT}; sleep 600")])))
+    wait_until(lambda: house.state("left") == "running", "it to run")
+    (house.repo / "same").write_text("mine\n")
+    git(house.repo, "commit", "-qam", "mine")
+    house.ok("run", "-d", house.plan(plan_of([shell_task("other", f"echo new > new && {COMMIT}; sleep 600")])))
+    wait_until(lambda: house.state("other") == "running", "it to run")
+    left, other = (house.task(name).id for name in ("left", "other"))
+    wait_until(lambda: other in {one["task"] for one in json.loads(house.ok("conflicts", "--json"))["results"]}, "its commit")
+    found = json.loads(house.ok("conflicts", "--json"))["conflicts"]
+    assert [(one["task"], one["with"], one["files"]) for one in found] == [(left, None, ["same"])]
+    wait_until(lambda: told(house, left), "the conflict with the checkout to be told")
+    assert [one["with"] for one in told(house, left)] == ["main"] and told(house, other) == []
+    assert mails(house, left) == mails(house, other) == []
+    assert "conflicts with main in same" in house.ok("status", "left") and "conflict" not in house.ok("status", "other")

@@ -156,7 +156,7 @@ def _mails(ledger: Ledger, task: str) -> None:
         if state is not MailState.ACCEPTED:
             ledger.mails.filed([name])
         if state is MailState.GIVEN:
-            ledger.deliveries.keep([task], "given", name)
+            ledger.deliveries.keep([task], "given", [name])
         elif state is MailState.READ:
             ledger.mails.read(name, 1, 7)
         elif state not in (MailState.ACCEPTED, MailState.NEW):

@@ -65,7 +65,10 @@ async def hook(asked: Asked) -> dict[str, Any]:
     if held is not None and held.attempt is not None and held.attempt.state is AttemptState.LAUNCHING:
         asked.loop.hint()  # it is there: who sends it something at once is not told that it does not run
     await asked.loop.emergency.held()
-    return lease_hooks.answer(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), name, event)
+    said = lease_hooks.answer(asked.loop, asked.home, asked.memory.leases, (asked.task, asked.epoch), name, event)
+    if said or name != lease_hooks.EVENT or not (notices := await asked.memory.notices(asked.task, asked.epoch)):
+        return said
+    return lease_hooks.beside(notices)
 
 
 def _is_anothers(asked: Asked, session: str) -> bool:

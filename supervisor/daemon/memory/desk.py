@@ -65,6 +65,7 @@ class MemoryDesk:
         self.leases = lease_wiring.desk(loop, self.waits)
         self.mail = MailDesk(loop, self.waits, self.on_thread, self.layout)
         self._mail_keeper = MailKeeper(self.mail)
+        self.notices = self._mail_keeper.notices
         self.write_budget = WriteBudget(loop.clock.monotonic)
         self._notices = ConflictNotices(self, loop.alert)
         self.on_change(self._notices.changed)

@@ -112,21 +112,50 @@ class MailKeeper:
     # An agent's next turn --------------------------------------------------------------------------------------------------------------
 
     async def give(self, task: str) -> None:
-        """Hand what waits for an agent to its next turn, if its kind takes texts."""
+        """Hand what waits for an agent to its next turn, if its kind takes texts. A notice of the supervisor begins no turn: it goes with
+        the first message of somebody else, or is read by the socket or with a tool's hook."""
         if task == PERSON or self._desk.has_ended(task) or not self._takes_texts(task):
             return
-        for mail in self._desk.unread_of(task):
-            if mail.state is MailState.NEW and not self._desk.is_awaited(mail):
-                body = await self._desk.body(mail)
-                now = self._desk.open[task].get(mail.id)
-                if now is None or now.state is not MailState.NEW:
-                    continue
-                if body is None:
-                    await self._over(mail, MailState.LOST, _LOST)
-                    continue
-                self._loop.sending.post(task, typed_text(rules.notice(mail, quoted(body, f"{mail.sender}, message {mail.id}"))), mail.id)
-                failpoint("mail.given")
-                self._desk.look_again(mail.id)
+        if all(mail.sender == SUPERVISOR or not self._can_be_given(mail) for mail in self._desk.unread_of(task)):
+            return
+        notices = [mail for mail in self._desk.unread_of(task) if mail.sender == SUPERVISOR]
+        beside: list[tuple[Mail, str]] = []
+        for mail in [*notices, *(mail for mail in self._desk.unread_of(task) if mail.sender != SUPERVISOR)]:
+            if not self._can_be_given(mail):
+                continue
+            body = await self._desk.body(mail)
+            now = self._desk.open[task].get(mail.id)
+            if now is None or now.state is not MailState.NEW:
+                continue
+            if body is None:
+                await self._over(mail, MailState.LOST, _LOST)
+                continue
+            beside.append((mail, rules.notice(mail, quoted(body, f"{mail.sender}, message {mail.id}"))))
+            if mail.sender != SUPERVISOR:
+                self._post(task, beside)
+                beside = []
+
+    def _can_be_given(self, mail: Mail) -> bool:
+        return mail.state is MailState.NEW and not self._desk.is_awaited(mail)
+
+    def _post(self, task: str, beside: list[tuple[Mail, str]]) -> None:
+        """Keep one text with these messages, of which the last begins the turn; those that another reader took meanwhile are left out."""
+        waiting = self._desk.open[task]
+        still = [(mail, text) for mail, text in beside if mail.id in waiting and waiting[mail.id].state is MailState.NEW]
+        if beside[-1] not in still:
+            return
+        self._loop.sending.post(task, typed_text("\n\n".join(text for _, text in still)), [mail.id for mail, _ in still])
+        failpoint("mail.given")
+        for mail, _ in still:
+            self._desk.look_again(mail.id)
+
+    async def notices(self, task: str, epoch: int) -> str:
+        """Claim the notices of the supervisor that wait for an agent, for a hook's answer that goes out anyway: their text, or ""."""
+        found = []
+        for mail in [mail for mail in self._desk.unread_of(task) if mail.sender == SUPERVISOR and self._can_be_given(mail)]:
+            if (body := await self._desk.take(mail, epoch)) is not None:
+                found.append(rules.notice(mail, quoted(body, f"{mail.sender}, message {mail.id}")))
+        return "\n\n".join(found)
 
     def _takes_texts(self, task: str) -> bool:
         """Whether its agent reads what is typed or put into its inbox as a prompt. A program that owns its pane and is no agent could be a
@@ -159,7 +188,7 @@ class MailKeeper:
 
     async def _settle(self, mail: Mail, text: Delivery, epoch: int | None) -> None:
         """`epoch`: of the attempt that lives now."""
-        tokens = rules.tokens("x" * text.size)
+        tokens = rules.tokens("x" * (mail.bytes if mail.sender == SUPERVISOR else text.size))
         if text.state is DeliveryState.CONFIRMED:
             if not await self._desk.on_thread(functools.partial(self._claimed, mail)):
                 return

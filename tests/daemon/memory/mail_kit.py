@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,8 +42,8 @@ class Typist:
     def __init__(self, ledger: Ledger) -> None:
         self._rows = ledger.deliveries
 
-    def post(self, task: str, text: str, mail: str) -> object:
-        return self._rows.keep([task], text, mail)[0]
+    def post(self, task: str, text: str, mails: Collection[str]) -> object:
+        return self._rows.keep([task], text, mails)[0]
 
     async def withdraw(self, number: int, why: str) -> bool:
         if self._rows.one(number).state is not DeliveryState.PENDING:

@@ -310,3 +310,40 @@ async def test_the_supervisor_tells_who_is_there(tmp_path: Path) -> None:
             assert await kit.desk.tell(PROJECT, A, "a conflict", "of core.md", key="one") is not None
         assert await kit.desk.tell(PROJECT, "0731-aaaa/nobody", "a conflict", "of core.md") is None
         assert [one["from"] for one in (await kit.ask(A, "ls"))["mails"]] == ["supervisor"]
+
+
+@in_a_loop
+async def test_a_notice_of_the_supervisor_begins_no_turn(tmp_path: Path) -> None:
+    """It goes with the first message of somebody else, with a tool's hook, or is read by the socket."""
+    async with mail_desk(tmp_path) as kit:
+        kit.runs(AGENT)
+        notice = await kit.desk.tell(PROJECT, AGENT, "conflict with x", "in f")
+        assert notice is not None
+        await kit.step()
+        assert kit.ledger.deliveries.unfinished() == [] and kit.state(notice.id) == "new"
+        sent = await kit.send(A, "agent", "do it")
+        (text,) = kit.ledger.deliveries.unfinished()
+        assert notice.id in text.text and sent in text.text and [kit.state(one) for one in (notice.id, sent)] == ["given", "given"]
+        kit.ledger.deliveries.ended(text.id, DeliveryState.DROPPED)
+        await kit.step()
+        (text,) = kit.ledger.deliveries.unfinished()
+        assert notice.id in text.text and sent in text.text, "both wait again, and are given together"
+        kit.ledger.deliveries.typing(text.id, 1)
+        kit.ledger.deliveries.ended(text.id, DeliveryState.CONFIRMED)
+        await kit.step()
+        assert [kit.state(one) for one in (notice.id, sent)] == ["read", "read"]
+        other = await kit.desk.tell(PROJECT, AGENT, "conflict with y", "in g")
+        assert other is not None and "in g" in await kit.keeper.notices(AGENT, 1)
+        assert kit.state(other.id) == "read" and await kit.keeper.notices(AGENT, 1) == ""
+        assert kit.ledger.deliveries.unfinished() == []
+
+
+@in_a_loop
+async def test_a_notice_alone_is_not_given_when_its_message_was_read_meanwhile(tmp_path: Path) -> None:
+    async with mail_desk(tmp_path) as kit:
+        kit.runs(AGENT)
+        notice = await kit.desk.tell(PROJECT, AGENT, "conflict with x", "in f")
+        sent = await kit.send(A, "agent", "do it")
+        assert notice is not None and (await kit.ask(AGENT, "read", id=sent))["claimed"]
+        await kit.step()
+        assert kit.ledger.deliveries.unfinished() == [] and kit.state(notice.id) == "new"
